@@ -1,0 +1,57 @@
+"""Writing files that others read while we write: whole or not at all, and never over another's."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+
+def dump_json(value: Any) -> str:
+    """JSON as every file of ours has it: no NaN or Infinity (ValueError), readable, one newline."""
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+def _write_temporary(path: Path, text: str) -> Path:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    with open(temporary, "x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace ``path`` in one step: a reader sees the old text or the new, never half of one."""
+    temporary = _write_temporary(path, text)
+    try:
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_once(path: Path, text: str) -> bool:
+    """Write ``path`` unless it is there; True for the one writer that made it.
+
+    A hard link is the exclusive creation that also holds on NFS, and unlike ``open(.., "x")`` it
+    never shows an empty file.
+    """
+    temporary = _write_temporary(path, text)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    return True
+
+
+def append_line(path: Path, text: str) -> None:
+    """Add one line in a single write, so that lines of several writers do not mix."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, (text.rstrip("\n") + "\n").encode())
+    finally:
+        os.close(descriptor)

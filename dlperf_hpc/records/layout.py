@@ -1,0 +1,48 @@
+"""Where everything of a sweep lies below its directory (docs/log-format.md draws it)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+SUBMISSIONS = "submissions.jsonl"
+VERDICTS = "verdicts.jsonl"
+SPEC_COPY = "sweep.toml"
+JOBS = "jobs"  # submitit's folder: batch scripts and what srun or mpiexec printed
+REPORT = "report"
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run: DLPerf's own name for the log, the record beside it."""
+
+    root: Path
+    run_id: str
+
+    @property
+    def log(self) -> Path:
+        """The job log: enough to rebuild every reported number of the run."""
+        return self.root / f"{self.run_id}.log"
+
+    @property
+    def record(self) -> Path:
+        """The run record: what the log says, and per-step, per-rank detail."""
+        return self.root / f"{self.run_id}.json"
+
+    @property
+    def attempts(self) -> Path:
+        """Earlier attempts, and what single ranks left when they failed."""
+        return self.log.parent / "attempts"
+
+    def earlier(self, path: Path, attempt: int) -> Path:
+        """Where ``path`` of a finished attempt moves when the next one begins."""
+        return self.attempts / f"{path.stem}.attempt{attempt}{path.suffix}"
+
+    def failure(self, attempt: int, rank: int) -> Path:
+        """What one rank of an attempt left when it failed."""
+        return self.attempts / f"{self.log.stem}.attempt{attempt}.rank{rank}.json"
+
+    def failures(self, attempt: int) -> list[Path]:
+        """All failure files of an attempt."""
+        return sorted(self.attempts.glob(f"{self.log.stem}.attempt{attempt}.rank*.json"))

@@ -1,0 +1,97 @@
+"""One line of a job log: ``dlperf <UTC time> <event> key=value ...`` (docs/log-format.md).
+
+A value is a bare word or JSON; text with blanks or anything unusual is a JSON string, so that a
+line stays one line and shows no control character whatever a host or a library is called.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+PREFIX = "dlperf"
+_BARE = re.compile(r"[A-Za-z_/@%:~][A-Za-z0-9_/.@%+:,~=-]*")
+_WORDS_OF_JSON = {"true", "false", "null", "NaN", "Infinity", "-Infinity"}
+_LINE = re.compile(
+    rf"{PREFIX} (?P<time>\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{6}}Z) (?P<event>[a-z_]+)(?P<rest>.*)"
+)
+_PAIR = re.compile(r' (?P<key>[A-Za-z_][\w.-]*)=(?P<value>"(?:[^"\\]|\\.)*"(?= |$)|\S+)')
+
+
+class Line(NamedTuple):
+    """A log line that was understood; ``values`` has dotted keys."""
+
+    time: str
+    event: str
+    values: dict[str, Any]
+
+
+def utc(seconds: float | None = None) -> str:
+    """Now, or ``seconds`` since the epoch, as ``2026-11-21T14:20:01.123456Z``."""
+    moment = datetime.fromtimestamp(time.time() if seconds is None else seconds, timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def encode(value: Any) -> str:
+    """One value as text; ValueError for NaN and Infinity, which are not JSON."""
+    if isinstance(value, str) and _BARE.fullmatch(value) and value not in _WORDS_OF_JSON:
+        return value
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text if isinstance(value, str) else text.replace(" ", r"\u0020")
+
+
+def decode(text: str) -> Any:
+    """Inverse of :func:`encode`; what is not JSON is a bare word."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables with dotted keys: ``{"a": {"b": 1}}`` -> ``{"a.b": 1}``."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Inverse of :func:`flatten`, but for empty tables, which leave no trace."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        *tables, name = key.split(".")
+        table = nested
+        for part in tables:
+            table = table.setdefault(part, {})
+        table[name] = value
+    return nested
+
+
+def write_line(event: str, values: Mapping[str, Any], when: str | None = None) -> str:
+    """The line without its newline. None means "no data" and is left out."""
+    told = {key: value for key, value in flatten(values).items() if value is not None}
+    pairs = "".join(f" {key}={encode(value)}" for key, value in told.items())
+    return f"{PREFIX} {when or utc()} {event}{pairs}"
+
+
+def read_line(text: str) -> Line | None:
+    """The line if it is one of ours and whole, else None."""
+    match = _LINE.fullmatch(text)
+    if match is None:
+        return None
+    rest, position, values = match["rest"], 0, {}
+    while position < len(rest):
+        pair = _PAIR.match(rest, position)
+        if pair is None:
+            return None
+        values[pair["key"]] = decode(pair["value"])
+        position = pair.end()
+    return Line(match["time"], match["event"], values)

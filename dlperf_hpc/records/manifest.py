@@ -1,0 +1,198 @@
+"""The manifest: what a sweep consists of, on disk before anything is submitted.
+
+A task of a job array finds its run by the manifest and its index; nothing else travels. The file
+is never changed once written; what happens later goes to ``submissions.jsonl`` (which job an array
+became) and ``verdicts.jsonl`` (what the scheduler said of runs that left no record).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.files import append_line, dump_json, write_once
+from dlperf_hpc.records.lines import utc
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.spec.case import Case, Limits, Measure, Run, Topology
+
+SCHEMA = "dlperf-manifest/1"
+
+
+@dataclass(frozen=True)
+class Array:
+    """One job array: runs that share a topology, an environment and a time limit.
+
+    ``token`` is unique to this submission and travels in the job's comment; ``tasks[i]`` is the
+    run of array index i.
+    """
+
+    name: str
+    token: str
+    topology: Topology
+    environment: str
+    time_limit_s: int
+    tasks: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A sweep as planned. ``site`` is the site profile's content, for provenance and reruns."""
+
+    sweep: str
+    engine: str
+    base: str | None
+    repeats: int
+    measure: Measure
+    limits: Limits
+    arrays: tuple[Array, ...]
+    site: dict[str, Any] = field(default_factory=dict)
+    tool_version: str = ""
+    created: str = ""
+    source: str = ""
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run of the sweep, array by array."""
+        return [run for array in self.arrays for run in array.tasks]
+
+    def array(self, name: str) -> Array:
+        """The array of that name; LedgerError if there is none."""
+        for array in self.arrays:
+            if array.name == name:
+                return array
+        raise LedgerError(f"manifest of sweep {self.sweep!r} has no array {name!r}")
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    cases: dict[str, int] = {}
+    dicts: list[dict[str, Any]] = []
+    arrays = []
+    for array in manifest.arrays:
+        tasks = []
+        for run in array.tasks:
+            if run.case.id not in cases:
+                cases[run.case.id] = len(dicts)
+                dicts.append(run.case.to_dict())
+            tasks.append([cases[run.case.id], run.repeat])
+        arrays.append({**vars(array), "topology": str(array.topology), "tasks": tasks})
+    head = {key: value for key, value in vars(manifest).items() if key != "arrays"}
+    head.update(measure=asdict(manifest.measure), limits=asdict(manifest.limits))
+    return {"schema": SCHEMA, **head, "cases": dicts, "arrays": arrays}
+
+
+def _from_json(data: Mapping[str, Any]) -> Manifest:
+    cases = [Case.from_dict(case) for case in data["cases"]]
+    arrays = tuple(
+        Array(
+            name=array["name"],
+            token=array["token"],
+            topology=Topology.parse(array["topology"]),
+            environment=array["environment"],
+            time_limit_s=array["time_limit_s"],
+            tasks=tuple(Run(cases[index], repeat) for index, repeat in array["tasks"]),
+        )
+        for array in data["arrays"]
+    )
+    return Manifest(
+        sweep=data["sweep"],
+        engine=data["engine"],
+        base=data["base"],
+        repeats=data["repeats"],
+        measure=Measure(**data["measure"]),
+        limits=Limits(**data["limits"]),
+        arrays=arrays,
+        site=data["site"],
+        tool_version=data["tool_version"],
+        created=data["created"],
+        source=data["source"],
+    )
+
+
+def write_manifest(root: Path, manifest: Manifest) -> None:
+    """Write the manifest of a new sweep; LedgerError if the directory holds one already."""
+    if not write_once(root / layout.MANIFEST, dump_json(_to_json(manifest))):
+        raise LedgerError(f"{root} already holds a sweep")
+
+
+def read_manifest(root: Path) -> Manifest:
+    """Read a sweep's manifest; LedgerError names what is wrong with the file."""
+    path = root / layout.MANIFEST
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LedgerError(
+            f"{root}: no {layout.MANIFEST} there, so this is not a sweep's directory;"
+            " give the directory that `python -m dlperf_hpc.sweep` printed (logs/<sweep>)"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+        raise LedgerError(f"{path}: schema is {found!r}, this version reads {SCHEMA!r}")
+    try:
+        return _from_json(data)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise LedgerError(f"{path}: damaged: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Submission:
+    """An array the scheduler took (``job_id``) or refused (``error``)."""
+
+    array: str
+    token: str
+    job_id: str = ""
+    error: str = ""
+    time: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the scheduler, or the launcher's end, said of a run that may have left no record."""
+
+    run: str
+    status: Status
+    reason: str
+    time: str = ""
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    # What follows the last newline is a line that is still being written.
+    for number, line in enumerate(text.split("\n")[:-1], 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise LedgerError(f"{path}:{number}: not JSON: {error}") from error
+        yield row
+
+
+def add_submission(root: Path, submission: Submission) -> None:
+    """Note down what became of an array when it was submitted."""
+    row = {**vars(submission), "time": submission.time or utc()}
+    append_line(root / layout.SUBMISSIONS, json.dumps(row))
+
+
+def read_submissions(root: Path) -> list[Submission]:
+    """All submissions, oldest first."""
+    return [Submission(**row) for row in _rows(root / layout.SUBMISSIONS)]
+
+
+def add_verdict(root: Path, verdict: Verdict) -> None:
+    """Keep a scheduler's final word: it forgets within minutes."""
+    row = {**vars(verdict), "status": verdict.status.value, "time": verdict.time or utc()}
+    append_line(root / layout.VERDICTS, json.dumps(row))
+
+
+def read_verdicts(root: Path) -> dict[str, Verdict]:
+    """The latest verdict of each run that has one, by run id."""
+    rows = _rows(root / layout.VERDICTS)
+    return {row["run"]: Verdict(**{**row, "status": Status(row["status"])}) for row in rows}

@@ -1,0 +1,90 @@
+"""A run as everyone reads it: what was measured, and what became of it.
+
+Built from a log (:mod:`.logfile`), or for a run without a log from the manifest and what the
+scheduler said. Everything in :mod:`dlperf_hpc.analysis` starts from these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.spec.case import Run
+
+
+@dataclass(frozen=True)
+class Window:
+    """The timed window, over all ranks. Times in seconds unless the name says ms.
+
+    ``elapsed_s`` is the slowest rank's, ``elapsed_min_s`` the fastest's; ``samples`` counts
+    sequences through forward and backward over all ranks; ``global_batch`` is samples per
+    optimizer step. Percentiles are over iterations of the slowest rank's time of each.
+    """
+
+    warmup: int
+    iterations: int
+    optimizer_steps: int
+    skipped_steps: int
+    accumulation: int
+    global_batch: int
+    ranks: int
+    samples: int
+    elapsed_s: float
+    elapsed_min_s: float
+    step_ms_p5: float
+    step_ms_p50: float
+    step_ms_p95: float
+    step_ms_p99: float
+    loss_first: float
+    loss_last: float
+    data_wait_s: float
+    memory_mb: float | None = None
+    drift: float | None = None
+    steady: bool | None = None
+
+    @property
+    def samples_per_s(self) -> float:
+        """Throughput over all ranks: samples over the slowest rank's time."""
+        return self.samples / self.elapsed_s
+
+    @property
+    def rank_spread(self) -> float:
+        """(slowest - fastest) / slowest of the ranks' elapsed times; 0 is perfect."""
+        return (self.elapsed_s - self.elapsed_min_s) / self.elapsed_s
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Window:
+        """From a log's ``summary`` line or a record; TypeError when a figure is missing."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in known})
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run and its end.
+
+    ``source`` says what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``.
+    ``window`` is there if, and only if, the log holds a complete summary; a number counts in a
+    median only if ``status`` is ok. ``facts`` are the log's provenance and world, as written.
+    """
+
+    run: Run
+    status: Status
+    reason: str = ""
+    attempt: int = 1
+    source: str = "manifest"
+    window: Window | None = None
+    started: str = ""
+    ended: str = ""
+    log: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Throughput if the run ended ok, else None: a number is never invented."""
+        if self.status is Status.OK and self.window is not None:
+            return self.window.samples_per_s
+        return None

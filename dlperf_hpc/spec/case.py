@@ -1,0 +1,179 @@
+"""The words of a sweep as plain values: topology, case, run.
+
+Standard library only and importable on Python 3.9: the training wrapper reads these in whatever
+Python a framework lives in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+_TOPOLOGY = re.compile(r"([1-9]\d{0,4})n([1-9]\d{0,2})g")
+_UNSAFE = re.compile(r"[^A-Za-z0-9.+]+")
+
+
+@dataclass(frozen=True, order=True)
+class Topology:
+    """``4n8g``: 4 nodes, 8 GPUs (or, on CPUs, 8 ranks) per node."""
+
+    nodes: int
+    gpus_per_node: int
+
+    @classmethod
+    def parse(cls, text: str) -> Topology:
+        """Read ``<nodes>n<gpus per node>g``; ValueError for anything else."""
+        match = _TOPOLOGY.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not a topology: write <nodes>n<GPUs per node>g, as 4n8g")
+        return cls(int(match[1]), int(match[2]))
+
+    @property
+    def devices(self) -> int:
+        """GPUs over all nodes."""
+        return self.nodes * self.gpus_per_node
+
+    def __str__(self) -> str:
+        return f"{self.nodes}n{self.gpus_per_node}g"
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What turns gradients into an update; ``grad_clip`` 0 means no clipping by global norm."""
+
+    name: str = "adamw"
+    lr: float = 1e-4
+    weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    grad_clip: float = 1.0
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The timed window: ``warmup`` iterations untimed, then at least ``iterations`` timed.
+
+    The window grows until it also holds ``min_seconds`` (estimated from the warm-up) and
+    ``min_optimizer_steps``. The defaults are DLPerf's: 20, 100, 0, 0.
+    """
+
+    warmup: int = 20
+    iterations: int = 100
+    min_seconds: float = 0.0
+    min_optimizer_steps: int = 0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds without progress after which a run is ended, by phase."""
+
+    startup_s: float = 900.0
+    iteration_s: float = 300.0
+    shutdown_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a sweep without its repeat. ``batch_size`` is per device."""
+
+    framework: str
+    model: str
+    topology: Topology
+    precision: str
+    batch_size: int
+    seq_len: int
+    accumulation: int = 1
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    data: str = "synthetic"
+    data_path: str = ""
+    device: str = "auto"
+    environment: str = "default"
+    processes_per_node: int | None = None
+    threads: int = 1
+    seed: int = 1
+    options: tuple[tuple[str, Any], ...] = ()
+    tags: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """Processes over all nodes: one per GPU unless ``processes_per_node`` says otherwise."""
+        return self.topology.nodes * self.ranks_per_node
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Processes on each node."""
+        return self.processes_per_node or self.topology.gpus_per_node
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples over all devices in one iteration (one micro-batch)."""
+        return self.batch_size * self.topology.devices
+
+    @property
+    def global_batch(self) -> int:
+        """Samples over all devices in one optimizer step."""
+        return self.micro_batch * self.accumulation
+
+    def option(self, name: str) -> Any:
+        """Value of an option of the back end or the workload; KeyError if it declares none."""
+        return dict(self.options)[name]
+
+    @property
+    def series(self) -> str:
+        """The case without its topology: what one speedup curve is made of."""
+        tags = "".join(f"-{tag}" for tag in self.tags)
+        return f"{self.framework}/{self.model}/bz{self.batch_size}/{self.precision}{tags}"
+
+    @property
+    def id(self) -> str:
+        """Readable and unique in its sweep; also the path of its runs without the repeat."""
+        tags = "".join(f"-{tag}" for tag in self.tags)
+        name = f"{self.model}_b{self.batch_size}_{self.precision}{tags}"
+        return f"{self.framework}/{self.model}/bz{self.batch_size}/{self.topology}/{name}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; :meth:`from_dict` reads them back."""
+        return {**asdict(self), "topology": str(self.topology), "options": dict(self.options)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Case:
+        """Inverse of :meth:`to_dict`; unknown keys (of a newer version) are passed over."""
+        known = {f.name for f in fields(cls)}
+        values = {key: value for key, value in data.items() if key in known}
+        values["topology"] = Topology.parse(values["topology"])
+        values["optimizer"] = Optimizer(**values.get("optimizer", {}))
+        values["options"] = tuple(sorted(dict(values.get("options", {})).items()))
+        values["tags"] = tuple(values.get("tags", ()))
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One case x one repeat (counted from 1): the unit that has a log, a record and a status."""
+
+    case: Case
+    repeat: int
+
+    @property
+    def id(self) -> str:
+        """Stable and readable; relative path of the run's log without its ending."""
+        return f"{self.case.id}_{self.repeat}"
+
+
+def repeat_major(cases: list[Case], repeats: int) -> list[Run]:
+    """All cases once, then all again: drift of the machine spreads evenly over the cases."""
+    return [Run(case, repeat) for repeat in range(1, repeats + 1) for case in cases]
+
+
+def tag(name: str, value: Any) -> str:
+    """An option as part of a file name: ``compile`` for true, ``zero_stage1`` for a value."""
+    text = name if value is True else f"{name}{value}"
+    return _UNSAFE.sub("", text.replace("_", "")) or "x"
+
+
+def with_tags(case: Case, tags: list[str]) -> Case:
+    """The case with the parts of its name that tell it from its default variant."""
+    return replace(case, tags=tuple(tags))

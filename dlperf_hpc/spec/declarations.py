@@ -1,0 +1,73 @@
+"""What a back end or a workload says of itself without importing its framework.
+
+A file in ``train/backends`` or ``train/workloads`` makes one of these at its top; the sweep reader
+checks a sweep against them on the login node, and the wrapper calls the functions they carry on
+the compute node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+
+@dataclass(frozen=True)
+class Option:
+    """A sweep key that belongs to one back end or workload; its type is that of ``default``."""
+
+    name: str
+    default: Any
+    doc: str
+    choices: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class BackendDeclaration:
+    """A framework as the wrapper drives it.
+
+    ``library`` says in which framework's form the models must be (``torch``, ``tensorflow``);
+    ``open_session(case, world)`` builds model, data and optimizer and returns a
+    :class:`~dlperf_hpc.train.session.Session`.
+    """
+
+    name: str
+    doc: str
+    library: str
+    precisions: tuple[str, ...]
+    optimizers: tuple[str, ...]
+    open_session: Callable[..., Any]
+    options: tuple[Option, ...] = ()
+    data_sources: tuple[str, ...] = ("synthetic",)
+
+
+@dataclass(frozen=True)
+class WorkloadDeclaration:
+    """A model with its data: ``build(library, case)`` gives what that library's back ends need.
+
+    ``flops_per_sample(case)`` is model FLOPs, forward and backward, of one sample.
+    """
+
+    name: str
+    doc: str
+    libraries: tuple[str, ...]
+    default_seq_len: int
+    max_seq_len: int
+    build: Callable[..., Any]
+    flops_per_sample: Callable[..., float]
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Everything declared in this installation, by name; ``planned`` is known but not built yet."""
+
+    backends: Mapping[str, BackendDeclaration]
+    workloads: Mapping[str, WorkloadDeclaration]
+    planned_backends: Mapping[str, str] = field(default_factory=dict)
+    planned_workloads: Mapping[str, str] = field(default_factory=dict)
+    planned_options: Mapping[str, str] = field(default_factory=dict)
+
+    def options(self, framework: str, model: str) -> tuple[Option, ...]:
+        """The options a case of this back end and workload may set."""
+        return self.backends[framework].options + self.workloads[model].options
