@@ -71,14 +71,21 @@ def _first_line(path: Path) -> dict[str, Any]:
 def _archive(paths: RunPaths, number: int) -> None:
     paths.attempts.mkdir(parents=True, exist_ok=True)
     for path in (paths.log, paths.record):
-        target = paths.earlier(path, number)
-        while target.exists():
-            number += 1
-            target = paths.earlier(path, number)
-        try:
-            os.rename(path, target)
-        except FileNotFoundError:
-            continue
+        _move_aside(path, paths, number)
+
+
+def _move_aside(path: Path, paths: RunPaths, number: int) -> None:
+    """Move without ever overwriting; several ranks may be doing this to the same file at once."""
+    target = paths.earlier(path, number)
+    try:
+        os.link(path, target)
+    except FileNotFoundError:
+        return  # another rank was quicker
+    except FileExistsError:
+        if not (path.exists() and path.samefile(target)):
+            _move_aside(path, paths, number + 1)
+            return
+    path.unlink(missing_ok=True)
 
 
 def _archived(paths: RunPaths) -> list[int]:

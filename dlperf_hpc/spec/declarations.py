@@ -27,7 +27,7 @@ class BackendDeclaration:
     """A framework as the wrapper drives it.
 
     ``library`` says in which framework's form the models must be (``torch``, ``tensorflow``);
-    ``open_session(case, world)`` builds model, data and optimizer and returns a
+    ``open_session(case, world, workload)`` builds model, data and optimizer and returns a
     :class:`~dlperf_hpc.train.session.Session`.
     """
 
@@ -43,7 +43,10 @@ class BackendDeclaration:
 
 @dataclass(frozen=True)
 class WorkloadDeclaration:
-    """A model with its data: ``build(library, case)`` gives what that library's back ends need.
+    """A model with its data.
+
+    ``build(library, case, rank)`` returns the model in that library's form and the rank's batch of
+    synthetic data, a dict of arrays that are the model's arguments by name.
 
     ``flops_per_sample(case)`` is model FLOPs, forward and backward, of one sample.
     """

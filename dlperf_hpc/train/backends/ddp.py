@@ -1,0 +1,33 @@
+"""PyTorch DistributedDataParallel: NCCL on GPUs, gloo on CPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlperf_hpc.spec.case import Case
+from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
+
+if TYPE_CHECKING:
+    from dlperf_hpc.train.ranks import World
+    from dlperf_hpc.train.session import Session
+
+
+def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
+    """Join the process group and build model, data and optimizer on this rank's device."""
+    from dlperf_hpc.train.backends.ddp_torch import DdpSession
+
+    return DdpSession(case, world, workload)
+
+
+BACKEND = BackendDeclaration(
+    name="ddp",
+    doc=__doc__,
+    library="torch",
+    precisions=("fp32", "tf32", "bf16", "fp16"),
+    optimizers=("adam", "adamw", "sgd"),
+    open_session=open_session,
+    options=(
+        Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
+        Option("bucket_mb", 25, "size of DDP's gradient buckets, MiB"),
+    ),
+)

@@ -1,0 +1,89 @@
+"""What a number rests on: tool, machine, libraries and settings, as observed on the node."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dlperf_hpc
+from dlperf_hpc.train.ranks import World, mpi_library
+
+# Settings that change speed. Anything else in the environment stays private.
+_TELLING = re.compile(
+    r"(NCCL|GLOO|OMP|MKL|UCX|FI|MPICH|MPIR|OMPI|PMIX|TORCH|TF|XLA|CUDA|NVIDIA|KMP)_\w+"
+    r"|SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|CLUSTER_NAME"
+    r"|RESTART_COUNT|CPUS_PER_TASK|JOB_GPUS)|LOADEDMODULES|CONDA_DEFAULT_ENV"
+)
+
+
+def _git() -> str | None:
+    """``<commit>`` or ``<commit>+changes`` of the tool's own checkout, if it runs from one."""
+    root = Path(dlperf_hpc.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    argv = ["git", "-C", str(root), "describe", "--always", "--dirty=+changes", "--abbrev=12"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _cpu() -> str | None:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else None
+
+
+def provenance() -> dict[str, Any]:
+    """Of the node that rank 0 runs on; goes into the log."""
+    return {
+        "tool": dlperf_hpc.__version__,
+        "tool_commit": _git(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "kernel": platform.release(),
+        "libc": "-".join(platform.libc_ver()),
+        "cpu": _cpu(),
+        "cpus": os.cpu_count(),
+        "mpi": mpi_library(),
+        "env": dict(sorted(i for i in os.environ.items() if _TELLING.fullmatch(i[0]))),
+    }
+
+
+def packages() -> dict[str, str]:
+    """Every installed distribution with its version; goes into the record."""
+    found = importlib.metadata.distributions()
+    return dict(sorted((d.metadata["Name"], d.version) for d in found))
+
+
+def rank_facts(world: World) -> dict[str, Any]:
+    """Of one rank: where it runs and on which CPUs."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return {
+        "rank": world.rank,
+        "host": world.host,
+        "local_rank": world.local_rank,
+        "pid": os.getpid(),
+        "cpus": _ranges(cpus),
+    }
+
+
+def _ranges(numbers: list[int]) -> str:
+    """``0-3,8`` for 0, 1, 2, 3, 8."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][-1:] = [number] if len(parts[-1]) > 1 else [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)

@@ -1,0 +1,126 @@
+"""Who is who: ranks, hosts and local ranks through mpi4py, checked against the topology."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlperf_hpc.errors import WorldError
+from dlperf_hpc.spec.case import Case
+
+# How launchers tell a process of its world, whether or not its MPI library listens.
+_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
+_RANKS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's place. ``hosts[r]`` is rank r's host; nodes are numbered by first rank."""
+
+    rank: int
+    hosts: tuple[str, ...]
+    comm: Any = field(repr=False, compare=False, default=None)
+
+    @property
+    def size(self) -> int:
+        """Processes over all nodes."""
+        return len(self.hosts)
+
+    @property
+    def host(self) -> str:
+        """This process's host."""
+        return self.hosts[self.rank]
+
+    @property
+    def nodes(self) -> list[str]:
+        """Hosts in order of their first rank."""
+        return list(dict.fromkeys(self.hosts))
+
+    @property
+    def local_rank(self) -> int:
+        """Number of this process among those on its host: which GPU it takes."""
+        return self.hosts[: self.rank].count(self.host)
+
+    @property
+    def local_size(self) -> int:
+        """Processes on this host."""
+        return self.hosts.count(self.host)
+
+    @property
+    def address(self) -> str:
+        """Where rank 0 can be reached by all ranks."""
+        return "127.0.0.1" if len(self.nodes) == 1 else self.hosts[0]
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        self.comm.Barrier()
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value, on every rank."""
+        return self.comm.bcast(value, root=0)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, in order of rank, on every rank."""
+        gathered: list[Any] = self.comm.allgather(value)
+        return gathered
+
+
+def _number(env: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        if env.get(name, "").isdigit():
+            return int(env[name])
+    return None
+
+
+def launcher_rank(env: Mapping[str, str] = os.environ) -> int:
+    """This process's rank as the launcher numbers it, also when MPI does not know; 0 if unsaid."""
+    return _number(env, _RANKS) or 0
+
+
+def discover() -> World:
+    """Initialise MPI and learn every rank's host. WorldError if there is no MPI to be had."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise WorldError(
+            f"mpi4py cannot start MPI on {socket.gethostname()}: {error}\n"
+            "install mpi4py and an MPI library (pip install mpi4py mpich) in this environment, or"
+            " load the site's MPI module in the site profile's setup lines"
+        ) from error
+    comm = MPI.COMM_WORLD
+    return World(comm.Get_rank(), tuple(comm.allgather(socket.gethostname())), comm)
+
+
+def check(world: World, case: Case, env: Mapping[str, str] = os.environ) -> None:
+    """WorldError unless the world is the topology the case asks for."""
+    told = _number(env, _SIZES)
+    if world.size == 1 and told is not None and told > 1:
+        raise WorldError(
+            f"the launcher started {told} ranks, but each believes it is alone (MPI world size 1):"
+            " srun's --mpi does not fit the MPI library of this environment."
+            f" `srun --mpi=list` shows what this site has; the library here is {mpi_library()}."
+            ' Set mpi = "pmi2" or "pmix" under [environment.<name>] of the site profile'
+            " (slurm/<site>.toml)"
+        )
+    if world.size != case.ranks:
+        raise WorldError(
+            f"{world.size} ranks started, topology {case.topology} needs {case.ranks}:"
+            " the scheduler gave another allocation than asked; see the batch script in jobs/"
+        )
+    per_node = {host: world.hosts.count(host) for host in world.nodes}
+    uneven = set(per_node.values()) != {case.ranks_per_node}
+    if len(per_node) != case.topology.nodes or uneven:
+        raise WorldError(
+            f"ranks lie as {per_node}, topology {case.topology} means {case.ranks_per_node} on each"
+            f" of {case.topology.nodes} nodes: check ntasks-per-node and --distribution"
+        )
+
+
+def mpi_library() -> str:
+    """First line of what the MPI library says of itself."""
+    from mpi4py import MPI
+
+    return str(MPI.Get_library_version()).strip("\0").splitlines()[0].strip()

@@ -1,0 +1,49 @@
+"""What the timed loop needs of a framework: one small interface, the same for every back end."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Session(Protocol):
+    """A model, its data and its optimizer, ready to train on this rank.
+
+    Nothing but :meth:`synchronize` and what says so may wait for the device: the loop calls
+    :meth:`iterate` and :meth:`mark` inside the timed window.
+    """
+
+    def iterate(self) -> None:
+        """One micro-batch forward and backward; every k-th call ends in an optimizer step."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has done everything asked of it so far."""
+
+    def open_window(self, iterations: int) -> None:
+        """Make room for ``iterations`` marks; forget earlier ones; zero the counters."""
+
+    def mark(self) -> None:
+        """Note, without waiting, that an iteration of the window has ended, and its loss."""
+
+    def step_times(self) -> list[float]:
+        """Seconds of each marked iteration on this rank's device. Waits for the device."""
+
+    def losses(self) -> list[float]:
+        """This rank's loss of each marked iteration. Waits for the device."""
+
+    def counts(self) -> tuple[int, int]:
+        """(optimizer steps, those of them skipped for overflow) in the window. Waits."""
+
+    def fingerprint(self) -> float:
+        """A number that changes when the parameters do. Waits for the device."""
+
+    def data_wait_s(self) -> float:
+        """Seconds the window waited for data on this rank."""
+
+    def memory_mb(self) -> float:
+        """Peak memory so far, MiB: the allocator's on a GPU, the resident set on a CPU."""
+
+    def facts(self) -> dict[str, Any]:
+        """Device, versions and flags as observed, for the log."""
+
+    def close(self) -> None:
+        """Leave the process group; only on the way of success."""

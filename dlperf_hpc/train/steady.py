@@ -1,0 +1,48 @@
+"""Did the window measure a steady state? Two tests on its iteration times, without a framework."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, median
+
+_MAX_POINTS = 200  # the tests are quadratic: longer windows are averaged into blocks first
+_DRIFT_LIMIT = 0.01
+_Z_LIMIT = 2.58  # two-sided p = 0.01
+
+
+def _blocks(times: Sequence[float]) -> list[float]:
+    size = math.ceil(len(times) / _MAX_POINTS)
+    starts = range(0, len(times) - size + 1, size)
+    return [fmean(times[start : start + size]) for start in starts]
+
+
+def drift(times: Sequence[float]) -> float:
+    """Change of the iteration time from the window's start to its end, relative to its median.
+
+    Theil-Sen slope (Sen 1968), so a few slow iterations do not make a trend; 0 if fewer than 3.
+    """
+    points = _blocks(times)
+    pairs = [(i, j) for i in range(len(points)) for j in range(i + 1, len(points))]
+    if len(points) < 3 or median(points) <= 0:
+        return 0.0
+    slope = median((points[j] - points[i]) / (j - i) for i, j in pairs)
+    return slope * (len(points) - 1) / median(points)
+
+
+def trend_z(times: Sequence[float]) -> float:
+    """Mann-Kendall's z: how far the order of the times is from one without a trend (Mann 1945)."""
+    points = _blocks(times)
+    n = len(points)
+    if n < 3:
+        return 0.0
+    score = sum(
+        (points[j] > points[i]) - (points[j] < points[i]) for i in range(n) for j in range(i + 1, n)
+    )
+    variance = n * (n - 1) * (2 * n + 5) / 18
+    return (score - math.copysign(1, score)) / math.sqrt(variance) if score else 0.0
+
+
+def is_steady(times: Sequence[float]) -> bool:
+    """No drift over 1 % that noise would not explain (p < 0.01)."""
+    return abs(drift(times)) <= _DRIFT_LIMIT or abs(trend_z(times)) <= _Z_LIMIT

@@ -1,0 +1,86 @@
+"""From every rank's window to the one that is stated, or a refusal to state it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dlperf_hpc.errors import MeasurementError
+from dlperf_hpc.records.results import Window
+from dlperf_hpc.spec.case import Case, Measure
+from dlperf_hpc.train import steady
+from dlperf_hpc.train.window import Timed
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Linear interpolation between order statistics (Hyndman & Fan 1996, type 7)."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def slowest(windows: Sequence[Timed]) -> list[float]:
+    """Per iteration the slowest rank's time: a synchronous step ends when the slowest ends."""
+    return [max(times) for times in zip(*(window.step_times for window in windows))]
+
+
+def mean_losses(windows: Sequence[Timed]) -> list[float]:
+    """Per iteration the mean of the ranks' losses."""
+    return [sum(values) / len(values) for values in zip(*(window.losses for window in windows))]
+
+
+def check(windows: Sequence[Timed]) -> None:
+    """MeasurementError for a window whose number would mean nothing."""
+    losses = mean_losses(windows)
+    bad = [i for i, loss in enumerate(losses) if not math.isfinite(loss)]
+    if bad:
+        raise MeasurementError(
+            f"the loss is {losses[bad[0]]} from iteration {bad[0] + 1} of the window on: a run that"
+            " does not train has no throughput; lower optimizer.lr or use another precision"
+        )
+    steps = windows[0].optimizer_steps - windows[0].skipped_steps
+    if steps > 0 and not all(window.moved for window in windows):
+        raise MeasurementError(f"{steps} optimizer steps left the parameters as they were")
+
+
+def summarise(windows: Sequence[Timed], case: Case, measure: Measure) -> Window:
+    """The window over all ranks."""
+    first = windows[0]
+    times = slowest(windows)
+    losses = mean_losses(windows)
+    milliseconds = [1e3 * seconds for seconds in times]
+    return Window(
+        warmup=measure.warmup,
+        iterations=first.iterations,
+        optimizer_steps=first.optimizer_steps,
+        skipped_steps=max(window.skipped_steps for window in windows),
+        accumulation=case.accumulation,
+        global_batch=case.global_batch,
+        ranks=len(windows),
+        samples=first.iterations * case.micro_batch,
+        elapsed_s=max(window.elapsed_s for window in windows),
+        elapsed_min_s=min(window.elapsed_s for window in windows),
+        step_ms_p5=percentile(milliseconds, 0.05),
+        step_ms_p50=percentile(milliseconds, 0.50),
+        step_ms_p95=percentile(milliseconds, 0.95),
+        step_ms_p99=percentile(milliseconds, 0.99),
+        loss_first=losses[0],
+        loss_last=losses[-1],
+        data_wait_s=max(window.data_wait_s for window in windows),
+        memory_mb=max(window.memory_mb for window in windows),
+        drift=steady.drift(times),
+        steady=steady.is_steady(times),
+    )
+
+
+def detail(windows: Sequence[Timed]) -> dict[str, Any]:
+    """What the record holds beyond the log: every rank's columns, milliseconds rounded to 1 us."""
+    return {
+        "loss": mean_losses(windows),
+        "rank_elapsed_s": [window.elapsed_s for window in windows],
+        "rank_step_ms": [[round(1e3 * t, 3) for t in window.step_times] for window in windows],
+        "rank_memory_mb": [window.memory_mb for window in windows],
+    }

@@ -1,0 +1,109 @@
+"""The timed window: the same code for every back end.
+
+Warm-up; device sync; MPI barrier; clock; N iterations with nothing added between them; device
+sync; clock; MPI barrier. Throughput is N x samples per iteration over the slowest rank's time.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dlperf_hpc.spec.case import Case, Measure
+from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.session import Session
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One rank's window. ``opened`` is seconds since the epoch, other times are durations in s."""
+
+    iterations: int
+    opened: float
+    elapsed_s: float
+    step_times: list[float]
+    losses: list[float]
+    optimizer_steps: int
+    skipped_steps: int
+    moved: bool
+    data_wait_s: float
+    memory_mb: float
+
+
+def warm_up(session: Session, iterations: int, beat: Callable[[], None]) -> float:
+    """Run the untimed iterations; seconds per iteration over their second half."""
+    half = iterations // 2
+    for _ in range(half):
+        session.iterate()
+        beat()
+    session.synchronize()
+    start = time.perf_counter_ns()
+    for _ in range(iterations - half):
+        session.iterate()
+        beat()
+    session.synchronize()
+    return (time.perf_counter_ns() - start) / 1e9 / (iterations - half)
+
+
+def window_length(measure: Measure, accumulation: int, seconds_per_iteration: float) -> int:
+    """Iterations the window needs to hold everything asked of it."""
+    by_time = math.ceil(measure.min_seconds / max(seconds_per_iteration, 1e-9))
+    by_steps = measure.min_optimizer_steps * accumulation
+    return max(measure.iterations, by_time, by_steps)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A collection inside the window would be one rank's, at a moment of its own."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def timed_loop(session: Session, iterations: int, beat: Callable[[], None]) -> int:
+    """The iterations of the window, device sync included; nanoseconds on this rank's clock."""
+    iterate, mark = session.iterate, session.mark
+    start = time.perf_counter_ns()
+    for _ in range(iterations):
+        iterate()
+        mark()
+        beat()
+    session.synchronize()
+    return time.perf_counter_ns() - start
+
+
+def measure_window(
+    session: Session, world: World, case: Case, measure: Measure, beat: Callable[[], None]
+) -> Timed:
+    """Warm up, then time the window on this rank; all ranks take part."""
+    estimate = warm_up(session, measure.warmup, beat)
+    slowest = max(world.gather(estimate))
+    iterations = window_length(measure, case.accumulation, slowest)
+    before = session.fingerprint()
+    with _no_garbage_collection():
+        session.open_window(iterations)
+        session.synchronize()
+        world.barrier()
+        opened = time.time()
+        elapsed = timed_loop(session, iterations, beat)
+        world.barrier()
+    steps, skipped = session.counts()
+    return Timed(
+        iterations=iterations,
+        opened=opened,
+        elapsed_s=elapsed / 1e9,
+        step_times=session.step_times(),
+        losses=session.losses(),
+        optimizer_steps=steps,
+        skipped_steps=skipped,
+        moved=session.fingerprint() != before,
+        data_wait_s=session.data_wait_s(),
+        memory_mb=session.memory_mb(),
+    )

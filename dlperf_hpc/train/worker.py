@@ -1,0 +1,158 @@
+"""One rank of one run, from launch to record.
+
+``python -u -m dlperf_hpc.train <sweep directory> <array>``, started by srun or mpiexec once per
+rank; the array index in the environment and the manifest say which run it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records.files import append_line
+from dlperf_hpc.records.lines import utc, write_line
+from dlperf_hpc.records.manifest import Manifest, read_manifest
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
+from dlperf_hpc.spec.case import Run
+from dlperf_hpc.train import faults, provenance, ranks, summary
+from dlperf_hpc.train.guard import Guard
+from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.session import Session
+from dlperf_hpc.train.window import Timed, measure_window
+
+_MOST_ITERATION_LINES = 200
+
+
+def task_index(env: Mapping[str, str] = os.environ) -> int:
+    """Which task of its array this process belongs to."""
+    for name in ("DLPERF_TASK", "SLURM_ARRAY_TASK_ID"):
+        if env.get(name, "").isdigit():
+            return int(env[name])
+    raise LedgerError("neither SLURM_ARRAY_TASK_ID nor DLPERF_TASK says which task this is")
+
+
+def launch_id(env: Mapping[str, str] = os.environ) -> str:
+    """Shared by all ranks of this launch and by no other: job, array index, restarts."""
+    if "DLPERF_LAUNCH" in env:
+        return env["DLPERF_LAUNCH"]
+    job = env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_JOB_ID", "no-job")
+    return f"{job}_{env.get('SLURM_ARRAY_TASK_ID', '0')}.{env.get('SLURM_RESTART_COUNT', '0')}"
+
+
+def main(root: Path, array_name: str) -> None:
+    """Run this rank; leaves by ``os._exit`` if it fails."""
+    guard = Guard(ranks.launcher_rank(), time_limit_s=float("inf"))
+    guard.watch()
+    try:
+        _run(root, array_name, guard)
+    except BaseException as error:  # noqa: BLE001 - the process's edge: whatever it is, it is recorded
+        guard.fail(error)
+
+
+def _run(root: Path, array_name: str, guard: Guard) -> None:
+    manifest = read_manifest(root)
+    array = manifest.array(array_name)
+    run = array.tasks[task_index()]
+    guard.time_limit_s = array.time_limit_s
+    guard.phase("startup", manifest.limits.startup_s)
+    # Known before MPI is: ranks that never find each other must still say which run they are.
+    guard.attempt = open_attempt(manifest.sweep, run, root, launch_id())
+    if guard.attempt is None:
+        print(f"{run.id}: already ok, nothing to do")
+        return
+    world = ranks.discover()
+    ranks.check(world, run.case)
+    attempt = guard.attempt = world.broadcast(guard.attempt)
+    if world.rank == 0:
+        begin_log(attempt)
+        log_event(attempt, "measure", asdict(manifest.measure))
+    _measure(manifest, run, attempt, world, guard)
+
+
+def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard: Guard) -> None:
+    limits = manifest.limits
+    _enter(attempt, world, guard, "build", limits.startup_s)
+    declared = registry()
+    workload = declared.workloads[run.case.model]
+    session = declared.backends[run.case.framework].open_session(run.case, world, workload)
+    all_facts = world.gather({**provenance.rank_facts(world), **session.facts()})
+    if world.rank == 0:
+        _log_world(attempt, world, all_facts)
+    _enter(attempt, world, guard, "warmup", limits.startup_s)
+    faults.drill(world.rank)
+    guard.phase("measure", limits.iteration_s)
+    timed = measure_window(session, world, run.case, manifest.measure, guard.beat)
+    _enter(attempt, world, guard, "shutdown", limits.shutdown_s)
+    windows = world.gather(timed)
+    summary.check(windows)
+    if world.rank == 0:
+        _log_window(attempt, run, manifest, windows)
+    _leave(session, world)
+
+
+def _enter(attempt: Attempt, world: World, guard: Guard, phase: str, limit_s: float) -> None:
+    guard.phase(phase, limit_s)
+    if world.rank == 0:
+        log_event(attempt, "phase", {"name": phase})
+
+
+def _leave(session: Session, world: World) -> None:
+    """All ranks end together: srun's --wait must not see one of them linger."""
+    world.barrier()
+    session.close()
+
+
+def _log_world(attempt: Attempt, world: World, all_facts: list[dict[str, Any]]) -> None:
+    log_event(attempt, "provenance", provenance.provenance())
+    shared = {
+        key: value
+        for key, value in all_facts[0].items()
+        if key not in ("rank", "host", "local_rank", "pid", "cpus", "device", "device_uuid")
+    }
+    same = all(all(facts.get(key) == value for key, value in shared.items()) for facts in all_facts)
+    if not same:
+        shared["ranks_differ"] = True
+    size = {"ranks": world.size, "nodes": len(world.nodes), "hosts": world.nodes}
+    log_event(attempt, "world", {**size, **shared})
+    for facts in all_facts:
+        log_event(attempt, "rank", facts if not same else _without(facts, shared))
+
+
+def _without(facts: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if key not in shared}
+
+
+def _iteration_lines(windows: list[Timed], warmup: int) -> str:
+    """The window's iterations, counted from 1 with the warm-up, stamped when they ended."""
+    times, losses = summary.slowest(windows), summary.mean_losses(windows)
+    every = -(-len(times) // _MOST_ITERATION_LINES)
+    opened = max(window.opened for window in windows)
+    lines = [write_line("window_open", {"iteration": warmup}, utc(opened))]
+    elapsed = 0.0
+    for i, (seconds, loss) in enumerate(zip(times, losses), 1):
+        elapsed += seconds
+        if i % every == 0 or i == len(times):
+            values = {"n": warmup + i, "loss": loss, "ms": round(1e3 * seconds, 3)}
+            lines.append(write_line("iteration", values, utc(opened + elapsed)))
+    return "\n".join(lines)
+
+
+def _log_window(attempt: Attempt, run: Run, manifest: Manifest, windows: list[Timed]) -> None:
+    measure = manifest.measure
+    window = summary.summarise(windows, run.case, measure)
+    append_line(attempt.paths.log, _iteration_lines(windows, measure.warmup))
+    rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
+    log_event(attempt, "summary", {**asdict(window), **rate})
+    detail = {
+        "window": asdict(window),
+        "detail": summary.detail(windows),
+        "packages": provenance.packages(),
+        "window_opened": utc(max(w.opened for w in windows)),
+    }
+    finish(attempt, Status.OK, detail=detail)

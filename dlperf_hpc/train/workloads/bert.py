@@ -1,0 +1,219 @@
+"""BERT pre-training: shapes, sizes, arithmetic and synthetic data, for every framework alike.
+
+Standard library only at the top, importable on Python 3.9: the login node reads this file, so
+numpy is imported by the function that needs it and the model itself lives in ``bert_torch``.
+
+Letters used for shapes: B sequences, T tokens per sequence, M masked positions per sequence,
+L layers, h hidden size, f feed-forward size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.spec.case import Case
+from dlperf_hpc.spec.declarations import Option, WorkloadDeclaration
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    IntArray = npt.NDArray[np.int64]
+
+LAYER_NORMS = ("post", "pre")
+
+# Places in the vocabulary of Google's uncased BERT. What lies below the first ordinary token is
+# padding, unused entries and the special tokens.
+CLS, SEP, MASK = 101, 102, 103
+FIRST_ORDINARY_TOKEN = 104
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """One BERT: sizes, and where its LayerNorms stand.
+
+    ``layer_norm`` is "post" (after each residual sum: Google, NVIDIA) or "pre" (before attention
+    and feed-forward, and once after the last layer: DeepSpeed's ``bing_bert``). ``dropout`` is the
+    probability for hidden states and for attention probabilities alike. ``vocab`` is 30522 padded
+    to a multiple of 8, as tensor cores like it.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    vocab: int = 30528
+    max_positions: int = 512
+    types: int = 2
+    layer_norm: str = "post"
+    dropout: float = 0.1
+    init_std: float = 0.02
+    layer_norm_eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
+        if self.layer_norm not in LAYER_NORMS:
+            raise ValueError(f"layer_norm is {self.layer_norm!r}: write one of {LAYER_NORMS}")
+
+
+# Devlin et al. 2018 (arXiv:1810.04805), section 3, for base and large; tiny is for CPUs.
+SIZES: dict[str, BertConfig] = {
+    "bert-base": BertConfig(layers=12, hidden=768, heads=12, ffn=3072),
+    "bert-large": BertConfig(layers=24, hidden=1024, heads=16, ffn=4096),
+    "bert-tiny": BertConfig(layers=2, hidden=128, heads=2, ffn=512),
+}
+
+
+def parameter_count(config: BertConfig) -> int:
+    """Trainable numbers in encoder, pooler, MLM head and NSP head.
+
+    The vocabulary projection is tied to the word embedding and counted once.
+    """
+    h, norm = config.hidden, 2 * config.hidden
+    embeddings = (config.vocab + config.max_positions + config.types) * h + norm
+    attention = 4 * (h * h + h)
+    feed_forward = 2 * h * config.ffn + config.ffn + h
+    final_norm = norm if config.layer_norm == "pre" else 0
+    encoder = config.layers * (attention + feed_forward + 2 * norm) + final_norm
+    pooler = h * h + h
+    mlm_head = h * h + h + norm + config.vocab
+    nsp_head = 2 * h + 2
+    return embeddings + encoder + pooler + mlm_head + nsp_head
+
+
+def predictions_per_sequence(seq_len: int) -> int:
+    """Masked positions kept per sequence: 5/32 of them rounded up, so 20 of 128 and 80 of 512.
+
+    15 % is what BERT masks; 20 and 80 are ``max_predictions_per_seq`` of Google's and NVIDIA's
+    data sets, which leave a little room above it.
+    """
+    return (5 * seq_len + 31) // 32
+
+
+def flops_per_sample(config: BertConfig, seq_len: int, predictions: int) -> float:
+    """Model FLOPs of one sequence, forward and backward, with the MLM head on M positions.
+
+    ``6 * [L * (4*h^2 + 2*h*f) * T + (h^2 + V*h) * M] + 12 * L * h * T^2``: two FLOPs for each
+    multiply-add, and a backward pass that costs twice the forward (PaLM, arXiv:2204.02311,
+    appendix B; with f = 4h the terms of Narayanan et al. 2021, arXiv:2104.04473, without
+    recomputation, but for the head). Only matrix products count. By convention pooler and NSP
+    head (6 * (h^2 + 2*h), below 0.01 %), embeddings, LayerNorm, softmax and gelu are left out,
+    and recomputation adds nothing.
+    """
+    h = config.hidden
+    encoder = config.layers * (4 * h * h + 2 * h * config.ffn) * seq_len
+    head = (h * h + config.vocab * h) * predictions
+    attention = 12 * config.layers * h * seq_len * seq_len
+    return float(6 * (encoder + head) + attention)
+
+
+def synthetic_batch(
+    config: BertConfig, batch_size: int, seq_len: int, predictions: int, seed: int
+) -> dict[str, IntArray]:
+    """One batch of random pre-training data: the same numbers for every framework.
+
+    int64 arrays: ``input_ids`` and ``segment_ids`` [B, T], ``masked_lm_positions`` and
+    ``masked_lm_ids`` [B, M], ``next_sentence_labels`` [B]. A sequence is ``[CLS] a.. [SEP] b..
+    [SEP]`` with ordinary tokens drawn uniformly, and full: no padding, so there is no
+    ``input_mask``. Masked positions are distinct, sorted and never a special token; all of them
+    read ``[MASK]`` in ``input_ids`` (not BERT's 80/10/10: that changes what is learnt, not what
+    is computed), and ``masked_lm_ids`` holds what stood there.
+    """
+    import numpy as np
+
+    _check_shape(config, seq_len, predictions)
+    # RandomState, not Generator: its stream is frozen, and one sweep may run on several numpys.
+    # SeedSequence makes streams of neighbouring seeds (ranks) independent.
+    rng = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+    shape = (batch_size, seq_len)
+    input_ids = rng.randint(FIRST_ORDINARY_TOKEN, config.vocab, size=shape, dtype=np.int64)
+    segment_ids, special = _segments(rng, shape)
+    input_ids[special] = SEP
+    input_ids[:, 0] = CLS
+
+    sort_keys = rng.random_sample(shape)
+    sort_keys[special] = 2.0  # above every random key, so never among the first M
+    chosen = np.argsort(sort_keys, axis=1, kind="stable")[:, :predictions]
+    positions = np.sort(chosen, axis=1).astype(np.int64)
+    masked_ids = np.take_along_axis(input_ids, positions, axis=1)
+    np.put_along_axis(input_ids, positions, MASK, axis=1)
+    return {
+        "input_ids": input_ids,
+        "segment_ids": segment_ids,
+        "masked_lm_positions": positions,
+        "masked_lm_ids": masked_ids,
+        "next_sentence_labels": rng.randint(0, 2, size=batch_size, dtype=np.int64),
+    }
+
+
+def _check_shape(config: BertConfig, seq_len: int, predictions: int) -> None:
+    """ValueError where no sequence of this length can hold the masked positions asked for."""
+    if not 3 < seq_len <= config.max_positions:
+        raise ValueError(f"seq_len {seq_len} is not between 4 and {config.max_positions}")
+    if not 0 < predictions <= seq_len - 3:
+        raise ValueError(
+            f"predictions {predictions} is not between 1 and {seq_len - 3}:"
+            f" {seq_len} tokens less [CLS] and two [SEP]"
+        )
+
+
+def _segments(
+    rng: np.random.RandomState, shape: tuple[int, int]
+) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Segment ids [B, T] (0 then 1, split at random) and where [CLS] and [SEP] stand [B, T]."""
+    import numpy as np
+
+    batch_size, seq_len = shape
+    last_of_first = rng.randint(1, seq_len - 1, size=(batch_size, 1), dtype=np.int64)
+    column = np.arange(seq_len)[None, :]
+    special = (column == 0) | (column == last_of_first) | (column == seq_len - 1)
+    return (column > last_of_first).astype(np.int64), special
+
+
+def config_of(case: Case) -> BertConfig:
+    """The model a case asks for."""
+    options = {"layer_norm": case.option("layer_norm"), "dropout": case.option("dropout")}
+    return replace(SIZES[case.model], **options)
+
+
+def build(library: str, case: Case, rank: int) -> tuple[Any, dict[str, IntArray]]:
+    """The model in ``library``'s form, on the CPU, and this rank's synthetic batch.
+
+    Ranks see different samples of the same seed: ``seed`` for the weights, (``seed``, ``rank``)
+    for the data.
+    """
+    if library != "torch":
+        raise ValueError(f"BERT is not written for {library}")
+    from dlperf_hpc.train.workloads.bert_torch import BertForPreTraining
+
+    config = config_of(case)
+    predictions = predictions_per_sequence(case.seq_len)
+    seed = case.seed * 1_000_003 + rank
+    batch = synthetic_batch(config, case.batch_size, case.seq_len, predictions, seed)
+    return BertForPreTraining(config), batch
+
+
+def _flops(case: Case) -> float:
+    return flops_per_sample(config_of(case), case.seq_len, predictions_per_sequence(case.seq_len))
+
+
+_OPTIONS = (
+    Option("layer_norm", "post", "post (Google, NVIDIA) or pre (DeepSpeed)", LAYER_NORMS),
+    Option("dropout", 0.1, "probability for hidden states and attention alike; 0 is off"),
+)
+
+WORKLOADS = tuple(
+    WorkloadDeclaration(
+        name=name,
+        doc=f"BERT pre-training (masked language model + next sentence), {config.layers} layers",
+        libraries=("torch",),
+        default_seq_len=64 if name == "bert-tiny" else 128,
+        max_seq_len=config.max_positions,
+        build=build,
+        flops_per_sample=_flops,
+        options=_OPTIONS,
+    )
+    for name, config in SIZES.items()
+)
