@@ -78,8 +78,9 @@ def known_keys(registry: Registry) -> dict[str, Any]:
     """Every key a sweep may name, with its type: the generic ones, topology, and all options."""
     types: dict[str, Any] = {name: key.type for name, key in KEYS.items()}
     types["topology"] = str
-    for declared in (*registry.backends.values(), *registry.workloads.values()):
-        types.update({option.name: _option_type(option) for option in declared.options})
+    declared = [option for backend in registry.backends.values() for option in backend.options]
+    declared += [option for model in registry.workloads.values() for option in model.options]
+    types.update({option.name: _option_type(option) for option in declared})
     return types
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomllib
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -53,6 +53,7 @@ class SweepFile(_Table):
     repeats: Annotated[int, Field(ge=1, le=1000)] = 7
     base: str | None = None
     site: str | None = None
+    cluster: Literal["auto", "slurm", "local"] = "auto"
     time_limit: str | dict[str, str] = "00:30:00"
     measure: _Measure = _Measure()
     limits: _Limits = _Limits()
@@ -77,6 +78,7 @@ class Sweep:
     repeats: int
     base: str | None
     site: str | None
+    cluster: str
     time_limit_s: dict[Topology, int]
     measure: Measure
     limits: Limits
@@ -192,6 +194,7 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
         repeats=file.repeats,
         base=file.base or ("1n1g" if "1n1g" in file.topologies else None),
         site=file.site,
+        cluster=file.cluster,
         time_limit_s=limits,
         measure=Measure(**file.measure.model_dump()),
         limits=Limits(**file.limits.model_dump()),

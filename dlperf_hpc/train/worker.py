@@ -6,18 +6,16 @@ rank; the array index in the environment and the manifest say which run it is.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records.files import append_line
 from dlperf_hpc.records.lines import utc, write_line
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
+from dlperf_hpc.records.task import launch_id, task_index
 from dlperf_hpc.spec.case import Run
 from dlperf_hpc.train import faults, provenance, ranks, summary
 from dlperf_hpc.train.guard import Guard
@@ -27,22 +25,6 @@ from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.window import Timed, measure_window
 
 _MOST_ITERATION_LINES = 200
-
-
-def task_index(env: Mapping[str, str] = os.environ) -> int:
-    """Which task of its array this process belongs to."""
-    for name in ("DLPERF_TASK", "SLURM_ARRAY_TASK_ID"):
-        if env.get(name, "").isdigit():
-            return int(env[name])
-    raise LedgerError("neither SLURM_ARRAY_TASK_ID nor DLPERF_TASK says which task this is")
-
-
-def launch_id(env: Mapping[str, str] = os.environ) -> str:
-    """Shared by all ranks of this launch and by no other: job, array index, restarts."""
-    if "DLPERF_LAUNCH" in env:
-        return env["DLPERF_LAUNCH"]
-    job = env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_JOB_ID", "no-job")
-    return f"{job}_{env.get('SLURM_ARRAY_TASK_ID', '0')}.{env.get('SLURM_RESTART_COUNT', '0')}"
 
 
 def main(root: Path, array_name: str) -> None:

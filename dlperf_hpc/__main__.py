@@ -1,0 +1,32 @@
+"""``dlperf <verb>`` or ``python -m dlperf_hpc <verb>``: each verb is a module of that name."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+VERBS = {
+    "sweep": "submit a sweep file, or run it on this machine",
+    "status": "how the runs of a sweep stand",
+    "report": "speedup tables, CSVs and plot from a sweep's logs",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Hand the arguments to the verb's own main."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] not in VERBS:
+        text = "\n".join(f"  {verb:8} {doc}" for verb, doc in VERBS.items())
+        asked = bool(arguments) and arguments[0] in ("-h", "--help")
+        print(
+            f"usage: dlperf <verb> ...\n\n{text}\n\ndlperf <verb> --help tells more",
+            file=sys.stdout if asked else sys.stderr,
+        )
+        return 0 if asked else 2
+    module = importlib.import_module(f"dlperf_hpc.{arguments[0]}")
+    code: int = module.main(arguments[1:])
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

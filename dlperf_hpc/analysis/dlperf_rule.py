@@ -1,0 +1,106 @@
+"""DLPerf's own result table, number for number, so that its published reports can be compared.
+
+The rule, as its ``extract_*_logs*.py`` scripts apply it since August 2020:
+
+1. the speed of a run, in samples/s over all devices, is rounded to 2 digits;
+2. ``average_speed`` is the sum of the rounded speeds over their number, rounded to 2 digits;
+3. ``median_speed`` is the median of the rounded speeds (the mean of the middle two if their number
+   is even), rounded to 2 digits;
+4. ``speedup`` is median / median of ``1n1g``, both as rounded, rounded to 2 digits.
+
+"Rounded to 2 digits" is NumPy's way everywhere: multiply by 100, round half to even, divide by 100.
+Python's own ``round`` may differ by 0.01 in a half-way cell (23.645), and of the 13 such cells in
+DLPerf's published tables 11 follow NumPy. A check against such a cell should allow 0.01.
+
+One thing is not as in the scripts: with no ``1n1g`` they print speedup 1.0 and invent a 1n1g, and a
+run without a number enters as 0 or NaN. Here the speedup is None with a reason, and a topology
+without runs is absent.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlperf_hpc.analysis.speedup import chosen, throughput
+from dlperf_hpc.records.results import RunResult
+
+BASE = "1n1g"
+
+
+@dataclass(frozen=True)
+class DlperfCell:
+    """One topology of DLPerf's table; speeds in samples/s over all devices."""
+
+    average_speed: float
+    batch_size_per_device: int
+    median_speed: float
+    speedup: float | None
+
+
+@dataclass(frozen=True)
+class DlperfTable:
+    """One model's table; ``reasons`` say what is missing from it and why."""
+
+    model: str
+    cells: Mapping[str, DlperfCell]
+    reasons: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """What DLPerf writes as ``<batch size>_result.json``, keys in its order."""
+        return {self.model: {name: dict(vars(cell)) for name, cell in self.cells.items()}}
+
+
+def round2(value: float) -> float:
+    """To 2 digits as ``numpy.round`` does: x 100, half to even, / 100."""
+    return round(value * 100) / 100
+
+
+def dlperf_table(
+    model: str, batch_size: int, speeds: Mapping[str, Mapping[int, float]]
+) -> DlperfTable:
+    """The table of ``{topology: {repeat: samples/s}}``; topologies in the order given.
+
+    ValueError for a speed that is not positive and finite (the scripts would average it in).
+    """
+    rounded = {name: _rounded(name, runs) for name, runs in speeds.items()}
+    medians = {name: round2(statistics.median(v)) for name, v in rounded.items() if v}
+    reasons = [f"{name}: no runs" for name, values in rounded.items() if not values]
+    base = medians.get(BASE)
+    if medians and not base:
+        what = f"there is no {BASE}" if base is None else f"the median of {BASE} rounds to 0"
+        reasons.append(f"no speedup: {what}")
+    cells = {
+        name: DlperfCell(
+            average_speed=round2(sum(rounded[name]) / len(rounded[name])),
+            batch_size_per_device=batch_size,
+            median_speed=median,
+            speedup=round2(median / base) if base else None,
+        )
+        for name, median in medians.items()
+    }
+    return DlperfTable(model, cells, tuple(reasons))
+
+
+def _rounded(name: str, runs: Mapping[int, float]) -> list[float]:
+    for repeat, speed in runs.items():
+        if not (math.isfinite(speed) and speed > 0):
+            raise ValueError(f"{name}, run {repeat}: {speed!r} is not a speed; leave the run out")
+    return [round2(speed) for speed in runs.values()]
+
+
+def dlperf_tables(results: Sequence[RunResult]) -> dict[str, DlperfTable]:
+    """One table per series: DLPerf's JSON has no key for precision, batch size or options."""
+    speeds: dict[str, dict[str, dict[int, float]]] = {}
+    batch_sizes: dict[str, tuple[str, int]] = {}
+    for result in chosen(results):
+        case = result.run.case
+        batch_sizes[case.series] = (case.model, case.batch_size)
+        runs = speeds.setdefault(case.series, {}).setdefault(str(case.topology), {})
+        value = throughput(result)
+        if value is not None:
+            runs[result.run.repeat] = value
+    return {name: dlperf_table(*batch_sizes[name], speeds[name]) for name in speeds}

@@ -1,0 +1,261 @@
+"""From runs to one summary per case: median, its interval, speedup, efficiency, findings.
+
+Speedup is the ratio of the medians of samples/s, never a mean of ratios (Hoefler & Belli, SC'15,
+rule 4), and names what it refers to (rule 1). Where there is no number there is None, and a reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlperf_hpc.analysis import findings
+from dlperf_hpc.analysis.findings import DROP, Finding
+from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
+from dlperf_hpc.records.results import RunResult, Window
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.spec.case import Case, Topology
+
+DEFAULT_BASE = Topology(1, 1)
+
+
+@dataclass(frozen=True)
+class CaseSummary:
+    """What the runs of one case say.
+
+    ``sample`` describes the samples/s, over all devices, of the runs that count: status ok, and a
+    positive finite throughput. ``base_sample`` is that of ``base``, the topology of the same series
+    that ``speedup`` refers to; the base itself has speedup 1 and no interval. ``efficiency`` is
+    speedup / (devices / base devices), 1 = linear. ``speedup_missing`` says why ``speedup`` is
+    None, else ''. ``scaling`` is ``weak`` (global batch grows with the devices), ``strong`` (it is
+    fixed), ``mixed``, or None for a series with one device count.
+
+    Of the windows that count: ``optimizer_steps`` is the fewest in any, ``skipped_steps`` (per
+    window), ``rank_spread`` (fraction) and ``memory_mb`` (MB per device) the most in any, all None
+    if there is no window. ``accumulation`` and ``global_batch`` (samples per optimizer step) are
+    the windows' if those agree, else what the case asks for.
+    """
+
+    case: Case
+    runs: int
+    statuses: tuple[tuple[Status, int], ...]
+    sample: Sample | None
+    accumulation: int
+    global_batch: int
+    base: Topology | None = None
+    base_sample: Sample | None = None
+    speedup: float | None = None
+    speedup_interval: Interval | None = None
+    efficiency: float | None = None
+    efficiency_interval: Interval | None = None
+    speedup_missing: str = ""
+    scaling: str | None = None
+    optimizer_steps: int | None = None
+    skipped_steps: int | None = None
+    rank_spread: float | None = None
+    memory_mb: float | None = None
+    flags: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> int:
+        """Runs that count."""
+        return 0 if self.sample is None else self.sample.n
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Median over the runs that count, over all devices."""
+        return None if self.sample is None else self.sample.median
+
+    @property
+    def samples_per_s_per_device(self) -> float | None:
+        """Median over the runs that count, of one device."""
+        total = self.samples_per_s
+        return None if total is None else total / self.case.topology.devices
+
+    @property
+    def status_text(self) -> str:
+        """``ok 5, failed 2``: every run is accounted for."""
+        return ", ".join(f"{status.value} {count}" for status, count in self.statuses)
+
+
+def summarise(results: Sequence[RunResult], base: str | None = None) -> list[CaseSummary]:
+    """One summary per case, in order of first appearance.
+
+    ``base`` is a topology such as ``1n8g``; without one it is 1n1g. A series that lacks the base
+    has no speedups, and a reason that says what to write: a smaller topology is never taken in its
+    stead in silence. ValueError if ``base`` is not a topology.
+    """
+    wanted = DEFAULT_BASE if base is None else Topology.parse(base)
+    groups: dict[str, list[RunResult]] = {}
+    for result in results:
+        groups.setdefault(result.run.case.id, []).append(result)
+    found: dict[str, list[Finding]] = {}
+    series: dict[str, list[CaseSummary]] = {}
+    for name, group in groups.items():
+        summary, found[name] = _alone(group)
+        series.setdefault(summary.case.series, []).append(summary)
+    done: dict[str, CaseSummary] = {}
+    for members in series.values():
+        scaling = _scaling(members)
+        compared = [
+            replace(_compared(member, members, wanted, named=base is not None), scaling=scaling)
+            for member in members
+        ]
+        for member in compared:
+            extra = _of_series(member, compared)
+            done[member.case.id] = _with_findings(member, found[member.case.id] + extra)
+    return [done[name] for name in groups]
+
+
+def chosen(results: Iterable[RunResult]) -> list[RunResult]:
+    """One result per run: its first ok attempt, else its last attempt; order kept."""
+    taken: dict[str, RunResult] = {}
+    for result in results:
+        other = taken.setdefault(result.run.id, result)
+        if _rank(result) < _rank(other):
+            taken[result.run.id] = result
+    return list(taken.values())
+
+
+def _rank(result: RunResult) -> tuple[bool, int]:
+    ok = result.status is Status.OK
+    return not ok, result.attempt if ok else -result.attempt
+
+
+def throughput(result: RunResult) -> float | None:
+    """Samples/s of a run that counts: status ok, and a positive finite number; else None."""
+    if result.window is None or not result.window.elapsed_s > 0:
+        return None
+    value = result.samples_per_s
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def _alone(group: Sequence[RunResult]) -> tuple[CaseSummary, list[Finding]]:
+    """What one case's runs say by themselves, without a base."""
+    case = group[0].run.case
+    runs = chosen(group)
+    values, windows, numberless = [], [], []
+    for result in runs:
+        value = throughput(result)
+        if value is not None and result.window is not None:
+            values.append(value)
+            windows.append(result.window)
+        elif result.status is Status.OK:
+            numberless.append(result.run.id)
+    statuses = [result.status for result in runs]
+    sample = describe(values)
+    summary = CaseSummary(
+        case=case,
+        runs=len(runs),
+        statuses=tuple((s, statuses.count(s)) for s in Status if s in statuses),
+        sample=sample,
+        accumulation=_agreed([w.accumulation for w in windows], case.accumulation),
+        global_batch=_agreed([w.global_batch for w in windows], case.global_batch),
+    )
+    found = findings.of_results(group, numberless) + findings.of_sample(sample)
+    return _with_windows(summary, windows), found + findings.of_windows(case, windows)
+
+
+def _with_windows(summary: CaseSummary, windows: Sequence[Window]) -> CaseSummary:
+    memory = [w.memory_mb for w in windows if w.memory_mb is not None]
+    return replace(
+        summary,
+        optimizer_steps=min((w.optimizer_steps for w in windows), default=None),
+        skipped_steps=max((w.skipped_steps for w in windows), default=None),
+        rank_spread=max((w.rank_spread for w in windows), default=None),
+        memory_mb=max(memory, default=None),
+    )
+
+
+def _agreed(seen: Sequence[int], asked: int) -> int:
+    return seen[0] if len(set(seen)) == 1 else asked
+
+
+def _scaling(members: Sequence[CaseSummary]) -> str | None:
+    """How the global batch goes with the devices over a series."""
+    if len({m.case.topology.devices for m in members}) < 2:
+        return None
+    if len({m.global_batch for m in members}) == 1:
+        return "strong"
+    per_device = {m.global_batch / m.case.topology.devices for m in members}
+    return "weak" if len(per_device) == 1 else "mixed"
+
+
+def _compared(
+    member: CaseSummary, members: Sequence[CaseSummary], wanted: Topology, named: bool
+) -> CaseSummary:
+    """``member`` with its speedup over ``wanted`` of the same series, or why there is none."""
+    base = next((m for m in members if m.case.topology == wanted), None)
+    if base is None:
+        return replace(member, speedup_missing=_no_base(members, wanted, named))
+    member = replace(member, base=wanted, base_sample=base.sample)
+    if member.sample is None:
+        return replace(member, speedup_missing=f"no run counts ({member.status_text})")
+    if base.sample is None:
+        reason = f"no run of the base {wanted} counts ({base.status_text})"
+        return replace(member, speedup_missing=reason)
+    growth = member.case.topology.devices / wanted.devices
+    speedup = member.sample.median / base.sample.median
+    # the base over itself is 1 by definition: an interval would only repeat the base's own noise
+    itself = member.case.topology == wanted
+    interval = None if itself else ratio_interval(member.sample.interval, base.sample.interval)
+    efficiency_interval = None
+    if interval is not None:
+        low, high = interval.low / growth, interval.high / growth
+        efficiency_interval = Interval(low, high, interval.coverage)
+    return replace(
+        member,
+        speedup=speedup,
+        speedup_interval=interval,
+        efficiency=speedup / growth,
+        efficiency_interval=efficiency_interval,
+    )
+
+
+def _no_base(members: Sequence[CaseSummary], wanted: Topology, named: bool) -> str:
+    here = sorted((m.case.topology for m in members), key=lambda t: (t.devices, t))
+    says = f'the base "{wanted}" that was named' if named else f"the default base {wanted}"
+    listed = ", ".join(map(str, here))
+    return f'{says} is not in this series ({listed}): name one that is, as base = "{here[0]}"'
+
+
+def _of_series(member: CaseSummary, members: Sequence[CaseSummary]) -> list[Finding]:
+    """Findings that need the base or the other topologies of the series."""
+    if member.base is None or member.efficiency is None:
+        return []
+    growth = member.case.topology.devices / member.base.devices
+    found = findings.of_efficiency(member.efficiency, member.efficiency_interval, growth)
+    smaller = _next_smaller(member, members)
+    if smaller and min(smaller.values()) - member.efficiency > DROP:
+        name, value = min(smaller.items(), key=lambda item: item[1])
+        note = f"efficiency falls from {value:.3f} on {name} to {member.efficiency:.3f}"
+        found.append(Finding("efficiency-drop", note))
+    return found
+
+
+def _next_smaller(member: CaseSummary, members: Sequence[CaseSummary]) -> Mapping[str, float]:
+    """Efficiency of the topologies with the next smaller device count that have one."""
+    below = [
+        (m.case.topology, m.efficiency)
+        for m in members
+        if m.case.topology.devices < member.case.topology.devices and m.efficiency is not None
+    ]
+    most = max((topology.devices for topology, _ in below), default=0)
+    return {str(t): efficiency for t, efficiency in below if t.devices == most}
+
+
+def _with_findings(summary: CaseSummary, found: Sequence[Finding]) -> CaseSummary:
+    order = list(findings.FLAGS)
+    found = sorted(found, key=lambda finding: order.index(finding.flag))
+    flags = tuple(dict.fromkeys(finding.flag for finding in found))
+    notes = [finding.note for finding in found]
+    if summary.skipped_steps and "all-steps-skipped" not in flags:
+        notes.append(
+            f"up to {summary.skipped_steps} optimizer steps of a window were skipped; a skipped "
+            "step is faster than a real one"
+        )
+    if summary.speedup_missing:
+        notes.append(f"no speedup: {summary.speedup_missing}")
+    return replace(summary, flags=flags, notes=tuple(notes))

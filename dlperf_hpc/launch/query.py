@@ -1,0 +1,75 @@
+"""What Slurm says of a sweep's jobs: one squeue, and one sacct for what squeue has forgotten."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from dlperf_hpc.launch.command import run
+
+_INVALID = re.compile(r"invalid job id", re.IGNORECASE)
+
+
+class JobState(NamedTuple):
+    """One array task as the scheduler sees it."""
+
+    state: str
+    reason: str
+    nodes: str
+
+
+Tasks = dict[tuple[str, int], JobState]
+
+
+def task_indices(text: str) -> Iterator[int]:
+    """Indices of a task id as Slurm prints it: ``3``, ``[1-9%4]``, ``[0,2-4]``."""
+    for part in text.strip("[]").split("%")[0].split(","):
+        low, _, high = part.partition("-")
+        if low.isdigit() and (not high or high.isdigit()):
+            yield from range(int(low), int(high or low) + 1)
+
+
+def _rows(text: str, tasks: Tasks) -> None:
+    for line in text.splitlines():
+        job, _, rest = line.partition("|")
+        fields = rest.split("|")
+        parent, _, index = job.partition("_")
+        if len(fields) < 3 or not parent.isdigit() or "." in job:
+            continue
+        for number in task_indices(index or "0"):
+            tasks[parent, number] = JobState(fields[0], fields[1], fields[2])
+
+
+def squeue(job_ids: Iterable[str]) -> Tasks:
+    """Tasks of these jobs that squeue still knows; empty if it knows none or cannot be asked."""
+    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"]
+    done = run([*argv, "--jobs", ",".join(job_ids)])
+    tasks: Tasks = {}
+    if done.code == 0 or _INVALID.search(done.stderr):
+        _rows(done.stdout, tasks)
+    return tasks
+
+
+def sacct(job_ids: Iterable[str]) -> Tasks:
+    """Tasks that accounting knows; empty where there is none: sites without it are normal."""
+    if shutil.which("sacct") is None:
+        return {}
+    argv = ["sacct", "--noheader", "--allocations", "--parsable2", "--array"]
+    done = run([*argv, "--format=JobID,State,Reason,NodeList", "--jobs", ",".join(job_ids)])
+    tasks: Tasks = {}
+    if done.code == 0:
+        _rows(done.stdout, tasks)
+    return tasks
+
+
+def ask(wanted: set[tuple[str, int]]) -> Tasks:
+    """State of these (job id, index) tasks, as far as Slurm still knows."""
+    if not wanted or shutil.which("squeue") is None:
+        return {}
+    tasks = squeue(sorted({job for job, _ in wanted}))
+    forgotten = wanted - tasks.keys()
+    if forgotten:
+        tasks = {**sacct(sorted({job for job, _ in forgotten})), **tasks}
+    return {key: tasks[key] for key in wanted if key in tasks}

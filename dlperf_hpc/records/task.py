@@ -1,0 +1,29 @@
+"""Which task of which launch this process belongs to, from the environment it was started in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from dlperf_hpc.errors import LedgerError
+
+
+def task_index(env: Mapping[str, str] = os.environ) -> int:
+    """Index in the job array; LedgerError outside of one."""
+    for name in ("SUBMITIT_MPIEXEC_TASK", "SLURM_ARRAY_TASK_ID"):
+        if env.get(name, "").isdigit():
+            return int(env[name])
+    raise LedgerError("SLURM_ARRAY_TASK_ID is not set: nothing says which task this is")
+
+
+def task_name(env: Mapping[str, str] = os.environ) -> str:
+    """``<job>_<index>``: what Slurm calls the task, and the stem of its output file in jobs/."""
+    if "SUBMITIT_MPIEXEC_JOB_ID" in env:
+        return env["SUBMITIT_MPIEXEC_JOB_ID"]
+    job = env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_JOB_ID", "no-job")
+    return f"{job}_{env.get('SLURM_ARRAY_TASK_ID', '0')}"
+
+
+def launch_id(env: Mapping[str, str] = os.environ) -> str:
+    """Shared by all processes of one launch and by no other: the task and its restarts."""
+    return f"{task_name(env)}.{env.get('SLURM_RESTART_COUNT', '0')}"

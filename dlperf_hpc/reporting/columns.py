@@ -1,0 +1,216 @@
+"""The columns of ``speedup.csv`` and ``runs.csv``: name, unit, meaning, and where the value is.
+
+The tables, the JSON report and ``docs/csv.md`` all come from these two lists. A column once here
+keeps its name and meaning; new ones go to the end of their group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from dlperf_hpc.analysis.speedup import CaseSummary, throughput
+from dlperf_hpc.analysis.statistics import Interval, Sample
+from dlperf_hpc.records.results import RunResult, Window
+from dlperf_hpc.reporting.terminal import printable
+from dlperf_hpc.spec.case import Case
+
+Kind = Literal["text", "integer", "number", "boolean"]
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column. ``unit`` is '' for names and counts; ``value`` gives None for an empty cell."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    value: Callable[[Row], Any]
+
+    def cell(self, row: Row) -> Any:
+        """The value, printable if text, None instead of '' or of a number that is not finite."""
+        value = self.value(row)
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return (printable(value) or None) if isinstance(value, str) else value
+
+
+def rows(columns: Iterable[Column[Row]], items: Iterable[Row]) -> list[dict[str, Any]]:
+    """One dict per item, keys in the order of the columns."""
+    columns = tuple(columns)
+    return [{column.name: column.cell(item) for column in columns} for item in items]
+
+
+def _case_columns(case: Callable[[Row], Case]) -> tuple[Column[Row], ...]:
+    """What a case is: the same columns, first in both files."""
+    return (
+        Column("framework", "text", "", "back end that trained", lambda r: case(r).framework),
+        Column("model", "text", "", "workload", lambda r: case(r).model),
+        Column("precision", "text", "", "number format asked for", lambda r: case(r).precision),
+        Column("batch_size", "integer", "samples", "batch of one device in one iteration",
+               lambda r: case(r).batch_size),
+        Column("seq_len", "integer", "tokens", "length of one sequence", lambda r: case(r).seq_len),
+        Column("tags", "text", "", "options that tell the case from its default variant, "
+               "joined by '-'", lambda r: "-".join(case(r).tags)),
+        Column("topology", "text", "", "<nodes>n<devices per node>g",
+               lambda r: str(case(r).topology)),
+        Column("nodes", "integer", "", "nodes", lambda r: case(r).topology.nodes),
+        Column("gpus_per_node", "integer", "", "devices per node (CPU runs: ranks)",
+               lambda r: case(r).topology.gpus_per_node),
+        Column("devices", "integer", "", "devices over all nodes",
+               lambda r: case(r).topology.devices),
+        Column("ranks", "integer", "", "processes over all nodes", lambda r: case(r).ranks),
+    )  # fmt: skip
+
+
+def _sample(of: Callable[[Sample], Any]) -> Callable[[CaseSummary], Any]:
+    return lambda s: None if s.sample is None else of(s.sample)
+
+
+def _base(of: Callable[[Sample], Any]) -> Callable[[CaseSummary], Any]:
+    return lambda s: None if s.base_sample is None else of(s.base_sample)
+
+
+def _end(interval: Interval | None, name: str) -> float | None:
+    return None if interval is None else getattr(interval, name)
+
+
+_RATE = "samples/s"
+_RATES: tuple[Column[CaseSummary], ...] = (
+    Column("samples_per_s", "number", _RATE, "median of the runs that count, over all devices",
+           lambda s: s.samples_per_s),
+    Column("samples_per_s_low", "number", _RATE, "lower end of the median's confidence interval",
+           _sample(lambda x: _end(x.interval, "low"))),
+    Column("samples_per_s_high", "number", _RATE, "upper end of the median's confidence interval",
+           _sample(lambda x: _end(x.interval, "high"))),
+    Column("ci_coverage", "number", "fraction", "true coverage of that interval; empty for 1 run",
+           _sample(lambda x: _end(x.interval, "coverage"))),
+    Column("samples_per_s_mean", "number", _RATE, "arithmetic mean, for comparison with DLPerf's "
+           "average_speed; nothing here is computed from it", _sample(lambda x: x.mean)),
+    Column("samples_per_s_min", "number", _RATE, "slowest run that counts",
+           _sample(lambda x: x.minimum)),
+    Column("samples_per_s_max", "number", _RATE, "fastest run that counts",
+           _sample(lambda x: x.maximum)),
+    Column("spread", "number", "fraction", "(max - min) / median", _sample(lambda x: x.spread)),
+    Column("samples_per_s_per_device", "number", _RATE, "median / devices",
+           lambda s: s.samples_per_s_per_device),
+)  # fmt: skip
+
+_SPEEDUPS: tuple[Column[CaseSummary], ...] = (
+    Column("base", "text", "", "topology of the same series that speedup refers to",
+           lambda s: None if s.base is None else str(s.base)),
+    Column("base_samples_per_s", "number", _RATE, "median of the base, over all its devices",
+           _base(lambda x: x.median)),
+    Column("base_low", "number", _RATE, "lower end of the base's confidence interval",
+           _base(lambda x: _end(x.interval, "low"))),
+    Column("base_high", "number", _RATE, "upper end of the base's confidence interval",
+           _base(lambda x: _end(x.interval, "high"))),
+    Column("speedup", "number", "ratio", "samples_per_s / base_samples_per_s", lambda s: s.speedup),
+    Column("speedup_low", "number", "ratio", "samples_per_s_low / base_high; empty for the base",
+           lambda s: _end(s.speedup_interval, "low")),
+    Column("speedup_high", "number", "ratio", "samples_per_s_high / base_low; empty for the base",
+           lambda s: _end(s.speedup_interval, "high")),
+    Column("speedup_coverage", "number", "fraction", "the speedup's interval covers at least this: "
+           "the product of the two coverages", lambda s: _end(s.speedup_interval, "coverage")),
+    Column("efficiency", "number", "ratio", "speedup / (devices / devices of the base); 1 is "
+           "linear", lambda s: s.efficiency),
+    Column("efficiency_low", "number", "ratio", "speedup_low over the same",
+           lambda s: _end(s.efficiency_interval, "low")),
+    Column("efficiency_high", "number", "ratio", "speedup_high over the same",
+           lambda s: _end(s.efficiency_interval, "high")),
+    Column("speedup_missing", "text", "", "why there is no speedup", lambda s: s.speedup_missing),
+)  # fmt: skip
+
+CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
+    Column("series", "text", "", "the case without its topology: one speedup curve",
+           lambda s: s.case.series),
+    *_case_columns(lambda s: s.case),
+    Column("accumulation", "integer", "iterations", "per optimizer step: as the windows report, "
+           "else as asked", lambda s: s.accumulation),
+    Column("global_batch", "integer", "samples", "per optimizer step over all devices: as the "
+           "windows report, else as asked", lambda s: s.global_batch),
+    Column("scaling", "text", "", "weak: global batch grows with the devices; strong: it is fixed; "
+           "mixed: neither; empty for a series with one device count", lambda s: s.scaling),
+    Column("runs", "integer", "", "runs known of, whatever became of them", lambda s: s.runs),
+    Column("runs_ok", "integer", "", "runs that count: ended ok, with a number", lambda s: s.ok),
+    Column("statuses", "text", "", "how many runs are in each status", lambda s: s.status_text),
+    *_RATES,
+    *_SPEEDUPS,
+    Column("optimizer_steps", "integer", "", "fewest in any window that counts",
+           lambda s: s.optimizer_steps),
+    Column("skipped_steps", "integer", "", "most optimizer steps skipped in any window that counts",
+           lambda s: s.skipped_steps),
+    Column("rank_spread_max", "number", "fraction", "largest (slowest - fastest) / slowest of the "
+           "ranks' times in any window that counts", lambda s: s.rank_spread),
+    Column("memory_mb_max", "number", "MB", "largest peak memory of a device in any window that "
+           "counts", lambda s: s.memory_mb),
+    Column("flags", "text", "", "what is odd, as short names separated by spaces",
+           lambda s: " ".join(s.flags)),
+    Column("notes", "text", "", "the same in sentences with figures, separated by ' | '",
+           lambda s: " | ".join(s.notes)),
+)  # fmt: skip
+"""One row per case: ``speedup.csv``."""
+
+
+def _window(of: Callable[[Window], Any]) -> Callable[[RunResult], Any]:
+    """A figure of the window, but only of a run that counts: a cut run leaves no number behind."""
+    return lambda r: None if r.window is None or throughput(r) is None else of(r.window)
+
+
+RUN_COLUMNS: tuple[Column[RunResult], ...] = (
+    Column("run", "text", "", "identity of the run in its sweep", lambda r: r.run.id),
+    *_case_columns(lambda r: r.run.case),
+    Column("repeat", "integer", "", "which repeat of its case, from 1", lambda r: r.run.repeat),
+    Column("attempt", "integer", "", "which attempt at the run this is, from 1",
+           lambda r: r.attempt),
+    Column("status", "text", "", "what became of it; only ok counts", lambda r: r.status.value),
+    Column("reason", "text", "", "why it is not ok", lambda r: r.reason),
+    Column("samples_per_s", "number", _RATE, "samples / elapsed_s, over all devices", throughput),
+    Column("warmup", "integer", "iterations", "untimed, before the window",
+           _window(lambda w: w.warmup)),
+    Column("iterations", "integer", "iterations", "timed: the window",
+           _window(lambda w: w.iterations)),
+    Column("optimizer_steps", "integer", "", "in the window", _window(lambda w: w.optimizer_steps)),
+    Column("skipped_steps", "integer", "", "optimizer steps of the window that were skipped",
+           _window(lambda w: w.skipped_steps)),
+    Column("accumulation", "integer", "iterations", "per optimizer step",
+           _window(lambda w: w.accumulation)),
+    Column("global_batch", "integer", "samples", "per optimizer step over all devices",
+           _window(lambda w: w.global_batch)),
+    Column("samples", "integer", "samples", "through forward and backward in the window, over all "
+           "ranks", _window(lambda w: w.samples)),
+    Column("elapsed_s", "number", "s", "time of the window on the slowest rank",
+           _window(lambda w: w.elapsed_s)),
+    Column("rank_spread", "number", "fraction", "(slowest - fastest) / slowest of the ranks' times",
+           _window(lambda w: w.rank_spread)),
+    Column("step_ms_p5", "number", "ms", "5th percentile over iterations, slowest rank of each",
+           _window(lambda w: w.step_ms_p5)),
+    Column("step_ms_p50", "number", "ms", "median over iterations, slowest rank of each",
+           _window(lambda w: w.step_ms_p50)),
+    Column("step_ms_p95", "number", "ms", "95th percentile over iterations, slowest rank of each",
+           _window(lambda w: w.step_ms_p95)),
+    Column("step_ms_p99", "number", "ms", "99th percentile over iterations, slowest rank of each",
+           _window(lambda w: w.step_ms_p99)),
+    Column("data_wait_s", "number", "s", "time of the window spent waiting for data",
+           _window(lambda w: w.data_wait_s)),
+    Column("memory_mb", "number", "MB", "peak memory of a device", _window(lambda w: w.memory_mb)),
+    Column("loss_first", "number", "", "loss as the window begins",
+           _window(lambda w: w.loss_first)),
+    Column("loss_last", "number", "", "loss as the window ends", _window(lambda w: w.loss_last)),
+    Column("drift", "number", "fraction", "trend of the step time over the window, of its median",
+           _window(lambda w: w.drift)),
+    Column("steady", "boolean", "", "whether the window passed the steadiness test; empty: not "
+           "tested", _window(lambda w: w.steady)),
+    Column("source", "text", "", "what the row rests on: log, record, scheduler or manifest",
+           lambda r: r.source),
+    Column("started", "text", "UTC", "start of the attempt", lambda r: r.started),
+    Column("ended", "text", "UTC", "end of the attempt", lambda r: r.ended),
+    Column("log", "text", "", "path of the log", lambda r: r.log),
+    Column("warnings", "text", "", "what the log warns of, separated by ' | '",
+           lambda r: " | ".join(r.warnings)),
+)  # fmt: skip
+"""One row per run, whatever became of it: ``runs.csv``."""

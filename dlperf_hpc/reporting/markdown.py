@@ -1,0 +1,184 @@
+"""The Markdown report: DLPerf's table per series, with error bars and nothing left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dlperf_hpc.analysis.findings import FLAGS
+from dlperf_hpc.analysis.speedup import CaseSummary, throughput
+from dlperf_hpc.analysis.statistics import Interval, Sample
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.terminal import by_series, interval_text, number, percent, printable
+
+_HEADINGS = (
+    *("node_num", "gpu_num", "samples/s", "CI (coverage)", "speedup", "speedup CI"),
+    *("efficiency", "runs", "flags"),
+)
+_SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
+
+
+def markdown_report(
+    sweep_name: str,
+    summaries: Sequence[CaseSummary],
+    results: Sequence[RunResult],
+    source_note: str = "",
+    picture: str | None = None,
+) -> str:
+    """The report as GitHub-flavoured Markdown.
+
+    ``source_note`` says what the figures come from; ``picture`` is the plot's file name beside the
+    report, None if there is none. Text from logs is escaped.
+    """
+    parts = [
+        f"# {escape(sweep_name)}: throughput and speedup",
+        _method(summaries, results, source_note),
+    ]
+    if picture:
+        parts.append(f"![samples/s and speedup against devices]({picture})")
+    else:
+        parts.append("No plot: no run counts yet.")
+    for name, members in by_series(summaries).items():
+        parts.append(_series(name, members))
+    parts.append(_not_ok(results))
+    parts.append(_legend(summaries))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escape(text: str) -> str:
+    """``text`` on one line, shown as it is by a Markdown reader."""
+    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def code(text: str) -> str:
+    """``text`` as a code span that is safe in a table cell."""
+    # GitHub splits cells before it sees code spans, and in a span no backtick can be escaped
+    return "`" + printable(text).replace("`", "'").replace("|", "\\|") + "`"
+
+
+def _method(
+    summaries: Sequence[CaseSummary], results: Sequence[RunResult], source_note: str
+) -> str:
+    repeats = sorted({summary.runs for summary in summaries})
+    ok = sum(summary.ok for summary in summaries)
+    runs = sum(summary.runs for summary in summaries)
+    lines = [
+        "## How it was measured",
+        f"- Source: {escape(source_note)}" if source_note else "",
+        f"- Window: {_windows(results)}",
+        "- samples/s: samples through forward and backward in the window, over all devices / the "
+        "slowest rank's time",
+        f"- Runs: {_span(repeats)} per case; {ok} of {runs} count (status ok)",
+        "- Summary: the median of the runs that count. CI: its order-statistics interval, with the "
+        "coverage it truly has, aimed at 95 % (needs 6 runs)",
+        "- Speedup: ratio of medians to the base of the same series; its interval is [low / base "
+        "high, high / base low]. Efficiency: speedup / (devices / devices of the base)",
+    ]
+    return "\n".join([lines[0], ""] + [line for line in lines[1:] if line])
+
+
+def _span(counts: Sequence[int]) -> str:
+    if not counts:
+        return "0"
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _windows(results: Sequence[RunResult]) -> str:
+    seen = {(r.window.warmup, r.window.iterations) for r in results if r.window and throughput(r)}
+    if not seen:
+        return "no run has a complete one"
+    shapes = [f"{timed} timed iterations after {warm} of warm-up" for warm, timed in sorted(seen)]
+    if len(shapes) > 3:
+        shapes = [*shapes[:3], f"and {len(shapes) - 3} other lengths (runs.csv has each)"]
+    return "; ".join(shapes)
+
+
+def _series(name: str, members: Sequence[CaseSummary]) -> str:
+    lines = [
+        f"## {escape(name)}",
+        "",
+        _base_line(members),
+        "",
+        f"| {' | '.join(_HEADINGS)} |",
+        f"| {' | '.join('-' * len(heading) for heading in _HEADINGS)} |",
+    ]
+    lines += [_row(summary) for summary in members]
+    notes = _notes(members)
+    return "\n".join(lines + ([""] + notes if notes else []))
+
+
+def _notes(members: Sequence[CaseSummary]) -> list[str]:
+    """Every note once, with the topologies it is about."""
+    about: dict[str, list[str]] = {}
+    for summary in members:
+        for note in summary.notes:
+            # why a whole series has no speedup stands in its base line
+            if summary.base is not None or note != f"no speedup: {summary.speedup_missing}":
+                about.setdefault(note, []).append(str(summary.case.topology))
+    return [f"- {', '.join(names)}: {escape(note)}" for note, names in about.items()]
+
+
+def _base_line(members: Sequence[CaseSummary]) -> str:
+    first = members[0]
+    scaling = {
+        "weak": " Weak scaling: the global batch grows with the devices.",
+        "strong": f" Strong scaling: the global batch is {first.global_batch} throughout.",
+        "mixed": " The global batch is neither fixed nor proportional to the devices.",
+    }.get(first.scaling or "", "")
+    if first.base is None:
+        return f"Base: none; {escape(first.speedup_missing)}.{scaling}"
+    if first.base_sample is None:
+        return f"Base: {first.base}, of which no run counts.{scaling}"
+    return f"Base: {first.base}, {_sample_text(first.base_sample)}.{scaling}"
+
+
+def _sample_text(sample: Sample) -> str:
+    interval = f", CI {_with_coverage(sample.interval)}" if sample.interval else ", no CI"
+    runs = "1 run" if sample.n == 1 else f"{sample.n} runs"
+    return f"{number(sample.median)} samples/s ({runs}{interval})"
+
+
+def _with_coverage(interval: Interval | None) -> str:
+    return "" if interval is None else f"{interval_text(interval)} ({percent(interval.coverage)})"
+
+
+def _row(summary: CaseSummary) -> str:
+    interval = None if summary.sample is None else summary.sample.interval
+    cells = [
+        str(summary.case.topology.nodes),
+        str(summary.case.topology.devices),
+        number(summary.samples_per_s),
+        _with_coverage(interval),
+        "" if summary.speedup is None else f"{summary.speedup:.2f}",
+        interval_text(summary.speedup_interval),
+        percent(summary.efficiency),
+        f"{summary.ok}/{summary.runs}",
+        ", ".join(summary.flags),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _not_ok(results: Sequence[RunResult]) -> str:
+    other = [result for result in results if result.status is not Status.OK]
+    if not other:
+        return ""
+    lines = [
+        "## Runs that do not count",
+        "",
+        "| run | attempt | status | reason |",
+        "| - | - | - | - |",
+    ]
+    for result in other:
+        reason = escape(result.reason)
+        lines.append(
+            f"| {code(result.run.id)} | {result.attempt} | {result.status.value} | {reason} |"
+        )
+    return "\n".join(lines)
+
+
+def _legend(summaries: Sequence[CaseSummary]) -> str:
+    used = {flag for summary in summaries for flag in summary.flags}
+    lines = [f"- {flag}: {escape(meaning)}" for flag, meaning in FLAGS.items() if flag in used]
+    return "\n".join(["## Flags", "", *lines]) if lines else ""

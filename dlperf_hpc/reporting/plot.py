@@ -1,0 +1,283 @@
+"""One picture of a sweep: samples/s, speedup and efficiency against devices.
+
+Every run is a dot, every median a marker with its interval, and what the base would give if it
+scaled linearly is a dashed line. Medians are not joined: between two topologies nothing was
+measured (Hoefler & Belli, SC'15, rules 11 and 12). Throughput and speedup are drawn log-log, where
+linear scaling is a straight line; there a few per cent are less than a marker, so efficiency has a
+panel of its own, with a linear axis.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.analysis.speedup import CaseSummary, chosen, throughput
+from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.reporting.terminal import by_series, printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Series = dict[str, list[CaseSummary]]
+Runs = dict[str, list[float]]
+
+_MARKERS = "osD^vPX<>*"
+_LEGEND_INSIDE = 3
+_POINT_WIDTH = 24.0  # points (1/72 inch) that all series' markers at one device count share
+_MARKER_SIZE = 5
+_SPOT_SIZE = 3
+
+
+@dataclass(frozen=True)
+class _Style:
+    """How one series looks; ``shift`` (points) keeps the series at one device count apart."""
+
+    label: str
+    colour: Any
+    marker: str
+    shift: float
+    room: float
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One quantity. ``unit`` is samples/s per 1 of it; ``linear`` what the base promises."""
+
+    label: str
+    value: Callable[[CaseSummary], float | None]
+    interval: Callable[[CaseSummary], Interval | None]
+    unit: Callable[[CaseSummary], float]
+    linear: Callable[[CaseSummary, int], float]
+
+
+def _base_median(summary: CaseSummary) -> float:
+    return summary.base_sample.median if summary.base_sample is not None else float("nan")
+
+
+def _growth(summary: CaseSummary, devices: int) -> float:
+    return devices / summary.base.devices if summary.base is not None else float("nan")
+
+
+_THROUGHPUT = _Panel(
+    label="samples/s, all devices",
+    value=lambda s: s.samples_per_s,
+    interval=lambda s: None if s.sample is None else s.sample.interval,
+    unit=lambda s: 1.0,
+    linear=lambda s, devices: _base_median(s) * _growth(s, devices),
+)
+_SPEEDUP = _Panel(
+    label="speedup",
+    value=lambda s: s.speedup,
+    interval=lambda s: s.speedup_interval,
+    unit=_base_median,
+    linear=_growth,
+)
+_EFFICIENCY = _Panel(
+    label="efficiency",
+    value=lambda s: s.efficiency,
+    interval=lambda s: s.efficiency_interval,
+    unit=lambda s: _base_median(s) * _growth(s, s.case.topology.devices),
+    linear=lambda s, devices: 1.0,
+)
+
+
+def speedup_png(
+    summaries: Sequence[CaseSummary],
+    results: Sequence[RunResult],
+    title: str,
+    file_format: str = "png",
+) -> bytes | None:
+    """The picture, at least 1200 x 600 pixels; None if no run counts, for there is nothing to show.
+
+    ``title`` is the sweep's name; ``file_format`` may be ``svg``. A picture of one topology, or of
+    series without a base, has no panels for speedup and efficiency.
+    """
+    series = {
+        name: [summary for summary in members if summary.sample is not None]
+        for name, members in by_series(summaries).items()
+    }
+    series = {name: members for name, members in series.items() if members}
+    if not series:
+        return None
+    import matplotlib
+
+    # names come from logs: a $ in one is a dollar, not mathematics
+    with matplotlib.rc_context({"text.parse_math": False, "svg.hashsalt": "dlperf"}):
+        figure = _figure(series, _runs(results), printable(title))
+        stream = io.BytesIO()
+        # no date: the same results give the same picture
+        metadata = {"Date": None} if file_format == "svg" else None
+        figure.savefig(stream, format=file_format, metadata=metadata)
+    return stream.getvalue()
+
+
+def _runs(results: Sequence[RunResult]) -> Runs:
+    """samples/s of the runs that count, by case."""
+    values: Runs = {}
+    for result in chosen(results):
+        value = throughput(result)
+        if value is not None:
+            values.setdefault(result.run.case.id, []).append(value)
+    return values
+
+
+def _figure(series: Series, runs: Runs, title: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    height = max(6.0, 1.2 + 0.16 * len(series))
+    figure = Figure(figsize=(12, height), dpi=100, layout="constrained")
+    figure.suptitle(f"{title}: medians with their intervals, and every run")
+    grid = figure.add_gridspec(2, 2)
+    scaled = any(
+        summary.speedup is not None and summary.case.topology != summary.base
+        for members in series.values()
+        for summary in members
+    )
+    left = figure.add_subplot(grid[:, 0] if scaled else grid[:, :])
+    panels = [(left, _THROUGHPUT)]
+    if scaled:
+        panels.append((figure.add_subplot(grid[0, 1], sharex=left), _SPEEDUP))
+        panels.append((figure.add_subplot(grid[1, 1], sharex=left), _EFFICIENCY))
+    devices = sorted({s.case.topology.devices for members in series.values() for s in members})
+    styles = _styles(list(series))
+    for axis, panel in panels:
+        _scales(axis, panel, devices)
+        heights = [
+            height
+            for style, members in zip(styles, series.values())
+            for height in _draw(axis, panel, style, members, runs)
+        ]
+        _limits(axis, heights)
+    _legend(figure, left, len(series))
+    return figure
+
+
+def _styles(names: Sequence[str]) -> list[_Style]:
+    from matplotlib import colormaps
+
+    many = 10 if len(names) <= 10 else 20
+    colours = colormaps[f"tab{many}"]
+    room = min(_POINT_WIDTH / len(names), _POINT_WIDTH / 2)
+    return [
+        _Style(
+            label=printable(name),
+            colour=colours(i % many),
+            marker=_MARKERS[(i + i // many) % len(_MARKERS)],
+            shift=room * (i - (len(names) - 1) / 2),
+            room=room,
+        )
+        for i, name in enumerate(names)
+    ]
+
+
+def _draw(
+    axis: Axes, panel: _Panel, style: _Style, members: Sequence[CaseSummary], runs: Runs
+) -> list[float]:
+    """Draw one series; return the heights of all that was drawn."""
+    shown = [(s, value) for s in members if (value := panel.value(s)) is not None]
+    if not shown:
+        return []
+    x = [summary.case.topology.devices for summary, _ in shown]
+    values = [value for _, value in shown]
+    intervals = [panel.interval(summary) for summary, _ in shown]
+    lows = [v if i is None else i.low for v, i in zip(values, intervals)]
+    highs = [v if i is None else i.high for v, i in zip(values, intervals)]
+    # beside a sloping line a shifted point would seem to lie above or below it
+    shift = 0.0 if axis.get_yscale() == "log" else style.shift
+    axis.errorbar(
+        x,
+        values,
+        yerr=[[v - e for v, e in zip(values, lows)], [e - v for v, e in zip(values, highs)]],
+        transform=_moved(axis, shift),
+        linestyle="none",
+        marker=style.marker,
+        markersize=_MARKER_SIZE,
+        capsize=3,
+        color=style.colour,
+        label=style.label,
+    )
+    spots = [
+        (summary.case.topology.devices, run / panel.unit(summary))
+        for summary, _ in shown
+        for run in runs[summary.case.id]
+    ]
+    moved = _moved(axis, shift + max(style.room / 2, _MARKER_SIZE))
+    look = {"marker": ".", "linestyle": "none", "markersize": _SPOT_SIZE, "color": style.colour}
+    axis.plot([n for n, _ in spots], [y for _, y in spots], transform=moved, **look)
+    line = _promised(axis, panel, style, members)
+    return [*lows, *highs, *line, *(y for _, y in spots)]
+
+
+def _promised(
+    axis: Axes, panel: _Panel, style: _Style, members: Sequence[CaseSummary]
+) -> list[float]:
+    """The dashed line of what the base would give if it scaled linearly; its heights."""
+    devices = sorted({summary.case.topology.devices for summary in members})
+    if members[0].base_sample is None or len(devices) < 2:
+        return []
+    ends = [devices[0], devices[-1]]
+    line = [panel.linear(members[0], n) for n in ends]
+    colour = style.colour if panel is _THROUGHPUT else "0.5"
+    axis.plot(ends, line, linestyle="--", linewidth=1, color=colour, alpha=0.6, zorder=1)
+    return line
+
+
+def _limits(axis: Axes, heights: Sequence[float]) -> None:
+    from matplotlib.ticker import LogLocator
+
+    # matplotlib's own limits pass over what is drawn with a transform
+    low, high = min(heights), max(heights)
+    if axis.get_yscale() != "log":
+        margin = 0.07 * (high - low) or 0.05 * high
+        axis.set_ylim(low - margin, high + margin)
+        return
+    axis.set_ylim(low / 1.2, high * 1.2)
+    if axis.get_ylabel() == _THROUGHPUT.label:
+        steps = (1.0, 2.0, 5.0) if high > 8 * low else (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)
+        axis.yaxis.set_major_locator(LogLocator(10.0, subs=steps))
+
+
+def _moved(axis: Axes, points: float) -> Any:
+    from matplotlib.transforms import ScaledTranslation
+
+    return axis.transData + ScaledTranslation(points / 72, 0, axis.figure.dpi_scale_trans)
+
+
+def _scales(axis: Axes, panel: _Panel, devices: Sequence[int]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_xscale("log", base=2)
+    axis.set_xlim(devices[0] / 1.5, devices[-1] * 1.5)
+    axis.set_xticks(devices, [str(n) for n in devices])
+    axis.set_xlabel("devices")
+    axis.set_ylabel(panel.label)
+    if panel is _EFFICIENCY:
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.4g} %"))
+    elif len(devices) > 1:
+        axis.set_yscale("log", base=2 if panel is _SPEEDUP else 10)
+        if panel is _SPEEDUP:
+            axis.yaxis.set_major_locator(LogLocator(2.0))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.grid(True, which="major", linewidth=0.5, alpha=0.4)
+
+
+def _legend(figure: Figure, axis: Axes, count: int) -> None:
+    from matplotlib.lines import Line2D
+
+    handles, labels = axis.get_legend_handles_labels()
+    handles.append(Line2D([], [], linestyle="none", marker=".", markersize=_SPOT_SIZE, color="0.4"))
+    labels.append("one run")
+    if any(line.get_linestyle() == "--" for line in axis.get_lines()):
+        handles.append(Line2D([], [], linestyle="--", color="0.5", linewidth=1))
+        labels.append("linear from the base")
+    if count <= _LEGEND_INSIDE:
+        axis.legend(handles, labels, loc="upper left", fontsize=9)
+    else:
+        figure.legend(handles, labels, loc="outside right upper", fontsize=7)

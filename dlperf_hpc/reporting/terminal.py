@@ -1,0 +1,150 @@
+"""Tables for the terminal. What a log or a scheduler said is shown, never obeyed."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dlperf_hpc.analysis.statistics import Interval
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+    from dlperf_hpc.analysis.speedup import CaseSummary
+    from dlperf_hpc.records.results import RunResult
+
+# CSI, OSC (title, links) and the two-character escapes of ECMA-48
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])")
+_HIDDEN = ("Cc", "Cf", "Zl", "Zp")  # control, format (direction overrides), separators
+
+
+def printable(text: str) -> str:
+    """One line of ``text`` with nothing in it that a terminal or an editor would act upon.
+
+    Escape sequences go, other control characters and runs of white space become one space, and
+    bytes that were no UTF-8 become U+FFFD.
+    """
+    text = "".join(map(_visible, _ESCAPES.sub("", text)))
+    return " ".join(text.split())
+
+
+def _visible(char: str) -> str:
+    category = unicodedata.category(char)
+    if category == "Cs":
+        return "\ufffd"
+    return " " if category in _HIDDEN else char
+
+
+def number(value: float | None) -> str:
+    """Two digits after the point, four significant ones below 10; '' for None."""
+    if value is None:
+        return ""
+    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
+
+
+def interval_text(interval: Interval | None) -> str:
+    """``4873.92-4903.74``; '' for None."""
+    return "" if interval is None else f"{number(interval.low)}-{number(interval.high)}"
+
+
+def percent(value: float | None) -> str:
+    """A fraction as per cent with at most one digit; '' for None."""
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def by_series(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary]]:
+    """Series in order of first appearance, each from few devices to many."""
+    series: dict[str, list[CaseSummary]] = {}
+    for summary in summaries:
+        series.setdefault(summary.case.series, []).append(summary)
+    for members in series.values():
+        members.sort(key=lambda s: (s.case.topology.devices, s.case.topology))
+    return series
+
+
+def speedup_table(summaries: Sequence[CaseSummary]) -> Group:
+    """One table per series, with what its readers must know beneath; fits 80 columns."""
+    from rich.console import Group
+    from rich.text import Text
+
+    if not summaries:
+        return Group(Text("no runs yet"))
+    parts: list[Table | Text] = []
+    for name, members in by_series(summaries).items():
+        parts.append(_series_table(name, members))
+        parts += [Text(printable(line), style="dim") for line in _beneath(members)]
+        parts.append(Text())
+    return Group(*parts[:-1])
+
+
+def _beneath(members: Sequence[CaseSummary]) -> list[str]:
+    lines = []
+    for summary in members:
+        # without a base the reason is that of the whole series
+        where = "" if summary.base is None else f" of {summary.case.topology}"
+        if summary.speedup_missing:
+            lines.append(f"no speedup{where}: {summary.speedup_missing}")
+    samples = [summary.sample for summary in members if summary.sample is not None]
+    covered = {sample.n: sample.interval.coverage for sample in samples if sample.interval}
+    if covered:
+        each = ", ".join(f"{percent(covered[n])} for {n} runs" for n in sorted(covered))
+        lines.append(f"CI of the median covers {each}")
+    return list(dict.fromkeys(lines))
+
+
+def _plain_table(title: str) -> Table:
+    """Narrow: without edges and frames a row of seven columns fits 80 characters."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    return Table(
+        title=Text(title, style="bold"),
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+
+
+def _series_table(name: str, members: Sequence[CaseSummary]) -> Table:
+    from rich.text import Text
+
+    table = _plain_table(printable(name))
+    table.add_column("case", no_wrap=True)
+    for heading in ("samples/s", "CI", "speedup", "eff.", "runs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("flags", overflow="fold")
+    for summary in members:
+        interval = None if summary.sample is None else summary.sample.interval
+        cells = (
+            str(summary.case.topology),
+            number(summary.samples_per_s),
+            interval_text(interval),
+            "" if summary.speedup is None else f"{summary.speedup:.2f}",
+            percent(summary.efficiency),
+            f"{summary.ok}/{summary.runs}",
+            # too few repeats is said once, beneath, as the coverage
+            "\n".join(flag for flag in summary.flags if flag != "too-few-repeats"),
+        )
+        table.add_row(*map(Text, cells), style="" if summary.ok else "red")
+    return table
+
+
+def trouble_table(results: Sequence[RunResult]) -> Table | None:
+    """The runs that are finished and not ok, with their reasons; None if there are none."""
+    from rich.text import Text
+
+    bad = [result for result in results if result.status.bad]
+    if not bad:
+        return None
+    table = _plain_table("runs that do not count")
+    for heading in ("run", "status", "reason"):
+        table.add_column(heading, overflow="fold")
+    for result in bad:
+        cells = (result.run.id, result.status.value, printable(result.reason))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table

@@ -1,0 +1,124 @@
+"""The report of a sweep as files: two CSVs, JSON, Markdown and a plot, each written atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.analysis.dlperf_rule import dlperf_tables
+from dlperf_hpc.analysis.findings import FLAGS
+from dlperf_hpc.analysis.speedup import CaseSummary, summarise
+from dlperf_hpc.analysis.statistics import TARGET_COVERAGE
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
+from dlperf_hpc.reporting.markdown import markdown_report
+from dlperf_hpc.reporting.plot import speedup_png
+from dlperf_hpc.reporting.tables import case_frame, csv_text, run_frame
+
+SCHEMA = "dlperf-report/1"
+PICTURE = "speedup.png"
+
+
+def write_report(
+    directory: Path,
+    sweep_name: str,
+    results: Sequence[RunResult],
+    base: str | None = None,
+    source_note: str = "",
+) -> list[Path]:
+    """Write speedup.csv, runs.csv, report.json, report.md and speedup.png; return their paths.
+
+    ``base`` is the topology that speedup refers to (None: 1n1g); ``source_note`` says in one line
+    what the figures come from. The same results give the same bytes. With no run that counts there
+    is no picture, report.md says so, and one left by an earlier report is removed. ValueError if
+    ``base`` is no topology; LedgerError if the directory cannot be written.
+    """
+    summaries = summarise(results, base)
+    png = speedup_png(summaries, results, sweep_name)
+    picture = PICTURE if png else None
+    report = report_json(sweep_name, summaries, results, base, source_note)
+    text = markdown_report(sweep_name, summaries, results, source_note, picture)
+    files = {
+        "speedup.csv": csv_text(case_frame(summaries)).encode(),
+        "runs.csv": csv_text(run_frame(results)).encode(),
+        "report.json": (json.dumps(report, indent=1, allow_nan=False) + "\n").encode(),
+        "report.md": text.encode(),
+    }
+    if png:
+        files[PICTURE] = png
+    else:
+        _remove(directory / PICTURE)
+    for name, data in files.items():
+        write_atomic(directory / name, data)
+    return [directory / name for name in files]
+
+
+def report_json(
+    sweep_name: str,
+    summaries: Sequence[CaseSummary],
+    results: Sequence[RunResult],
+    base: str | None,
+    source_note: str,
+) -> dict[str, Any]:
+    """The whole report as plain JSON values: null for what is not known, never NaN.
+
+    Cases and runs have the names of the CSV columns; ``flags`` and ``notes`` are lists.
+    ``dlperf`` holds, per series, the table as DLPerf's scripts round it, and what it lacks.
+    """
+    cases = rows(CASE_COLUMNS, summaries)
+    for case, summary in zip(cases, summaries):
+        case.update(flags=list(summary.flags), notes=list(summary.notes))
+    used = {flag for summary in summaries for flag in summary.flags}
+    return {
+        "schema": SCHEMA,
+        "sweep": sweep_name,
+        "source": source_note,
+        "base": base,
+        "method": {
+            "samples_per_s": "samples of the timed window / slowest rank's time, over all devices",
+            "summary": "median of the runs that ended ok",
+            "interval": "order statistics of the median, coverage stated",
+            "target_coverage": TARGET_COVERAGE,
+            "speedup": "ratio of medians to the base of the same series",
+        },
+        "flags": {flag: meaning for flag, meaning in FLAGS.items() if flag in used},
+        "cases": cases,
+        "runs": rows(RUN_COLUMNS, results),
+        "dlperf": {
+            series: {"result": table.to_dict(), "missing": list(table.reasons)}
+            for series, table in dlperf_tables(results).items()
+        },
+    }
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data`` in one step: a reader sees the old file or the new, whole.
+
+    Creates the directory. LedgerError naming the path if it cannot be written.
+    """
+    # a fresh name: two people may write the same report at once
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("xb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be removed: {error.strerror}") from error

@@ -1,0 +1,232 @@
+"""``python -m dlperf_hpc.sweep SPEC``: from one TOML file to job arrays, or to local runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc import cli
+from dlperf_hpc.errors import Issue, SpecError
+
+if TYPE_CHECKING:
+    from dlperf_hpc.launch.site import Site
+    from dlperf_hpc.records.manifest import Manifest, Submission
+    from dlperf_hpc.spec.sweepfile import Sweep
+
+_EPILOG = """\
+examples:
+  python -m dlperf_hpc.sweep sweeps/quickstart.toml --cluster local
+  python -m dlperf_hpc.sweep sweeps/bert_fp32.toml --dry-run
+  python -m dlperf_hpc.sweep sweeps/bert_fp32.toml --only 1n1g,2n8g --set repeats=3
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = cli.parser("sweep", "Submit a sweep through Slurm, or run it here.", _EPILOG)
+    add = made.add_argument
+    add("spec", type=Path, help="the sweep file (TOML)")
+    add("--cluster", choices=("auto", "slurm", "local"), help="default: slurm where sbatch is")
+    add("--site", help="site profile: a name in slurm/ or a path (default: $DLPERF_SITE)")
+    add("--logs", type=Path, default=Path("logs"), help="parent of the sweep's directory")
+    add("--name", help="name of the sweep and its directory (default: the file's)")
+    add("--only", action="append", default=[], metavar="WHAT", help="topologies, or key=value")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key")
+    add("--dry-run", action="store_true", help="print plan and batch scripts, submit nothing")
+    add("--wait", action="store_true", help="stay, show progress, report at the end")
+    add("--json", action="store_true", help="print what happened as JSON")
+    return made
+
+
+def _value(text: str) -> Any:
+    """A ``--set`` value: TOML where it reads as TOML, else the text itself."""
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _pairs(items: list[str], option: str) -> dict[str, Any]:
+    pairs = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        if not equals or not key:
+            raise SpecError("command line", [Issue(f"{option} {item}", "write key=value")])
+        pairs[key] = _value(text)
+    return pairs
+
+
+def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
+    """The sweep with the cases that every ``--only`` lets through."""
+    cases = list(sweep.cases)
+    for item in only:
+        if "=" in item:
+            ((key, value),) = _pairs([item], "--only").items()
+            kept = [case for case in cases if _case_value(case.to_dict(), key, item) == value]
+        else:
+            names = item.split(",")
+            kept = [case for case in cases if str(case.topology) in names]
+        if not kept:
+            raise SpecError("command line", [Issue(f"--only {item}", "leaves no case")])
+        cases = kept
+    return replace(sweep, cases=tuple(cases))
+
+
+def _case_value(values: dict[str, Any], key: str, item: str) -> Any:
+    from dlperf_hpc.records.lines import flatten
+    from dlperf_hpc.spec.keys import nearest
+
+    flat = {**flatten(values), **values["options"]}
+    if key not in flat:
+        hint = nearest(key, flat)
+        raise SpecError("command line", [Issue(f"--only {item}", f"no key {key!r}", hint)])
+    return flat[key]
+
+
+def _load(arguments: argparse.Namespace) -> Sweep:
+    from dlperf_hpc.spec.sweepfile import load_sweep
+    from dlperf_hpc.train.registry import registry
+
+    overrides = _pairs(arguments.set, "--set")
+    if arguments.name:
+        overrides["name"] = arguments.name
+    sweep = load_sweep(arguments.spec, registry(), overrides)
+    return _narrowed(sweep, arguments.only)
+
+
+def _engine(arguments: argparse.Namespace, sweep: Sweep) -> str:
+    asked = arguments.cluster or sweep.cluster
+    if asked == "auto":
+        return "slurm" if shutil.which("sbatch") else "local"
+    return str(asked)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.launch.plan import make_manifest
+    from dlperf_hpc.launch.site import load_site
+
+    sweep = _load(arguments)
+    engine = _engine(arguments, sweep)
+    site = load_site(arguments.site or sweep.site)
+    manifest = make_manifest(sweep, site, engine)
+    root = (arguments.logs / sweep.name).absolute()
+    if arguments.dry_run:
+        return _dry_run(root, manifest, site, arguments.json)
+    from dlperf_hpc.launch import submit
+
+    submit.check_engine(engine, manifest, site)
+    submit.create(root, manifest, sweep.text)
+    submissions = []
+    for submission in submit.submit(root, manifest, site):
+        submissions.append(submission)
+    if not arguments.json:
+        _tell_submitted(root, manifest, submissions)
+    if engine == "local" or arguments.wait:
+        return _stay(root, engine, site.poll_s, arguments.json)
+    if arguments.json:
+        _print_json(root, manifest, submissions)
+    return 1 if any(submission.error for submission in submissions) else 0
+
+
+def _dry_run(root: Path, manifest: Manifest, site: Site, as_json: bool) -> int:
+    from dlperf_hpc.launch.executors import slurm_executor
+    from dlperf_hpc.launch.plan import node_hours
+
+    scripts = {
+        array.name: slurm_executor(root, array, site).script(len(array.tasks))
+        for array in manifest.arrays
+        if manifest.engine == "slurm"
+    }
+    if as_json:
+        plan = [
+            {
+                "array": array.name,
+                "topology": str(array.topology),
+                "runs": [run.id for run in array.tasks],
+                "time_limit_s": array.time_limit_s,
+                "node_hours": node_hours(array),
+                "script": scripts.get(array.name),
+            }
+            for array in manifest.arrays
+        ]
+        print(json.dumps({"sweep": manifest.sweep, "root": str(root), "arrays": plan}, indent=1))
+        return 0
+    print(plan_text(manifest, root))
+    for name, script in scripts.items():
+        print(f"\n===== {name}: the batch script\n{script}")
+    return 0
+
+
+def plan_text(manifest: Manifest, root: Path) -> str:
+    """The plan for people: arrays, cases, runs, and node-hours as an upper bound."""
+    from dlperf_hpc.launch.plan import node_hours
+
+    rows = [("array", "topology", "cases", "runs", "limit/run", "node-hours <=")]
+    for array in manifest.arrays:
+        cases = len({run.case.id for run in array.tasks})
+        minutes = f"{array.time_limit_s / 60:g} min"
+        hours = f"{node_hours(array):.2f}"
+        rows.append(
+            (array.name, str(array.topology), str(cases), str(len(array.tasks)), minutes, hours)
+        )
+    total = sum(node_hours(array) for array in manifest.arrays)
+    cases = len({run.case.id for run in manifest.runs})
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows]
+    head = (
+        f"sweep {manifest.sweep} ({manifest.engine}): {cases} cases x {manifest.repeats} repeats"
+        f" = {len(manifest.runs)} runs in {len(manifest.arrays)} arrays,"
+        f" at most {total:.2f} node-hours\nlogs: {root}\n"
+    )
+    return "\n".join([head, *(line.rstrip() for line in lines)])
+
+
+def _tell_submitted(root: Path, manifest: Manifest, submissions: list[Submission]) -> None:
+    refused = [submission for submission in submissions if submission.error]
+    for submission in refused:
+        print(f"refused: {submission.array}: {submission.error}", file=sys.stderr)
+    if manifest.engine == "local":
+        return
+    for submission, array in zip(submissions, manifest.arrays):
+        if submission.job_id:
+            print(f"submitted: job {submission.job_id}  {array.name}  {len(array.tasks)} runs")
+    shown = _shortest(root)
+    jobs = ",".join(s.job_id for s in submissions if s.job_id)
+    if jobs:
+        print(f"\nnext:\n  squeue -j {jobs}\n  python -m dlperf_hpc.status {shown}")
+        print(f"  python -m dlperf_hpc.report {shown}\n  scancel {jobs.replace(',', ' ')}")
+
+
+def _shortest(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _print_json(root: Path, manifest: Manifest, submissions: list[Submission]) -> None:
+    rows = [vars(submission) for submission in submissions]
+    print(json.dumps({"sweep": manifest.sweep, "root": str(root), "arrays": rows}, indent=1))
+
+
+def _stay(root: Path, engine: str, poll_s: float, as_json: bool) -> int:
+    from dlperf_hpc import report
+    from dlperf_hpc.launch.follow import follow
+
+    follow(root, engine, poll_s, quiet=as_json)
+    return report.main([str(root), *(["--json"] if as_json else [])])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return cli.run(_sweep, _parser(), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
