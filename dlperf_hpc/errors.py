@@ -50,7 +50,7 @@ class SpecError(DlperfError):
         self.source = source
         self.issues = tuple(issues)
         noun = "error" if len(self.issues) == 1 else "errors"
-        lines = [f"{source}: {len(self.issues)} {noun}, nothing was submitted"]
+        lines = [f"{source}: {len(self.issues)} {noun}"]
         super().__init__("\n".join(lines + [f"  {issue}" for issue in self.issues]))
 
 

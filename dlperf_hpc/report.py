@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from dlperf_hpc import cli
-from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.errors import Issue, SpecError
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -19,6 +19,15 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
+def _base(text: str | None) -> str | None:
+    from dlperf_hpc.spec.keys import topology_issue
+
+    issue = topology_issue("--base", text) if text else None
+    if issue is not None:
+        raise SpecError("command line", [Issue(issue.where, issue.message)])
+    return text
+
+
 def _report(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.analysis.speedup import summarise
     from dlperf_hpc.records import layout
@@ -27,15 +36,11 @@ def _report(arguments: argparse.Namespace) -> int:
 
     collection = full_results(arguments.directory)
     manifest = collection.manifest
-    base = arguments.base or (manifest.base if manifest else None)
+    base = _base(arguments.base) or (manifest.base if manifest else None)
     name = manifest.sweep if manifest else arguments.directory.absolute().name
     out = arguments.out or arguments.directory / layout.REPORT
-    try:
-        paths = write_report(out, name, collection.results, base)
-    except OSError as error:
-        raise LedgerError(
-            f"{out}: the report cannot be written there ({error.strerror}); choose another --out"
-        ) from error
+    note = f"{len(collection.results)} runs of {arguments.directory}"
+    paths = write_report(out, name, collection.results, base, note)
     for line in collection.unreadable:
         print(f"not read: {line}", file=sys.stderr)
     if arguments.json:

@@ -28,7 +28,15 @@ from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.markdown import code, escape, markdown_report
 from dlperf_hpc.reporting.plot import speedup_png
 from dlperf_hpc.reporting.tables import case_frame, csv_text, run_frame, write_csv
-from dlperf_hpc.reporting.terminal import number, printable, speedup_table, trouble_table
+from dlperf_hpc.reporting.terminal import (
+    number,
+    print_report,
+    print_status,
+    printable,
+    speedup_table,
+    status_table,
+    trouble_table,
+)
 from dlperf_hpc.reporting.write import write_atomic, write_report
 
 ROOT = Path(__file__).parent.parent
@@ -314,6 +322,31 @@ def test_terminal_shows_what_logs_say_and_obeys_none_of_it() -> None:
     assert trouble_table(oks(case(), 1)) is None
     odd = replace(case(), model="[bold]m\x1b[2J[/bold]")
     assert "[bold]m[/bold]" in render(speedup_table(summarise(oks(odd, 1))))
+
+
+def test_status_table_counts_every_run() -> None:
+    lines = [line.split() for line in render(status_table(sweep())).splitlines()]
+    assert ["topology", "ok", "partial", "failed", "timeout", "rejected", "all"] in lines
+    assert ["1n1g", "3", "3"] in lines
+    assert ["2n8g", "3", "1", "4"] in lines
+    assert ["4n8g", "1", "1", "1", "3"] in lines
+    assert ["all", "6", "1", "1", "1", "1", "10"] in lines
+
+
+def test_printed_report_and_status(capsys: pytest.CaptureFixture[str]) -> None:
+    results = sweep()
+    print_report("quick [sweep]", summarise(results), results)
+    text = capsys.readouterr().out
+    assert "quick [sweep]" in text
+    assert "QOSMaxNodePerUser" in text
+    failed = [bad(case(), n, Status.FAILED, f"cause {n}.") for n in range(1, 26)]
+    print_status([*oks(case("1n8g"), 5), *failed])
+    text = capsys.readouterr().out
+    assert "cause 20." in text
+    assert "cause 21." not in text
+    assert "and 5 more; --json shows them all" in text
+    print_status([])
+    assert "topology" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

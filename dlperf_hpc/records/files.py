@@ -14,18 +14,18 @@ def dump_json(value: Any) -> str:
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
-def _write_temporary(path: Path, text: str) -> Path:
+def _write_temporary(path: Path, content: str | bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    with open(temporary, "x", encoding="utf-8") as file:
-        file.write(text)
+    with open(temporary, "xb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     return temporary
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace ``path`` in one step: a reader sees the old text or the new, never half of one."""
-    temporary = _write_temporary(path, text)
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace ``path`` in one step: a reader sees the old content or the new, never half of one."""
+    temporary = _write_temporary(path, content)
     try:
         os.replace(temporary, path)
     finally:

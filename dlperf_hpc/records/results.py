@@ -20,7 +20,7 @@ class Window:
 
     ``elapsed_s`` is the slowest rank's, ``elapsed_min_s`` the fastest's; ``samples`` counts
     sequences through forward and backward over all ranks; ``global_batch`` is samples per
-    optimizer step. Percentiles are over iterations of the slowest rank's time of each.
+    optimizer step. Percentiles are over the iterations' times, each ending with its slowest rank.
     """
 
     warmup: int
@@ -58,7 +58,10 @@ class Window:
     def from_dict(cls, data: Mapping[str, Any]) -> Window:
         """From a log's ``summary`` line or a record; TypeError when a figure is missing."""
         known = {f.name for f in fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        window = cls(**{key: value for key, value in data.items() if key in known})
+        if not window.elapsed_s > 0:
+            raise TypeError(f"elapsed_s is {window.elapsed_s!r}, not a time")
+        return window
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,8 @@ def begin_log(attempt: Attempt) -> None:
         "attempt": attempt.number,
         "launch": attempt.launch,
     }
-    case = write_line("case", run.case.to_dict())
-    write_once(attempt.paths.log, write_line("begin", begin) + "\n" + case + "\n")
+    lines = [write_line("begin", begin), write_line("case", run.case.to_dict()), ""]
+    write_once(attempt.paths.log, "\n".join(lines))
 
 
 def log_event(attempt: Attempt, event: str, values: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.analysis.statistics import Interval
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Group, RenderableType
     from rich.table import Table
 
     from dlperf_hpc.analysis.speedup import CaseSummary
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # CSI, OSC (title, links) and the two-character escapes of ECMA-48
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])")
+_MOST_SHOWN = 20  # runs with a reason; a sweep of thousands may fail for one cause
 _HIDDEN = ("Cc", "Cf", "Zl", "Zp")  # control, format (direction overrides), separators
 
 
@@ -148,3 +149,55 @@ def trouble_table(results: Sequence[RunResult]) -> Table | None:
         cells = (result.run.id, result.status.value, printable(result.reason))
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
+
+
+def status_table(results: Sequence[RunResult]) -> Table:
+    """How many runs stand how, one row per topology from few devices to many, and their sum."""
+    from rich.text import Text
+
+    from dlperf_hpc.records.status import Status
+
+    seen = {result.status for result in results}
+    statuses = [status for status in Status if status in seen]
+    table = _plain_table("runs")
+    table.add_column("topology", no_wrap=True)
+    for heading in [*(status.value for status in statuses), "all"]:
+        table.add_column(heading, justify="right", overflow="fold")
+    topologies = {result.run.case.topology for result in results}
+    groups: list[tuple[str, list[Status]]] = [
+        (str(topology), [r.status for r in results if r.run.case.topology == topology])
+        for topology in sorted(topologies, key=lambda t: (t.devices, t))
+    ]
+    if len(groups) > 1:
+        groups.append(("all", [result.status for result in results]))
+    for name, group in groups:
+        counts = [group.count(status) for status in statuses]
+        row = [name, *(str(count) if count else "" for count in counts), str(len(group))]
+        table.add_row(*map(Text, row))
+    return table
+
+
+def print_report(name: str, summaries: Sequence[CaseSummary], results: Sequence[RunResult]) -> None:
+    """Print a sweep's speedups and what does not count to standard output."""
+    _print([name, speedup_table(summaries)], results, "runs.csv has them all")
+
+
+def print_status(results: Sequence[RunResult]) -> None:
+    """Print how the runs stand, and why some went wrong, to standard output."""
+    _print([status_table(results)], results, "--json shows them all")
+
+
+def _print(parts: Sequence[RenderableType], results: Sequence[RunResult], more: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for part in parts:
+        console.print(Text(printable(part), style="bold") if isinstance(part, str) else part)
+    bad = [result for result in results if result.status.bad]
+    trouble = trouble_table(bad[:_MOST_SHOWN])
+    if trouble is not None:
+        console.print()
+        console.print(trouble)
+    if len(bad) > _MOST_SHOWN:
+        console.print(Text(f"and {len(bad) - _MOST_SHOWN} more; {more}"))

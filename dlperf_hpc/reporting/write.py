@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from dlperf_hpc.analysis.findings import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records.files import write_atomically
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
 from dlperf_hpc.reporting.markdown import markdown_report
@@ -101,18 +100,9 @@ def write_atomic(path: Path, data: bytes) -> None:
 
     Creates the directory. LedgerError naming the path if it cannot be written.
     """
-    # a fresh name: two people may write the same report at once
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_atomically(path, data)
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
 

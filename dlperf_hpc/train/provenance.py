@@ -16,7 +16,7 @@ from dlperf_hpc.train.ranks import World, mpi_library
 
 # Settings that change speed. Anything else in the environment stays private.
 _TELLING = re.compile(
-    r"(NCCL|GLOO|OMP|MKL|UCX|FI|MPICH|MPIR|OMPI|PMIX|TORCH|TF|XLA|CUDA|NVIDIA|KMP)_\w+"
+    r"(NCCL|GLOO|OMP|MKL|UCX|FI|MPICH|MPIR|OMPI|PMIX|TORCH|TF_(?:XLA|GPU|ENABLE|FORCE|NUM)|XLA|CUDA|NVIDIA|KMP)_\w+"
     r"|SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|CLUSTER_NAME"
     r"|RESTART_COUNT|CPUS_PER_TASK|JOB_GPUS)|LOADEDMODULES|CONDA_DEFAULT_ENV"
 )

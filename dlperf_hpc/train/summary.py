@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from dlperf_hpc.errors import MeasurementError
@@ -22,9 +23,14 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
-def slowest(windows: Sequence[Timed]) -> list[float]:
-    """Per iteration the slowest rank's time: a synchronous step ends when the slowest ends."""
-    return [max(times) for times in zip(*(window.step_times for window in windows))]
+def iteration_times(windows: Sequence[Timed]) -> list[float]:
+    """Seconds of each iteration over all ranks: it has ended when the last rank has ended it.
+
+    Taken from each rank's time since the window opened, so that they add up to the slowest rank's
+    window; the maximum of every single step would count a wait once on each side.
+    """
+    ends = [max(at) for at in zip(*(accumulate(w.step_times) for w in windows))]
+    return [end - start for start, end in zip([0.0, *ends], ends)]
 
 
 def mean_losses(windows: Sequence[Timed]) -> list[float]:
@@ -49,7 +55,7 @@ def check(windows: Sequence[Timed]) -> None:
 def summarise(windows: Sequence[Timed], case: Case, measure: Measure) -> Window:
     """The window over all ranks."""
     first = windows[0]
-    times = slowest(windows)
+    times = iteration_times(windows)
     losses = mean_losses(windows)
     milliseconds = [1e3 * seconds for seconds in times]
     return Window(

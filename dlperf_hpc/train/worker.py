@@ -112,7 +112,7 @@ def _without(facts: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
 
 def _iteration_lines(windows: list[Timed], warmup: int) -> str:
     """The window's iterations, counted from 1 with the warm-up, stamped when they ended."""
-    times, losses = summary.slowest(windows), summary.mean_losses(windows)
+    times, losses = summary.iteration_times(windows), summary.mean_losses(windows)
     every = -(-len(times) // _MOST_ITERATION_LINES)
     opened = max(window.opened for window in windows)
     lines = [write_line("window_open", {"iteration": warmup}, utc(opened))]

@@ -53,6 +53,8 @@ FIXED = (
     ("MinJobAge", "600"),
     ("JobRequeue", "1"),
     ("MaxArraySize", "10001"),
+    # A timed run asks for it where all nodes share one machine's cores: --licenses=machine:1
+    ("Licenses", "machine:1"),
     ("MaxJobCount", "50000"),
 )
 
