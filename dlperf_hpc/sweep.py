@@ -6,6 +6,7 @@ import argparse
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ from dlperf_hpc.errors import Issue, SpecError
 
 if TYPE_CHECKING:
     from dlperf_hpc.launch.site import Site
-    from dlperf_hpc.records.manifest import Manifest, Submission
+    from dlperf_hpc.records.manifest import Array, Manifest, Submission
+    from dlperf_hpc.spec.case import Case
     from dlperf_hpc.spec.sweepfile import Sweep
 
 _EPILOG = """\
@@ -34,8 +36,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--site", help="site profile: a name in slurm/ or a path (default: $DLPERF_SITE)")
     add("--logs", type=Path, default=Path("logs"), help="parent of the sweep's directory")
     add("--name", help="name of the sweep and its directory (default: the file's)")
-    add("--only", action="append", default=[], metavar="WHAT", help="topologies, or key=value")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key")
+    only = "only these cases: topologies (1n1g,2n8g) or key=value; repeat it to narrow further"
+    add("--only", action="append", default=[], metavar="WHAT", help=only)
+    setting = "in place of what the file says; a list becomes one of the matrix"
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help=setting)
     add("--dry-run", action="store_true", help="print plan and batch scripts, submit nothing")
     add("--wait", action="store_true", help="stay, show progress, report at the end")
     add("--json", action="store_true", help="print what happened as JSON")
@@ -43,13 +47,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _value(text: str) -> Any:
-    """A ``--set`` value: TOML where it reads as TOML, else the text itself."""
+    """A value of the command line: TOML where it reads as TOML, else the text itself."""
     import tomllib
 
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        tables = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text
+    value = tables.pop("value")
+    # 00:10:00 is a time of day in TOML, and a time limit to us.
+    return text if tables or not isinstance(value, (str, int, float, list, dict)) else value
 
 
 def _pairs(items: list[str], option: str) -> dict[str, Any]:
@@ -57,9 +64,13 @@ def _pairs(items: list[str], option: str) -> dict[str, Any]:
     for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key:
-            raise SpecError("command line", [Issue(f"{option} {item}", "write key=value")])
-        pairs[key] = _value(text)
+            raise _refusal(f"{option} {item}", "write key=value")
+        pairs[key.strip()] = _value(text.strip())
     return pairs
+
+
+def _refusal(where: str, message: str, hint: str | None = None) -> SpecError:
+    return SpecError("command line", [Issue(where, message, hint)])
 
 
 def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
@@ -67,26 +78,40 @@ def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
     cases = list(sweep.cases)
     for item in only:
         if "=" in item:
-            ((key, value),) = _pairs([item], "--only").items()
-            kept = [case for case in cases if _case_value(case.to_dict(), key, item) == value]
+            cases = _with_value(cases, item)
         else:
-            names = item.split(",")
-            kept = [case for case in cases if str(case.topology) in names]
-        if not kept:
-            raise SpecError("command line", [Issue(f"--only {item}", "leaves no case")])
-        cases = kept
+            names = [name.strip() for name in item.split(",")]
+            _check_topologies(names, sweep, item)
+            cases = [case for case in cases if str(case.topology) in names]
+        if not cases:
+            raise _refusal(f"--only {item}", "leaves no case")
     return replace(sweep, cases=tuple(cases))
 
 
-def _case_value(values: dict[str, Any], key: str, item: str) -> Any:
+def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
+    from dlperf_hpc.spec.keys import nearest
+
+    known = [str(topology) for topology in sweep.topologies]
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known) or f"there are: {', '.join(known)}; or write key=value"
+            raise _refusal(f"--only {item}", f"the sweep has no topology {name!r}", hint)
+
+
+def _with_value(cases: list[Case], item: str) -> list[Case]:
     from dlperf_hpc.records.lines import flatten
     from dlperf_hpc.spec.keys import nearest
 
-    flat = {**flatten(values), **values["options"]}
-    if key not in flat:
-        hint = nearest(key, flat)
-        raise SpecError("command line", [Issue(f"--only {item}", f"no key {key!r}", hint)])
-    return flat[key]
+    ((key, wanted),) = _pairs([item], "--only").items()
+    tables = [flatten({**case.to_dict(), **dict(case.options)}) for case in cases]
+    if not any(key in table for table in tables):
+        names = {name for table in tables for name in table}
+        raise _refusal(f"--only {item}", f"no case has a key {key!r}", nearest(key, names))
+    kept = [case for case, table in zip(cases, tables) if table.get(key) == wanted]
+    if not kept:
+        there = dict.fromkeys(str(table[key]) for table in tables if key in table)
+        raise _refusal(f"--only {item}", "leaves no case", f"there are: {', '.join(there)}")
+    return kept
 
 
 def _load(arguments: argparse.Namespace) -> Sweep:
@@ -94,9 +119,11 @@ def _load(arguments: argparse.Namespace) -> Sweep:
     from dlperf_hpc.train.registry import registry
 
     overrides = _pairs(arguments.set, "--set")
-    if arguments.name:
+    if arguments.name is not None:
         overrides["name"] = arguments.name
     sweep = load_sweep(arguments.spec, registry(), overrides)
+    for note in sweep.notes:
+        print(f"note: {arguments.spec}: {note}", file=sys.stderr)
     return _narrowed(sweep, arguments.only)
 
 
@@ -158,6 +185,10 @@ def _dry_run(root: Path, manifest: Manifest, site: Site, as_json: bool) -> int:
         print(json.dumps({"sweep": manifest.sweep, "root": str(root), "arrays": plan}, indent=1))
         return 0
     print(plan_text(manifest, root))
+    wide = dict.fromkeys(str(a.topology) for a in manifest.arrays if a.topology.nodes > 1)
+    if manifest.engine == "local" and wide:
+        told = "more than one node, which the local engine refuses; try --cluster slurm"
+        print(f"\nnote: {', '.join(wide)}: {told}")
     for name, script in scripts.items():
         print(f"\n===== {name}: the batch script\n{script}")
     return 0
@@ -167,24 +198,34 @@ def plan_text(manifest: Manifest, root: Path) -> str:
     """The plan for people: arrays, cases, runs, and node-hours as an upper bound."""
     from dlperf_hpc.launch.plan import node_hours
 
-    rows = [("array", "topology", "cases", "runs", "limit/run", "node-hours <=")]
-    for array in manifest.arrays:
-        cases = len({run.case.id for run in array.tasks})
-        minutes = f"{array.time_limit_s / 60:g} min"
-        hours = f"{node_hours(array):.2f}"
-        rows.append(
-            (array.name, str(array.topology), str(cases), str(len(array.tasks)), minutes, hours)
-        )
-    total = sum(node_hours(array) for array in manifest.arrays)
-    cases = len({run.case.id for run in manifest.runs})
+    rows = [("array", "topology", "cases", "runs", "limit/run", "node-hours <="), *_rows(manifest)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows]
+    cases = len({run.case.id for run in manifest.runs})
+    total = sum(node_hours(array) for array in manifest.arrays)
+    local = manifest.engine == "local"
+    how = "one after another" if local else f"in {len(manifest.arrays)} arrays"
     head = (
         f"sweep {manifest.sweep} ({manifest.engine}): {cases} cases x {manifest.repeats} repeats"
-        f" = {len(manifest.runs)} runs in {len(manifest.arrays)} arrays,"
-        f" at most {total:.2f} node-hours\nlogs: {root}\n"
+        f" = {len(manifest.runs)} runs {how}, at most {total:.2f} node-hours\nlogs: {root}\n"
     )
     return "\n".join([head, *(line.rstrip() for line in lines)])
+
+
+def _rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
+    """A row for each array; the local queue's numbered stretches of its order count as one."""
+    from dlperf_hpc.launch.plan import node_hours
+
+    groups: dict[str, list[Array]] = {}
+    for array in manifest.arrays:
+        local = array.name.rpartition("-")[0]
+        groups.setdefault(local if manifest.engine == "local" else array.name, []).append(array)
+    for name, arrays in groups.items():
+        runs = [run for array in arrays for run in array.tasks]
+        cases = len({run.case.id for run in runs})
+        minutes = f"{arrays[0].time_limit_s / 60:g} min"
+        hours = f"{sum(map(node_hours, arrays)):.2f}"
+        yield name, str(arrays[0].topology), str(cases), str(len(runs)), minutes, hours
 
 
 def _tell_submitted(root: Path, manifest: Manifest, submissions: list[Submission]) -> None:

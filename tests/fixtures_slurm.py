@@ -28,8 +28,7 @@ class Onebox:
         # The owner: should the tests be killed with SIGKILL, the cluster goes all the same.
         argv = ["up", str(directory), "--json", "--owner", str(os.getpid()), *options]
         done = call(argv, timeout=180)
-        if done.returncode == 2 and "not installed" in done.stderr:
-            pytest.skip(done.stderr)
+        # Not a skip where Slurm is absent: its message says what to install.
         assert done.returncode == 0, done.stderr
         self.facts: dict[str, Any] = json.loads(done.stdout)
         self.env = sourced(directory / "env.sh")

@@ -111,7 +111,6 @@ def test_array_runs(box: Onebox, tmp_path: Path) -> None:
 
 
 def test_mpi_ranks_find_their_neighbours(box: Onebox) -> None:
-    pytest.importorskip("mpi4py")
     program = (
         "from mpi4py import MPI; import socket; w = MPI.COMM_WORLD\n"
         "n = w.Split_type(MPI.COMM_TYPE_SHARED).size\n"

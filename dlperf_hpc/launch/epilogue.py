@@ -11,58 +11,117 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from dlperf_hpc.records import layout
+from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import Failure, finish, open_attempt, read_failures, read_record
+from dlperf_hpc.records.store import (
+    Failure,
+    complete_log,
+    finish,
+    open_attempt,
+    read_failures,
+    read_record,
+)
 from dlperf_hpc.records.task import launch_id, task_index, task_name
 
 _TAIL_BYTES = 65536
+_LONGEST = 300  # of a line that is quoted
+# Lines that are the launcher's own, with or without srun's --label.
+_LAUNCHER = re.compile(
+    r"(?:\d+: )?(?:srun: |slurmstepd\S*: |=|\[(?:proxy|mpiexec)|YOUR APPLICATION|This typically"
+    r" refers|Please see the FAQ)"
+)
 
-# In order of belief: a rank's own death before what the launcher then did to the others.
-_RULES: tuple[tuple[re.Pattern[str], Status, Callable[[re.Match[str]], str]], ...] = tuple(
-    (re.compile(pattern, re.MULTILINE), status, say)
-    for pattern, status, say in (
-        (r"^.*DUE TO TIME LIMIT.*$", Status.TIMEOUT, lambda m: m[0]),
-        (r"^.*DUE TO PREEMPTION.*$", Status.PREEMPTED, lambda m: m[0]),
-        (r"^.*(?:DUE TO NODE FAIL|Node failure on).*$", Status.NODE_FAILED, lambda m: m[0]),
-        (r"^.*(?:Out Of Memory|oom[-_]kill).*$", Status.OUT_OF_MEMORY, lambda m: m[0]),
-        (
-            r"srun: error: (\S+): tasks? ([\d,-]+): (Killed|Segmentation fault|Aborted|Bus error)",
-            Status.FAILED,
-            lambda m: f"rank {m[2]} on {m[1]} died: {m[3]}",
-        ),
-        (
-            r"(?:EXIT CODE|KILLED BY SIGNAL).*?(\d+)(?:.*signal (\d+))?",
-            Status.FAILED,
-            lambda m: f"mpiexec: a rank died with exit code or signal {m[2] or m[1]}",
-        ),
-        (
-            r"srun: error: (\S+): tasks? ([\d,-]+): Exited with exit code (\d+)",
-            Status.FAILED,
-            lambda m: f"rank {m[2]} on {m[1]} left with exit code {m[3]}",
-        ),
-        (r"^.*CANCELLED (?:AT|by).*$", Status.CANCELLED, lambda m: m[0]),
-        (r"^srun: (?:fatal|error): (.*)$", Status.FAILED, lambda m: f"srun: {m[1]}"),
-    )
+_Rule = tuple[re.Pattern[str], Status, str]
+
+
+def _rules(*rows: tuple[str, Status, str]) -> tuple[_Rule, ...]:
+    return tuple((re.compile(pattern, re.MULTILINE), status, say) for pattern, status, say in rows)
+
+
+# What ended a run from outside, or killed a rank. ``say`` is filled with the match's groups.
+_CAUSES = _rules(
+    (r"^(.*DUE TO TIME LIMIT.*)$", Status.TIMEOUT, "{0}"),
+    (r"^(.*DUE TO PREEMPTION.*)$", Status.PREEMPTED, "{0}"),
+    (r"^(.*(?:DUE TO NODE FAIL|Node failure on).*)$", Status.NODE_FAILED, "{0}"),
+    (r"^(.*(?:Out Of Memory|oom[-_]kill).*)$", Status.OUT_OF_MEMORY, "{0}"),
+    # Cancelled first, then ended; after a rank's end srun cancels the others with the same words.
+    (
+        r"\A(?:(?!srun: error: \S+: tasks? |.*EXIT CODE: ).*\n)*?(.*CANCELLED (?:AT|by).*)$",
+        Status.CANCELLED,
+        "{0}",
+    ),
+    (
+        r"srun: error: (\S+): tasks? ([\d,-]+): (Killed|Segmentation fault|Aborted|Bus error)",
+        Status.FAILED,
+        "rank {1} on {0} died: {2}",
+    ),
+    (r"EXIT STRING: (.+ \(signal \d+\))", Status.FAILED, "mpiexec: a rank died: {0}"),
+)
+# What a launcher also prints when it ends the others after one has failed.
+_ENDINGS = _rules(
+    (r"slurmstepd\S*: error: (execve\(\): .*)$", Status.FAILED, "a rank cannot start: {0}"),
+    (r"(execvp error on file .*)$", Status.FAILED, "a rank cannot start: {0}"),
+    (
+        r"^srun: error: .*\bmpi/(\S+)",
+        Status.FAILED,
+        "srun has no MPI plug-in {0}: choose one of `srun --mpi=list` as mpi in the site profile",
+    ),
+    (
+        r"srun: error: (\S+): tasks? ([\d,-]+): Exited with exit code (\d+)",
+        Status.FAILED,
+        "rank {1} on {0} left with exit code {2}",
+    ),
+    (r"EXIT CODE: (\d+)", Status.FAILED, "mpiexec: a rank left with exit code {0}"),
+    (r"^(srun: (?:fatal|error): .*)$", Status.FAILED, "{0}"),
 )
 
 
 def explain(code: int, output: str, failures: list[Failure]) -> tuple[Status, str]:
-    """Status and reason of a run without a record, from all that is left of it."""
-    for failure in failures:
-        if not failure.consequence:
-            return failure.status, failure.reason
-    for pattern, status, say in _RULES:
+    """Status and reason of a run without a record, from all that is left of it.
+
+    In order of belief: a rank's own account of its own error; what the launcher says killed it; a
+    rank's account of another's end (a lost connection before a signal); other words; the exit code.
+    """
+    lost = [failure for failure in failures if failure.status is not Status.CANCELLED]
+    told = [failure for failure in failures if not failure.consequence]
+    for failure in told[:1]:
+        return failure.status, failure.reason
+    found = _first(_CAUSES, output)
+    if found is None and lost:
+        found = lost[0].status, lost[0].reason
+    found = found or _with_last_words(_first(_ENDINGS, output), output)
+    if found is None and failures:
+        found = failures[0].status, failures[0].reason
+    return found or _by_exit_code(code, output)
+
+
+def _first(rules: tuple[_Rule, ...], output: str) -> tuple[Status, str] | None:
+    for pattern, status, say in rules:
         match = pattern.search(output)
         if match:
-            return status, say(match).strip()
-    if failures:
-        return failures[0].status, failures[0].reason
-    last = (output.strip().splitlines() or ["nothing printed"])[-1]
+            return status, say.format(*match.groups()).strip()
+    return None
+
+
+def _last_words(output: str) -> str | None:
+    """The last line that a rank printed: a missing module, a library that cannot be loaded."""
+    lines = (line.strip() for line in reversed(output.splitlines()))
+    return next((line for line in lines if line and not _LAUNCHER.match(line)), None)
+
+
+def _with_last_words(found: tuple[Status, str] | None, output: str) -> tuple[Status, str] | None:
+    words = _last_words(output)
+    if found is None or words is None or "exit code" not in found[1]:
+        return found
+    return found[0], f"{found[1]}; last output: {words[:_LONGEST]}"
+
+
+def _by_exit_code(code: int, output: str) -> tuple[Status, str]:
+    last = (output.strip().splitlines() or ["nothing printed"])[-1][:_LONGEST]
     if code == 0:
         return Status.FAILED, f"the ranks ended without a record; last output: {last}"
     if code > 128:
@@ -72,7 +131,9 @@ def explain(code: int, output: str, failures: list[Failure]) -> tuple[Status, st
 
 def _tail(path: Path) -> str:
     try:
-        data = path.read_bytes()[-_TAIL_BYTES:]
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            data = file.read()
     except OSError as error:
         return f"(its output {path} cannot be read: {error.strerror})"
     return data.decode("utf-8", errors="replace")
@@ -82,6 +143,7 @@ def close(root: Path, array: str, code: int) -> None:
     """Make the record of this task's run if no rank has."""
     manifest = read_manifest(root)
     run = manifest.array(array).tasks[task_index()]
+    complete_log(RunPaths(root, run.id))
     attempt = open_attempt(manifest.sweep, run, root, launch_id())
     if attempt is None or read_record(attempt.paths.record) is not None:
         return

@@ -62,7 +62,12 @@ def plan_arrays(sweep: Sweep, one_queue: bool) -> tuple[Array, ...]:
 
 
 def make_manifest(sweep: Sweep, site: Site, engine: str) -> Manifest:
-    """The manifest of a sweep on one engine, not yet on disk."""
+    """The manifest of a sweep on one engine, not yet on disk.
+
+    SpecError if a case names an environment that the site lacks.
+    """
+    for case in sweep.cases:
+        site.environment_named(case.environment)
     return Manifest(
         sweep=sweep.name,
         engine=engine,

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from dlperf_hpc.errors import SiteError
 from dlperf_hpc.launch.command import run
 
 _INVALID = re.compile(r"invalid job id", re.IGNORECASE)
@@ -42,14 +43,22 @@ def _rows(text: str, tasks: Tasks) -> None:
             tasks[parent, number] = JobState(fields[0], fields[1], fields[2])
 
 
-def squeue(job_ids: Iterable[str]) -> Tasks:
-    """Tasks of these jobs that squeue still knows; empty if it knows none or cannot be asked."""
-    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"]
-    done = run([*argv, "--jobs", ",".join(job_ids)])
+def _said(argv: list[str], job_ids: Iterable[str]) -> Tasks:
+    """What a command says of jobs; nothing if it fails: a scheduler that is down will be back."""
     tasks: Tasks = {}
+    try:
+        done = run([*argv, "--jobs", ",".join(job_ids)])
+    except SiteError:
+        return tasks
     if done.code == 0 or _INVALID.search(done.stderr):
         _rows(done.stdout, tasks)
     return tasks
+
+
+def squeue(job_ids: Iterable[str]) -> Tasks:
+    """Tasks of these jobs that squeue still knows; empty if it knows none or cannot be asked."""
+    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"]
+    return _said(argv, job_ids)
 
 
 def sacct(job_ids: Iterable[str]) -> Tasks:
@@ -57,11 +66,7 @@ def sacct(job_ids: Iterable[str]) -> Tasks:
     if shutil.which("sacct") is None:
         return {}
     argv = ["sacct", "--noheader", "--allocations", "--parsable2", "--array"]
-    done = run([*argv, "--format=JobID,State,Reason,NodeList", "--jobs", ",".join(job_ids)])
-    tasks: Tasks = {}
-    if done.code == 0:
-        _rows(done.stdout, tasks)
-    return tasks
+    return _said([*argv, "--format=JobID,State,Reason,NodeList"], job_ids)
 
 
 def ask(wanted: set[tuple[str, int]]) -> Tasks:

@@ -7,15 +7,55 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
 from dlperf_hpc.errors import Issue, SpecError
-from dlperf_hpc.spec.keys import Name, nearest
-from dlperf_hpc.spec.sweepfile import pydantic_issues, read_toml
+from dlperf_hpc.spec.keys import Line, Name, matching, nearest
+from dlperf_hpc.spec.tomlfile import pydantic_issues, read_toml
 
-Word = Annotated[str, Field(pattern=r"^[^\s\x00-\x1f]+$")]
-Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f]*$")]
+Word = Annotated[str, matching(r"[^\s\x00-\x1f\x7f]+", "write one word without blanks")]
+Interpreter = Annotated[
+    str,
+    matching(
+        r"([^\s\x00-\x1f\x7f$~][^\s\x00-\x1f\x7f$]*)?",
+        "write one path, in full: no shell reads it, so ~, $VAR and arguments do not work"
+        " (for a container give the path of an executable script)",
+    ),
+]
+Variable = Annotated[
+    str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "write a variable's name: letters, digits and '_'")
+]
+Count = Annotated[int, Field(ge=1, le=10**6)]
 PROFILES = Path("slurm")
+
+# What a run's identity, or the sweep itself, decides.
+_DECIDED = (
+    *("array", "comment", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode"),
+    *("output", "signal", "time", "wckey", "wrap"),
+)
+# What the profile has a key of its own for.
+_OWN_KEYS = (
+    *("account", "constraint", "cpus-per-task", "exclusive", "gpus-per-node", "mem", "partition"),
+    *("qos", "reservation"),
+)
+
+
+def _sbatch_options(options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    # Two requests for GPUs, or for whole nodes, would let one replace the other in silence.
+    taken = {*_OWN_KEYS, *(["gres"] if info.data.get("gpus") == "gres" else [])}
+    taken -= set() if info.data.get("exclusive") else {"exclusive"}
+    for name, value in options.items():
+        option = name.replace("_", "-")
+        if option in _DECIDED:
+            raise ValueError(f"{name} is decided by the sweep")
+        if option in taken:
+            own = "gpus" if option in ("gres", "gpus-per-node") else option.replace("-", "_")
+            raise ValueError(f"{name} belongs to the profile's own key {own}")
+        if value is not True and (isinstance(value, bool) or not isinstance(value, (str, int))):
+            raise ValueError(f"{name} needs a text, a whole number, or true for a bare option")
+        if isinstance(value, str) and not value.isprintable():
+            raise ValueError(f"{name} must be one line without control characters")
+    return options
 
 
 class _Table(BaseModel):
@@ -29,10 +69,10 @@ class Environment(_Table):
     ``setup`` are shell lines before it (``module load ...``), ``env`` variables set for it.
     """
 
-    python: Line = ""
+    python: Interpreter = ""
     mpi: Word = "pmi2"
     setup: list[Line] = []
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], Line] = {}
+    env: dict[Variable, Line] = {}
 
     @property
     def interpreter(self) -> str:
@@ -52,12 +92,12 @@ class Site(_Table):
     gpus: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     gpu_type: Word | None = None
     exclusive: bool = True
-    cpus_per_task: Annotated[int, Field(ge=1)] | None = None
+    cpus_per_task: Count | None = None
     mem: Word | None = None
-    array_parallelism: Annotated[int, Field(ge=1)] | None = None
-    srun_wait_s: Annotated[int, Field(ge=1)] = 60
-    poll_s: Annotated[float, Field(gt=0)] = 30.0
-    sbatch: dict[Name, Line | int | bool] = {}
+    array_parallelism: Count | None = None
+    srun_wait_s: Count = 60
+    poll_s: Annotated[float, Field(gt=0, le=86400)] = 30.0
+    sbatch: Annotated[dict[Name, Any], AfterValidator(_sbatch_options)] = {}
     srun: list[Line] = []
     environment: dict[Name, Environment] = {}
 
@@ -69,7 +109,8 @@ class Site(_Table):
             return Environment()
         known = ["default", *self.environment]
         hint = nearest(name, known) or f"there are: {', '.join(known)}"
-        raise SpecError("site profile", [Issue("environment", f"no environment {name!r}", hint)])
+        message = f"a case names {name!r}, which the profile does not have"
+        raise SpecError("site profile", [Issue("environment", message, hint)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, for the manifest."""
@@ -79,7 +120,7 @@ class Site(_Table):
 def _profile_path(name: str) -> Path:
     direct = Path(name)
     if name.endswith(".toml") or "/" in name:
-        return direct
+        return direct.expanduser()
     path = PROFILES / f"{name}.toml"
     if not path.exists():
         known = sorted(p.stem for p in PROFILES.glob("*.toml"))
@@ -96,7 +137,7 @@ def load_site(name: str | None) -> Site:
     Raises SpecError with every issue of the file.
     """
     name = name or os.environ.get("DLPERF_SITE")
-    if name is None:
+    if not name:
         return Site()
     path = _profile_path(name)
     _text, tables = read_toml(path)

@@ -36,7 +36,7 @@ SLURM_STATES = {
     "POWER_UP_NODE": Status.PENDING,
     "RECONFIG_FAIL": Status.NODE_FAILED,
     "RESV_DEL_HOLD": Status.PENDING,
-    "REVOKED": Status.CANCELLED,
+    "REVOKED": Status.UNKNOWN,  # a federation's other cluster runs it: that one knows
 }
 
 # Reasons of a pending job that waiting does not mend: what was asked cannot be had here.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
 from dlperf_hpc.launch.query import JobState, ask
 from dlperf_hpc.launch.states import status_of
-from dlperf_hpc.records.collect import Collection, quick_results
-from dlperf_hpc.records.manifest import (
-    Manifest,
-    Verdict,
-    add_verdict,
-    read_submissions,
-)
+from dlperf_hpc.records.collect import Collection, quick_result, quick_results
+from dlperf_hpc.records.manifest import Manifest, Verdict, add_verdict, read_submissions
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 
@@ -31,7 +27,7 @@ def _jobs(root: Path, manifest: Manifest) -> dict[str, tuple[str, int]]:
 
 def _judged(result: RunResult, task: JobState | None) -> RunResult:
     if task is None:
-        reason = "neither a record on disk nor a word from the scheduler"
+        reason = f"{result.reason}; the scheduler says nothing of it"
         return replace(result, status=Status.UNKNOWN, reason=reason)
     status = status_of(task.state, task.reason)
     where = f" on {task.nodes}" if task.nodes else ""
@@ -51,11 +47,24 @@ def current(root: Path, ask_scheduler: bool = True) -> Collection:
     jobs = _jobs(root, manifest)
     open_runs = {r.run.id for r in collection.results if not r.status.finished} & jobs.keys()
     tasks = ask({jobs[run] for run in open_runs})
-    results = []
-    for result in collection.results:
-        if result.run.id in open_runs:
-            result = _judged(result, tasks.get(jobs[result.run.id]))
-            if result.status.finished:
-                add_verdict(root, Verdict(result.run.id, result.status, result.reason))
-        results.append(result)
+    results = [
+        _settled(root, result, tasks.get(jobs[result.run.id]))
+        if result.run.id in open_runs
+        else result
+        for result in collection.results
+    ]
     return replace(collection, results=tuple(results))
+
+
+def _settled(root: Path, result: RunResult, task: JobState | None) -> RunResult:
+    """What the scheduler says, unless the run ended by itself while it was being asked."""
+    judged = _judged(result, task)
+    if judged.status in (Status.PENDING, Status.RUNNING):
+        return judged
+    again = quick_result(result.run, root, None, limit_s=float("inf"))
+    if again.status.finished:
+        return again
+    if judged.status.finished:
+        with contextlib.suppress(OSError):  # another's sweep may be looked at, but not written to
+            add_verdict(root, Verdict(result.run.id, judged.status, judged.reason))
+    return judged

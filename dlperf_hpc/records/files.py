@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
@@ -40,18 +41,32 @@ def write_once(path: Path, text: str) -> bool:
     """
     temporary = _write_temporary(path, text)
     try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
+        return link_once(temporary, path)
     finally:
         temporary.unlink()
+
+
+def link_once(source: Path, target: Path) -> bool:
+    """A second name for a file; False if something has that name already."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
     return True
 
 
 def append_line(path: Path, text: str) -> None:
-    """Add one line in a single write, so that lines of several writers do not mix."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    """Add lines in a single write, so that those of several writers do not mix.
+
+    After a line that was torn by a kill or a full disk, they begin on a line of their own.
+    """
+    data = (text.rstrip("\n") + "\n").encode(errors="backslashreplace")
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(descriptor, (text.rstrip("\n") + "\n").encode())
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            data = b"\n" + data
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:
         os.close(descriptor)

@@ -11,6 +11,7 @@ VERDICTS = "verdicts.jsonl"
 SPEC_COPY = "sweep.toml"
 JOBS = "jobs"  # submitit's folder: batch scripts and what srun or mpiexec printed
 REPORT = "report"
+ATTEMPTS = "attempts"  # beside the logs: earlier attempts, and what single ranks left
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class RunPaths:
     @property
     def attempts(self) -> Path:
         """Earlier attempts, and what single ranks left when they failed."""
-        return self.log.parent / "attempts"
+        return self.log.parent / ATTEMPTS
 
     def earlier(self, path: Path, attempt: int) -> Path:
         """Where ``path`` of a finished attempt moves when the next one begins."""

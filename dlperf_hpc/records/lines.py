@@ -15,11 +15,16 @@ from typing import Any, NamedTuple
 
 PREFIX = "dlperf"
 _BARE = re.compile(r"[A-Za-z_/@%:~][A-Za-z0-9_/.@%+:,~=-]*")
-_WORDS_OF_JSON = {"true", "false", "null", "NaN", "Infinity", "-Infinity"}
+_WORDS_OF_JSON = {"true", "false", "null", "NaN", "Infinity"}
+_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+_EVENT = re.compile("[a-z_]+")
+_KEY = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _LINE = re.compile(
-    rf"{PREFIX} (?P<time>\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{6}}Z) (?P<event>[a-z_]+)(?P<rest>.*)"
+    rf"{PREFIX} (?P<time>{_TIME}) (?P<event>{_EVENT.pattern})(?P<rest>(?: .*)?)", re.ASCII
 )
-_PAIR = re.compile(r' (?P<key>[A-Za-z_][\w.-]*)=(?P<value>"(?:[^"\\]|\\.)*"(?= |$)|\S+)')
+_PAIR = re.compile(
+    rf' (?P<key>{_KEY.pattern})=(?P<value>"(?:[^"\\]|\\.)*"(?= |$)|(?!")\S+)', re.ASCII
+)
 
 
 class Line(NamedTuple):
@@ -45,11 +50,18 @@ def encode(value: Any) -> str:
 
 
 def decode(text: str) -> Any:
-    """Inverse of :func:`encode`; what is not JSON is a bare word."""
+    """Inverse of :func:`encode`; what is not JSON, as ``NaN`` is not, is a bare word."""
     try:
-        return json.loads(text)
-    except ValueError:
+        return _JSON.decode(text)
+    except (ValueError, RecursionError):
         return text
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_number)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -64,20 +76,30 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Inverse of :func:`flatten`, but for empty tables, which leave no trace."""
+    """Inverse of :func:`flatten`, but for empty tables, which leave no trace.
+
+    ValueError where a key is both a value and a table.
+    """
     nested: dict[str, Any] = {}
     for key, value in values.items():
         *tables, name = key.split(".")
         table = nested
         for part in tables:
             table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ValueError(f"{key}: {part} is a value already")
         table[name] = value
     return nested
 
 
 def write_line(event: str, values: Mapping[str, Any], when: str | None = None) -> str:
-    """The line without its newline. None means "no data" and is left out."""
+    """The line without its newline. None means "no data" and is left out.
+
+    ValueError for a name that could not be read back, or a number that is not JSON.
+    """
     told = {key: value for key, value in flatten(values).items() if value is not None}
+    if not (_EVENT.fullmatch(event) and all(map(_KEY.fullmatch, told))):
+        raise ValueError(f"not names for a log line: {event!r} with {list(told)}")
     pairs = "".join(f" {key}={encode(value)}" for key, value in told.items())
     return f"{PREFIX} {when or utc()} {event}{pairs}"
 

@@ -1,24 +1,26 @@
 """Reading a job log of ours: begin, case, world, iterations, summary, end.
 
 The log alone gives every reported number of its run. A log without an ``end`` line was cut; what
-it holds up to there is told, and no number is made of it.
+it holds up to there is told, and no number is made of it. A line is whole with its newline.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.records.lines import PREFIX, Line, read_line, unflatten
-from dlperf_hpc.records.results import RunResult, Window
+from dlperf_hpc.records.results import RunResult, Window, misfits
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.spec.case import Case, Run
 
 FORMAT = 1
 _TAIL_BYTES = 8192
+_EVENT = len(f"{PREFIX} 2026-11-21T14:53:20.696482Z ")  # where the event's name begins
 
 
 @dataclass
@@ -53,24 +55,40 @@ def _take(log: ParsedLog, line: Line) -> None:
         log.tables[line.event] = unflatten(line.values)
 
 
-def read_log(path: Path) -> ParsedLog:
-    """Read a whole log; LogError if it is not one of ours (or unreadable)."""
+def _lines(log: ParsedLog, data: bytes, iterations: bool) -> Iterator[tuple[int, Line]]:
+    """Our lines with their numbers; those that cannot be read become warnings."""
+    *whole, rest = data.decode("utf-8", errors="replace").split("\n")
+    for number, raw in enumerate(whole, 1):
+        if raw.startswith(f"{PREFIX} ") and (
+            iterations or not raw.startswith("iteration ", _EVENT)
+        ):
+            line = read_line(raw.rstrip("\r"))
+            if line is None:
+                log.warnings.append(f"line {number}: cannot be read: {raw[:60]!r}")
+            else:
+                yield number, line
+    if rest:
+        log.warnings.append(f"line {len(whole) + 1}: cut off: {rest[:60]!r}")
+
+
+def read_log(path: Path, iterations: bool = True) -> ParsedLog:
+    """Read a whole log; LogError if it is not one of ours, not just one, or unreadable.
+
+    Without ``iterations`` their lines, most of a log, are passed over: no figure rests on them.
+    """
     try:
-        text = path.read_bytes().decode("utf-8", errors="replace")
+        data = _bytes(path)
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
     log = ParsedLog(path)
-    lines = text.split("\n")
-    for number, raw in enumerate(lines, 1):
-        if not raw.startswith(f"{PREFIX} "):
-            continue
-        line = read_line(raw)
-        if line is not None:
+    for number, line in _lines(log, data, iterations):
+        if (line.event == "begin") is bool(log.begin):
+            what = "begins again: two logs in one file" if log.begin else "comes before any 'begin'"
+            raise LogError(f"{path}:{number}: {what}; nothing can be told of it")
+        try:
             _take(log, line)
-        elif number == len(lines):
-            log.warnings.append(f"line {number}: cut off")
-        else:
-            log.warnings.append(f"line {number}: cannot be read: {raw[:60]!r}")
+        except ValueError as error:
+            log.warnings.append(f"line {number}: cannot be read: {error}")
     if not log.begin:
         raise LogError(f"{path}: no '{PREFIX} ... begin' line: not a log of this tool")
     if log.begin.get("format") != FORMAT:
@@ -81,20 +99,43 @@ def read_log(path: Path) -> ParsedLog:
     return log
 
 
+def _bytes(path: Path, last: int | None = None) -> bytes:
+    with open(path, "rb") as file:
+        if last is not None:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - last))
+        return file.read()
+
+
 def read_end(path: Path) -> Line | None:
-    """Only the end of a log, quickly: its last ``end`` line, or None while there is none."""
+    """Only the end of a log, quickly: its last ``end`` line, or None while there is none.
+
+    LogError if there is a log that cannot be read.
+    """
     try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            tail = file.read().decode("utf-8", errors="replace")
-    except FileNotFoundError:
+        tail = _bytes(path, _TAIL_BYTES)
+        end = _last_end(tail)
+        # A rank that did not know of the end yet may have written more than a tail after it.
+        return _last_end(_bytes(path)) if end is None and len(tail) == _TAIL_BYTES else end
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    for raw in reversed(tail.split("\n")):
-        line = read_line(raw)
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _last_end(data: bytes) -> Line | None:
+    for raw in reversed(data.decode("utf-8", errors="replace").split("\n")[:-1]):
+        line = read_line(raw.rstrip("\r"))
         if line is not None and line.event == "end":
             return line
     return None
+
+
+def told_by(end: Line) -> tuple[Status, str]:
+    """Status and reason in an ``end`` line."""
+    try:
+        return Status(end.values.get("status")), str(end.values.get("reason", ""))
+    except ValueError:
+        return Status.UNKNOWN, f"unknown status {end.values.get('status')!r} in the end line"
 
 
 def _window(log: ParsedLog) -> Window | None:
@@ -104,7 +145,7 @@ def _window(log: ParsedLog) -> Window | None:
     try:
         return Window.from_dict(summary)
     except TypeError as error:
-        log.warnings.append(f"summary line lacks a figure: {error}")
+        log.warnings.append(f"the summary line is not complete: {error}")
         return None
 
 
@@ -112,24 +153,30 @@ def _ending(log: ParsedLog, window: Window | None) -> tuple[Status, str]:
     if log.end is None:
         place = f"phase {log.phase}" if log.phase else "before its first phase"
         return Status.UNKNOWN, f"the log ends at {log.last} in {place}, without an end line"
-    try:
-        status = Status(log.end.values.get("status"))
-    except ValueError:
-        return Status.UNKNOWN, f"unknown status {log.end.values.get('status')!r} in the end line"
+    status, reason = told_by(log.end)
     if status is Status.OK and window is None:
         return Status.PARTIAL, "the log says ok but holds no complete summary"
-    return status, str(log.end.values.get("reason", ""))
+    return status, reason
+
+
+def _run(log: ParsedLog) -> Run:
+    try:
+        run = Run(Case.from_dict(log.tables["case"]), log.begin["repeat"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise LogError(f"{log.path}: cut before its case was written ({error!r})") from error
+    for name, value in (*misfits(run.case), *misfits(run)):
+        raise LogError(f"{log.path}: its case is damaged: {name} is {value!r}")
+    if log.begin.get("run") != run.id:
+        raise LogError(f"{log.path}: begins as {log.begin.get('run')}, but its case is {run.id}")
+    return run
 
 
 def result_of_log(path: Path) -> RunResult:
     """The run that a log tells of; LogError if it does not even name its case."""
-    log = read_log(path)
-    try:
-        case = Case.from_dict(log.tables["case"])
-        run = Run(case, int(log.begin["repeat"]))
-        attempt = int(log.begin["attempt"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise LogError(f"{path}: cut before its case was written ({error!r})") from error
+    log = read_log(path, iterations=False)
+    run, attempt = _run(log), log.begin.get("attempt")
+    if not isinstance(attempt, int):
+        raise LogError(f"{path}: its attempt is {attempt!r}, not a number")
     window = _window(log)
     status, reason = _ending(log, window)
     facts: dict[str, Any] = {

@@ -8,10 +8,10 @@ became) and ``verdicts.jsonl`` (what the scheduler said of runs that left no rec
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records import layout
@@ -21,6 +21,10 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.spec.case import Case, Limits, Measure, Run, Topology
 
 SCHEMA = "dlperf-manifest/1"
+_WITHOUT = "rename it, and `python -m dlperf_hpc.report` works from the logs alone"
+
+
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True)
@@ -129,15 +133,21 @@ def read_manifest(root: Path) -> Manifest:
             f"{root}: no {layout.MANIFEST} there, so this is not a sweep's directory;"
             " give the directory that `python -m dlperf_hpc.sweep` printed (logs/<sweep>)"
         ) from None
-    except (OSError, ValueError) as error:
-        raise LedgerError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise LedgerError(f"{path}: damaged: {error}; {_WITHOUT}") from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise LedgerError(f"{path}: schema is {found!r}, this version reads {SCHEMA!r}")
+        raise LedgerError(
+            f"{path}: schema is {found!r}, this version reads {SCHEMA!r}: use the version of"
+            f" dlperf_hpc that wrote it, or {_WITHOUT}"
+        )
     try:
         return _from_json(data)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise LedgerError(f"{path}: damaged: {type(error).__name__}: {error}") from error
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise LedgerError(f"{path}: damaged: {what}; {_WITHOUT}") from error
 
 
 @dataclass(frozen=True)
@@ -161,18 +171,27 @@ class Verdict:
     time: str = ""
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
+    """The file's rows. A line that is no JSON was torn by a kill: it never came to be."""
+    rows: list[_Row] = []
     try:
-        text = path.read_text(encoding="utf-8")
+        lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
-        return
-    # What follows the last newline is a line that is still being written.
-    for number, line in enumerate(text.split("\n")[:-1], 1):
+        return rows
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
+    # What follows the last newline is still being written.
+    for number, line in enumerate(lines[:-1], 1):
         try:
             row = json.loads(line)
-        except ValueError as error:
-            raise LedgerError(f"{path}:{number}: not JSON: {error}") from error
-        yield row
+        except ValueError:
+            continue
+        try:
+            rows.append(make(row))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise LedgerError(f"{path}:{number}: damaged: {what}; mend that line") from error
+    return rows
 
 
 def add_submission(root: Path, submission: Submission) -> None:
@@ -183,7 +202,7 @@ def add_submission(root: Path, submission: Submission) -> None:
 
 def read_submissions(root: Path) -> list[Submission]:
     """All submissions, oldest first."""
-    return [Submission(**row) for row in _rows(root / layout.SUBMISSIONS)]
+    return _rows(root / layout.SUBMISSIONS, lambda row: Submission(**_known(Submission, row)))
 
 
 def add_verdict(root: Path, verdict: Verdict) -> None:
@@ -194,5 +213,13 @@ def add_verdict(root: Path, verdict: Verdict) -> None:
 
 def read_verdicts(root: Path) -> dict[str, Verdict]:
     """The latest verdict of each run that has one, by run id."""
-    rows = _rows(root / layout.VERDICTS)
-    return {row["run"]: Verdict(**{**row, "status": Status(row["status"])}) for row in rows}
+    return {verdict.run: verdict for verdict in _rows(root / layout.VERDICTS, _verdict)}
+
+
+def _verdict(row: Mapping[str, Any]) -> Verdict:
+    return Verdict(**{**_known(Verdict, row), "status": Status(row["status"])})
+
+
+def _known(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version knows of a row; a newer one may have written more."""
+    return {f.name: row[f.name] for f in fields(kind) if f.name in row}

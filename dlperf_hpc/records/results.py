@@ -8,10 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from sys import float_info
 from typing import Any
 
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.spec.case import Run
+
+
+def misfits(values: Any) -> list[tuple[str, Any]]:
+    """Plain fields of a dataclass (numbers, text) that hold something else: a log may say anything.
+
+    The first of its names that a type has counts: ``float | None`` is a float, or nothing.
+    """
+    told = [(f.name, str(f.type), getattr(values, f.name)) for f in fields(values)]
+    return [(name, value) for name, kind, value in told if not _fits(value, kind)]
+
+
+def _fits(value: Any, kind: str) -> bool:
+    plain, _, rest = kind.partition(" | ")
+    if value is None:
+        return rest == "None"
+    if plain == "bool" or isinstance(value, bool):
+        return plain == "bool" and isinstance(value, bool)
+    if plain == "int":
+        return isinstance(value, int) and abs(value) < 2**63
+    if plain == "float":
+        return isinstance(value, (int, float)) and abs(value) <= float_info.max
+    return plain != "str" or isinstance(value, str)
 
 
 @dataclass(frozen=True)
@@ -56,9 +79,10 @@ class Window:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Window:
-        """From a log's ``summary`` line or a record; TypeError when a figure is missing."""
-        known = {f.name for f in fields(cls)}
-        window = cls(**{key: value for key, value in data.items() if key in known})
+        """From a log's ``summary`` line or a record; TypeError when a figure is missing or none."""
+        window = cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+        for name, value in misfits(window):
+            raise TypeError(f"{name} is {value!r}")
         if not window.elapsed_s > 0:
             raise TypeError(f"elapsed_s is {window.elapsed_s!r}, not a time")
         return window

@@ -6,16 +6,19 @@ that fail together, even ranks that each believe they are alone, agree on which 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import traceback
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.records.files import append_line, dump_json, write_atomically, write_once
+from dlperf_hpc.errors import LedgerError, LogError
+from dlperf_hpc.records.files import append_line, dump_json, link_once, write_once
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.logfile import FORMAT, read_end
@@ -23,7 +26,9 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.spec.case import Run
 
 SCHEMA = "dlperf-record/1"
-_ATTEMPT = re.compile(r"\.attempt(\d+)\.(?:log|json)$")
+_ATTEMPT = re.compile(r"\.attempt(\d+)\.")
+_LONGEST_REASON = 1000
+_STATUSES = {status.value for status in Status}
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Failure:
-    """What one rank left when it failed. ``consequence``: it was ended from outside (a signal)."""
+    """What one rank left when it failed. ``consequence``: of another's end (a signal, a
+    lost connection), so it cannot say why the run ended."""
 
     rank: int
     host: str
@@ -51,64 +57,95 @@ class Failure:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """A run record, or None if there is none (or none of ours)."""
+    """A run record, or None if there is none (or none of ours); LogError if it cannot be read."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        data = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) and data.get("schema") == SCHEMA else None
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+    ours = isinstance(data, dict) and data.get("schema") == SCHEMA
+    whole = ours and data.get("status") in _STATUSES and isinstance(data.get("attempt"), int)
+    return data if whole else None
 
 
-def _first_line(path: Path) -> dict[str, Any]:
+def _maker(path: Path) -> tuple[str, int] | None:
+    """Launch and attempt that made a log, record or failure file; None if there is no such file.
+
+    What cannot be read as ours is of no launch, and attempt 0.
+    """
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            line = read_line(file.readline().rstrip("\n"))
+            if path.suffix == ".log":
+                line = read_line(file.readline().rstrip("\n"))
+                values = line.values if line and line.event == "begin" else {}
+            else:
+                values = json.load(file)
+        return str(values["launch"]), int(values["attempt"])
     except FileNotFoundError:
-        return {}
-    return line.values if line and line.event == "begin" else {"attempt": 0, "launch": ""}
+        return None
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return "", 0
 
 
-def _archive(paths: RunPaths, number: int) -> None:
-    paths.attempts.mkdir(parents=True, exist_ok=True)
-    for path in (paths.log, paths.record):
-        _move_aside(path, paths, number)
-
-
-def _move_aside(path: Path, paths: RunPaths, number: int) -> None:
-    """Move without ever overwriting; several ranks may be doing this to the same file at once."""
+def _move_aside(path: Path, paths: RunPaths, launch: str) -> None:
+    """Move what another launch left to ``attempts/``, over nothing; many ranks do so at once."""
+    made = _maker(path)
+    if made is None or made[0] == launch:
+        return
+    paths.attempts.mkdir(exist_ok=True)
+    number = made[1]
     target = paths.earlier(path, number)
+    held = target.with_name(f"{target.stem}.{uuid.uuid4().hex}{path.suffix}")
     try:
-        os.link(path, target)
+        os.rename(path, held)
     except FileNotFoundError:
         return  # another rank was quicker
-    except FileExistsError:
-        if not (path.exists() and path.samefile(target)):
-            _move_aside(path, paths, number + 1)
-            return
-    path.unlink(missing_ok=True)
+    if _maker(held) != made:  # ... and has begun anew since
+        if link_once(held, path):
+            held.unlink()
+        return
+    while not link_once(held, target):
+        number += 1
+        target = paths.earlier(path, number)
+    held.unlink()
 
 
-def _archived(paths: RunPaths) -> list[int]:
+def _number(paths: RunPaths, launch: str) -> int:
+    """The attempt's number: the one that another process of this launch took, or the next."""
+    for path in (paths.record, paths.log):
+        made = _maker(path)
+        if made is not None and made[0] == launch:
+            return made[1]
     found = paths.attempts.glob(f"{paths.log.stem}.attempt*")
-    return [int(match[1]) for path in found if (match := _ATTEMPT.search(path.name))]
+    last = max((int(m[1]) for path in found if (m := _ATTEMPT.search(path.name))), default=0)
+    mine = any(_maker(path) == (launch, last) for path in paths.failures(last)[:1])
+    return last if mine else last + 1
 
 
 def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | None:
     """Make room for an attempt of ``run``; None if the run already ended ok.
 
-    What an earlier launch left moves to ``attempts/``; what this launch left stays.
+    What an earlier launch left moves to ``attempts/``; what this launch left stays. LedgerError
+    where the directory cannot be written.
     """
     paths = RunPaths(root, run.id)
-    paths.log.parent.mkdir(parents=True, exist_ok=True)
     record = read_record(paths.record)
-    if record is not None and record.get("status") == Status.OK.value:
+    if record is not None and record["status"] == Status.OK.value:
         return None
-    earlier = record or _first_line(paths.log)
-    if earlier and earlier.get("launch") == launch:
-        return Attempt(sweep, run, paths, int(earlier["attempt"]), launch)
-    if earlier:
-        _archive(paths, int(earlier["attempt"]))
-    return Attempt(sweep, run, paths, 1 + max(_archived(paths), default=0), launch)
+    try:
+        paths.log.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(paths.log.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        for path in (paths.log, paths.record):
+            _move_aside(path, paths, launch)
+        number = _number(paths, launch)
+    except OSError as error:
+        raise LedgerError(
+            f"{paths.log.parent}: cannot be written: {error.strerror}; a sweep's directory must be"
+            " on a file system that the compute nodes can write: sweep with another --logs"
+        ) from error
+    return Attempt(sweep, run, paths, number, launch)
 
 
 def begin_log(attempt: Attempt) -> None:
@@ -132,16 +169,19 @@ def log_event(attempt: Attempt, event: str, values: Mapping[str, Any]) -> None:
 
 
 def leave_failure(attempt: Attempt, failure: Failure) -> None:
-    """One rank's own account of its end, whoever writes the record."""
+    """One rank's own account of its end, whoever writes the record; its first one stays."""
     attempt.paths.attempts.mkdir(parents=True, exist_ok=True)
-    path = attempt.paths.failure(attempt.number, failure.rank)
-    write_atomically(path, dump_json({**vars(failure), "status": failure.status.value}))
+    told = {**vars(failure), "status": failure.status.value}
+    row = {"launch": attempt.launch, "attempt": attempt.number, **told}
+    write_once(attempt.paths.failure(attempt.number, failure.rank), dump_json(row))
 
 
 def read_failures(attempt: Attempt) -> list[Failure]:
     """All accounts of an attempt, causes before consequences, then by time."""
-    rows = [json.loads(path.read_text("utf-8")) for path in attempt.paths.failures(attempt.number)]
-    failures = [Failure(**{**row, "status": Status(row["status"])}) for row in rows]
+    rows = [json.loads(path.read_bytes()) for path in attempt.paths.failures(attempt.number)]
+    known = [f.name for f in fields(Failure)]
+    told = [{**{key: row[key] for key in known}, "status": Status(row["status"])} for row in rows]
+    failures = [Failure(**values) for values in told]
     return sorted(failures, key=lambda failure: (failure.consequence, failure.time))
 
 
@@ -157,6 +197,7 @@ def finish(
     ``detail`` is what the record holds beyond the log (per-step, per-rank columns).
     """
     begin_log(attempt)
+    reason = reason[:_LONGEST_REASON]
     record = {
         "schema": SCHEMA,
         "sweep": attempt.sweep,
@@ -172,11 +213,25 @@ def finish(
     }
     if not write_once(attempt.paths.record, dump_json(record)):
         return False
-    if read_end(attempt.paths.log) is None:
-        text = "".join(f"| {line}\n" for line in trace.splitlines())
-        end = write_line("end", {"status": status.value, "reason": reason or None})
-        append_line(attempt.paths.log, text + end)
+    _add_end(attempt.paths, status.value, reason, trace)
     return True
+
+
+def complete_log(paths: RunPaths) -> None:
+    """Add the ``end`` line that the writer of the record was killed before it could write.
+
+    For the time after the last process of the launch; a living one may still write it itself.
+    """
+    record = read_record(paths.record)
+    if record is not None and _maker(paths.log) == _maker(paths.record):
+        _add_end(paths, record["status"], str(record.get("reason", "")))
+
+
+def _add_end(paths: RunPaths, status: str, reason: str, trace: str = "") -> None:
+    if read_end(paths.log) is None:
+        text = "".join(f"| {line}\n" for line in trace.splitlines())
+        end = write_line("end", {"status": status, "reason": reason or None})
+        append_line(paths.log, text + end)
 
 
 def describe(error: BaseException) -> str:

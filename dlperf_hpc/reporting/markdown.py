@@ -67,6 +67,7 @@ def _method(
     lines = [
         "## How it was measured",
         f"- Source: {escape(source_note)}" if source_note else "",
+        *(f"- {name}: {escape(values)}" for name, values in _machines(results).items()),
         f"- Window: {_windows(results)}",
         "- samples/s: samples through forward and backward in the window, over all devices / the "
         "slowest rank's time",
@@ -77,6 +78,28 @@ def _method(
         "high, high / base low]. Efficiency: speedup / (devices / devices of the base)",
     ]
     return "\n".join([lines[0], ""] + [line for line in lines[1:] if line])
+
+
+# What a reader must know of the machine, and where the log says it: (table, key).
+_FACTS = {
+    "Device": ("world", "device_name"),
+    "CPU": ("provenance", "cpu"),
+    "Framework": ("world", "torch"),
+    "CUDA": ("world", "cuda"),
+    "NCCL": ("world", "nccl"),
+    "MPI": ("provenance", "mpi"),
+    "Tool": ("provenance", "tool_commit"),
+}
+
+
+def _machines(results: Sequence[RunResult]) -> dict[str, str]:
+    """Every value that the counted runs saw of each fact: two GPUs in one table must show."""
+    counted = [result.facts for result in results if throughput(result)]
+    seen = {
+        name: dict.fromkeys(str(facts.get(table, {}).get(key, "")) for facts in counted)
+        for name, (table, key) in _FACTS.items()
+    }
+    return {name: "; ".join(filter(None, values)) for name, values in seen.items() if any(values)}
 
 
 def _span(counts: Sequence[int]) -> str:

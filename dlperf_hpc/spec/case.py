@@ -6,13 +6,16 @@ Python a framework lives in.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-_TOPOLOGY = re.compile(r"([1-9]\d{0,4})n([1-9]\d{0,2})g")
-_UNSAFE = re.compile(r"[^A-Za-z0-9.+]+")
+_TOPOLOGY = re.compile(r"([1-9][0-9]{0,4})n([1-9][0-9]{0,2})g")
+_UNSAFE = re.compile(r"[^A-Za-z0-9.+]+|\.{2,}")
+_LONGEST_TEXT = 40  # of one tag
+_LONGEST_TAGS = 120  # of all; with model, batch size and repeat a file name stays below 255
 
 
 @dataclass(frozen=True, order=True)
@@ -144,7 +147,8 @@ class Case:
         known = {f.name for f in fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
         values["topology"] = Topology.parse(values["topology"])
-        values["optimizer"] = Optimizer(**values.get("optimizer", {}))
+        optimizer, settings = values.get("optimizer", {}), {f.name for f in fields(Optimizer)}
+        values["optimizer"] = Optimizer(**{k: v for k, v in optimizer.items() if k in settings})
         values["options"] = tuple(sorted(dict(values.get("options", {})).items()))
         values["tags"] = tuple(values.get("tags", ()))
         return cls(**values)
@@ -169,11 +173,37 @@ def repeat_major(cases: list[Case], repeats: int) -> list[Run]:
 
 
 def tag(name: str, value: Any) -> str:
-    """An option as part of a file name: ``compile`` for true, ``zero_stage1`` for a value."""
-    text = name if value is True else f"{name}{value}"
-    return _UNSAFE.sub("", text.replace("_", "")) or "x"
+    """A key that left its default, as part of a file name: ``compile``, ``acc4``, ``lr1e-05``.
+
+    Tags are joined by '-'; a part that begins with a digit belongs to the tag before it
+    (``beta1-0.95``). Text that a name cannot hold as it is gets a digest: no two look alike.
+    """
+    plain = _UNSAFE.sub("", name)
+    if isinstance(value, bool):
+        return plain if value else f"no{plain}"
+    if isinstance(value, (int, float)):
+        number = str(value)
+        number = number[:-2] if number.endswith(".0") else number
+        return f"{plain}-{number}" if plain[-1:].isdigit() else plain + number
+    text = str(value)
+    safe = _UNSAFE.sub("", text)
+    if safe != text or len(text) > _LONGEST_TEXT:
+        safe = f"{safe[-24:]}.{_digest(text)}"
+    return plain + safe
 
 
-def with_tags(case: Case, tags: list[str]) -> Case:
-    """The case with the parts of its name that tell it from its default variant."""
-    return replace(case, tags=tuple(tags))
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:8]
+
+
+def with_tags(case: Case, tags: Sequence[str]) -> Case:
+    """The case with the parts of its name that tell it from its default variant.
+
+    Where they are too many for a file name, a digest of all stands for the last ones.
+    """
+    if len("-".join(tags)) <= _LONGEST_TAGS:
+        return replace(case, tags=tuple(tags))
+    kept = list(tags)
+    while len("-".join(kept)) > _LONGEST_TAGS - 13:
+        kept.pop()
+    return replace(case, tags=(*kept, f"more{_digest('-'.join(tags))}"))

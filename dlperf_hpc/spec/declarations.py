@@ -14,12 +14,17 @@ from typing import Any, Callable
 
 @dataclass(frozen=True)
 class Option:
-    """A sweep key that belongs to one back end or workload; its type is that of ``default``."""
+    """A sweep key that belongs to one back end or workload; its type is that of ``default``.
+
+    A number lies between ``minimum`` and ``maximum``, both included.
+    """
 
     name: str
     default: Any
     doc: str
     choices: tuple[Any, ...] = ()
+    minimum: float = 0
+    maximum: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class WorkloadDeclaration:
     build: Callable[..., Any]
     flops_per_sample: Callable[..., float]
     options: tuple[Option, ...] = ()
+    min_seq_len: int = 1
 
 
 @dataclass(frozen=True)

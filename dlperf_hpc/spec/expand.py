@@ -1,28 +1,32 @@
-"""From a sweep file's tables to its cases: matrix, zip, overrides, exclude, in that order.
+"""From a sweep file's tables to its cases: matrix and zip, overrides, exclude, in that order.
 
-Values are checked where they stand (:func:`check_tables`); what can only be seen in a whole case
-(a precision the back end lacks, a global batch that does not divide) is checked here on each.
+Single values have been checked where they stand (:mod:`dlperf_hpc.spec.tables`); what can only be
+seen in a whole case (a precision the back end lacks, a global batch that does not divide) is
+checked here on each.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.errors import Issue
 from dlperf_hpc.spec.case import Case, Optimizer, Topology, tag, with_tags
 from dlperf_hpc.spec.declarations import Registry
-from dlperf_hpc.spec.keys import KEYS, key_issue, value_issue
+from dlperf_hpc.spec.keys import KEYS
+from dlperf_hpc.spec.tables import Rule, Tables, Values
 
-if TYPE_CHECKING:
-    from dlperf_hpc.spec.sweepfile import SweepFile
-
+MOST_CASES = 10_000  # a slip of the pen makes more, a sweep does not
+_MOST_ISSUES = 100
+_REQUIRED = ("framework", "model", "batch_size")
 # Parts of a run's name already; every other key that leaves its default becomes a tag.
 _IN_THE_NAME = {"framework", "model", "precision", "batch_size", "topology"}
 _TAG_NAMES = {
     "accumulation": "acc",
     "seq_len": "seq",
+    "global_batch": "gbs",  # the rule, not its outcome: accumulation differs along one curve
     "optimizer.name": "",
     "data": "",
     "device": "",
@@ -31,158 +35,129 @@ _TAG_NAMES = {
 }
 
 
-def flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A case table with ``optimizer`` tables as dotted keys."""
-    result: dict[str, Any] = {}
-    for key, value in table.items():
-        if key == "optimizer" and isinstance(value, Mapping):
-            result.update({f"optimizer.{name}": inner for name, inner in value.items()})
-        else:
-            result[key] = value
-    return result
+@dataclass(frozen=True)
+class Expansion:
+    """The cases, what is wrong with some, and what is odd but may be meant."""
+
+    cases: list[Case]
+    issues: list[Issue]
+    notes: list[str]
 
 
-def _places(file: SweepFile) -> Iterator[tuple[str, str, Any]]:
-    """Every (where, key, value) of the file's case tables."""
-    for key, value in flat(file.case).items():
-        yield f"case.{key}", key, value
-    for key, values in flat(file.matrix).items():
-        for i, value in enumerate(values):
-            yield f"matrix.{key}[{i}]", key, value
-    for b, block in enumerate(file.zip):
-        for key, values in flat(block).items():
-            for i, value in enumerate(values):
-                yield f"zip[{b}].{key}[{i}]", key, value
-    for b, table in enumerate(file.exclude):
-        for key, value in flat(table).items():
-            yield f"exclude[{b}].{key}", key, value
-    for b, override in enumerate(file.override):
-        for part in ("when", "set"):
-            for key, value in flat(getattr(override, part)).items():
-                yield f"override[{b}].{part}.{key}", key, value
+def expand(tables: Tables, topologies: Sequence[Topology], registry: Registry) -> Expansion:
+    """All cases of the sweep, and every issue that no single value shows."""
+    size = math.prod(len(axis) for axis in tables.axes) * len(topologies)
+    if size > MOST_CASES:
+        return Expansion([], [Issue("matrix", f"makes {size} cases, above {MOST_CASES}")], [])
+    cases: dict[str, Case] = {}
+    issues: dict[Issue, None] = {}
+    used: set[str] = set()
+    for point in _points(tables, topologies, registry, used):
+        missing = [key for key in _REQUIRED if key not in point]
+        found = [
+            Issue(f"case.{key}", "is missing: give it in [case] or [matrix]")
+            for key in missing
+            if key not in tables.named
+        ]
+        if not missing:
+            found = _point_issues(point, registry)
+        if not missing and not found:
+            case = _case(point, registry)
+            if case.id in cases:
+                message = f"{case.id} comes out twice; one would overwrite the other"
+                found = [Issue("cases", message)]
+            cases[case.id] = case
+        issues.update(dict.fromkeys(found))
+        if len(issues) > _MOST_ISSUES:
+            issues[Issue("cases", "have more issues of this kind; the check stopped here")] = None
+            break
+    rules = (*tables.exclude, *tables.override)
+    notes = [f"{rule.where} matches no case" for rule in rules if rule.where not in used]
+    return Expansion(list(cases.values()), list(issues), notes)
 
 
-def check_tables(file: SweepFile, registry: Registry) -> list[Issue]:
-    """Unknown keys, wrong types, impossible values, each at its place."""
-    issues: list[Issue] = []
-    for where, key, value in _places(file):
-        issue = key_issue(where, key, registry) or value_issue(where, key, value, registry)
-        if issue is not None and issue not in issues:
-            issues.append(issue)
-        if key == "topology" and not where.startswith(("exclude", "override")):
-            issues.append(Issue(where, "topologies are listed at the top: topologies = [...]"))
-    given = set(flat(file.case))
-    for table in (file.matrix, *file.zip):
-        for key in flat(table):
-            if key in given:
-                issues.append(Issue(key, "is given twice: in [case], [matrix] or [[zip]]"))
-            given.add(key)
-    for b, block in enumerate(file.zip):
-        lengths = {key: len(values) for key, values in flat(block).items()}
-        if len(set(lengths.values())) > 1:
-            issues.append(Issue(f"zip[{b}]", f"lists that advance together differ: {lengths}"))
-    return issues
+def _points(
+    tables: Tables, topologies: Sequence[Topology], registry: Registry, used: set[str]
+) -> Iterator[Values]:
+    """[case] with each point of the axes and each topology, changed by overrides, less excludes.
 
-
-def _combinations(file: SweepFile) -> Iterator[dict[str, Any]]:
-    """[case] with each point of [matrix] times each row of every [[zip]]."""
-    axes: list[list[dict[str, Any]]] = [
-        [{key: value} for value in values] for key, values in flat(file.matrix).items()
-    ]
-    for block in file.zip:
-        columns = flat(block)
-        rows = zip(*columns.values(), strict=True)
-        axes.append([dict(zip(columns, row, strict=True)) for row in rows])
-    for point in itertools.product(*axes):
-        values = flat(file.case)
-        for part in point:
+    Notes in ``used`` where the rules that matched stand.
+    """
+    for parts in itertools.product(*tables.axes):
+        values = dict(tables.case)
+        for part in parts:
             values.update(part)
-        yield values
-
-
-def _matches(values: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
-    defaults = {key: KEYS[key].default for key in pattern if key in KEYS}
-    return all(values.get(key, defaults.get(key)) == wanted for key, wanted in pattern.items())
-
-
-def _points(file: SweepFile, topologies: Sequence[Topology]) -> Iterator[dict[str, Any]]:
-    for values in _combinations(file):
         for topology in topologies:
             point = {**values, "topology": str(topology)}
-            for override in file.override:
-                if _matches(point, flat(override.when)):
-                    point.update(flat(override.set))
-            if not any(_matches(point, flat(pattern)) for pattern in file.exclude):
+            for rule in tables.override:
+                if _matches(point, rule, registry):
+                    used.add(rule.where)
+                    point.update(rule.set)
+            matching = [rule.where for rule in tables.exclude if _matches(point, rule, registry)]
+            used.update(matching)
+            if not matching:
                 yield point
 
 
-def expand(
-    file: SweepFile, topologies: Sequence[Topology], registry: Registry, source: str
-) -> list[Case]:
-    """All cases of the sweep; SpecError with what no single value shows."""
-    cases: dict[str, Case] = {}
-    issues: dict[str, Issue] = {}
-    for point in _points(file, topologies):
-        found = _point_issues(point, registry)
-        if not found:
-            case = _case(point, registry)
-            if case.id in cases:
-                found = [
-                    Issue("cases", f"{case.id} comes out twice; one would overwrite the other")
-                ]
-            cases[case.id] = case
-        issues.update({str(issue): issue for issue in found})
-    if not cases and not issues:
-        issues["none"] = Issue("exclude", "leaves no case at all")
-    if issues:
-        raise SpecError(source, list(issues.values()))
-    return list(cases.values())
+def _matches(point: Values, rule: Rule, registry: Registry) -> bool:
+    values = {**_defaults(point, registry), **point, **_accumulation(point)}
+    return all(values.get(key) == wanted for key, wanted in rule.when.items())
 
 
-def _point_issues(point: Mapping[str, Any], registry: Registry) -> list[Issue]:
-    missing = [key for key in ("framework", "model", "batch_size") if key not in point]
-    if missing:
-        return [
-            Issue(f"case.{key}", "is missing: give it in [case] or [matrix]") for key in missing
-        ]
-    backend = registry.backends[point["framework"]]
-    workload = registry.workloads[point["model"]]
+def _defaults(point: Values, registry: Registry) -> Values:
+    """What holds for a case where its file says nothing."""
+    values = {name: key.default for name, key in KEYS.items()}
+    backend = registry.backends.get(point.get("framework", ""))
+    workload = registry.workloads.get(point.get("model", ""))
+    if workload is not None:
+        values["seq_len"] = workload.default_seq_len
+    for declaration in (backend, workload):
+        options = declaration.options if declaration else ()
+        values.update({option.name: option.default for option in options})
+    return values
+
+
+def _accumulation(point: Values) -> Values:
+    """The accumulation that a global batch comes to."""
+    if "global_batch" not in point or "batch_size" not in point:
+        return {}
+    return {"accumulation": point["global_batch"] // _per_iteration(point)}
+
+
+def _per_iteration(point: Values) -> int:
+    return int(point["batch_size"]) * Topology.parse(point["topology"]).devices
+
+
+def _point_issues(point: Values, registry: Registry) -> list[Issue]:
+    full = {**_defaults(point, registry), **point}
+    backend, workload = registry.backends[full["framework"]], registry.workloads[full["model"]]
     issues = []
-
-    def need(condition: bool, key: str, message: str) -> None:
-        if not condition:
-            issues.append(Issue(key, message))
-
-    precision = point.get("precision", "fp32")
-    optimizer = point.get("optimizer.name", "adamw")
-    data = point.get("data", "synthetic")
-    seq_len = point.get("seq_len", workload.default_seq_len)
-    need(
-        backend.library in workload.libraries,
-        "model",
-        f"{workload.name} is not written for {backend.library}, which {backend.name} needs",
-    )
-    for key, value, offered in (
-        ("precision", precision, backend.precisions),
-        ("optimizer.name", optimizer, backend.optimizers),
-        ("data", data, backend.data_sources),
+    if backend.library not in workload.libraries:
+        needs = f"{backend.library}, which {backend.name} needs"
+        issues.append(Issue("model", f"{workload.name} is not written for {needs}"))
+    for key, offered in (
+        ("precision", backend.precisions),
+        ("optimizer.name", backend.optimizers),
+        ("data", backend.data_sources),
     ):
-        need(value in offered, key, f"{backend.name} has no {value} (it has {', '.join(offered)})")
-    need(
-        seq_len <= workload.max_seq_len,
-        "seq_len",
-        f"{seq_len} is more than the {workload.max_seq_len} positions of {workload.name}",
-    )
-    need(
-        point.get("processes_per_node") in (None, Topology.parse(point["topology"]).gpus_per_node),
-        "processes_per_node",
-        f"{backend.name} runs one process per GPU",
-    )
-    issues += _option_issues(point, registry)
-    return issues + _batch_issues(point)
+        if full[key] not in offered:
+            there = ", ".join(offered)
+            issues.append(Issue(key, f"{backend.name} has no {full[key]!r} (it has {there})"))
+    shortest, longest = workload.min_seq_len, workload.max_seq_len
+    if not shortest <= full["seq_len"] <= longest:
+        range_ = f"{shortest} to {longest} tokens of {workload.name}"
+        issues.append(Issue("seq_len", f"{full['seq_len']} is not within the {range_}"))
+    gpus = Topology.parse(full["topology"]).gpus_per_node
+    if full["processes_per_node"] not in (None, gpus):
+        rule = f"{backend.name} runs one process per GPU, {gpus} on each node"
+        message = f"{full['processes_per_node']} will not do on {full['topology']}: {rule}"
+        issues.append(Issue("processes_per_node", message))
+    if full["data_path"] and full["data"] != "real":
+        issues.append(Issue("data_path", "is given, but data is not 'real'"))
+    return issues + _option_issues(point, registry) + _batch_issues(point)
 
 
-def _option_issues(point: Mapping[str, Any], registry: Registry) -> list[Issue]:
+def _option_issues(point: Values, registry: Registry) -> list[Issue]:
     framework, model = point["framework"], point["model"]
     own = {option.name for option in registry.options(framework, model)}
     return [
@@ -192,58 +167,39 @@ def _option_issues(point: Mapping[str, Any], registry: Registry) -> list[Issue]:
     ]
 
 
-def _batch_issues(point: Mapping[str, Any]) -> list[Issue]:
+def _batch_issues(point: Values) -> list[Issue]:
     if "global_batch" not in point:
         return []
     if "accumulation" in point:
         return [Issue("global_batch", "and accumulation are both given: one sets the other")]
-    devices = Topology.parse(point["topology"]).devices
-    per_iteration = point["batch_size"] * devices
-    if point["global_batch"] % per_iteration == 0:
+    total, topology = point["global_batch"], point["topology"]
+    if total % _per_iteration(point) == 0:
         return []
-    return [
-        Issue(
-            "global_batch",
-            f"{point['global_batch']} does not divide by {per_iteration}"
-            f" = batch_size {point['batch_size']} x {devices} devices of {point['topology']}",
-        )
-    ]
+    devices = Topology.parse(topology).devices
+    product = f"batch_size {point['batch_size']} x {devices} devices of {topology}"
+    message = f"{total} does not divide by {_per_iteration(point)} = {product}"
+    return [Issue("global_batch", message)]
 
 
-def _case(point: Mapping[str, Any], registry: Registry) -> Case:
-    topology = Topology.parse(point["topology"])
-    values = {key: value for key, value in point.items() if key in KEYS}
-    optimizer = {key[10:]: values.pop(key) for key in list(values) if key.startswith("optimizer.")}
-    if "global_batch" in values:
-        per_iteration = values["batch_size"] * topology.devices
-        values["accumulation"] = values.pop("global_batch") // per_iteration
-    workload = registry.workloads[values["model"]]
-    options = {o.name: o.default for o in registry.options(values["framework"], values["model"])}
-    options.update({key: value for key, value in point.items() if key in options})
-    values.setdefault("seq_len", workload.default_seq_len)
-    values.setdefault("precision", KEYS["precision"].default)
+def _case(point: Values, registry: Registry) -> Case:
+    full = {**_defaults(point, registry), **point, **_accumulation(point)}
+    options = [option.name for option in registry.options(full["framework"], full["model"])]
+    optimizer = {key[10:]: value for key, value in full.items() if key.startswith("optimizer.")}
+    plain = [key for key in KEYS if key != "global_batch" and not key.startswith("optimizer.")]
     case = Case(
-        topology=topology,
+        **{key: full[key] for key in plain},
+        topology=Topology.parse(full["topology"]),
         optimizer=Optimizer(**optimizer),
-        options=tuple(sorted(options.items())),
-        **values,
+        options=tuple((name, full[name]) for name in sorted(options)),
     )
-    return with_tags(case, _tags(case, point, registry))
+    return with_tags(case, _tags(point, registry))
 
 
-def _tags(case: Case, point: Mapping[str, Any], registry: Registry) -> list[str]:
-    """What tells this case from its default variant, so that two variants never share a file."""
-    defaults = {name: key.default for name, key in KEYS.items()}
-    defaults["seq_len"] = registry.workloads[case.model].default_seq_len
-    declared = registry.options(case.framework, case.model)
-    defaults.update({option.name: option.default for option in declared})
-    told = {key: value for key, value in point.items() if key not in _IN_THE_NAME}
-    if "global_batch" in told:
-        # The rule, not its outcome: accumulation differs along one speedup curve.
-        told["gbs"] = told.pop("global_batch")
-    tags = []
-    for key in sorted(told):
-        if told[key] != defaults.get(key):
-            name = _TAG_NAMES.get(key, key.removeprefix("optimizer."))
-            tags.append(tag(name, told[key]))
-    return tags
+def _tags(point: Values, registry: Registry) -> list[str]:
+    """What tells a case from its default variant, so that two variants never share a file."""
+    defaults = _defaults(point, registry)
+    return [
+        tag(_TAG_NAMES.get(key, key.removeprefix("optimizer.")), value)
+        for key, value in sorted(point.items())
+        if key not in _IN_THE_NAME and value != defaults[key]
+    ]

@@ -7,19 +7,44 @@ where it stands, so that an error can name ``matrix.batch_size[1]`` and not a ca
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import json
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, time
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from dlperf_hpc.errors import Issue
 from dlperf_hpc.spec.case import Topology
 from dlperf_hpc.spec.declarations import Option, Registry
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Count = Annotated[int, Field(ge=1)]
+
+def matching(pattern: str, rule: str) -> AfterValidator:
+    """For a type of text: what does not match all of ``pattern`` is refused with ``rule``."""
+    compiled = re.compile(pattern, re.ASCII)
+
+    def check(text: str) -> str:
+        if compiled.fullmatch(text) is None:
+            raise ValueError(rule)
+        return text
+
+    return AfterValidator(check)
+
+
+Name = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+        "write at most 64 letters, digits, '.', '_' and '-', a letter or digit first",
+    ),
+]
+Line = Annotated[str, matching(r"[^\x00-\x1f\x7f]*", "write one line without control characters")]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -38,8 +63,8 @@ class Key:
 KEYS = {
     key.name: key
     for key in (
-        Key("framework", Name, None, "back end that trains: ddp (others are named when planned)"),
-        Key("model", Name, None, "workload: bert-base, bert-large, bert-tiny"),
+        Key("framework", Name, None, "back end that trains"),
+        Key("model", Name, None, "model with its data"),
         Key("precision", Name, "fp32", "fp32 (TF32 really off), tf32, bf16, fp16"),
         Key("batch_size", Count, None, "samples per device in one iteration (micro-batch)"),
         Key("seq_len", Count, None, "tokens per sample; default is the workload's"),
@@ -58,12 +83,12 @@ KEYS = {
         Key("optimizer.eps", Rate, 1e-6, "epsilon"),
         Key("optimizer.grad_clip", Rate, 1.0, "clip gradients to this global norm; 0 is off"),
         Key("data", Literal["synthetic", "real"], "synthetic", "where samples come from"),
-        Key("data_path", str, "", "files of data = real, as the compute nodes see them"),
+        Key("data_path", Line, "", "files of data = real, as the compute nodes see them"),
         Key("device", Literal["auto", "cpu", "cuda"], "auto", "auto: GPUs where there are any"),
         Key("environment", Name, "default", "the site's environment that holds the framework"),
         Key("processes_per_node", Count, None, "ranks per node; default one per GPU"),
         Key("threads", Count, 1, "CPU threads per rank when it computes on CPUs"),
-        Key("seed", Annotated[int, Field(ge=0)], 1, "seed of weights and data"),
+        Key("seed", Seed, 1, "seed of weights and data"),
     )
 }
 
@@ -72,6 +97,22 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """``did you mean ...`` for a name that is close to a known one, else None."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else None
+
+
+def shown(value: Any) -> str:
+    """A value as a sweep file writes it, shortened where it is long."""
+    if isinstance(value, (date, time)):
+        return str(value)
+    plain = isinstance(value, (str, int, float)) and len(str(value)) <= 60
+    return json.dumps(value, ensure_ascii=False) if plain else reprlib.repr(value)
+
+
+def complaint(error: Mapping[str, Any]) -> str:
+    """One of pydantic's errors in the words of a sweep file."""
+    text = str(error["msg"]).removeprefix("Value error, ")
+    text = text.replace("a valid dictionary", "a table").replace("a valid list", "a list, [...]")
+    text = text.replace(" after validation", "")
+    return f"{shown(error['input'])} will not do: {text[0].lower()}{text[1:]}"
 
 
 def known_keys(registry: Registry) -> dict[str, Any]:
@@ -84,8 +125,18 @@ def known_keys(registry: Registry) -> dict[str, Any]:
     return types
 
 
+@cache
 def _option_type(option: Option) -> Any:
-    return Literal[option.choices] if option.choices else type(option.default)
+    if option.choices:
+        return Literal[option.choices]
+    if isinstance(option.default, str):
+        return Line
+    if isinstance(option.default, bool):
+        return bool
+    number: Any = type(option.default)
+    if number is float:
+        number = Annotated[float, Field(allow_inf_nan=False)]
+    return Annotated[number, Field(ge=option.minimum, le=option.maximum)]
 
 
 @cache
@@ -93,33 +144,34 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
     return TypeAdapter(annotation)
 
 
-def type_issue(where: str, annotation: Any, value: Any) -> Issue | None:
-    """What is wrong with a value for a key of this type; None if nothing is."""
-    try:
-        _adapter(annotation).validate_python(value, strict=True)
-    except ValidationError as error:
-        return Issue(where, f"{value!r} will not do: {error.errors()[0]['msg'].lower()}")
-    return None
-
-
-def key_issue(where: str, name: str, registry: Registry) -> Issue | None:
+def key_issue(
+    where: str, name: str, registry: Registry, top_level: Iterable[str] = ()
+) -> Issue | None:
     """Refuse a key nobody declares; say so when it belongs to a back end not built yet."""
     known = known_keys(registry)
     if name in known:
         return None
     if name in registry.planned_options:
         return Issue(where, f"the key {name!r} is refused: {registry.planned_options[name]}")
-    return Issue(where, f"unknown key {name!r}", nearest(name, [*known, *registry.planned_options]))
+    if name in top_level:
+        hint = f"{name} stands at the top of the file, above the first [table]"
+        return Issue(where, f"{name!r} is not a key of a case", hint)
+    names = [*known, *registry.planned_options, *top_level]
+    return Issue(where, f"unknown key {name!r}", nearest(name, names))
 
 
-def value_issue(where: str, name: str, value: Any, registry: Registry) -> Issue | None:
-    """Check one value of a known key, wherever in the file it stands."""
+def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[Any, Issue | None]:
+    """One value of a known key, as its type has it (``1`` is ``1.0`` where a float belongs)."""
     if name == "topology":
-        return topology_issue(where, value)
-    issue = type_issue(where, known_keys(registry)[name], value)
-    if issue is not None or name not in ("framework", "model", "precision"):
-        return issue
-    return _name_issue(where, name, value, registry)
+        return value, topology_issue(where, value)
+    try:
+        value = _adapter(known_keys(registry)[name]).validate_python(value, strict=True)
+    except ValidationError as error:
+        return value, Issue(where, complaint(error.errors()[0]))
+    if isinstance(value, float):
+        return value + 0.0, None  # -0.0 is 0.0
+    check = _NAMED.get(name)
+    return value, _name_issue(where, name, value, *check(registry)) if check else None
 
 
 def topology_issue(where: str, value: Any) -> Issue | None:
@@ -133,14 +185,16 @@ def topology_issue(where: str, value: Any) -> Issue | None:
     return None
 
 
-def _name_issue(where: str, kind: str, value: str, registry: Registry) -> Issue | None:
-    if kind == "precision":
-        built: Iterable[str] = PRECISIONS
-        planned: dict[str, str] = {}
-    elif kind == "framework":
-        built, planned = registry.backends, dict(registry.planned_backends)
-    else:
-        built, planned = registry.workloads, dict(registry.planned_workloads)
+_NAMED: dict[str, Callable[[Registry], tuple[Iterable[str], Mapping[str, str]]]] = {
+    "framework": lambda registry: (registry.backends, registry.planned_backends),
+    "model": lambda registry: (registry.workloads, registry.planned_workloads),
+    "precision": lambda registry: (PRECISIONS, {}),
+}
+
+
+def _name_issue(
+    where: str, kind: str, value: str, built: Iterable[str], planned: Mapping[str, str]
+) -> Issue | None:
     if value in built:
         return None
     if value in planned:

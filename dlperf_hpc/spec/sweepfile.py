@@ -6,20 +6,26 @@ All issues of a file are found in one go; nothing half-checked leaves this modul
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tomllib
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.spec.case import Case, Limits, Measure, Topology
 from dlperf_hpc.spec.declarations import Registry
-from dlperf_hpc.spec.expand import check_tables, expand
-from dlperf_hpc.spec.keys import KEYS, Name, nearest, topology_issue
+from dlperf_hpc.spec.expand import expand
+from dlperf_hpc.spec.keys import KEYS, Name, nearest, shown, topology_issue
+from dlperf_hpc.spec.overrides import apply_overrides, flat_case_tables
+from dlperf_hpc.spec.tables import read_tables
+from dlperf_hpc.spec.tomlfile import pydantic_issues, read_toml
 
-_CLOCK = re.compile(r"(?:(?P<d>\d+)-)?(?:(?P<h>\d{1,2}):)?(?P<m>\d{1,4}):(?P<s>\d{2})")
+DEFAULT_TIME_LIMIT = "00:30:00"
+_CLOCK = re.compile(
+    r"(?:(?:(?P<d>[0-9]{1,3})-)?(?P<h>[0-9]{1,3}):)?(?P<m>[0-9]{1,4}):(?P<s>[0-5][0-9])"
+)
 
 
 class _Table(BaseModel):
@@ -27,21 +33,24 @@ class _Table(BaseModel):
 
 
 class _Measure(_Table):
-    warmup: Annotated[int, Field(ge=1)] = Measure.warmup
-    iterations: Annotated[int, Field(ge=2)] = Measure.iterations
+    warmup: Annotated[int, Field(ge=1, le=10**7)] = Measure.warmup
+    iterations: Annotated[int, Field(ge=2, le=10**7)] = Measure.iterations
     min_seconds: Annotated[float, Field(ge=0, le=86400)] = Measure.min_seconds
-    min_optimizer_steps: Annotated[int, Field(ge=0)] = Measure.min_optimizer_steps
+    min_optimizer_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.min_optimizer_steps
+
+
+Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
 
 
 class _Limits(_Table):
-    startup_s: Annotated[float, Field(gt=0)] = Limits.startup_s
-    iteration_s: Annotated[float, Field(gt=0)] = Limits.iteration_s
-    shutdown_s: Annotated[float, Field(gt=0)] = Limits.shutdown_s
+    startup_s: Seconds = Limits.startup_s
+    iteration_s: Seconds = Limits.iteration_s
+    shutdown_s: Seconds = Limits.shutdown_s
 
 
 class _Override(_Table):
-    when: dict[str, Any]
-    set: dict[str, Any]
+    when: dict[str, Any] = {}
+    set: dict[str, Any] = {}
 
 
 class SweepFile(_Table):
@@ -49,12 +58,12 @@ class SweepFile(_Table):
 
     name: Name | None = None
     description: str = ""
-    topologies: Annotated[list[str], Field(min_length=1)]
+    topologies: Annotated[list[Any], Field(min_length=1)]
     repeats: Annotated[int, Field(ge=1, le=1000)] = 7
     base: str | None = None
     site: str | None = None
     cluster: Literal["auto", "slurm", "local"] = "auto"
-    time_limit: str | dict[str, str] = "00:30:00"
+    time_limit: Any = DEFAULT_TIME_LIMIT
     measure: _Measure = _Measure()
     limits: _Limits = _Limits()
     case: dict[str, Any] = {}
@@ -68,7 +77,8 @@ class SweepFile(_Table):
 class Sweep:
     """A sweep that holds: every case in it can be asked of a scheduler.
 
-    ``time_limit_s`` is by topology, in seconds, for one run.
+    ``time_limit_s`` is by topology, in seconds, for one run. ``notes`` are what is odd in the file
+    but may be meant.
     """
 
     name: str
@@ -83,13 +93,14 @@ class Sweep:
     measure: Measure
     limits: Limits
     cases: tuple[Case, ...]
+    notes: tuple[str, ...] = ()
 
 
 def clock_seconds(text: str) -> int:
     """Slurm's time formats with a colon (MM:SS, HH:MM:SS, D-HH:MM:SS) in seconds; ValueError."""
     match = _CLOCK.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a time: write HH:MM:SS")
+        raise ValueError(f"{text!r} is not a time: write MM:SS, HH:MM:SS or D-HH:MM:SS")
     parts = {key: int(value or 0) for key, value in match.groupdict().items()}
     seconds = ((parts["d"] * 24 + parts["h"]) * 60 + parts["m"]) * 60 + parts["s"]
     if seconds == 0:
@@ -97,75 +108,115 @@ def clock_seconds(text: str) -> int:
     return seconds
 
 
-def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
-    """The file's text and its tables; SpecError with the line for a syntax error."""
+def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
+    """The file's tables as a model; what will not do becomes an issue and takes its default."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise SpecError(str(path), [Issue("file", "there is no such file")]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(str(path), [Issue("file", f"cannot be read: {error}")]) from error
-    try:
-        return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(str(path), [Issue("TOML syntax", str(error))]) from error
+        return SweepFile.model_validate(tables), []
+    except ValidationError as error:
+        hints = {
+            key: f"{key} is a key of a case: put it under [case] or [matrix]"
+            for key in KEYS
+            if "." not in key
+        }
+        issues = pydantic_issues(error, SweepFile, hints)
+        kept = {**tables}
+        for item in error.errors():
+            kept = _without(kept, item["loc"])
+        kept.setdefault("topologies", ["1n1g"])
+        return SweepFile.model_validate(kept), issues
 
 
-def pydantic_issues(error: ValidationError, known: type[BaseModel]) -> list[Issue]:
-    """A model's complaints as issues with key paths and nearest names."""
-    issues = []
-    for item in error.errors():
-        where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in item["loc"])[1:]
-        if item["type"] == "extra_forbidden":
-            name = str(item["loc"][-1])
-            names = _names_of(known, item["loc"][:-1])
-            hint = nearest(name, names)
-            if hint is None and name in KEYS:
-                hint = f"{name} is a key of a case: put it under [case] or [matrix]"
-            issues.append(Issue(where, f"unknown key {name!r}", hint))
-        elif item["type"] == "missing":
-            issues.append(Issue(where, "is missing"))
-        else:
-            issues.append(Issue(where, f"{item['input']!r} will not do: {item['msg'].lower()}"))
-    return issues
+def _without(value: Any, loc: Sequence[int | str]) -> Any:
+    """A copy without the innermost table's key on the way to ``loc``."""
+    key, *rest = loc
+    if isinstance(value, dict) and key not in value:
+        return value
+    if rest and _is_in(value[key], rest):
+        inner = _without(value[key], rest)
+        if isinstance(value, list):
+            return [inner if i == key else each for i, each in enumerate(value)]
+        return {**value, key: inner}
+    return {name: each for name, each in value.items() if name != key}
 
 
-def _names_of(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    for part in loc:
-        field = model.model_fields.get(str(part))
-        inner = field.annotation if field else None
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            model = inner
-    return list(model.model_fields)
+def _is_in(value: Any, loc: Sequence[int | str]) -> bool:
+    if isinstance(value, list):
+        return len(loc) > 1 and _is_in(value[int(loc[0])], loc[1:])
+    return isinstance(value, dict) and loc[0] in value
 
 
-def _time_limits(file: SweepFile, issues: list[Issue]) -> dict[Topology, int]:
-    given = file.time_limit if isinstance(file.time_limit, dict) else {"default": file.time_limit}
-    seconds: dict[str, int] = {}
-    for key, text in given.items():
-        where = f"time_limit.{key}" if isinstance(file.time_limit, dict) else "time_limit"
-        if key != "default" and key not in file.topologies:
-            hint = nearest(key, [*file.topologies, "default"])
-            issues.append(Issue(where, f"{key!r} is not among the topologies", hint))
-            continue
+class _Reading:
+    """Checks of one file that look at several of its keys; collects issues and notes.
+
+    ``names`` are the topologies its keys may name; none where there is nothing to hold them to.
+    """
+
+    def __init__(self, file: SweepFile, issues: list[Issue], narrowed_from: Any) -> None:
+        self.file = file
+        self.issues = issues
+        self.notes: list[str] = []
+        self.topologies: list[Topology] = []
+        self.names: list[str] = []
+        if any(issue.where == "topologies" for issue in issues):
+            return
+        self.topologies = self._topologies()
+        # What --set topologies=... leaves out may still be named by the file's other keys.
+        before = narrowed_from if isinstance(narrowed_from, list) else []
+        self.names = [name for name in [*file.topologies, *before] if isinstance(name, str)]
+
+    def _topologies(self) -> list[Topology]:
+        found = []
+        for i, text in enumerate(self.file.topologies):
+            issue = topology_issue(f"topologies[{i}]", text)
+            if issue is None and text in self.file.topologies[:i]:
+                issue = Issue(f"topologies[{i}]", f"{text!r} is there twice")
+            if issue is None:
+                found.append(Topology.parse(text))
+            else:
+                self.issues.append(issue)
+        return found
+
+    def base(self) -> str | None:
+        """The topology that speedup refers to, if there is one."""
+        base = self.file.base
+        if base is None:
+            return "1n1g" if "1n1g" in self.file.topologies else None
+        if self.names and base not in self.file.topologies:
+            message = f"{base!r} is not among the topologies"
+            here = [str(topology) for topology in self.topologies]
+            hint = nearest(base, here) or f"there are: {', '.join(here)}"
+            self.issues.append(Issue("base", message, hint))
+        return base
+
+    def time_limits(self) -> dict[Topology, int]:
+        """Seconds for one run, by topology."""
+        given = self.file.time_limit
+        table = given if isinstance(given, dict) else {"default": given}
+        seconds: dict[str, int] = {}
+        for key, text in table.items():
+            where = f"time_limit.{key}" if isinstance(given, dict) else "time_limit"
+            if self.names and key not in (*self.names, "default"):
+                hint = nearest(key, [*self.names, "default"])
+                message = f"{key!r} is not among the topologies"
+                self.issues.append(Issue(where, message, hint))
+            else:
+                seconds[key] = self._clock(where, text)
+        left = [str(t) for t in self.topologies if str(t) not in seconds]
+        if left and "default" not in table:
+            told = f"time_limit has no default: {', '.join(left)} get {DEFAULT_TIME_LIMIT}"
+            self.notes.append(told)
+        fallback = seconds.get("default", clock_seconds(DEFAULT_TIME_LIMIT))
+        return {t: seconds.get(str(t), fallback) for t in self.topologies}
+
+    def _clock(self, where: str, text: Any) -> int:
         try:
-            seconds[key] = clock_seconds(text)
+            if isinstance(text, str):
+                return clock_seconds(text)
+            message, hint = f"{shown(text)} will not do", 'write it in quotes: "HH:MM:SS"'
+            self.issues.append(Issue(where, message, hint))
         except ValueError as error:
-            issues.append(Issue(where, str(error)))
-    fallback = seconds.get("default", clock_seconds("00:30:00"))
-    topologies = [t for t in file.topologies if topology_issue("", t) is None]
-    return {Topology.parse(t): seconds.get(t, fallback) for t in topologies}
-
-
-def _top_level(file: SweepFile) -> list[Issue]:
-    found = [topology_issue(f"topologies[{i}]", text) for i, text in enumerate(file.topologies)]
-    issues = [issue for issue in found if issue is not None]
-    for i, text in enumerate(file.topologies):
-        if text in file.topologies[:i]:
-            issues.append(Issue(f"topologies[{i}]", f"{text!r} is there twice"))
-    if file.base is not None and file.base not in file.topologies:
-        issues.append(Issue("base", f"{file.base!r} is not among the topologies {file.topologies}"))
-    return issues
+            self.issues.append(Issue(where, str(error)))
+        return 0
 
 
 def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None = None) -> Sweep:
@@ -175,60 +226,35 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
     then takes the place of every other value the file gives it.
     """
     text, tables = read_toml(path)
-    tables = apply_overrides(tables, overrides or {})
-    try:
-        file = SweepFile.model_validate(tables)
-    except ValidationError as error:
-        raise SpecError(str(path), pydantic_issues(error, SweepFile)) from error
-    issues = _top_level(file)
-    limits = _time_limits(file, issues)
-    issues += check_tables(file, registry)
+    flat = flat_case_tables(tables)
+    file, issues = _read_file(apply_overrides(flat, overrides or {}, SweepFile.model_fields))
+    reading = _Reading(file, issues, tables.get("topologies"))
+    base, limits = reading.base(), reading.time_limits()
+    read, more = read_tables(file, registry, reading.names)
+    expansion = expand(read, reading.topologies, registry)
+    issues += [*more, *expansion.issues]
+    if not expansion.cases and not issues:
+        issues.append(Issue("exclude", "leaves no case at all"))
     if issues:
-        raise SpecError(str(path), issues)
-    cases = expand(file, [Topology.parse(t) for t in file.topologies], registry, str(path))
+        told = f" (with {', '.join(overrides)} of the command line)" if overrides else ""
+        raise SpecError(f"{path}{told}", list(dict.fromkeys(issues)))
     return Sweep(
-        name=file.name or re.sub(r"[^A-Za-z0-9._-]", "_", path.stem),
+        name=file.name or _name_of(path),
         source=path,
         text=text,
         topologies=tuple(limits),
         repeats=file.repeats,
-        base=file.base or ("1n1g" if "1n1g" in file.topologies else None),
+        base=base,
         site=file.site,
         cluster=file.cluster,
         time_limit_s=limits,
         measure=Measure(**file.measure.model_dump()),
         limits=Limits(**file.limits.model_dump()),
-        cases=tuple(cases),
+        cases=tuple(expansion.cases),
+        notes=(*reading.notes, *expansion.notes),
     )
 
 
-def apply_overrides(tables: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """The file's tables with ``--set`` values in place."""
-    result = dict(tables)
-    for key, value in overrides.items():
-        head = key.split(".")[0]
-        if head in SweepFile.model_fields:
-            _put(result, key.split("."), value)
-        else:
-            _put_case_key(result, key, value)
-    return result
-
-
-def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
-    for part in path[:-1]:
-        inner = table.get(part)
-        table[part] = dict(inner) if isinstance(inner, dict) else {}
-        table = table[part]
-    table[path[-1]] = value
-
-
-def _put_case_key(tables: dict[str, Any], key: str, value: Any) -> None:
-    def without(table: Any) -> Any:
-        return {k: v for k, v in table.items() if k != key} if isinstance(table, dict) else table
-
-    for name in ("case", "matrix"):
-        if name in tables:
-            tables[name] = without(tables[name])
-    if isinstance(tables.get("zip"), list):
-        tables["zip"] = [block for block in map(without, tables["zip"]) if block]
-    _put(tables, ["case", *key.split(".")], value)
+def _name_of(path: Path) -> str:
+    """The file's name as a sweep's."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", path.stem).lstrip("._-")[:64] or "sweep"

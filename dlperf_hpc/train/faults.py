@@ -1,7 +1,7 @@
 """Fault drills: let a chosen rank fail on purpose, to see that a site ends and reports it.
 
-``DLPERF_FAULT=raise@1`` (or ``kill``, ``hang``, ``oom``; ``@rank``) in the environment of a run,
-for instance in a site profile's ``env``. Strikes in the warm-up; costs nothing in the window.
+``DLPERF_FAULT=raise@1`` (or ``oom``, ``kill``, ``hang``, ``stop``; ``@rank``) in the environment of
+a run, for instance in a site profile's ``env``. Strikes in the warm-up: the window pays nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def drill(rank: int) -> None:
         raise MemoryError(f"fault drill: rank {rank} is out of memory")
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "stop":  # as a rank on a node that no longer answers
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
     if kind == "hang":
         while True:
             time.sleep(60)
-    raise RunError(f"DLPERF_FAULT={kind!r} is none of raise, oom, kill, hang")
+    raise RunError(f"DLPERF_FAULT={kind!r} is none of raise, oom, kill, hang, stop")

@@ -7,6 +7,7 @@ merely raised would hold the others, and their GPUs, for ever.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import io
 import os
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from dlperf_hpc.records.lines import utc
+from dlperf_hpc.records.logfile import read_end
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
     Attempt,
@@ -31,12 +33,32 @@ from dlperf_hpc.records.store import (
 )
 
 _POLL_S = 0.5
-_OUT_OF_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "Cannot allocate memory")
+# What a collective says when another rank has gone: true, but not why the run ended.
+_LOST_PEER = (
+    "Connection closed",
+    "Connection reset",
+    "Broken pipe",
+    "remote worker",
+    "ncclRemoteError",
+    "ncclSystemError",
+)
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "OutOfMemoryError",
+    "MemoryError",
+    "Cannot allocate memory",
+    "bad_alloc",
+    "STATUS_ALLOC_FAILED",  # cuBLAS and cuDNN, when their workspace no longer fits
+)
+_NOTICE_S = 90.0
+_LAST_WORDS_S = 15.0  # for writing a failure down, on however slow a file system
 
 
 def classify(error: BaseException) -> Status:
     """Out of memory is told apart from every other failure: it is an answer, not a mishap."""
-    if isinstance(error, MemoryError) or any(word in describe(error) for word in _OUT_OF_MEMORY):
+    # All of the message: NCCL says why in its last line.
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError) or any(word in text for word in _OUT_OF_MEMORY):
         return Status.OUT_OF_MEMORY
     return Status.FAILED
 
@@ -56,14 +78,16 @@ class Guard:
     _phase: str = "startup"
     _limit_s: float = float("inf")
     _beat: float = field(default_factory=time.monotonic)
+    _ending: threading.Lock = field(default_factory=threading.Lock)
 
     def watch(self) -> None:
-        """Start watching: SIGTERM, SIGUSR2 (Slurm's notice before the time limit), the clock."""
+        """Start watching: SIGTERM, SIGUSR2 (the scheduler's notice of an end), the clock."""
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGUSR2):
             signal.signal(number, _leave_it_to_the_pipe)
+        os.register_at_fork(after_in_child=_forget_signals)
         threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
 
     def phase(self, name: str, limit_s: float) -> None:
@@ -84,14 +108,12 @@ class Guard:
             except BlockingIOError:
                 numbers = b""
             if signal.SIGUSR2 in numbers:
-                self._end(Status.TIMEOUT, f"{self._ran()}: the scheduler's notice (SIGUSR2)")
+                self._notice()
             if signal.SIGTERM in numbers:
                 reason = f"{self._ran()}: ended from outside (SIGTERM)"
                 self._end(Status.CANCELLED, reason, consequence=True)
-            if time.monotonic() - self._started > self.time_limit_s:
-                self._end(
-                    Status.TIMEOUT, f"{self._ran()}: over its limit of {self.time_limit_s:g} s"
-                )
+            if self._left_s() < 0:
+                self._end(Status.TIMEOUT, f"{self._ran()}: over its {self.time_limit_s:g} s")
             if time.monotonic() - self._beat > self._limit_s:
                 self._end(
                     Status.FAILED,
@@ -99,33 +121,81 @@ class Guard:
                     trace=all_stacks(),
                 )
 
+    def _left_s(self) -> float:
+        return self.time_limit_s - (time.monotonic() - self._started)
+
+    def _notice(self) -> None:
+        """SIGUSR2: Slurm sends it up to a minute early, so near the limit the limit itself decides;
+        far from it the job is being preempted."""
+        if self._left_s() > _NOTICE_S:
+            self._end(Status.PREEMPTED, f"{self._ran()}: the scheduler's notice (SIGUSR2)")
+
     def _ran(self) -> str:
         return f"after {time.monotonic() - self._started:.0f} s in phase {self._phase}"
 
     def fail(self, error: BaseException) -> None:
         """End this process for an exception; does not return."""
-        trace = format_trace(error)
-        sys.stderr.write(trace)
-        self._end(classify(error), describe(error), trace)
+        try:
+            trace = format_trace(error)
+            lost_peer = any(word in trace for word in _LOST_PEER)
+            self._end(classify(error), describe(error), trace, consequence=lost_peer)
+        finally:
+            os._exit(1)
 
     def _end(self, status: Status, reason: str, trace: str = "", consequence: bool = False) -> None:
-        reason = f"rank {self.rank} on {socket.gethostname()}: {reason}"
-        sys.stderr.write(f"dlperf_hpc: {status.value}: {reason}\n")
-        sys.stderr.flush()
+        """Say why, write it down, leave; the first of this process's threads to come here does."""
+        self._ending.acquire()
         try:
+            _exit_after(_LAST_WORDS_S)
+            host = socket.gethostname()
+            reason = f"rank {self.rank} on {host}: {reason}"
+            _print(f"{trace}dlperf_hpc: {status.value}: {reason}")
             if self.attempt is not None:
-                failure = Failure(
-                    self.rank, socket.gethostname(), status, reason, utc(), trace, consequence
-                )
-                leave_failure(self.attempt, failure)
-                # A rank that was ended from outside does not know why; who ended it does.
-                if not consequence:
-                    finish(self.attempt, status, reason, trace)
-        except OSError as error:
-            sys.stderr.write(f"dlperf_hpc: could not write the record: {error}\n")
+                failure = Failure(self.rank, host, status, reason, utc(), trace, consequence)
+                _write_down(self.attempt, failure)
         finally:
-            sys.stderr.flush()
             os._exit(1)
+
+
+def _write_down(attempt: Attempt, failure: Failure) -> None:
+    try:
+        leave_failure(attempt, failure)
+        # A rank that was ended by others does not know why; the epilogue finds out.
+        if failure.consequence:
+            return
+        if not finish(attempt, failure.status, failure.reason, failure.traceback):
+            _wait_for_end(attempt)
+    except Exception as error:  # noqa: BLE001 - the process's edge: what happened is still to be said
+        _print(f"dlperf_hpc: could not write the record: {error!r}")
+
+
+def _wait_for_end(attempt: Attempt) -> None:
+    """Another rank writes the record. Leave after it: the launcher kills it once we have left."""
+    for _ in range(20):
+        if read_end(attempt.paths.log) is not None:
+            return
+        time.sleep(0.1)
+
+
+def _print(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody may be reading any more
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+def _exit_after(seconds: float) -> None:
+    """Neither a file system nor a pipe that hangs may hold the other ranks, and their GPUs."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    with contextlib.suppress(RuntimeError):  # no thread to be had: go on without
+        timer.start()
+
+
+def _forget_signals() -> None:
+    """For a forked child (a data loader's): it shares our pipe, and its SIGTERM is not ours."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _leave_it_to_the_pipe(_number: int, _frame: FrameType | None) -> None:

@@ -16,7 +16,8 @@ from dlperf_hpc.train.ranks import World, mpi_library
 
 # Settings that change speed. Anything else in the environment stays private.
 _TELLING = re.compile(
-    r"(NCCL|GLOO|OMP|MKL|UCX|FI|MPICH|MPIR|OMPI|PMIX|TORCH|TF_(?:XLA|GPU|ENABLE|FORCE|NUM)|XLA|CUDA|NVIDIA|KMP)_\w+"
+    r"(NCCL|GLOO|OMP|KMP|MKL|UCX|FI|MPICH|MPIR|I_MPI|OMPI|PMIX|CUDA|NVIDIA"
+    r"|(?:PY)?TORCH(?:INDUCTOR)?|TF_(?:XLA|GPU|ENABLE|FORCE|NUM)|XLA)_\w+"
     r"|SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|CLUSTER_NAME"
     r"|RESTART_COUNT|CPUS_PER_TASK|JOB_GPUS)|LOADEDMODULES|CONDA_DEFAULT_ENV"
 )
@@ -62,8 +63,9 @@ def provenance() -> dict[str, Any]:
 
 def packages() -> dict[str, str]:
     """Every installed distribution with its version; goes into the record."""
-    found = importlib.metadata.distributions()
-    return dict(sorted((d.metadata["Name"], d.version) for d in found))
+    found = ((d.metadata["Name"], d.version) for d in importlib.metadata.distributions())
+    # What an interrupted installation left behind has no name.
+    return dict(sorted((name, version) for name, version in found if name and version))
 
 
 def rank_facts(world: World) -> dict[str, Any]:

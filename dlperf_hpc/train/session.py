@@ -19,16 +19,17 @@ class Session(Protocol):
         """Wait until the device has done everything asked of it so far."""
 
     def open_window(self, iterations: int) -> None:
-        """Make room for ``iterations`` marks; forget earlier ones; zero the counters."""
+        """Make room for 1 + ``iterations`` marks; forget earlier ones; zero the counters."""
 
     def mark(self) -> None:
-        """Note, without waiting, that an iteration of the window has ended, and its loss."""
+        """Note the time, and the latest loss, without waiting: once as the window begins, then
+        after each of its iterations."""
 
     def step_times(self) -> list[float]:
-        """Seconds of each marked iteration on this rank's device. Waits for the device."""
+        """Seconds from mark to mark on this rank's device. Waits for the device."""
 
     def losses(self) -> list[float]:
-        """This rank's loss of each marked iteration. Waits for the device."""
+        """This rank's loss of each iteration of the window. Waits for the device."""
 
     def counts(self) -> tuple[int, int]:
         """(optimizer steps, those of them skipped for overflow) in the window. Waits."""

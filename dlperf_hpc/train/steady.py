@@ -1,4 +1,4 @@
-"""Did the window measure a steady state? Two tests on its iteration times, without a framework."""
+"""Did the window measure a steady state? Tests on its iteration times, without a framework."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 _MAX_POINTS = 200  # the tests are quadratic: longer windows are averaged into blocks first
-_DRIFT_LIMIT = 0.01
+_CHANGE_LIMIT = 0.01
 _Z_LIMIT = 2.58  # two-sided p = 0.01
 
 
@@ -30,6 +30,19 @@ def drift(times: Sequence[float]) -> float:
     return slope * (len(points) - 1) / median(points)
 
 
+def shift(times: Sequence[float]) -> float:
+    """Median of the window's last quarter over that of its first, less 1.
+
+    Sees a change of level (a clock that drops) wherever it stands but in the outer eighths; the
+    median slope does not see one that stands far from the middle. 0 if fewer than 8.
+    """
+    points = _blocks(times)
+    quarter = len(points) // 4
+    if quarter < 2 or median(points[:quarter]) <= 0:
+        return 0.0
+    return median(points[-quarter:]) / median(points[:quarter]) - 1
+
+
 def trend_z(times: Sequence[float]) -> float:
     """Mann-Kendall's z: how far the order of the times is from one without a trend (Mann 1945)."""
     points = _blocks(times)
@@ -44,5 +57,6 @@ def trend_z(times: Sequence[float]) -> float:
 
 
 def is_steady(times: Sequence[float]) -> bool:
-    """No drift over 1 % that noise would not explain (p < 0.01)."""
-    return abs(drift(times)) <= _DRIFT_LIMIT or abs(trend_z(times)) <= _Z_LIMIT
+    """Neither drift nor shift over 1 % that noise would not explain (p < 0.01)."""
+    change = max(abs(drift(times)), abs(shift(times)))
+    return change <= _CHANGE_LIMIT or abs(trend_z(times)) <= _Z_LIMIT

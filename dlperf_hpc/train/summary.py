@@ -47,9 +47,14 @@ def check(windows: Sequence[Timed]) -> None:
             f"the loss is {losses[bad[0]]} from iteration {bad[0] + 1} of the window on: a run that"
             " does not train has no throughput; lower optimizer.lr or use another precision"
         )
-    steps = windows[0].optimizer_steps - windows[0].skipped_steps
-    if steps > 0 and not all(window.moved for window in windows):
-        raise MeasurementError(f"{steps} optimizer steps left the parameters as they were")
+    asked, skipped = windows[0].optimizer_steps, windows[0].skipped_steps
+    if 0 < asked == skipped:
+        raise MeasurementError(
+            f"all {asked} optimizer steps were skipped, as their gradients overflowed: nothing was"
+            " trained; lengthen measure.warmup, lower optimizer.lr or use another precision"
+        )
+    if asked > 0 and not all(window.moved for window in windows):
+        raise MeasurementError(f"{asked} optimizer steps left the parameters as they were")
 
 
 def summarise(windows: Sequence[Timed], case: Case, measure: Measure) -> Window:

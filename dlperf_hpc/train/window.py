@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dlperf_hpc.spec.case import Case, Measure
+from dlperf_hpc.spec.case import Measure
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
 
@@ -71,6 +71,7 @@ def timed_loop(session: Session, iterations: int, beat: Callable[[], None]) -> i
     """The iterations of the window, device sync included; nanoseconds on this rank's clock."""
     iterate, mark = session.iterate, session.mark
     start = time.perf_counter_ns()
+    mark()
     for _ in range(iterations):
         iterate()
         mark()
@@ -80,12 +81,9 @@ def timed_loop(session: Session, iterations: int, beat: Callable[[], None]) -> i
 
 
 def measure_window(
-    session: Session, world: World, case: Case, measure: Measure, beat: Callable[[], None]
+    session: Session, world: World, iterations: int, beat: Callable[[], None]
 ) -> Timed:
-    """Warm up, then time the window on this rank; all ranks take part."""
-    estimate = warm_up(session, measure.warmup, beat)
-    slowest = max(world.gather(estimate))
-    iterations = window_length(measure, case.accumulation, slowest)
+    """Time the window on this rank, after the warm-up; all ranks take part."""
     before = session.fingerprint()
     with _no_garbage_collection():
         session.open_window(iterations)

@@ -22,7 +22,7 @@ from dlperf_hpc.train.guard import Guard
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
-from dlperf_hpc.train.window import Timed, measure_window
+from dlperf_hpc.train.window import Timed, measure_window, warm_up, window_length
 
 _MOST_ITERATION_LINES = 200
 
@@ -68,8 +68,10 @@ def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard
         _log_world(attempt, world, all_facts)
     _enter(attempt, world, guard, "warmup", limits.startup_s)
     faults.drill(world.rank)
-    guard.phase("measure", limits.iteration_s)
-    timed = measure_window(session, world, run.case, manifest.measure, guard.beat)
+    estimates = world.gather(warm_up(session, manifest.measure.warmup, guard.beat))
+    iterations = window_length(manifest.measure, run.case.accumulation, max(estimates))
+    _enter(attempt, world, guard, "measure", limits.iteration_s)
+    timed = measure_window(session, world, iterations, guard.beat)
     _enter(attempt, world, guard, "shutdown", limits.shutdown_s)
     windows = world.gather(timed)
     summary.check(windows)

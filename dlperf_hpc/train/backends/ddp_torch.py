@@ -22,7 +22,8 @@ from dlperf_hpc.train.backends.device_torch import (
 )
 from dlperf_hpc.train.ranks import World
 
-_JOIN_TIMEOUT = datetime.timedelta(minutes=5)
+# Longer than any limit of the guard's: torch would abort first, before anything is written down.
+_TIMEOUT = datetime.timedelta(days=1)
 
 
 def join(world: World, device: torch.device) -> None:
@@ -30,16 +31,16 @@ def join(world: World, device: torch.device) -> None:
     a port that was tested by binding can never be another job's."""
     store = None
     if world.rank == 0:
-        store = dist.TCPStore(world.address, 0, world.size, True, _JOIN_TIMEOUT, False)
+        store = dist.TCPStore(world.address, 0, world.size, True, _TIMEOUT, False)
     port = world.broadcast(store.port if store else None)
     if store is None:
-        store = dist.TCPStore(world.address, port, world.size, False, _JOIN_TIMEOUT)
+        store = dist.TCPStore(world.address, port, world.size, False, _TIMEOUT)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         store=store,
         rank=world.rank,
         world_size=world.size,
-        timeout=_JOIN_TIMEOUT,
+        timeout=_TIMEOUT,
         device_id=device if device.type == "cuda" else None,
     )
 
@@ -86,6 +87,7 @@ class DdpSession:
         self.batch = {name: torch.as_tensor(a).to(self.device) for name, a in batch.items()}
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self._micro_steps = 0
+        self._loss = torch.zeros((), device=self.device)
         self.open_window(0)
 
     def iterate(self) -> None:
@@ -123,29 +125,30 @@ class DdpSession:
             torch.cuda.synchronize(self.device)
 
     def open_window(self, iterations: int) -> None:
-        """Preallocate one mark and one loss per iteration."""
+        """Make room for one mark and one loss per iteration, and for those at the beginning."""
+        marks = 1 + iterations
         self._marked = 0
-        self._losses: list[Any] = [None] * iterations
+        self._losses = [self._loss] * marks
         self._optimizer_steps = 0
         self._skipped: Any = torch.zeros((), device=self.device)
+        self._stamps = [0] * marks
         self._events: list[Any] = []
-        self._stamps = [0] * (iterations + 1)
         if self.device.type == "cuda":
-            self._events = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]
-            self._events[0].record()
-        self._stamps[0] = time.perf_counter_ns()
+            self._events = [torch.cuda.Event(enable_timing=True) for _ in range(marks)]
+            for event in self._events:
+                event.record()  # CUDA's own event is made at the first record: not in the window
 
     def mark(self) -> None:
         """An event on the GPU's own time line, or a host stamp where the host is the device."""
-        self._losses[self._marked] = self._loss
-        self._marked += 1
         if self._events:
             self._events[self._marked].record()
         else:
             self._stamps[self._marked] = time.perf_counter_ns()
+        self._losses[self._marked] = self._loss
+        self._marked += 1
 
     def step_times(self) -> list[float]:
-        """Seconds of each iteration; the first counts from the window's opening."""
+        """Seconds of each iteration of the window."""
         self.synchronize()
         if self._events:
             pairs = zip(self._events, self._events[1:])
@@ -154,7 +157,7 @@ class DdpSession:
 
     def losses(self) -> list[float]:
         """This rank's loss of each iteration of the window."""
-        values: list[float] = torch.stack(self._losses).float().tolist()
+        values: list[float] = torch.stack(self._losses[1:]).tolist()
         return values
 
     def counts(self) -> tuple[int, int]:

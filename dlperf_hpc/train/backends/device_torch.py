@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,28 +17,38 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 def choose_device(case: Case, world: World) -> torch.device:
     """This rank's device. DeviceError if the case asks for GPUs that are not there."""
-    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if case.device == "cpu" or (case.device == "auto" and visible == 0):
+    seen = world.gather([] if case.device == "cpu" else _visible_gpus())
+    if case.device == "cpu" or (case.device == "auto" and not any(seen)):
         torch.set_num_threads(case.threads)
         return torch.device("cpu")
-    if visible == 0:
-        raise DeviceError(f'device = "cuda", but PyTorch sees no GPU on {world.host}')
-    # srun may show a rank its own GPU only (--gpus-per-task) or all of the node's.
-    local = 0 if visible == 1 and _bound_by_launcher(world) else world.local_rank
-    if local >= visible:
+    device = torch.device("cuda", gpu_index(world, seen))
+    torch.cuda.set_device(device)
+    return device
+
+
+def _visible_gpus() -> list[str]:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return [str(torch.cuda.get_device_properties(i).uuid) for i in range(count)]
+
+
+def gpu_index(world: World, seen: Sequence[Sequence[str]]) -> int:
+    """Which of the GPUs it sees is this rank's own; ``seen[r]`` are the UUIDs that rank r sees.
+
+    srun may show a rank its own GPU only (--gpus-per-task), or all of the node's.
+    """
+    mine = seen[world.rank]
+    visible = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}"
+    if not mine:
+        built = torch.version.cuda or "none: this PyTorch is built for CPUs"
+        raise DeviceError(f"PyTorch sees no GPU on {world.host} ({visible}, CUDA {built})")
+    neighbours = (u for r, u in enumerate(seen) if r != world.rank and world.hosts[r] == world.host)
+    index = world.local_rank if any(mine[0] in uuids for uuids in neighbours) else 0
+    if index >= len(mine):
         raise DeviceError(
-            f"{world.local_size} ranks on {world.host}, but {visible} GPUs are visible there"
-            f" (CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')})"
+            f"{world.local_size} ranks on {world.host}, but rank {world.rank} sees {len(mine)} of"
+            f" its GPUs, shared with others ({visible}): check how the site profile asks for GPUs"
         )
-    torch.cuda.set_device(local)
-    return torch.device("cuda", local)
-
-
-def _bound_by_launcher(world: World) -> bool:
-    """One GPU visible to each of several ranks: each has another one, as the GPUs' UUIDs tell."""
-    uuid = str(torch.cuda.get_device_properties(0).uuid)
-    placed = list(zip(world.hosts, world.gather(uuid)))
-    return len(set(placed)) == len(placed)
+    return index
 
 
 def set_precision(case: Case, device: torch.device) -> None:
@@ -45,14 +56,13 @@ def set_precision(case: Case, device: torch.device) -> None:
     want_tf32 = case.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = want_tf32
     torch.backends.cudnn.allow_tf32 = want_tf32
-    if want_tf32 and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0)):
-        raise DeviceError(f"precision tf32 needs an NVIDIA GPU of Ampere or later, not {device}")
-    if (
-        case.precision == "bf16"
-        and device.type == "cuda"
-        and not torch.cuda.is_bf16_supported(including_emulation=False)
-    ):
-        raise DeviceError(f"{torch.cuda.get_device_name(device)} has no bf16 arithmetic")
+    gpu = device.type == "cuda"
+    ampere = gpu and torch.cuda.get_device_capability(device) >= (8, 0)
+    if (want_tf32 and not ampere) or (case.precision == "bf16" and gpu and not ampere):
+        found = torch.cuda.get_device_name(device) if gpu else "a CPU"
+        raise DeviceError(
+            f"precision {case.precision} needs an NVIDIA GPU of Ampere or later, not {found}"
+        )
     if case.precision in ("fp32", "tf32"):
         observed = observed_fp32(device)
         if observed != case.precision:
@@ -67,7 +77,7 @@ def observed_fp32(device: torch.device) -> str:
 
     1 + 2^-12 has more mantissa bits than TF32's 10, so a TF32 product rounds it to 1.
     """
-    size = 256
+    size = 512
     value = torch.full((size, size), 1.0 + 2.0**-12, device=device)
     product = value @ torch.eye(size, device=device)
     return "fp32" if bool((product == value).all()) else "tf32"
@@ -81,6 +91,7 @@ def device_facts(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": torch.backends.cudnn.allow_tf32,
+        "fp32_products": observed_fp32(device),
     }
     if device.type != "cuda":
         return {**facts, "device_name": "cpu"}

@@ -1,0 +1,46 @@
+# make quickstart   a first sweep on this machine, everything installed into .venv
+# make test         the tests, on a real one-machine Slurm
+# make bench        what takes longer: start-up times, the wrapper's own cost
+# make lint         formatting, lint, types
+
+PYTHON ?= python3
+VENV ?= .venv
+CONSTRAINTS ?= requirements/constraints.txt
+RUN = $(VENV)/bin/python
+STAMP := $(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: quickstart test bench lint clean slurm
+
+$(VENV)/.base: pyproject.toml $(CONSTRAINTS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than 3.11: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' || \
+	  { echo "$(PYTHON) has no venv module: apt-get install python3-venv"; exit 2; }
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[mpi,torch]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[mpi,torch,test]'
+	touch $@
+
+quickstart: $(VENV)/.base
+	$(RUN) -m dlperf_hpc.sweep sweeps/quickstart.toml --name quickstart-$(STAMP)
+
+slurm:
+	sh slurm/install.sh
+
+test: $(VENV)/.test slurm
+	OMP_NUM_THREADS=1 $(RUN) -m pytest $(ARGS)
+
+lint: $(VENV)/.test
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+bench: $(VENV)/.test
+	$(RUN) benchmarks/startup.py
+	$(RUN) benchmarks/wrapper_cost.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

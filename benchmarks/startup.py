@@ -1,0 +1,122 @@
+"""Does the login node answer at once? Whole processes, beside a bare ``python -c pass``.
+
+``python benchmarks/startup.py [--rounds N] [--json]``. Targets: --help 5 x the bare interpreter,
+a dry run of 1000 cases 0.5 s, the status of 1000 runs 1 s (plus Slurm's own answer).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+TARGETS = {"help": "5 x bare", "dry run": "0.5 s", "status": "1 s", "report": "-"}
+
+SPEC = """\
+topologies = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"]
+repeats = {repeats}
+[case]
+framework = "ddp"
+model = "bert-base"
+[matrix]
+batch_size = {batches}
+precision = ["fp32", "bf16"]
+compile = [true, false]
+accumulation = [1, 2]
+"""
+
+
+def seconds(argv: list[str], cwd: Path) -> float:
+    """Wall time of one process, whose output goes nowhere."""
+    start = time.perf_counter()
+    done = subprocess.run(argv, cwd=cwd, capture_output=True, check=False)
+    elapsed = time.perf_counter() - start
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{' '.join(argv)}: {done.stderr.decode()}")
+    return elapsed
+
+
+def made_sweep(place: Path) -> Path:
+    """A sweep's directory of 1000 runs that have ended, their logs as the wrapper writes them."""
+    from dlperf_hpc.launch.plan import make_manifest
+    from dlperf_hpc.launch.site import Site
+    from dlperf_hpc.records.lines import write_line
+    from dlperf_hpc.records.manifest import write_manifest
+    from dlperf_hpc.records.status import Status
+    from dlperf_hpc.records.store import begin_log, finish, log_event, open_attempt
+    from dlperf_hpc.spec.sweepfile import load_sweep
+    from dlperf_hpc.train.registry import registry
+
+    spec = place / "status.toml"
+    spec.write_text(SPEC.format(repeats=5, batches=[8, 16, 32, 48, 64]), encoding="utf-8")
+    root = place / "logs" / "status"
+    root.mkdir(parents=True)
+    manifest = make_manifest(load_sweep(spec, registry()), Site(), "local")
+    write_manifest(root, manifest)
+    window = {"elapsed_s": 10.0, "elapsed_min_s": 9.9, "samples": 3200, "iterations": 100}
+    counts = ("warmup", "optimizer_steps", "skipped_steps", "accumulation", "global_batch", "ranks")
+    window.update(dict.fromkeys(counts, 1))
+    floats = ("step_ms_p5", "step_ms_p50", "step_ms_p95", "step_ms_p99", "loss_first", "loss_last")
+    window.update(dict.fromkeys((*floats, "data_wait_s"), 1.5))
+    for run in manifest.runs:
+        attempt = open_attempt(manifest.sweep, run, root, "made")
+        assert attempt is not None
+        begin_log(attempt)
+        lines = [write_line("iteration", {"n": n, "loss": 9.5, "ms": 100.0}) for n in range(100)]
+        with open(attempt.paths.log, "a", encoding="utf-8") as log:
+            log.write("\n".join(lines) + "\n")
+        log_event(attempt, "summary", window)
+        finish(attempt, Status.OK)
+    return root
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        root = made_sweep(place)
+        plan = place / "plan.toml"
+        plan.write_text(SPEC.format(repeats=1, batches=list(range(1, 26))), encoding="utf-8")
+        module = [sys.executable, "-m"]
+        dry = [*module, "dlperf_hpc.sweep", str(plan), "--dry-run", "--cluster", "slurm"]
+        commands = {
+            "bare": [sys.executable, "-c", "pass"],
+            "help": [*module, "dlperf_hpc.sweep", "--help"],
+            "dry run": dry,
+            "status": [*module, "dlperf_hpc.status", str(root)],
+            "report": [*module, "dlperf_hpc.report", str(root)],
+        }
+        times: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(arguments.rounds):  # in turn, so that the machine's drift meets all alike
+            for label, argv in commands.items():
+                times[label].append(seconds(argv, place))
+    show(times, print_json=arguments.json, say=print)
+
+
+def show(times: dict[str, list[float]], print_json: bool, say: Callable[[str], None]) -> None:
+    """Medians in ms, the ratio to the bare interpreter, and the target."""
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    if print_json:
+        say(json.dumps({name: round(1e3 * value, 1) for name, value in medians.items()}))
+        return
+    rounds = len(times["bare"])
+    say(f"median of {rounds} rounds; 1000 cases in the dry run, 1000 runs in status and report\n")
+    say(f"{'':10} {'ms':>8} {'min':>8} {'max':>8} {'x bare':>8}  target")
+    for name, values in times.items():
+        ms = (medians[name], min(values), max(values))
+        cells = " ".join(f"{1e3 * value:8.1f}" for value in ms)
+        say(f"{name:10} {cells} {medians[name] / medians['bare']:8.1f}  {TARGETS.get(name, '')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""What does the wrapper cost? Its timed loop beside the training loop one would write by hand.
+
+``python benchmarks/wrapper_cost.py [--rounds N] [--device cpu|cuda] [--json]``. One process, one
+rank. Both loops drive the same model, optimizer, process group and data, in turn (ABBA, so that a
+drift of the machine meets both alike): a round is two blocks of each, and its ratio is that of
+the two throughputs. Target: the median within 0.5 % of 1.
+
+Nothing else should run on the machine: the interval says how much of it was noise. On a CPU the
+greatest noise is the C library giving memory back and faulting it in again, in blocks now of one
+loop, now of the other; so it is told to keep what it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import json
+import statistics
+import time
+from typing import Any
+
+import torch
+
+from dlperf_hpc.analysis.statistics import Interval, median_interval
+from dlperf_hpc.spec.case import Case, Topology
+from dlperf_hpc.train.backends.ddp_torch import DdpSession
+from dlperf_hpc.train.guard import Guard
+from dlperf_hpc.train.ranks import discover
+from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.window import timed_loop, warm_up
+
+TARGET = 0.005
+
+
+def keep_memory() -> None:
+    """glibc: never trim the heap, never map a block of its own (mallopt(3))."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt:
+        trim_threshold, mmap_max = -1, -4
+        mallopt(trim_threshold, 2**31 - 1)
+        mallopt(mmap_max, 0)
+
+
+def make_case(arguments: argparse.Namespace) -> Case:
+    """The benchmark's case, with every option at its default."""
+    declared = registry()
+    options = {option.name: option.default for option in declared.options("ddp", arguments.model)}
+    return Case(
+        framework="ddp",
+        model=arguments.model,
+        topology=Topology(1, 1),
+        precision=arguments.precision,
+        batch_size=arguments.batch_size,
+        seq_len=arguments.seq_len,
+        device=arguments.device,
+        options=tuple(sorted(options.items())),
+    )
+
+
+def bare_loop(session: DdpSession, iterations: int) -> int:
+    """The plain loop, nothing of the wrapper's in it; nanoseconds."""
+    model, optimizer, batch = session.model, session.optimizer, session.batch
+    parameters, clip = session.module.parameters, session.case.optimizer.grad_clip
+    device, bf16 = session.device, session.case.precision == "bf16"
+    start = time.perf_counter_ns()
+    for _ in range(iterations):
+        with torch.autocast(device.type, torch.bfloat16) if bf16 else contextlib.nullcontext():
+            loss = model(**batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters(), clip, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter_ns() - start
+
+
+def wrapped_loop(session: DdpSession, guard: Guard, iterations: int) -> int:
+    """The wrapper's loop as a run has it, but for the barriers outside of it; nanoseconds."""
+    session.open_window(iterations)
+    session.synchronize()
+    return timed_loop(session, iterations, guard.beat)
+
+
+def measure(session: DdpSession, guard: Guard, rounds: int, iterations: int) -> list[float]:
+    """Throughput of the wrapper's loop over that of the bare one, round by round."""
+    ratios = []
+    for number in range(rounds):
+        order = "ABBA" if number % 2 == 0 else "BAAB"
+        spent = {"A": 0, "B": 0}
+        for side in order:
+            gc.collect()
+            gc.disable()
+            if side == "A":
+                spent[side] += bare_loop(session, iterations)
+            else:
+                spent[side] += wrapped_loop(session, guard, iterations)
+            gc.enable()
+        ratios.append(spent["A"] / spent["B"])
+    return ratios
+
+
+def verdict(interval: Interval | None) -> str:
+    """What the interval says of the target."""
+    if interval is None:
+        return "one round says nothing"
+    if interval.low >= 1 - TARGET and interval.high <= 1 + TARGET:
+        return "met"
+    if interval.high < 1 - TARGET or interval.low > 1 + TARGET:
+        return "missed"
+    return "not shown: the interval is wider than the target; more rounds, or a quieter machine"
+
+
+def summary(ratios: list[float], session: DdpSession, iterations: int) -> dict[str, Any]:
+    """Everything that is printed, as plain values."""
+    interval, case = median_interval(ratios), session.case
+    return {
+        "model": case.model,
+        "precision": case.precision,
+        "batch_size": case.batch_size,
+        "seq_len": case.seq_len,
+        "device": session.facts()["device_name"],
+        "torch": torch.__version__,
+        "iterations_per_block": iterations,
+        "ratios": [round(ratio, 5) for ratio in ratios],
+        "median": statistics.median(ratios),
+        "interval": vars(interval) if interval else None,
+        "target": f"within {TARGET:.1%} of 1",
+        "verdict": verdict(interval),
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    """The summary for people."""
+    print(
+        f"{found['model']} {found['precision']}, {found['batch_size']} x {found['seq_len']} tokens"
+        f" on {found['device']}, torch {found['torch']}; blocks of"
+        f" {found['iterations_per_block']} iterations, ABBA"
+    )
+    for number, ratio in enumerate(found["ratios"], 1):
+        print(f"round {number:3}  wrapper / bare  {ratio:.4f}")
+    print(f"median {found['median']:.4f}", end="")
+    if found["interval"]:
+        low, high, coverage = found["interval"].values()
+        print(f", {coverage:.1%} interval [{low:.4f}, {high:.4f}]", end="")
+    print(f"; target: {found['target']}: {found['verdict']}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--iterations", type=int, default=5, help="in each of a round's 4 blocks")
+    parser.add_argument("--warmup", type=int, default=20)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--model", help="default: bert-tiny on cpu, bert-base on cuda")
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--seq-len", type=int, default=64)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    arguments.model = arguments.model or {"cpu": "bert-tiny", "cuda": "bert-base"}[arguments.device]
+    keep_memory()
+    case = make_case(arguments)
+    guard = Guard(0, time_limit_s=float("inf"))
+    guard.watch()
+    guard.phase("benchmark", float("inf"))
+    session = DdpSession(case, discover(), registry().workloads[case.model])
+    warm_up(session, arguments.warmup, guard.beat)
+    ratios = measure(session, guard, arguments.rounds, arguments.iterations)
+    found = summary(ratios, session, arguments.iterations)
+    print(json.dumps(found)) if arguments.json else show(found)
+    session.close()
+
+
+if __name__ == "__main__":
+    main()

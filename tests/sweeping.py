@@ -1,0 +1,116 @@
+"""Running sweeps as a user would, for the tests of both engines."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from dlperf_hpc.records.collect import full_results
+from dlperf_hpc.records.lines import read_line
+from dlperf_hpc.records.results import RunResult
+
+TINY = """\
+repeats = {repeats}
+topologies = {topologies}
+time_limit = "{time_limit}"
+[case]
+framework = "ddp"
+model = "bert-tiny"
+batch_size = 2
+seq_len = 16
+[measure]
+warmup = 2
+iterations = 6
+"""
+
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass
+class Workplace:
+    """A directory with a sweep file and, below ``logs``, what came of it."""
+
+    root: Path
+    env: Mapping[str, str]
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    def tiny(
+        self,
+        name: str,
+        topologies: list[str],
+        repeats: int = 1,
+        time_limit: str = "00:05:00",
+        more: str = "",
+    ) -> Path:
+        text = TINY.format(topologies=topologies, repeats=repeats, time_limit=time_limit)
+        return self.write(f"{name}.toml", text + more)
+
+    def verb(
+        self, verb: str, *arguments: object, timeout: float = 240
+    ) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", f"dlperf_hpc.{verb}", *map(str, arguments)]
+        return subprocess.run(
+            argv,
+            cwd=self.root,
+            env={**self.env, "OMP_NUM_THREADS": "1"},
+            text=True,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def directory(self, name: str) -> Path:
+        return self.root / "logs" / name
+
+    def results(self, name: str) -> dict[str, RunResult]:
+        """Results by topology, or by environment where the sweep has several."""
+        found = {}
+        for result in full_results(self.directory(name)).results:
+            case = result.run.case
+            key = str(case.topology) if case.environment == "default" else case.environment
+            found[key] = result
+        return found
+
+    def table(self, name: str) -> list[dict[str, str]]:
+        with open(self.directory(name) / "report" / "speedup.csv", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+
+def local_environment() -> dict[str, str]:
+    """This process's environment without any Slurm on its PATH's mind."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "DLPERF_"))}
+
+
+def moment(text: str) -> float:
+    """A log's time as seconds since the epoch."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def phase_began(log: Path, phase: str) -> float:
+    """When a run entered a phase; AssertionError if it never did."""
+    for raw in log.read_text(encoding="utf-8").splitlines():
+        line = read_line(raw)
+        if line and line.event == "phase" and line.values["name"] == phase:
+            return moment(line.time)
+    raise AssertionError(f"{log} has no phase {phase}")
+
+
+def wait_until(condition: object, seconds: float, what: str) -> None:
+    """Poll a callable until it is true; AssertionError with ``what`` after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        time.sleep(0.5)

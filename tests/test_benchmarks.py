@@ -1,0 +1,84 @@
+"""The benchmarks run: with tiny settings, for their form and not for their numbers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def run(name: str, arguments: str) -> dict[str, Any]:
+    """What the benchmark says in JSON, as a process of its own."""
+    argv = [sys.executable, str(BENCHMARKS / name), *arguments.split(), "--json"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def names_of(name: str) -> dict[str, Any]:
+    """The functions and values in a benchmark's file."""
+    return runpy.run_path(str(BENCHMARKS / name))
+
+
+def test_wrapper_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    small = "--rounds 6 --iterations 1 --warmup 1 --seq-len 16 --batch-size 2"
+    found = run("wrapper_cost.py", small)
+    assert len(found["ratios"]) == 6 and all(0.01 < ratio < 100 for ratio in found["ratios"])
+    assert found["interval"]["low"] <= found["median"] <= found["interval"]["high"]
+    assert found["interval"]["coverage"] >= 0.95
+    assert found["target"] == "within 0.5% of 1" and found["verdict"]
+    names_of("wrapper_cost.py")["show"](found)
+    text = capsys.readouterr().out
+    assert "round   6  wrapper / bare" in text and "96.9% interval" in text
+
+
+def test_verdict_of_wrapper_cost() -> None:
+    from dlperf_hpc.analysis.statistics import Interval
+
+    verdict = names_of("wrapper_cost.py")["verdict"]
+    assert verdict(Interval(0.996, 1.004, 0.96)) == "met"
+    assert verdict(Interval(0.95, 0.99, 0.96)) == "missed"
+    assert verdict(Interval(0.98, 1.001, 0.96)).startswith("not shown")
+    assert verdict(None) == "one round says nothing"
+
+
+def test_bert_beside_huggingface(capsys: pytest.CaptureFixture[str]) -> None:
+    small = "--device cpu --model bert-tiny --modes eager --batch-size 2 --seq-len 16"
+    few = "--warmup 1 --windows 2 --iterations 1 --precisions fp32 tf32"
+    found = run("bert_gpu.py", f"{small} {few}")
+    ours, theirs, *refused = found["rows"]
+    assert [ours["code"], theirs["code"]] == ["dlperf_hpc", "huggingface"]
+    for row in (ours, theirs):
+        assert row["slowest"] <= row["samples_per_s"] <= row["fastest"]
+        assert 9 < row["loss"] < 13  # chance: ln 30528 + ln 2
+        assert row["tflops"] is not None and row["share_of_peak"] is None  # of no known card
+    assert theirs["gflop_per_sample"] > ours["gflop_per_sample"]
+    assert len(refused) == 2
+    assert all("tf32 needs an NVIDIA GPU" in row["refused"] for row in refused)
+    names = names_of("bert_gpu.py")
+    rows = [names["Row"](**row) for row in found["rows"]]
+    names["show"](rows, found["device"], argparse.Namespace(**found))
+    text = capsys.readouterr().out
+    assert "samples/s" in text and "huggingface" in text and " x " in text and "tf32 needs" in text
+
+
+def test_peaks_of_known_cards() -> None:
+    peak_tflops = names_of("bert_gpu.py")["peak_tflops"]
+    assert peak_tflops("Tesla V100-SXM2-16GB", "fp16") == 125.0
+    assert peak_tflops("Tesla V100-SXM2-16GB", "tf32") is None
+    assert peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156.0
+    assert peak_tflops("NVIDIA H100 80GB HBM3", "bf16") == 989.0
+    assert peak_tflops("NVIDIA H200", "fp32") == 67.0
+    assert peak_tflops("NVIDIA H100 PCIe", "bf16") is None
+    assert peak_tflops("cpu", "fp32") is None

@@ -1,0 +1,140 @@
+"""Sweeps on this machine under real mpiexec: results, failures, time limits, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import submitit
+from sweeping import Workplace, local_environment, moment, phase_began, wait_until
+
+from dlperf_hpc.records.status import Status
+
+FAULTS = """
+[environment.raising]
+env = { DLPERF_FAULT = "raise@1" }
+[environment.killed]
+env = { DLPERF_FAULT = "kill@1" }
+[environment.stopped]
+env = { DLPERF_FAULT = "stop@0" }
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path, local_environment())
+
+
+def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
+    spec = place.tiny("first", ["1n1g", "1n2g"], repeats=2)
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["topology"]: row for row in place.table("first")}
+    assert set(rows) == {"1n1g", "1n2g"}
+    assert rows["1n1g"]["speedup"] == "1.0" and rows["1n1g"]["runs_ok"] == "2"
+    ratio = float(rows["1n2g"]["samples_per_s"]) / float(rows["1n1g"]["samples_per_s"])
+    assert float(rows["1n2g"]["speedup"]) == pytest.approx(ratio)
+    assert rows["1n2g"]["global_batch"] == "4"
+    for name in ("speedup.csv", "runs.csv", "report.json", "report.md", "speedup.png"):
+        assert f"report/{name}" in done.stdout
+        assert (place.directory("first") / "report" / name).stat().st_size > 100
+    results = place.results("first")
+    assert results["1n2g"].facts["world"]["ranks"] == 2
+    assert results["1n2g"].window is not None and results["1n2g"].window.optimizer_steps == 6
+    assert sorted(p.suffix for p in place.directory("first").glob("jobs/*")) == [".out"] * 4
+
+    again = place.verb("sweep", spec, "--cluster", "local")
+    assert again.returncode == 2 and "already holds a sweep" in again.stderr
+
+
+def test_ranks_that_fail_end_their_run_and_no_other(place: Workplace) -> None:
+    site = place.write("site.toml", FAULTS)
+    environments = '[matrix]\nenvironment = ["raising", "killed", "stopped", "default"]\n'
+    spec = place.tiny("faults", ["1n2g"], time_limit="00:00:20", more=environments)
+    done = place.verb("sweep", spec, "--cluster", "local", "--site", site)
+    assert done.returncode == 1, done.stdout + done.stderr
+    results = place.results("faults")
+    assert results["1n2g"].status is Status.OK
+    assert results["raising"].status is Status.FAILED
+    assert "rank 1" in results["raising"].reason and "RunError" in results["raising"].reason
+    assert "Traceback" in Path(results["raising"].log).read_text()
+    assert results["killed"].status is Status.FAILED and "9" in results["killed"].reason
+    assert results["stopped"].status is Status.TIMEOUT
+    for name in ("raising", "killed"):
+        struck = phase_began(Path(results[name].log), "warmup")
+        assert moment(results[name].ended) - struck < 30
+    assert moment(results["stopped"].ended) - moment(results["stopped"].started) < 20 + 60
+    (row,) = (row for row in place.table("faults") if "killed" in row["tags"])
+    assert row["samples_per_s"] == "" and row["speedup"] == "" and row["runs_ok"] == "0"
+
+
+def test_interrupt_ends_the_running_run(place: Workplace) -> None:
+    spec = place.tiny("stopped", ["1n1g", "1n2g"])
+    argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), "--cluster", "local"]
+    options = ["--set", "measure.iterations=1000000"]
+    process = subprocess.Popen(
+        argv + options, cwd=place.root, env=dict(place.env), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        log = place.directory("stopped") / "ddp/bert-tiny/bz2/1n1g"
+        wait_until(
+            lambda: any("name=warmup" in p.read_text() for p in log.glob("*.log")), 60, "warm-up"
+        )
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.communicate()
+    results = place.results("stopped")
+    assert results["1n1g"].status is Status.CANCELLED
+    assert results["1n2g"].status is Status.PENDING
+    pid = results["1n1g"].facts["ranks"][0]["pid"]
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), 15, "the rank's end")
+
+
+def test_more_nodes_than_this_machine_are_refused(place: Workplace) -> None:
+    done = place.verb("sweep", place.tiny("wide", ["1n1g", "2n1g"]), "--cluster", "local")
+    assert done.returncode == 2 and "2n1g" in done.stderr and "one node" in done.stderr
+    assert not place.directory("wide").exists()
+
+
+def test_unwritable_logs(place: Workplace) -> None:
+    place.write("file", "not a directory")
+    spec = place.tiny("nowhere", ["1n1g"])
+    done = place.verb("sweep", spec, "--cluster", "local", "--logs", "file/logs")
+    assert done.returncode == 2 and "cannot be written" in done.stderr and "--logs" in done.stderr
+
+
+def test_slurm_without_sbatch(place: Workplace) -> None:
+    bare = Workplace(place.root, {**place.env, "PATH": os.path.dirname(sys.executable)})
+    done = bare.verb("sweep", bare.tiny("absent", ["1n1g"]), "--cluster", "slurm")
+    assert done.returncode == 2 and "sbatch" in done.stderr and "PATH" in done.stderr
+    assert not bare.directory("absent").exists()
+
+
+def _rank_and_size(offset: int) -> list[int]:
+    from mpi4py import MPI
+
+    return [MPI.COMM_WORLD.Get_rank() + offset, MPI.COMM_WORLD.Get_size()]
+
+
+def test_the_executor_is_a_submitit_plugin(tmp_path: Path) -> None:
+    executor = submitit.AutoExecutor(tmp_path, cluster="mpiexec")
+    env = {"PYTHONPATH": os.path.dirname(__file__)}  # where a rank finds the function
+    executor.update_parameters(tasks_per_node=2, timeout_min=1, mpiexec_env=env)
+    jobs = executor.map_array(_rank_and_size, [0, 10])
+    assert jobs[0].results() == [[0, 2], [1, 2]]
+    assert jobs[1].results() == [[10, 2], [11, 2]]
+    assert [job.state for job in jobs] == ["FINISHED", "FINISHED"]
+
+
+def test_json_for_scripts(place: Workplace) -> None:
+    spec = place.tiny("scripted", ["1n1g"])
+    done = place.verb("sweep", spec, "--cluster", "local", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["schema"] == "dlperf-report/1"

@@ -1,0 +1,172 @@
+"""The sweep's ledger: manifest, submissions, verdicts; and what is said of a damaged one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from record_samples import a_run, a_sweep, manifest, many
+from report_samples import case
+
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.manifest import (
+    Submission,
+    Verdict,
+    add_submission,
+    add_verdict,
+    read_manifest,
+    read_submissions,
+    read_verdicts,
+    write_manifest,
+)
+from dlperf_hpc.records.status import Status
+
+RUNS = [
+    *many([case("1n1g"), case("2n8g", tags=("xla", "zero1"), accumulation=4)], 3),
+    a_run("2n8g", repeat=1, batch_size=64, processes_per_node=1),
+]
+
+
+def mended(root: Path, **changes: Any) -> None:
+    """The manifest with some of its keys replaced."""
+    path = root / layout.MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    made = a_sweep(tmp_path, RUNS)
+    read = read_manifest(tmp_path)
+    assert read == made
+    assert sorted(run.id for run in read.runs) == sorted(run.id for run in RUNS)
+    assert len(json.loads((tmp_path / layout.MANIFEST).read_text())["cases"]) == 3
+
+
+def test_a_task_finds_its_run(tmp_path: Path) -> None:
+    a_sweep(tmp_path, RUNS)
+    array = read_manifest(tmp_path).array("sample-2n8g")
+    assert [run.repeat for run in array.tasks] == [1, 2, 3, 1]
+    assert array.tasks[3].case.processes_per_node == 1
+    with pytest.raises(LedgerError, match="no array 'sample-9n9g'"):
+        read_manifest(tmp_path).array("sample-9n9g")
+
+
+def test_a_sweep_is_never_written_over(tmp_path: Path) -> None:
+    a_sweep(tmp_path, RUNS)
+    before = (tmp_path / layout.MANIFEST).read_bytes()
+    with pytest.raises(LedgerError, match="already holds a sweep"):
+        write_manifest(tmp_path, manifest(RUNS[:1]))
+    assert (tmp_path / layout.MANIFEST).read_bytes() == before
+
+
+def test_no_manifest(tmp_path: Path) -> None:
+    for root in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(LedgerError, match="not a sweep's directory; give the directory that"):
+            read_manifest(root)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": "dlperf-manifest/1"', "\udcff", "}"])
+def test_a_manifest_that_is_no_json(tmp_path: Path, text: str) -> None:
+    (tmp_path / layout.MANIFEST).write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(LedgerError, match=r"manifest\.json: damaged: .*from the logs alone"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "{}", '{"schema": "dlperf-manifest/2"}'])
+def test_a_manifest_of_another_schema(tmp_path: Path, text: str) -> None:
+    (tmp_path / layout.MANIFEST).write_text(text)
+    with pytest.raises(
+        LedgerError, match=r"reads 'dlperf-manifest/1': use the version .*logs alone"
+    ):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cases": []},
+        {"cases": [1, 2, 3]},
+        {"cases": None},
+        {"arrays": [{"name": "a"}]},
+        {"arrays": {"a": 1}},
+        {"measure": {"warmup": 1, "unheard_of": 2}},
+        {"limits": 5},
+        {"arrays": [{"name": "a", "token": "t", "topology": "all", "environment": "e"}]},
+    ],
+)
+def test_a_damaged_manifest(tmp_path: Path, changes: dict[str, Any]) -> None:
+    a_sweep(tmp_path, RUNS)
+    mended(tmp_path, **changes)
+    with pytest.raises(LedgerError, match=r"manifest\.json: damaged: .*from the logs alone"):
+        read_manifest(tmp_path)
+
+
+def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / layout.MANIFEST).mkdir()
+    with pytest.raises(LedgerError, match="cannot be read: Is a directory"):
+        read_manifest(tmp_path)
+
+
+# --- what was written down later -----------------------------------------------------------------
+
+
+def test_submissions_in_order(tmp_path: Path) -> None:
+    assert read_submissions(tmp_path) == []
+    add_submission(tmp_path, Submission("a", "token-a", job_id="17", time="t1"))
+    add_submission(tmp_path, Submission("b", "token-b", error="no such partition\nat all"))
+    first, second = read_submissions(tmp_path)
+    assert first == Submission("a", "token-a", job_id="17", time="t1")
+    assert (second.array, second.job_id, second.error) == ("b", "", "no such partition\nat all")
+    assert second.time.endswith("Z")
+
+
+def test_the_latest_verdict_counts(tmp_path: Path) -> None:
+    assert read_verdicts(tmp_path) == {}
+    for status, reason in ((Status.PREEMPTED, "first"), (Status.TIMEOUT, "second")):
+        add_verdict(tmp_path, Verdict("r1", status, reason, time="t"))
+    add_verdict(tmp_path, Verdict("r2", Status.CANCELLED, "\x1b é", time="t"))
+    assert read_verdicts(tmp_path) == {
+        "r1": Verdict("r1", Status.TIMEOUT, "second", "t"),
+        "r2": Verdict("r2", Status.CANCELLED, "\x1b é", "t"),
+    }
+
+
+def test_a_line_torn_anywhere_costs_itself_alone(tmp_path: Path) -> None:
+    """A kill or a full disk in the middle of a line; then somebody writes the next."""
+    add_submission(tmp_path, Submission("a", "token-a", job_id="17"))
+    add_verdict(tmp_path, Verdict("r1", Status.TIMEOUT, "one"))
+    for name in (layout.SUBMISSIONS, layout.VERDICTS):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        for length in range(1, len(whole) - 1):
+            path.write_bytes(whole + whole[:length])
+            assert len(read_submissions(tmp_path)) == len(read_verdicts(tmp_path)) == 1
+            if name == layout.SUBMISSIONS:
+                add_submission(tmp_path, Submission("b", "token-b", job_id="18"))
+                assert [s.job_id for s in read_submissions(tmp_path)] == ["17", "18"]
+            else:
+                add_verdict(tmp_path, Verdict("r2", Status.OK, ""))
+                assert list(read_verdicts(tmp_path)) == ["r1", "r2"]
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    "row", ["3", "[]", '{"run": "r"}', '{"run": "r", "status": "splendid", "reason": ""}', "null"]
+)
+def test_a_line_that_is_no_verdict_is_named(tmp_path: Path, row: str) -> None:
+    add_verdict(tmp_path, Verdict("r1", Status.TIMEOUT, "one"))
+    with open(tmp_path / layout.VERDICTS, "a") as file:
+        file.write(row + "\n")
+    with pytest.raises(LedgerError, match=r"verdicts\.jsonl:2: damaged: .*mend that line"):
+        read_verdicts(tmp_path)
+
+
+def test_keys_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
+    row = {"array": "a", "token": "t", "job_id": "1", "colour": "red"}
+    (tmp_path / layout.SUBMISSIONS).write_text(json.dumps(row) + "\n")
+    assert read_submissions(tmp_path) == [Submission("a", "t", job_id="1")]
+    verdict = {"run": "r", "status": "timeout", "reason": "x", "colour": "red"}
+    (tmp_path / layout.VERDICTS).write_text(json.dumps(verdict) + "\n")
+    assert read_verdicts(tmp_path) == {"r": Verdict("r", Status.TIMEOUT, "x")}

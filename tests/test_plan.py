@@ -1,0 +1,101 @@
+"""A sweep becomes one array per topology, in repeat-major order, or one local queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from spec_samples import load, write
+
+from dlperf_hpc.launch.plan import make_manifest, node_hours, plan_arrays
+from dlperf_hpc.launch.site import Environment, Site
+from dlperf_hpc.records.manifest import read_manifest, write_manifest
+from dlperf_hpc.spec.case import Topology, repeat_major
+from dlperf_hpc.spec.sweepfile import Sweep
+
+TOP = 'topologies = ["1n1g", "2n2g"]\nrepeats = 3\ntime_limit = {default = "10:00", 2n2g = "30:00"}'
+SITE = Site(environment={"tf": Environment()})
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    return load(write(tmp_path, top=TOP, case="", tables="[matrix]\nbatch_size = [8, 16]"))
+
+
+@pytest.fixture
+def two_environments(tmp_path: Path) -> Sweep:
+    tables = '[matrix]\nenvironment = ["default", "tf"]'
+    return load(write(tmp_path, top=TOP, tables=tables))
+
+
+def test_one_array_for_each_topology_with_its_time_limit(sweep: Sweep) -> None:
+    arrays = plan_arrays(sweep, one_queue=False)
+    assert [(a.name, a.topology, a.time_limit_s, len(a.tasks)) for a in arrays] == [
+        ("sample-1n1g", Topology(1, 1), 600, 6),
+        ("sample-2n2g", Topology(2, 2), 1800, 6),
+    ]
+    assert [node_hours(array) for array in arrays] == [1.0, 6.0]
+
+
+def test_each_array_is_in_repeat_major_order(sweep: Sweep) -> None:
+    for array in plan_arrays(sweep, one_queue=False):
+        assert [(run.case.batch_size, run.repeat) for run in array.tasks] == [
+            *((8, 1), (16, 1), (8, 2), (16, 2), (8, 3), (16, 3))
+        ]
+        assert {run.case.topology for run in array.tasks} == {array.topology}
+
+
+def test_environments_have_arrays_of_their_own(two_environments: Sweep) -> None:
+    arrays = plan_arrays(two_environments, one_queue=False)
+    assert [(array.name, array.environment) for array in arrays] == [
+        ("sample-1n1g", "default"),
+        ("sample-2n2g", "default"),
+        ("sample-1n1g-tf", "tf"),
+        ("sample-2n2g-tf", "tf"),
+    ]
+    for array in arrays:
+        assert {run.case.environment for run in array.tasks} == {array.environment}
+
+
+def test_the_local_queue_keeps_repeat_major_order_over_the_whole_sweep(
+    two_environments: Sweep,
+) -> None:
+    arrays = plan_arrays(two_environments, one_queue=True)
+    queue = [run for array in arrays for run in array.tasks]
+    assert queue == repeat_major(list(two_environments.cases), 3)
+    for array in arrays:
+        shared = {(run.case.topology, run.case.environment) for run in array.tasks}
+        assert shared == {(array.topology, array.environment)}
+
+
+def test_neighbours_of_one_topology_share_a_stretch_of_the_local_queue(tmp_path: Path) -> None:
+    tables = "[matrix]\nbatch_size = [8, 16]"
+    path = write(tmp_path, top='topologies = ["1n2g"]\nrepeats = 3', case="", tables=tables)
+    (array,) = plan_arrays(load(path), one_queue=True)
+    assert (array.name, len(array.tasks)) == ("sample-1n2g-1", 6)
+
+
+@pytest.mark.parametrize("engine", ["slurm", "local"])
+def test_every_run_is_planned_once_under_unique_names(two_environments: Sweep, engine: str) -> None:
+    manifest = make_manifest(two_environments, SITE, engine)
+    expected = {(case.id, repeat) for case in two_environments.cases for repeat in (1, 2, 3)}
+    planned = [(run.case.id, run.repeat) for run in manifest.runs]
+    assert len(planned) == len(expected) and set(planned) == expected
+    for unique in ("name", "token"):
+        assert len({getattr(array, unique) for array in manifest.arrays}) == len(manifest.arrays)
+    assert all(array.token.startswith("dlperf-") for array in manifest.arrays)
+
+
+def test_tokens_are_new_each_time(sweep: Sweep) -> None:
+    first, second = (plan_arrays(sweep, one_queue=False) for _ in range(2))
+    assert not {array.token for array in first} & {array.token for array in second}
+
+
+def test_the_manifest_holds_what_the_sweep_says(sweep: Sweep, tmp_path: Path) -> None:
+    manifest = make_manifest(sweep, SITE, "slurm")
+    assert (manifest.sweep, manifest.engine, manifest.base) == ("sample", "slurm", "1n1g")
+    assert (manifest.measure, manifest.limits) == (sweep.measure, sweep.limits)
+    assert manifest.source == str(sweep.source)
+    assert manifest.site["environment"]["tf"]["mpi"] == "pmi2"
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path) == manifest

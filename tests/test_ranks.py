@@ -1,0 +1,150 @@
+"""Who is who: local ranks, nodes and addresses, and every wrong world refused with its reason."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from dlperf_hpc.errors import DeviceError, WorldError
+from dlperf_hpc.spec.case import Case, Topology
+from dlperf_hpc.train.ranks import World, check, launcher_rank
+
+BLOCK = ("a", "a", "b", "b")
+CYCLIC = ("a", "b", "a", "b")
+
+
+def case(topology: str, **more: Any) -> Case:
+    return Case("ddp", "bert-tiny", Topology.parse(topology), "fp32", 2, 16, **more)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "local_ranks"),
+    [
+        (("a",), [0]),
+        (BLOCK, [0, 1, 0, 1]),
+        (CYCLIC, [0, 0, 1, 1]),
+        (("b", "a", "a", "b"), [0, 0, 1, 1]),
+    ],
+)
+def test_local_ranks(hosts: tuple[str, ...], local_ranks: list[int]) -> None:
+    worlds = [World(rank, hosts) for rank in range(len(hosts))]
+    assert [world.local_rank for world in worlds] == local_ranks
+    assert {world.size for world in worlds} == {len(hosts)}
+    assert [world.host for world in worlds] == list(hosts)
+
+
+def test_nodes_are_numbered_by_their_first_rank() -> None:
+    world = World(3, ("n7", "n2", "n7", "n2"))
+    assert world.nodes == ["n7", "n2"]
+    assert world.local_size == 2
+    assert world.address == "n7"
+
+
+def test_ranks_of_one_node_need_no_name_service() -> None:
+    assert World(1, ("odd-name", "odd-name")).address == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "topology", "more"),
+    [
+        (("a",), "1n1g", {}),
+        (("a", "a"), "1n2g", {}),
+        (BLOCK, "2n2g", {}),
+        (CYCLIC, "2n2g", {}),
+        (("a", "b"), "2n8g", {"processes_per_node": 1}),
+    ],
+)
+def test_the_right_world_passes(
+    hosts: tuple[str, ...], topology: str, more: dict[str, Any]
+) -> None:
+    for rank in range(len(hosts)):
+        check(World(rank, hosts), case(topology, **more), {"SLURM_NTASKS": str(len(hosts))})
+
+
+def refusal(hosts: tuple[str, ...], topology: str, env: dict[str, str]) -> str:
+    with pytest.raises(WorldError) as caught:
+        check(World(0, hosts), case(topology), env)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE"],
+)
+def test_ranks_that_each_believe_they_are_alone(name: str) -> None:
+    """The commonest mistake on a new cluster: srun's --mpi and the MPI library do not fit."""
+    said = refusal(("a",), "1n8g", {name: "8"})
+    assert "started 8 ranks" in said and "world size 1" in said
+    assert "--mpi" in said and "srun --mpi=list" in said
+    assert "[environment.<name>]" in said and "site profile" in said
+    assert re.search(r"the library here is \S+", said)
+
+
+def test_alone_is_told_even_where_the_case_wants_one_rank() -> None:
+    assert "--mpi" in refusal(("a",), "1n1g", {"SLURM_NTASKS": "8"})
+
+
+def test_a_step_of_one_in_a_larger_job_is_right() -> None:
+    check(World(0, ("a",)), case("1n1g"), {"SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "8"})
+
+
+def test_another_size_than_asked() -> None:
+    said = refusal(("a", "a", "a"), "2n2g", {"SLURM_NTASKS": "3"})
+    assert "3 ranks started" in said and "2n2g needs 4" in said and "batch script" in said
+
+
+@pytest.mark.parametrize(
+    ("hosts", "topology"),
+    [
+        (("a", "a", "a", "b"), "2n2g"),
+        (("a", "a", "a", "a"), "2n2g"),
+        (("a", "b", "c", "d"), "2n2g"),
+        (("a", "a", "b", "b"), "1n4g"),
+    ],
+)
+def test_ranks_on_the_wrong_nodes(hosts: tuple[str, ...], topology: str) -> None:
+    said = refusal(hosts, topology, {})
+    assert f"'a': {hosts.count('a')}" in said
+    assert "ntasks-per-node" in said and "--distribution" in said
+
+
+@pytest.mark.parametrize(
+    ("env", "rank"),
+    [
+        ({}, 0),
+        ({"PMI_RANK": "3"}, 3),
+        ({"SLURM_PROCID": "5", "PMI_RANK": "0"}, 5),
+        ({"SLURM_PROCID": "", "OMPI_COMM_WORLD_RANK": "2"}, 2),
+    ],
+)
+def test_the_launcher_s_rank_before_mpi_is_known(env: dict[str, str], rank: int) -> None:
+    assert launcher_rank(env) == rank
+
+
+# --- which GPU a rank takes ---------------------------------------------------------------------
+
+
+def gpus(hosts: tuple[str, ...], seen: list[list[str]]) -> list[int]:
+    from dlperf_hpc.train.backends.device_torch import gpu_index
+
+    return [gpu_index(World(rank, hosts), seen) for rank in range(len(hosts))]
+
+
+def test_gpus_shared_by_a_node_s_ranks_go_by_local_rank() -> None:
+    seen = [["g0", "g1"]] * 2 + [["g2", "g3"]] * 2
+    assert gpus(BLOCK, seen) == [0, 1, 0, 1]
+    assert gpus(CYCLIC, [seen[0], seen[2], seen[0], seen[2]]) == [0, 0, 1, 1]
+
+
+def test_gpus_bound_by_the_launcher_are_each_rank_s_first() -> None:
+    assert gpus(("a", "a"), [["g0"], ["g1"]]) == [0, 0]
+    assert gpus(("a", "a"), [["g0", "g1"], ["g2", "g3"]]) == [0, 0]
+
+
+def test_too_few_gpus_and_none() -> None:
+    with pytest.raises(DeviceError, match="2 ranks on a, but rank 1 sees 1 of its GPUs"):
+        gpus(("a", "a"), [["g0"], ["g0"]])
+    with pytest.raises(DeviceError, match=r"no GPU on b \(CUDA_VISIBLE_DEVICES="):
+        gpus(("a", "b"), [["g0"], []])

@@ -1,0 +1,234 @@
+"""``status`` and ``report`` as commands: exit codes, messages, and numbers from logs alone."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from record_samples import a_sweep, begun, ended, ended_ok, many, paths
+from report_samples import case
+
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.manifest import Submission, Verdict, add_submission, add_verdict
+from dlperf_hpc.records.status import Status
+
+RUNS = many([case("1n1g"), case("1n2g")], 3)
+Done = subprocess.CompletedProcess[str]
+
+
+def verb(name: str, *arguments: object, where: Path) -> Done:
+    """In this process: what starts a second one takes seconds to import."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = [str(argument) for argument in arguments]
+    with contextlib.chdir(where), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = importlib.import_module(f"dlperf_hpc.{name}").main(argv)
+        except SystemExit as exit_:
+            code = exit_.code
+    return Done(argv, code, out.getvalue(), err.getvalue())
+
+
+def command(name: str, *arguments: object, where: Path) -> Done:
+    """As a user does it."""
+    argv = [sys.executable, "-m", f"dlperf_hpc.{name}", *map(str, arguments)]
+    return subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=120, check=False)
+
+
+def rows(root: Path, name: str = "runs.csv") -> list[dict[str, str]]:
+    with open(root / layout.REPORT / name, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """A sweep of which every run ended ok."""
+    a_sweep(tmp_path / "good", RUNS)
+    for i, run in enumerate(RUNS):
+        ended_ok(tmp_path / "good", run, seconds=0.05 + 0.001 * i)
+    return tmp_path / "good"
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A sweep of which runs ended ok, failed, were killed, were cut, and have not begun."""
+    root = tmp_path / "mixed"
+    a_sweep(root, RUNS, engine="slurm")
+    for run in RUNS[:2]:
+        ended_ok(root, run)
+    ended(root, RUNS[2], Status.OUT_OF_MEMORY, "rank 0 on n1: CUDA out of memory")
+    begun(root, RUNS[3])
+    add_verdict(root, Verdict(RUNS[4].id, Status.TIMEOUT, "Slurm: TIMEOUT on n1"))
+    return root
+
+
+def test_all_is_well(good: Path) -> None:
+    done = command("status", good, where=good)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = command("report", good, where=good)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "written: " in done.stdout
+    assert all(float(row["samples_per_s"]) > 0 for row in rows(good))
+    speedups = {row["topology"]: float(row["speedup"]) for row in rows(good, "speedup.csv")}
+    assert speedups["1n1g"] == 1 and speedups["1n2g"] > 1
+
+
+def test_every_run_is_a_row_whatever_became_of_it(mixed: Path) -> None:
+    done = verb("status", mixed, "--offline", "--json", where=mixed)
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    states = {row["run"]: row["status"] for row in told["runs"]}
+    expected = ["ok", "ok", "out_of_memory", "running", "timeout", "pending"]
+    assert states == dict(zip((run.id for run in RUNS), expected))
+    assert told["counts"]["ok"] == 2 and told["sweep"] == "sample"
+    assert all(row["reason"] for row in told["runs"] if row["status"] != "ok")
+    assert "out_of_memory" in verb("status", mixed, "--offline", where=mixed).stdout
+
+    done = verb("report", mixed, "--json", where=mixed)
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert report["schema"] == "dlperf-report/1"
+    by_run = {row["run"]: row for row in rows(mixed)}
+    assert list(by_run) == [r.id for r in sorted(RUNS, key=lambda r: r.case.topology)]
+    assert by_run[RUNS[3].id]["status"] == "unknown"
+    for run, row in by_run.items():
+        assert bool(row["samples_per_s"]) == (row["status"] == "ok"), run
+
+
+# --- with a scheduler, here a script of its name -------------------------------------------------
+
+
+@pytest.fixture
+def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only command on the PATH; it does what the test writes into it."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    path = tmp_path / "bin" / "squeue"
+    path.write_text("#!/bin/sh\nexit 1\n")
+    path.chmod(0o755)
+    return path
+
+
+def asked(root: Path) -> dict[str, tuple[str, str]]:
+    told = json.loads(verb("status", root, "--json", where=root).stdout)
+    return {row["run"]: (row["status"], row["reason"]) for row in told["runs"]}
+
+
+def submitted(root: Path) -> None:
+    add_submission(root, Submission("sample-1n1g", "t1", job_id="7"))
+    add_submission(root, Submission("sample-1n2g", "t2", job_id="8"))
+
+
+def test_the_schedulers_last_words_are_kept(tmp_path: Path, squeue: Path) -> None:
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:4], engine="slurm")
+    submitted(root)
+    ended_ok(root, RUNS[0])
+    squeue.write_text(
+        "#!/bin/sh\necho '7_1|NODE_FAIL|None|n3'\necho '8_[0-1%1]|PENDING|Resources|'\n"
+    )
+    first = asked(root)
+    assert [first[run.id][0] for run in RUNS[:4]] == ["ok", "pending", "node_failed", "pending"]
+    assert first[RUNS[2].id][1] == "Slurm: NODE_FAIL on n3"
+    squeue.write_text("#!/bin/sh\nexit 1\n")
+    second = asked(root)
+    assert second[RUNS[2].id] == first[RUNS[2].id]
+    assert second[RUNS[1].id][0] == "unknown"
+    assert "the scheduler says nothing of it" in second[RUNS[1].id][1]
+    assert len((root / layout.VERDICTS).read_text().splitlines()) == 1
+
+
+def test_a_run_that_ends_while_the_scheduler_is_asked(tmp_path: Path, squeue: Path) -> None:
+    """squeue moves its log into place before it answers."""
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:1], engine="slurm")
+    submitted(root)
+    ended(root, RUNS[0], Status.FAILED, "rank 0 on n1: it broke")
+    log = paths(root, RUNS[0]).log
+    log.rename(tmp_path / "later.log")
+    paths(root, RUNS[0]).record.unlink()
+    squeue.write_text(
+        f"#!/bin/sh\n/bin/mv {tmp_path}/later.log {log}\necho '7_0|FAILED|NonZeroExitCode|n1'\n"
+    )
+    assert asked(root)[RUNS[0].id] == ("failed", "rank 0 on n1: it broke")
+    assert not (root / layout.VERDICTS).exists()
+
+
+# --- from logs -----------------------------------------------------------------------------------
+
+
+def test_reports_from_logs_alone_have_the_same_numbers(good: Path) -> None:
+    assert verb("report", good, where=good).returncode == 0
+    before, table = rows(good), rows(good, "speedup.csv")
+    for path in [*good.rglob("*.json"), *good.rglob("*.jsonl")]:
+        path.unlink()
+    done = verb("report", good, where=good)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rows(good) == before
+    assert rows(good, "speedup.csv") == table
+
+
+def test_a_directory_that_was_moved(good: Path) -> None:
+    assert verb("report", good, where=good).returncode == 0
+    moved = good.rename(good.with_name("moved"))
+    before = rows(moved)
+    assert verb("report", "moved", where=moved.parent).returncode == 0
+    for old, new in zip(before, rows(moved)):
+        assert {**old, "log": ""} == {**new, "log": ""}
+    assert verb("status", "moved", where=moved.parent).returncode == 0
+
+
+def test_a_cut_log_is_a_row_without_a_number(good: Path) -> None:
+    for run in RUNS[:2]:
+        where = paths(good, run)
+        data = where.log.read_bytes()
+        where.log.write_bytes(data[: len(data) // 2])
+        where.record.unlink()
+    done = verb("report", good, where=good)
+    by_run = {row["run"]: row for row in rows(good)}
+    assert len(by_run) == len(RUNS)
+    for run in RUNS[:2]:
+        row = by_run[run.id]
+        assert (row["status"], row["samples_per_s"], row["elapsed_s"]) == ("unknown", "", "")
+        assert "without an end line" in row["reason"] and "cut off" in row["warnings"]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_foreign_log_among_ours_is_told(good: Path) -> None:
+    (good / layout.MANIFEST).unlink()
+    (good / "foreign.log").write_text("step 1 of 10\n")
+    done = verb("report", good, where=good)
+    assert done.returncode == 0
+    assert "not read:" in done.stderr and "foreign.log: no 'dlperf" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["status", "report"])
+def test_directories_that_hold_no_sweep(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "train.log").write_text("step 1\n")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / layout.MANIFEST).write_text("{")
+    for folder in ("empty", "foreign", "broken", "nowhere"):
+        done = command(name, folder, where=tmp_path)
+        assert done.returncode == 2, folder
+        assert done.stderr.startswith(f"error: {folder}") and done.stdout == ""
+        assert "Traceback" not in done.stderr
+
+
+def test_a_report_names_the_logs_it_could_not_read(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("step 1\n")
+    assert "train.log: no 'dlperf ... begin' line" in verb("report", ".", where=tmp_path).stderr
+
+
+def test_usage_errors(good: Path) -> None:
+    assert verb("report", where=good).returncode == 2
+    done: Any = verb("report", good, "--base", "all", where=good)
+    assert done.returncode == 2 and "--base" in done.stderr
