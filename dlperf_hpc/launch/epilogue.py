@@ -45,6 +45,11 @@ def _rules(*rows: tuple[str, Status, str]) -> tuple[_Rule, ...]:
 # What ended a run from outside, or killed a rank. ``say`` is filled with the match's groups.
 _CAUSES = _rules(
     (r"^(.*DUE TO TIME LIMIT.*)$", Status.TIMEOUT, "{0}"),
+    (
+        r"srun: error: (\S+): tasks? ([\d,-]+): User defined signal 2",
+        Status.TIMEOUT,
+        "rank {1} on {0}, still starting, ended by Slurm's notice before the time limit (SIGUSR2)",
+    ),
     (r"^(.*DUE TO PREEMPTION.*)$", Status.PREEMPTED, "{0}"),
     (r"^(.*(?:DUE TO NODE FAIL|Node failure on).*)$", Status.NODE_FAILED, "{0}"),
     (r"^(.*(?:Out Of Memory|oom[-_]kill).*)$", Status.OUT_OF_MEMORY, "{0}"),

@@ -23,6 +23,10 @@ class JobState(NamedTuple):
 
 Tasks = dict[tuple[str, int], JobState]
 
+# Index of a row that says it of all tasks: an array cancelled before its first task was split off
+# is shown under its bare job id.
+_WHOLE = -1
+
 
 def task_indices(text: str) -> Iterator[int]:
     """Indices of a task id as Slurm prints it: ``3``, ``[1-9%4]``, ``[0,2-4]``."""
@@ -39,7 +43,7 @@ def _rows(text: str, tasks: Tasks) -> None:
         parent, _, index = job.partition("_")
         if len(fields) < 3 or not parent.isdigit() or "." in job:
             continue
-        for number in task_indices(index or "0"):
+        for number in task_indices(index) if index else [_WHOLE]:
             tasks[parent, number] = JobState(fields[0], fields[1], fields[2])
 
 
@@ -73,8 +77,14 @@ def ask(wanted: set[tuple[str, int]]) -> Tasks:
     """State of these (job id, index) tasks, as far as Slurm still knows."""
     if not wanted or shutil.which("squeue") is None:
         return {}
-    tasks = squeue(sorted({job for job, _ in wanted}))
-    forgotten = wanted - tasks.keys()
+    known = _of(wanted, squeue(sorted({job for job, _ in wanted})))
+    forgotten = wanted - known.keys()
     if forgotten:
-        tasks = {**sacct(sorted({job for job, _ in forgotten})), **tasks}
-    return {key: tasks[key] for key in wanted if key in tasks}
+        known.update(_of(forgotten, sacct(sorted({job for job, _ in forgotten}))))
+    return known
+
+
+def _of(wanted: set[tuple[str, int]], tasks: Tasks) -> Tasks:
+    """Of each task its own row, else the one of its whole array."""
+    keys = {key: key if key in tasks else (key[0], _WHOLE) for key in wanted}
+    return {key: tasks[found] for key, found in keys.items() if found in tasks}

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 
-def gpu_state(uuid: str) -> dict[str, Any]:
+def gpu_state(uuid: str | None) -> dict[str, Any]:
     """Clocks in MHz, temperature in degrees C, power in W, and NVML's throttle-reason bits.
 
-    Empty where there is no NVML or no such GPU. ``uuid`` as PyTorch prints it, without ``GPU-``.
+    Empty for None and without NVML's library; ``uuid`` as PyTorch prints it.
     """
+    if uuid is None:
+        return {}
     try:
         import pynvml
     except ImportError:

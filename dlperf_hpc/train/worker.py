@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from dlperf_hpc.records.files import append_line
-from dlperf_hpc.records.lines import utc, write_line
 from dlperf_hpc.records.manifest import Manifest, read_manifest
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
+from dlperf_hpc.records.store import Attempt, begin_log, log_event, open_attempt
 from dlperf_hpc.records.task import launch_id, task_index
 from dlperf_hpc.spec.case import Run
-from dlperf_hpc.train import faults, provenance, ranks, summary
+from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
 from dlperf_hpc.train.guard import Guard
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
-from dlperf_hpc.train.window import Timed, measure_window, warm_up, window_length
-
-_MOST_ITERATION_LINES = 200
+from dlperf_hpc.train.telemetry import gpu_state
+from dlperf_hpc.train.window import measure_window, warm_up, window_length
 
 
 def main(root: Path, array_name: str) -> None:
@@ -65,18 +60,22 @@ def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard
     session = declared.backends[run.case.framework].open_session(run.case, world, workload)
     all_facts = world.gather({**provenance.rank_facts(world), **session.facts()})
     if world.rank == 0:
-        _log_world(attempt, world, all_facts)
+        joblog.log_world(attempt, world, all_facts)
     _enter(attempt, world, guard, "warmup", limits.startup_s)
     faults.drill(world.rank)
     estimates = world.gather(warm_up(session, manifest.measure.warmup, guard.beat))
     iterations = window_length(manifest.measure, run.case.accumulation, max(estimates))
     _enter(attempt, world, guard, "measure", limits.iteration_s)
+    gpu = all_facts[world.rank].get("device_uuid")
+    before = gpu_state(gpu)
     timed = measure_window(session, world, iterations, guard.beat)
+    states = world.gather((before, gpu_state(gpu)))
     _enter(attempt, world, guard, "shutdown", limits.shutdown_s)
     windows = world.gather(timed)
     summary.check(windows)
     if world.rank == 0:
-        _log_window(attempt, run, manifest, windows)
+        joblog.log_gpus(attempt, states)
+        joblog.log_window(attempt, manifest, windows)
     _leave(session, world)
 
 
@@ -90,53 +89,3 @@ def _leave(session: Session, world: World) -> None:
     """All ranks end together: srun's --wait must not see one of them linger."""
     world.barrier()
     session.close()
-
-
-def _log_world(attempt: Attempt, world: World, all_facts: list[dict[str, Any]]) -> None:
-    log_event(attempt, "provenance", provenance.provenance())
-    shared = {
-        key: value
-        for key, value in all_facts[0].items()
-        if key not in ("rank", "host", "local_rank", "pid", "cpus", "device", "device_uuid")
-    }
-    same = all(all(facts.get(key) == value for key, value in shared.items()) for facts in all_facts)
-    if not same:
-        shared["ranks_differ"] = True
-    size = {"ranks": world.size, "nodes": len(world.nodes), "hosts": world.nodes}
-    log_event(attempt, "world", {**size, **shared})
-    for facts in all_facts:
-        log_event(attempt, "rank", facts if not same else _without(facts, shared))
-
-
-def _without(facts: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if key not in shared}
-
-
-def _iteration_lines(windows: list[Timed], warmup: int) -> str:
-    """The window's iterations, counted from 1 with the warm-up, stamped when they ended."""
-    times, losses = summary.iteration_times(windows), summary.mean_losses(windows)
-    every = -(-len(times) // _MOST_ITERATION_LINES)
-    opened = max(window.opened for window in windows)
-    lines = [write_line("window_open", {"iteration": warmup}, utc(opened))]
-    elapsed = 0.0
-    for i, (seconds, loss) in enumerate(zip(times, losses), 1):
-        elapsed += seconds
-        if i % every == 0 or i == len(times):
-            values = {"n": warmup + i, "loss": loss, "ms": round(1e3 * seconds, 3)}
-            lines.append(write_line("iteration", values, utc(opened + elapsed)))
-    return "\n".join(lines)
-
-
-def _log_window(attempt: Attempt, run: Run, manifest: Manifest, windows: list[Timed]) -> None:
-    measure = manifest.measure
-    window = summary.summarise(windows, run.case, measure)
-    append_line(attempt.paths.log, _iteration_lines(windows, measure.warmup))
-    rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
-    log_event(attempt, "summary", {**asdict(window), **rate})
-    detail = {
-        "window": asdict(window),
-        "detail": summary.detail(windows),
-        "packages": provenance.packages(),
-        "window_opened": utc(max(w.opened for w in windows)),
-    }
-    finish(attempt, Status.OK, detail=detail)

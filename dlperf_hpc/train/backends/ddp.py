@@ -28,6 +28,6 @@ BACKEND = BackendDeclaration(
     open_session=open_session,
     options=(
         Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
-        Option("bucket_mb", 25, "size of DDP's gradient buckets, MiB"),
+        Option("bucket_mb", 25, "size of DDP's gradient buckets, MiB", minimum=1),
     ),
 )

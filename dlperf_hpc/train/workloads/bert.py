@@ -201,7 +201,7 @@ def _flops(case: Case) -> float:
 
 _OPTIONS = (
     Option("layer_norm", "post", "post (Google, NVIDIA) or pre (DeepSpeed)", LAYER_NORMS),
-    Option("dropout", 0.1, "probability for hidden states and attention alike; 0 is off"),
+    Option("dropout", 0.1, "probability, hidden states and attention; 0 is off", maximum=0.99),
 )
 
 WORKLOADS = tuple(
@@ -211,6 +211,7 @@ WORKLOADS = tuple(
         libraries=("torch",),
         default_seq_len=64 if name == "bert-tiny" else 128,
         max_seq_len=config.max_positions,
+        min_seq_len=4,
         build=build,
         flops_per_sample=_flops,
         options=_OPTIONS,
