@@ -25,7 +25,7 @@ from dlperf_hpc.records.store import (
     read_failures,
     read_record,
 )
-from dlperf_hpc.records.task import launch_id, task_index, task_name
+from dlperf_hpc.records.task import LAUNCH_MARK, launch_id, task_index, task_name
 
 _TAIL_BYTES = 65536
 _LONGEST = 300  # of a line that is quoted
@@ -141,7 +141,8 @@ def _tail(path: Path) -> str:
             data = file.read()
     except OSError as error:
         return f"(its output {path} cannot be read: {error.strerror})"
-    return data.decode("utf-8", errors="replace")
+    text = data.decode("utf-8", errors="replace")
+    return text.rpartition(f"{LAUNCH_MARK} {launch_id()}\n")[2]
 
 
 def close(root: Path, array: str, code: int) -> None:

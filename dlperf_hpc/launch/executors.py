@@ -19,6 +19,7 @@ from dlperf_hpc.launch.mpiexec import MpiexecExecutor
 from dlperf_hpc.launch.site import Environment, Site
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Array
+from dlperf_hpc.records.task import LAUNCH_MARK
 
 _SIGNAL_BEFORE_END_S = 10  # SIGUSR2 so long before Slurm's own end, for a record of why
 
@@ -129,7 +130,9 @@ def _gpu_request(array: Array, site: Site) -> dict[str, Any]:
 
 def _setup_lines(environment: Environment) -> list[str]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.env.items()]
-    return [*environment.setup, *exports]
+    # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
+    launch = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_RESTART_COUNT:-0}"
+    return [f'echo "{LAUNCH_MARK} {launch}"', *environment.setup, *exports]
 
 
 def _srun_arguments(site: Site, environment: Environment) -> list[str]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from dlperf_hpc.errors import LedgerError
 
+LAUNCH_MARK = "dlperf_hpc: launch"  # with the launch id: where a launch begins in the output
+
 
 def task_index(env: Mapping[str, str] = os.environ) -> int:
     """Index in the job array; LedgerError outside of one."""
