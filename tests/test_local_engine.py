@@ -48,6 +48,9 @@ def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
     assert results["1n2g"].window is not None and results["1n2g"].window.optimizer_steps == 6
     assert sorted(p.suffix for p in place.directory("first").glob("jobs/*")) == [".out"] * 4
 
+    told = place.verb("report", place.directory("first"), "--json")
+    assert told.returncode == 0 and json.loads(told.stdout)["schema"] == "dlperf-report/1"
+
     again = place.verb("sweep", spec, "--cluster", "local")
     assert again.returncode == 2 and "already holds a sweep" in again.stderr
 
@@ -131,10 +134,3 @@ def test_the_executor_is_a_submitit_plugin(tmp_path: Path) -> None:
     assert jobs[0].results() == [[0, 2], [1, 2]]
     assert jobs[1].results() == [[10, 2], [11, 2]]
     assert [job.state for job in jobs] == ["FINISHED", "FINISHED"]
-
-
-def test_json_for_scripts(place: Workplace) -> None:
-    spec = place.tiny("scripted", ["1n1g"])
-    done = place.verb("sweep", spec, "--cluster", "local", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["schema"] == "dlperf-report/1"

@@ -24,6 +24,11 @@ from dlperf_hpc.records.manifest import Array
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+MARK = (
+    'echo "dlperf_hpc: launch'
+    ' ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_RESTART_COUNT:-0}"'
+)
+
 
 def profile(directory: Path, text: str) -> Path:
     path = directory / "site.toml"
@@ -88,6 +93,7 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
         "#SBATCH --signal=USR2@10",
         "#SBATCH --time=13",
         "# setup",
+        MARK,
         "# command",
         "export SUBMITIT_EXECUTOR=slurm",
         f"srun --unbuffered --output {log}_%t_log.out --output=all --label --kill-on-bad-exit=1"
@@ -181,6 +187,7 @@ env = {NCCL_DEBUG = "INFO", GREETING = "it's"}
     between = script[script.index("# setup") : script.index("# command")].split("\n")
     assert [line for line in between if line] == [
         "# setup",
+        MARK,
         "module purge",
         "module load cuda/12 && true",
         "export NCCL_DEBUG=INFO",
@@ -207,7 +214,9 @@ def test_no_value_reaches_the_shell_as_code(tmp_path: Path) -> None:
     run = subprocess.run(
         ["bash", "-c", spy + script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    nasty, *words, _ = run.stdout.split("\0")
+    marked, _, printed = run.stdout.partition("\n")
+    assert marked == "dlperf_hpc: launch _.0"  # no job, no index: this is no Slurm
+    nasty, *words, _ = printed.split("\0")
     assert nasty == NASTY
     assert NASTY in words and "--mpi=none;touch${IFS}pwned" in words
     assert str(root) in words
@@ -226,7 +235,7 @@ def test_the_epilogue_keeps_the_exit_code_and_its_arguments(tmp_path: Path) -> N
         ["bash", "-c", spy + script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert run.returncode == 3
-    assert run.stdout.splitlines() == [
+    assert run.stdout.splitlines()[1:] == [
         *("-m", "dlperf_hpc.launch.epilogue", str(root), "sample-2n4g", "3")
     ]
     assert not list(tmp_path.rglob("pwned"))
