@@ -102,6 +102,18 @@ def measure(session: DdpSession, guard: Guard, rounds: int, iterations: int) -> 
     return ratios
 
 
+def marks_us(session: DdpSession, guard: Guard, times: int = 20_000) -> float:
+    """What the wrapper adds to an iteration, alone: one mark and one beat, microseconds."""
+    session.open_window(times)
+    mark, beat = session.mark, guard.beat
+    start = time.perf_counter_ns()
+    for _ in range(times):
+        mark()
+        beat()
+    session.synchronize()
+    return (time.perf_counter_ns() - start) / 1e3 / times
+
+
 def verdict(interval: Interval | None) -> str:
     """What the interval says of the target."""
     if interval is None:
@@ -146,6 +158,7 @@ def show(found: dict[str, Any]) -> None:
         low, high, coverage = found["interval"].values()
         print(f", {coverage:.1%} interval [{low:.4f}, {high:.4f}]", end="")
     print(f"; target: {found['target']}: {found['verdict']}")
+    print(f"mark and beat alone: {found['marks_us']:.2f} us an iteration")
 
 
 def main() -> None:
@@ -170,6 +183,7 @@ def main() -> None:
     warm_up(session, arguments.warmup, guard.beat)
     ratios = measure(session, guard, arguments.rounds, arguments.iterations)
     found = summary(ratios, session, arguments.iterations)
+    found["marks_us"] = marks_us(session, guard)
     print(json.dumps(found)) if arguments.json else show(found)
     session.close()
 

@@ -31,6 +31,8 @@ def parser(verb: str, description: str, epilog: str | None = None) -> argparse.A
 def run(verb: Verb, made: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> int:
     """Parse, run, and turn what the user can mend into one message on stderr."""
     arguments = made.parse_args(argv)
+    # pydantic would look for plug-ins in every installed package: slow on a shared file system.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         return verb(arguments)
     except DlperfError as error:

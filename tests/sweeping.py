@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -108,9 +108,9 @@ def phase_began(log: Path, phase: str) -> float:
     raise AssertionError(f"{log} has no phase {phase}")
 
 
-def wait_until(condition: object, seconds: float, what: str) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
     """Poll a callable until it is true; AssertionError with ``what`` after ``seconds``."""
     deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
+    while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
         time.sleep(0.5)

@@ -185,3 +185,9 @@ def test_ratio_interval_covers_at_least_what_it_says() -> None:
         stated = ratio.coverage
         hits += ratio.low <= 2 <= ratio.high
     assert hits / trials >= stated
+
+
+def test_many_values_have_an_interval_too() -> None:
+    interval = median_interval([float(i) for i in range(3000)])
+    assert interval is not None and 0.95 <= interval.coverage < 0.955
+    assert 1440 < interval.low < 1499.5 < interval.high < 1560

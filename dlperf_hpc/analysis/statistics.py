@@ -71,7 +71,9 @@ def median_coverage(n: int, k: int) -> float:
     if not 1 <= k <= n // 2:
         raise ValueError(f"k = {k} does not leave an interval of {n} values")
     outside = sum(math.comb(n, i) for i in range(k))
-    return 1.0 - outside / float(2 ** (n - 1))
+    # A quotient of integers: as floats they would overflow from n = 1025 on.
+    missed: float = outside / (1 << (n - 1))
+    return 1.0 - missed
 
 
 def median_interval(values: Sequence[float], target: float = TARGET_COVERAGE) -> Interval | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from typing import Any
 
 _TOPOLOGY = re.compile(r"([1-9][0-9]{0,4})n([1-9][0-9]{0,2})g")
@@ -26,6 +27,7 @@ class Topology:
     gpus_per_node: int
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Topology:
         """Read ``<nodes>n<gpus per node>g``; ValueError for anything else."""
         match = _TOPOLOGY.fullmatch(text)
@@ -196,14 +198,11 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:8]
 
 
-def with_tags(case: Case, tags: Sequence[str]) -> Case:
-    """The case with the parts of its name that tell it from its default variant.
-
-    Where they are too many for a file name, a digest of all stands for the last ones.
-    """
+def fitting(tags: list[str]) -> tuple[str, ...]:
+    """The tags as a file name bears them: a digest of all stands for the last of too many."""
     if len("-".join(tags)) <= _LONGEST_TAGS:
-        return replace(case, tags=tuple(tags))
+        return tuple(tags)
     kept = list(tags)
     while len("-".join(kept)) > _LONGEST_TAGS - 13:
         kept.pop()
-    return replace(case, tags=(*kept, f"more{_digest('-'.join(tags))}"))
+    return (*kept, f"more{_digest('-'.join(tags))}")

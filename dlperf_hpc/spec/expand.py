@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlperf_hpc.errors import Issue
-from dlperf_hpc.spec.case import Case, Optimizer, Topology, tag, with_tags
+from dlperf_hpc.spec.case import Case, Optimizer, Topology, fitting, tag
 from dlperf_hpc.spec.declarations import Registry
 from dlperf_hpc.spec.keys import KEYS
 from dlperf_hpc.spec.tables import Rule, Tables, Values
@@ -104,15 +104,21 @@ def _matches(point: Values, rule: Rule, registry: Registry) -> bool:
     return all(values.get(key) == wanted for key, wanted in rule.when.items())
 
 
+_OPTIMIZER_KEYS = {
+    key.removeprefix("optimizer."): key for key in KEYS if key.startswith("optimizer.")
+}
+_PLAIN_KEYS = KEYS.keys() - {"global_batch", *_OPTIMIZER_KEYS.values()}
+_KEY_DEFAULTS = {name: key.default for name, key in KEYS.items()}
+
+
 def _defaults(point: Values, registry: Registry) -> Values:
     """What holds for a case where its file says nothing."""
-    values = {name: key.default for name, key in KEYS.items()}
+    values = dict(_KEY_DEFAULTS)
     backend = registry.backends.get(point.get("framework", ""))
     workload = registry.workloads.get(point.get("model", ""))
     if workload is not None:
         values["seq_len"] = workload.default_seq_len
-    for declaration in (backend, workload):
-        options = declaration.options if declaration else ()
+    for options in (backend.options if backend else (), workload.options if workload else ()):
         values.update({option.name: option.default for option in options})
     return values
 
@@ -184,15 +190,13 @@ def _batch_issues(point: Values) -> list[Issue]:
 def _case(point: Values, registry: Registry) -> Case:
     full = {**_defaults(point, registry), **point, **_accumulation(point)}
     options = [option.name for option in registry.options(full["framework"], full["model"])]
-    optimizer = {key[10:]: value for key, value in full.items() if key.startswith("optimizer.")}
-    plain = [key for key in KEYS if key != "global_batch" and not key.startswith("optimizer.")]
-    case = Case(
-        **{key: full[key] for key in plain},
+    return Case(
+        **{key: full[key] for key in _PLAIN_KEYS},
         topology=Topology.parse(full["topology"]),
-        optimizer=Optimizer(**optimizer),
+        optimizer=Optimizer(**{name: full[key] for name, key in _OPTIMIZER_KEYS.items()}),
         options=tuple((name, full[name]) for name in sorted(options)),
+        tags=fitting(_tags(point, registry)),
     )
-    return with_tags(case, _tags(point, registry))
 
 
 def _tags(point: Values, registry: Registry) -> list[str]:
