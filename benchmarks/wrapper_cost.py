@@ -19,6 +19,7 @@ import gc
 import json
 import statistics
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +31,12 @@ from dlperf_hpc.train.guard import Guard
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.window import timed_loop, warm_up
+from dlperf_hpc.train.workloads.bert import (
+    BertConfig,
+    predictions_per_sequence,
+    synthetic_batch,
+)
+from dlperf_hpc.train.workloads.bert_torch import BertForPreTraining
 
 TARGET = 0.005
 
@@ -57,6 +64,14 @@ def make_case(arguments: argparse.Namespace) -> Case:
         device=arguments.device,
         options=tuple(sorted(options.items())),
     )
+
+
+def build_small(_library: str, case: Case, rank: int) -> tuple[Any, dict[str, Any]]:
+    """A BERT of a tenth of bert-tiny, so that many rounds fit into a minute."""
+    config = BertConfig(layers=1, hidden=64, heads=2, ffn=128, vocab=1024)
+    predictions = predictions_per_sequence(case.seq_len)
+    batch = synthetic_batch(config, case.batch_size, case.seq_len, predictions, rank)
+    return BertForPreTraining(config), batch
 
 
 def bare_loop(session: DdpSession, iterations: int) -> int:
@@ -87,17 +102,16 @@ def wrapped_loop(session: DdpSession, guard: Guard, iterations: int) -> int:
 def measure(session: DdpSession, guard: Guard, rounds: int, iterations: int) -> list[float]:
     """Throughput of the wrapper's loop over that of the bare one, round by round."""
     ratios = []
+    gc.collect()
+    gc.disable()  # once: a collection between blocks takes longer than a block
     for number in range(rounds):
         order = "ABBA" if number % 2 == 0 else "BAAB"
         spent = {"A": 0, "B": 0}
         for side in order:
-            gc.collect()
-            gc.disable()
             if side == "A":
                 spent[side] += bare_loop(session, iterations)
             else:
                 spent[side] += wrapped_loop(session, guard, iterations)
-            gc.enable()
         ratios.append(spent["A"] / spent["B"])
     return ratios
 
@@ -171,6 +185,9 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--seq-len", type=int, default=64)
+    parser.add_argument(
+        "--small", action="store_true", help="steps of a few ms: the wrapper's share at its largest"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     arguments.model = arguments.model or {"cpu": "bert-tiny", "cuda": "bert-base"}[arguments.device]
@@ -179,7 +196,10 @@ def main() -> None:
     guard = Guard(0, time_limit_s=float("inf"))
     guard.watch()
     guard.phase("benchmark", float("inf"))
-    session = DdpSession(case, discover(), registry().workloads[case.model])
+    workload = registry().workloads[case.model]
+    if arguments.small:
+        workload = replace(workload, build=build_small)
+    session = DdpSession(case, discover(), workload)
     warm_up(session, arguments.warmup, guard.beat)
     ratios = measure(session, guard, arguments.rounds, arguments.iterations)
     found = summary(ratios, session, arguments.iterations)

@@ -97,7 +97,8 @@ class DdpSession:
         with contextlib.nullcontext() if last else self.model.no_sync():
             with self._autocast():
                 loss = self.model(**self.batch)
-            self.scaler.scale(loss / self.case.accumulation).backward()
+            share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
+            self.scaler.scale(share).backward()
         if last:
             self._step()
         self._loss = loss.detach()
