@@ -3,7 +3,6 @@
 DlperfError                      what went wrong, where, and what to do
 ├── SpecError                    the sweep file or a command-line override (all issues at once)
 ├── SiteError                    a site profile, or a command the site lacks
-├── SubmitError                  the scheduler refused, or could not be asked
 ├── LedgerError                  a sweep's directory: absent, foreign, read-only, already used
 ├── LogError                     a job log or record that cannot be read as one
 └── RunError                     on a compute node, inside one run
@@ -56,16 +55,6 @@ class SpecError(DlperfError):
 
 class SiteError(DlperfError):
     """A site profile that cannot be used here."""
-
-
-class SubmitError(DlperfError):
-    """The scheduler said no; ``stderr`` is what it said."""
-
-    exit_code = 1
-
-    def __init__(self, message: str, stderr: str = "") -> None:
-        self.stderr = stderr.strip()
-        super().__init__(f"{message}\n{self.stderr}" if self.stderr else message)
 
 
 class LedgerError(DlperfError):
