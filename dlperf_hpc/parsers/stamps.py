@@ -1,0 +1,58 @@
+"""Time stamps as frameworks print them, in seconds on a time line of their own.
+
+A difference of two is a duration; the absolute value means nothing across files. Stamps without a
+year lie on a year of 365 days, those without a date on one day: who takes a difference has to
+know (:class:`dlperf_hpc.records.foreign.Stamps`).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+
+_FULL = re.compile(
+    r"(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[ T]"
+    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+)
+_ABSL = re.compile(
+    r"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+    r"\.(?P<fraction>\d{6})\b"
+)
+_DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+def full_stamp(text: str, last: bool = True) -> float | None:
+    """``2020-10-27 11:28:12,892`` (or with ``.``, ``/``, ``T``) in a line; seconds, or None.
+
+    Of several the last: a cloud agent's own stamp stands before the program's.
+    """
+    found = list(_FULL.finditer(text))
+    if not found:
+        return None
+    match = found[-1] if last else found[0]
+    try:
+        moment = datetime(
+            *(int(match[name]) for name in ("year", "month", "day", "hour", "minute", "second")),
+            tzinfo=timezone.utc,
+        )
+    except ValueError:
+        return None
+    return moment.timestamp() + _fraction(match["fraction"])
+
+
+def absl_stamp(text: str) -> float | None:
+    """``I0826 21:43:05.661866``: seconds since 1 January of a year of 365 days, or None."""
+    match = _ABSL.search(text)
+    if match is None:
+        return None
+    month, day = int(match["month"]), int(match["day"])
+    hour, minute, second = (int(match[name]) for name in ("hour", "minute", "second"))
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
+        return None
+    days = _DAYS_BEFORE[month - 1] + day - 1
+    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
+    return seconds + _fraction(match["fraction"])
+
+
+def _fraction(digits: str | None) -> float:
+    return int(digits) / 10 ** len(digits) if digits else 0.0
