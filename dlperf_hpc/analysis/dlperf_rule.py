@@ -36,7 +36,7 @@ class DlperfCell:
     """One topology of DLPerf's table; speeds in samples/s over all devices."""
 
     average_speed: float
-    batch_size_per_device: int
+    batch_size_per_device: int | None
     median_speed: float
     speedup: float | None
 
@@ -60,7 +60,7 @@ def round2(value: float) -> float:
 
 
 def dlperf_table(
-    model: str, batch_size: int, speeds: Mapping[str, Mapping[int, float]]
+    model: str, batch_size: int | None, speeds: Mapping[str, Mapping[int, float]]
 ) -> DlperfTable:
     """The table of ``{topology: {repeat: samples/s}}``; topologies in the order given.
 
@@ -95,7 +95,7 @@ def _rounded(name: str, runs: Mapping[int, float]) -> list[float]:
 def dlperf_tables(results: Sequence[RunResult]) -> dict[str, DlperfTable]:
     """One table per series: DLPerf's JSON has no key for precision, batch size or options."""
     speeds: dict[str, dict[str, dict[int, float]]] = {}
-    batch_sizes: dict[str, tuple[str, int]] = {}
+    batch_sizes: dict[str, tuple[str, int | None]] = {}
     for result in chosen(results):
         case = result.run.case
         batch_sizes[case.series] = (case.model, case.batch_size)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
-from dlperf_hpc.records.results import RunResult, Window
+from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
 from dlperf_hpc.spec.case import Case
 
 MIN_REPEATS = 6
@@ -19,6 +20,7 @@ MIN_REPEATS = 6
 
 SUPER_LINEAR_WITHOUT_INTERVAL = 1.02
 DROP = 0.15
+CROSS_CHECK = 0.05
 
 FLAGS: Mapping[str, str] = {
     "super-linear": "more devices than the base, and the efficiency's interval lies above 1 (with "
@@ -42,6 +44,9 @@ FLAGS: Mapping[str, str] = {
     "mixed-settings": "runs under one name differ in their settings",
     "no-number": "a run ended ok, but its throughput is not a positive finite number; it does not "
     "count",
+    "printed-only": "samples/s is what the program printed: no clock in the log to hold it against",
+    "clock-and-print-differ": "what the program printed is more than "
+    f"{100 * CROSS_CHECK:.0f} % off what the log's own clock says",
     "duplicate-run": "more than one result for a run; only its first ok attempt counts",
 }
 """Every flag there is, and when it is set."""
@@ -93,7 +98,7 @@ def _groups_note(sample: Sample, split: Split) -> str:
     )
 
 
-def of_windows(case: Case, windows: Sequence[Window]) -> list[Finding]:
+def of_windows(case: Case | ObservedCase, windows: Sequence[Window]) -> list[Finding]:
     """Findings about the timed windows of the runs that count."""
     n = len(windows)
     tests = [
@@ -117,6 +122,27 @@ def of_windows(case: Case, windows: Sequence[Window]) -> list[Finding]:
     return found
 
 
+def of_foreign(windows: Sequence[ForeignWindow]) -> list[Finding]:
+    """Findings about windows of other programs' logs."""
+    n = len(windows)
+    tests = [
+        ("no-optimizer-step", lambda w: w.optimizer_steps == 0, "hold no optimizer step: no "
+         "all-reduce of an update and no update is in their time"),
+        ("unsteady", lambda w: w.steady is False, "are not steady (drift, or a jump inside the "
+         "window)"),
+        ("printed-only", lambda w: w.basis != "clock", "rest on printed figures alone"),
+        ("clock-and-print-differ", _differ, "were printed otherwise than the clock says"),
+    ]  # fmt: skip
+    counted = [(flag, sum(map(test, windows)), text) for flag, test, text in tests]
+    return [Finding(flag, f"{hits} of {n} windows {text}") for flag, hits, text in counted if hits]
+
+
+def _differ(window: ForeignWindow) -> bool:
+    if window.basis != "clock" or window.check_samples_per_s is None:
+        return False
+    return abs(window.check_samples_per_s / window.samples_per_s - 1) > CROSS_CHECK
+
+
 def _no_step(window: Window) -> bool:
     return window.optimizer_steps == 0 and window.skipped_steps == 0
 
@@ -133,7 +159,7 @@ def _loss_stuck(window: Window) -> bool:
     return window.optimizer_steps > 0 and window.loss_first == window.loss_last
 
 
-def _not_as_asked(case: Case, window: Window) -> list[str]:
+def _not_as_asked(case: Case | ObservedCase, window: Window) -> list[str]:
     pairs = {
         "ranks": (window.ranks, case.ranks),
         "accumulation": (window.accumulation, case.accumulation),
@@ -158,8 +184,11 @@ def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list
         note = f"ended ok without a positive finite throughput: {', '.join(counted_out)}"
         found.append(Finding("no-number", note))
     cases = [result.run.case for result in results]
+    names_of_settings = [f.name for f in fields(cases[0])] if cases else []
     differing = [
-        f.name for f in fields(Case) if len({repr(getattr(case, f.name)) for case in cases}) > 1
+        name
+        for name in names_of_settings
+        if len({repr(getattr(case, name, None)) for case in cases}) > 1
     ]
     if differing:
         note = f"the runs differ in {', '.join(differing)}: they are not repeats of one case"

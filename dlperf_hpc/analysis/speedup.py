@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from dlperf_hpc.analysis import findings
 from dlperf_hpc.analysis.findings import DROP, Finding
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
-from dlperf_hpc.records.results import RunResult, Window
+from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.spec.case import Case, Topology
 
@@ -29,7 +30,7 @@ class CaseSummary:
     that ``speedup`` refers to; the base itself has speedup 1 and no interval. ``efficiency`` is
     speedup / (devices / base devices), 1 = linear. ``speedup_missing`` says why ``speedup`` is
     None, else ''. ``scaling`` is ``weak`` (global batch grows with the devices), ``strong`` (it is
-    fixed), ``mixed``, or None for a series with one device count.
+    fixed), ``mixed``, or None for a series with one device count or unknown batches.
 
     Of the windows that count: ``optimizer_steps`` is the fewest in any, ``skipped_steps`` (per
     window), ``rank_spread`` (fraction) and ``memory_mb`` (MB per device) the most in any, all None
@@ -37,12 +38,12 @@ class CaseSummary:
     the windows' if those agree, else what the case asks for.
     """
 
-    case: Case
+    case: Case | ObservedCase
     runs: int
     statuses: tuple[tuple[Status, int], ...]
     sample: Sample | None
-    accumulation: int
-    global_batch: int
+    accumulation: int | None
+    global_batch: int | None
     base: Topology | None = None
     base_sample: Sample | None = None
     speedup: float | None = None
@@ -126,7 +127,7 @@ def _rank(result: RunResult) -> tuple[bool, int]:
 
 def throughput(result: RunResult) -> float | None:
     """Samples/s of a run that counts: status ok, and a positive finite number; else None."""
-    if result.window is None or not result.window.elapsed_s > 0:
+    if result.window is not None and not result.window.elapsed_s > 0:
         return None
     value = result.samples_per_s
     return value if value is not None and math.isfinite(value) and value > 0 else None
@@ -136,14 +137,16 @@ def _alone(group: Sequence[RunResult]) -> tuple[CaseSummary, list[Finding]]:
     """What one case's runs say by themselves, without a base."""
     case = group[0].run.case
     runs = chosen(group)
-    values, windows, numberless = [], [], []
+    values, counted, numberless = [], [], []
     for result in runs:
         value = throughput(result)
-        if value is not None and result.window is not None:
+        if value is not None:
             values.append(value)
-            windows.append(result.window)
+            counted.append(result)
         elif result.status is Status.OK:
             numberless.append(result.run.id)
+    windows = [result.window for result in counted if result.window is not None]
+    foreign = [result.foreign for result in counted if result.foreign is not None]
     statuses = [result.status for result in runs]
     sample = describe(values)
     summary = CaseSummary(
@@ -155,21 +158,26 @@ def _alone(group: Sequence[RunResult]) -> tuple[CaseSummary, list[Finding]]:
         global_batch=_agreed([w.global_batch for w in windows], case.global_batch),
     )
     found = findings.of_results(group, numberless) + findings.of_sample(sample)
-    return _with_windows(summary, windows), found + findings.of_windows(case, windows)
+    found += findings.of_windows(case, windows) + findings.of_foreign(foreign)
+    return _with_windows(summary, windows, foreign), found
 
 
-def _with_windows(summary: CaseSummary, windows: Sequence[Window]) -> CaseSummary:
-    memory = [w.memory_mb for w in windows if w.memory_mb is not None]
+def _with_windows(
+    summary: CaseSummary, windows: Sequence[Window], foreign: Sequence[ForeignWindow]
+) -> CaseSummary:
+    both: list[Window | ForeignWindow] = [*windows, *foreign]
+    memory = [w.memory_mb for w in both if w.memory_mb is not None]
+    steps = [w.optimizer_steps for w in both if w.optimizer_steps is not None]
     return replace(
         summary,
-        optimizer_steps=min((w.optimizer_steps for w in windows), default=None),
+        optimizer_steps=min(steps, default=None),
         skipped_steps=max((w.skipped_steps for w in windows), default=None),
         rank_spread=max((w.rank_spread for w in windows), default=None),
         memory_mb=max(memory, default=None),
     )
 
 
-def _agreed(seen: Sequence[int], asked: int) -> int:
+def _agreed(seen: Sequence[int], asked: int | None) -> int | None:
     return seen[0] if len(set(seen)) == 1 else asked
 
 
@@ -177,9 +185,12 @@ def _scaling(members: Sequence[CaseSummary]) -> str | None:
     """How the global batch goes with the devices over a series."""
     if len({m.case.topology.devices for m in members}) < 2:
         return None
-    if len({m.global_batch for m in members}) == 1:
+    batches = [(m.global_batch, m.case.topology.devices) for m in members if m.global_batch]
+    if len(batches) < len(members):
+        return None
+    if len({batch for batch, _ in batches}) == 1:
         return "strong"
-    per_device = {m.global_batch / m.case.topology.devices for m in members}
+    per_device = {batch / devices for batch, devices in batches}
     return "weak" if len(per_device) == 1 else "mixed"
 
 

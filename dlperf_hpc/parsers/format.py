@@ -123,14 +123,18 @@ class Draft:
             known.add((name, value))
             self.facts.append(Fact(line.number, name, kind(value)))
 
+    def begins(self, line: Line) -> None:
+        """This line alone shows whose log it is, though it has no figure."""
+        self.state.setdefault("begins", line.number)
+
     def note(self, line: Line, text: str) -> None:
         """A line that is the format's but cannot be read."""
         if len(self.notes) < 100:
             self.notes.append(Note(line.number, text))
 
     def reading(self) -> Reading | None:
-        """What was read; None if no line gave a step or a total."""
-        if not self.steps and not self.totals:
+        """What was read; None if nothing shows that the log is of this format."""
+        if not self.steps and not self.totals and "begins" not in self.state:
             return None
         return Reading(
             format=self.format.name,
@@ -157,7 +161,7 @@ class Format:
     source: str
     needles: tuple[str, ...]
     read: Callable[[Line, Draft], None]
-    printed: Printed = Printed()
+    printed: Printed = field(default_factory=Printed)
     counter: Counter = Counter.OPTIMIZER_STEPS
     facts_needles: tuple[str, ...] = field(default=())
 

@@ -10,7 +10,7 @@ from dlperf_hpc.parsers import formats as package
 from dlperf_hpc.parsers.format import Format
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def formats() -> tuple[Format, ...]:
     """The formats by name; a module whose name begins with '_' is shared code, not a format."""
     found = [

@@ -31,10 +31,9 @@ def full_stamp(text: str, last: bool = True) -> float | None:
         return None
     match = found[-1] if last else found[0]
     try:
-        moment = datetime(
-            *(int(match[name]) for name in ("year", "month", "day", "hour", "minute", "second")),
-            tzinfo=timezone.utc,
-        )
+        names = ("year", "month", "day", "hour", "minute", "second")
+        year, month, day, hour, minute, second = (int(match[name]) for name in names)
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
     except ValueError:
         return None
     return moment.timestamp() + _fraction(match["fraction"])

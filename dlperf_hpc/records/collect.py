@@ -18,6 +18,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.logfile import read_end, result_of_log, told_by
 from dlperf_hpc.records.manifest import Manifest, Verdict, read_manifest, read_verdicts
+from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import read_record
@@ -36,7 +37,9 @@ class Collection:
     unreadable: tuple[str, ...] = ()
 
 
-def _without_log(run: Run, record: Record | None, verdict: Verdict | None) -> RunResult:
+def _without_log(
+    run: Run | ObservedRun, record: Record | None, verdict: Verdict | None
+) -> RunResult:
     if record is not None:
         status, reason = Status(record["status"]), str(record.get("reason", ""))
         if status is Status.OK:
@@ -108,7 +111,9 @@ def _there(path: Path) -> bool:
     return True
 
 
-def quick_result(run: Run, root: Path, verdict: Verdict | None, limit_s: float) -> RunResult:
+def quick_result(
+    run: Run | ObservedRun, root: Path, verdict: Verdict | None, limit_s: float
+) -> RunResult:
     """How one run stands on disk; ``limit_s`` is the longest that it may take.
 
     Of a run that was begun more than once, this tells of the last attempt, but not its number.

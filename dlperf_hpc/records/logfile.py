@@ -71,15 +71,17 @@ def _lines(log: ParsedLog, data: bytes, iterations: bool) -> Iterator[tuple[int,
         log.warnings.append(f"line {len(whole) + 1}: cut off: {rest[:60]!r}")
 
 
-def read_log(path: Path, iterations: bool = True) -> ParsedLog:
+def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> ParsedLog:
     """Read a whole log; LogError if it is not one of ours, not just one, or unreadable.
 
     Without ``iterations`` their lines, most of a log, are passed over: no figure rests on them.
+    ``data`` is the log's content where ``path`` only names it (a member of an archive).
     """
-    try:
-        data = _bytes(path)
-    except OSError as error:
-        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+    if data is None:
+        try:
+            data = _bytes(path)
+        except OSError as error:
+            raise LogError(f"{path}: cannot be read: {error.strerror}") from error
     log = ParsedLog(path)
     for number, line in _lines(log, data, iterations):
         if (line.event == "begin") is bool(log.begin):
@@ -171,9 +173,12 @@ def _run(log: ParsedLog) -> Run:
     return run
 
 
-def result_of_log(path: Path) -> RunResult:
-    """The run that a log tells of; LogError if it does not even name its case."""
-    log = read_log(path, iterations=False)
+def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
+    """The run that a log tells of; LogError if it does not even name its case.
+
+    ``data`` is the log's content where ``path`` only names it (a member of an archive).
+    """
+    log = read_log(path, iterations=False, data=data)
     run, attempt = _run(log), log.begin.get("attempt")
     if not isinstance(attempt, int):
         raise LogError(f"{path}: its attempt is {attempt!r}, not a number")

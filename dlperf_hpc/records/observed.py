@@ -1,7 +1,8 @@
 """The case and the run that a foreign log tells of: what a sweep's :class:`Case` is, with gaps.
 
 Somebody else's log rarely says everything. What neither the log, nor its name, nor the user says
-is None (or ''), and whatever would need it is left out, with a reason.
+is None (or ''), and whatever would need it is left out, with a reason. Only the topology must be
+known: without it there is no row to put the run in, and the log is listed with what to say.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class ObservedCase:
 
     framework: str
     model: str
-    topology: Topology | None
+    topology: Topology
     precision: str = ""
     batch_size: int | None = None
     seq_len: int | None = None
@@ -30,16 +31,14 @@ class ObservedCase:
     tags: tuple[str, ...] = ()
 
     @property
-    def ranks(self) -> int | None:
+    def ranks(self) -> int:
         """One per device, as far as anybody knows."""
-        return self.topology.devices if self.topology else None
+        return self.topology.devices
 
     @property
     def micro_batch(self) -> int | None:
         """Samples over all devices in one iteration (one micro-batch)."""
-        if self.batch_size is None or self.topology is None:
-            return None
-        return self.batch_size * self.topology.devices
+        return self.batch_size * self.topology.devices if self.batch_size else None
 
     @property
     def series(self) -> str:
@@ -50,8 +49,7 @@ class ObservedCase:
     def id(self) -> str:
         """Readable; equal for runs of one case, in the manner of a sweep's own ids."""
         name = f"{self.model or 'unknown'}_b{self.batch_size or '?'}_{self._variant}"
-        topology = str(self.topology) if self.topology else "?n?g"
-        return "/".join([self.framework, self.model or "?", self._batch, topology, name])
+        return "/".join([self.framework, self.model or "?", self._batch, str(self.topology), name])
 
     @property
     def _batch(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from sys import float_info
 from typing import Any
 
+from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.spec.case import Run
 
@@ -89,15 +90,47 @@ class Window:
 
 
 @dataclass(frozen=True)
+class ForeignWindow:
+    """What a foreign log gives by ``rule``: throughput over all devices, and how it was found.
+
+    ``basis`` is ``clock`` (samples over the difference of two time stamps), ``printed`` (the
+    program's own figures) or ``total`` (its one figure for the whole run). ``factor`` is what the
+    log's figures were multiplied by: samples per iteration for the clock, samples/s per printed
+    ``unit`` else. ``first`` and ``last`` count iterations: the window lies after ``first`` of them,
+    up to ``last``. ``check_samples_per_s`` is the throughput on the other basis, if there is one.
+    ``optimizer_steps`` are those of the window, None where the accumulation is not known.
+    """
+
+    samples_per_s: float
+    rule: str
+    basis: str
+    unit: str
+    factor: float
+    format: str
+    evidence: str
+    first: int | None = None
+    last: int | None = None
+    elapsed_s: float | None = None
+    check_samples_per_s: float | None = None
+    optimizer_steps: int | None = None
+    loss_first: float | None = None
+    loss_last: float | None = None
+    memory_mb: float | None = None
+    drift: float | None = None
+    steady: bool | None = None
+
+
+@dataclass(frozen=True)
 class RunResult:
     """One run and its end.
 
     ``source`` says what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``.
     ``window`` is there if, and only if, the log holds a complete summary; a number counts in a
     median only if ``status`` is ok. ``facts`` are the log's provenance and world, as written.
+    A log of another program has ``foreign`` in place of ``window``.
     """
 
-    run: Run
+    run: Run | ObservedRun
     status: Status
     reason: str = ""
     attempt: int = 1
@@ -108,10 +141,10 @@ class RunResult:
     log: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    foreign: ForeignWindow | None = None
 
     @property
     def samples_per_s(self) -> float | None:
         """Throughput if the run ended ok, else None: a number is never invented."""
-        if self.status is Status.OK and self.window is not None:
-            return self.window.samples_per_s
-        return None
+        measured = self.window or self.foreign
+        return measured.samples_per_s if measured and self.status is Status.OK else None

@@ -1,4 +1,4 @@
-"""Did the window measure a steady state? Tests on its iteration times, without a framework."""
+"""Was a window steady? Tests on its iteration times, whoever measured them."""
 
 from __future__ import annotations
 

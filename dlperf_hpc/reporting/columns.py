@@ -13,7 +13,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from dlperf_hpc.analysis.speedup import CaseSummary, throughput
 from dlperf_hpc.analysis.statistics import Interval, Sample
-from dlperf_hpc.records.results import RunResult, Window
+from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
 from dlperf_hpc.reporting.terminal import printable
 from dlperf_hpc.spec.case import Case
 
@@ -45,7 +46,7 @@ def rows(columns: Iterable[Column[Row]], items: Iterable[Row]) -> list[dict[str,
     return [{column.name: column.cell(item) for column in columns} for item in items]
 
 
-def _case_columns(case: Callable[[Row], Case]) -> tuple[Column[Row], ...]:
+def _case_columns(case: Callable[[Row], Case | ObservedCase]) -> tuple[Column[Row], ...]:
     """What a case is: the same columns, first in both files."""
     return (
         Column("framework", "text", "", "back end that trained", lambda r: case(r).framework),
@@ -161,6 +162,40 @@ def _window(of: Callable[[Window], Any]) -> Callable[[RunResult], Any]:
     return lambda r: None if r.window is None or throughput(r) is None else of(r.window)
 
 
+def _foreign(of: Callable[[ForeignWindow], Any]) -> Callable[[RunResult], Any]:
+    """The same of a window in another program's log."""
+    return lambda r: None if r.foreign is None or throughput(r) is None else of(r.foreign)
+
+
+def _either(of: Callable[[Window | ForeignWindow], Any]) -> Callable[[RunResult], Any]:
+    """A figure that both kinds of window have."""
+
+    def value(result: RunResult) -> Any:
+        window = result.window or result.foreign
+        return None if window is None or throughput(result) is None else of(window)
+
+    return value
+
+
+_FOREIGN: tuple[Column[RunResult], ...] = (
+    Column("format", "text", "", "format of another program's log", _foreign(lambda w: w.format)),
+    Column("evidence", "text", "", "what the reader of that format rests on: real logs, quoted "
+           "lines, source only", _foreign(lambda w: w.evidence)),
+    Column("rule", "text", "", "window rule by which the figure was taken from the log",
+           _foreign(lambda w: w.rule)),
+    Column("basis", "text", "", "clock: time stamps; printed: the program's own figures; total: "
+           "its one figure for the whole run", _foreign(lambda w: w.basis)),
+    Column("unit", "text", "", "of the log's own figures", _foreign(lambda w: w.unit)),
+    Column("factor", "number", "", "samples per iteration for the clock, else samples/s over all "
+           "devices per printed unit", _foreign(lambda w: w.factor)),
+    Column("first_iteration", "integer", "", "the window begins after it",
+           _foreign(lambda w: w.first)),
+    Column("last_iteration", "integer", "", "the window ends with it", _foreign(lambda w: w.last)),
+    Column("check_samples_per_s", "number", _RATE, "the same window on the other basis",
+           _foreign(lambda w: w.check_samples_per_s)),
+)  # fmt: skip
+
+
 RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("run", "text", "", "identity of the run in its sweep", lambda r: r.run.id),
     *_case_columns(lambda r: r.run.case),
@@ -174,7 +209,7 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            _window(lambda w: w.warmup)),
     Column("iterations", "integer", "iterations", "timed: the window",
            _window(lambda w: w.iterations)),
-    Column("optimizer_steps", "integer", "", "in the window", _window(lambda w: w.optimizer_steps)),
+    Column("optimizer_steps", "integer", "", "in the window", _either(lambda w: w.optimizer_steps)),
     Column("skipped_steps", "integer", "", "optimizer steps of the window that were skipped",
            _window(lambda w: w.skipped_steps)),
     Column("accumulation", "integer", "iterations", "per optimizer step",
@@ -184,7 +219,7 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("samples", "integer", "samples", "through forward and backward in the window, over all "
            "ranks", _window(lambda w: w.samples)),
     Column("elapsed_s", "number", "s", "time of the window on the slowest rank",
-           _window(lambda w: w.elapsed_s)),
+           _either(lambda w: w.elapsed_s)),
     Column("rank_spread", "number", "fraction", "(slowest - fastest) / slowest of the ranks' times",
            _window(lambda w: w.rank_spread)),
     Column("step_ms_p5", "number", "ms", "5th percentile over iterations, slowest rank of each",
@@ -197,14 +232,15 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            _window(lambda w: w.step_ms_p99)),
     Column("data_wait_s", "number", "s", "time of the window spent waiting for data",
            _window(lambda w: w.data_wait_s)),
-    Column("memory_mb", "number", "MB", "peak memory of a device", _window(lambda w: w.memory_mb)),
+    Column("memory_mb", "number", "MB", "peak memory of a device", _either(lambda w: w.memory_mb)),
     Column("loss_first", "number", "", "loss as the window begins",
-           _window(lambda w: w.loss_first)),
-    Column("loss_last", "number", "", "loss as the window ends", _window(lambda w: w.loss_last)),
+           _either(lambda w: w.loss_first)),
+    Column("loss_last", "number", "", "loss as the window ends", _either(lambda w: w.loss_last)),
     Column("drift", "number", "fraction", "trend of the step time over the window, of its median",
-           _window(lambda w: w.drift)),
+           _either(lambda w: w.drift)),
     Column("steady", "boolean", "", "whether the window passed the steadiness test; empty: not "
-           "tested", _window(lambda w: w.steady)),
+           "tested", _either(lambda w: w.steady)),
+    *_FOREIGN,
     Column("source", "text", "", "what the row rests on: log, record, scheduler or manifest",
            lambda r: r.source),
     Column("started", "text", "UTC", "start of the attempt", lambda r: r.started),
