@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from dlperf_hpc.analysis import cards
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.spec.case import Case, Topology
 from dlperf_hpc.spec.declarations import WorkloadDeclaration
@@ -33,16 +34,6 @@ from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.window import timed_loop, warm_up
 from dlperf_hpc.train.workloads.bert import build as build_ours
 from dlperf_hpc.train.workloads.bert import config_of, flops_per_sample, predictions_per_sequence
-
-# Dense TFLOPS of the SXM cards, without sparsity, from NVIDIA's data sheets.
-_HOPPER = {"fp16": 989.0, "bf16": 989.0, "tf32": 494.5, "fp32": 67.0}
-PEAKS: dict[str, dict[str, float]] = {
-    "V100": {"fp16": 125.0, "fp32": 15.7},
-    "A100": {"fp16": 312.0, "bf16": 312.0, "tf32": 156.0, "fp32": 19.5},
-    "H100": _HOPPER,
-    "H200": _HOPPER,
-}
-NOT_SXM = ("PCIe", "NVL")
 
 
 @dataclass(frozen=True)
@@ -103,16 +94,6 @@ def build_huggingface(library: str, case: Case, rank: int) -> tuple[Any, dict[st
         "labels": labels,
         "next_sentence_label": ours["next_sentence_labels"],
     }
-
-
-def peak_tflops(device_name: str, precision: str) -> float | None:
-    """Of a card we know; None for any other (and for the slower PCIe and NVL variants)."""
-    if any(variant in device_name for variant in NOT_SXM):
-        return None
-    for name, peaks in PEAKS.items():
-        if name in device_name:
-            return peaks.get(precision)
-    return None
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[tuple[Case, str, str]]:
@@ -178,7 +159,7 @@ def measure(
             dist.destroy_process_group()
     name = str(session.facts()["device_name"])
     flops = flops_per_sample(config_of(case), case.seq_len, predictions_of(case, code))
-    rate, peak = statistics.median(rates), peak_tflops(name, case.precision)
+    rate, peak = statistics.median(rates), cards.peak(name, case.precision)
     tflops = rate * flops / 1e12
     row = replace(
         row,

@@ -9,6 +9,7 @@ VERBS = {
     "sweep": "submit a sweep file, or run it on this machine",
     "status": "how the runs of a sweep stand",
     "report": "speedup tables, CSVs and plot from a sweep's logs",
+    "compare": "what got faster, slower or stayed the same: two sweeps, or published results",
 }
 
 

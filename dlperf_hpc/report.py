@@ -1,21 +1,37 @@
-"""``python -m dlperf_hpc.report DIR``: CSV, JSON, Markdown and plot from a sweep's logs."""
+"""``python -m dlperf_hpc.report DIR...``: CSV, JSON, Markdown and plot from job logs, whoever's."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlperf_hpc import cli
 from dlperf_hpc.errors import Issue, SpecError
 
+if TYPE_CHECKING:
+    from dlperf_hpc.gather import Gathered
+
+_MOST_SHOWN = 20
+
 
 def _parser() -> argparse.ArgumentParser:
-    made = cli.parser("report", "Rebuild the report of a sweep's directory, from its logs alone.")
-    made.add_argument("directory", type=Path, help="logs/<sweep>, or any directory of such logs")
-    made.add_argument("--out", type=Path, help="where to write (default: <directory>/report)")
+    made = cli.parser(
+        "report",
+        "Speedup tables from job logs: a sweep's directory, or logs of any framework whose format\n"
+        "is known (--formats lists them). Compressed logs and zip archives are read as they are.",
+    )
+    made.add_argument("paths", nargs="*", type=Path, metavar="DIR", help="directories or log files")
+    made.add_argument("--out", type=Path, help="where to write (default: DIR/report, or ./report)")
     made.add_argument("--base", help="topology that speedup refers to (default: the sweep's)")
     made.add_argument("--json", action="store_true", help="print the report as JSON")
+    made.add_argument("--parquet", action="store_true", help="write Parquet files too")
+    made.add_argument("--sqlite", action="store_true", help="write a SQLite database too")
+    made.add_argument("--formats", action="store_true", help="list the log formats, and leave")
+    cli.add_foreign_options(made)
     return made
 
 
@@ -29,28 +45,92 @@ def _base(text: str | None) -> str | None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.analysis.speedup import summarise
-    from dlperf_hpc.records import layout
-    from dlperf_hpc.records.collect import full_results
+    if arguments.formats:
+        return _list_formats()
+    if not arguments.paths:
+        raise SpecError("command line", [Issue("DIR", "no directory and no log to report on")])
+    from dlperf_hpc.gather import gather
     from dlperf_hpc.reporting.write import write_report
 
-    collection = full_results(arguments.directory)
-    manifest = collection.manifest
-    base = _base(arguments.base) or (manifest.base if manifest else None)
-    name = manifest.sweep if manifest else arguments.directory.absolute().name
-    out = arguments.out or arguments.directory / layout.REPORT
-    note = f"{len(collection.results)} runs of {arguments.directory}"
-    paths = write_report(out, name, collection.results, base, note)
-    for line in collection.unreadable:
-        print(f"not read: {line}", file=sys.stderr)
+    base = _base(arguments.base)
+    out = _out(arguments)
+    with progress_bar() as advance:
+        found = gather(
+            arguments.paths, cli.rule(arguments), cli.said(arguments), cli.cache(arguments),
+            advance, leave_out=[out],
+        )  # fmt: skip
+    manifest = found.manifest
+    base = base or (manifest.base if manifest else None)
+    name = manifest.sweep if manifest else arguments.paths[0].absolute().name
+    note = f"{found.summary()} of {', '.join(map(str, arguments.paths))}"
+    paths = write_report(
+        out, name, found.results, base, note,
+        card=arguments.card, unread=found.unread, parquet=arguments.parquet, sqlite=arguments.sqlite,
+    )  # fmt: skip
+    _tell(found, arguments.json)
     if arguments.json:
         print((out / "report.json").read_text(encoding="utf-8"), end="")
     else:
+        from dlperf_hpc.analysis.speedup import summarise
         from dlperf_hpc.reporting.terminal import print_report
 
-        print_report(name, summarise(collection.results, base), collection.results)
+        print_report(name, summarise(found.results, base, arguments.card), found.results)
+        print(found.summary())
         print("\n".join(f"written: {path}" for path in paths))
-    return 1 if any(result.status.bad for result in collection.results) else 0
+    return 1 if any(result.status.bad for result in found.results) else 0
+
+
+def _out(arguments: argparse.Namespace) -> Path:
+    """Beside what is reported on, if that is one directory."""
+    from dlperf_hpc.records import layout
+
+    if arguments.out is not None:
+        return Path(arguments.out)
+    only: Path = arguments.paths[0]
+    return only / layout.REPORT if len(arguments.paths) == 1 and only.is_dir() else Path("report")
+
+
+def _tell(found: Gathered, shortly: bool) -> None:
+    """What was not read, to standard error: the report has all of it."""
+    from dlperf_hpc.reporting.terminal import printable
+
+    for line in found.unread[:_MOST_SHOWN]:
+        print(f"not read: {printable(line)}", file=sys.stderr)
+    if len(found.unread) > _MOST_SHOWN:
+        more = len(found.unread) - _MOST_SHOWN
+        print(f"and {more} more remarks: report.json has them all", file=sys.stderr)
+    if found.foreign and not shortly:
+        shown = ", ".join(map(printable, found.foreign[:3]))
+        others = ", ..." if len(found.foreign) > 3 else ""
+        print(f"no known format: {len(found.foreign)} files ({shown}{others})", file=sys.stderr)
+
+
+def _list_formats() -> int:
+    from dlperf_hpc.parsers.registry import formats
+
+    rows = [(each.name, each.evidence.value, each.title) for each in formats()]
+    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+    for name, evidence, title in rows:
+        print(f"{name:{widths[0]}}  {evidence:{widths[1]}}  {title}")
+    return 0
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int, int], None]]:
+    """A bar of bytes on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.fields[files]} files"),
+        *(BarColumn(), DownloadColumn(), TransferSpeedColumn()),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", files=0)
+        yield lambda files, done, total: bar.update(task, completed=done, total=total, files=files)
 
 
 def main(argv: list[str] | None = None) -> int:

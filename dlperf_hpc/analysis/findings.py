@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from dlperf_hpc.analysis.cards import CEILING
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
 from dlperf_hpc.records.observed import ObservedCase
 from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
@@ -23,6 +24,10 @@ DROP = 0.15
 CROSS_CHECK = 0.05
 
 FLAGS: Mapping[str, str] = {
+    "over-peak": "the fastest run needs more model FLOPS per device than the card's dense peak in "
+    "that precision: impossible",
+    "near-peak": f"the fastest run is above {100 * CEILING:.0f} % of that peak, which matrix "
+    "products alone hardly pass",
     "super-linear": "more devices than the base, and the efficiency's interval lies above 1 (with "
     f"no interval: efficiency > {SUPER_LINEAR_WITHOUT_INTERVAL})",
     "efficiency-drop": f"efficiency is more than {100 * DROP:.0f} points below that of the next "

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlperf_hpc.analysis import findings
+from dlperf_hpc.analysis import findings, physics
 from dlperf_hpc.analysis.findings import DROP, Finding
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
 from dlperf_hpc.records.observed import ObservedCase
@@ -35,7 +35,9 @@ class CaseSummary:
     Of the windows that count: ``optimizer_steps`` is the fewest in any, ``skipped_steps`` (per
     window), ``rank_spread`` (fraction) and ``memory_mb`` (MB per device) the most in any, all None
     if there is no window. ``accumulation`` and ``global_batch`` (samples per optimizer step) are
-    the windows' if those agree, else what the case asks for.
+    the windows' if those agree, else what the case asks for. ``tflops_per_device`` and ``mfu``
+    (share of the card's dense peak) are of the median; None where model, length, precision or card
+    is not known.
     """
 
     case: Case | ObservedCase
@@ -56,6 +58,8 @@ class CaseSummary:
     skipped_steps: int | None = None
     rank_spread: float | None = None
     memory_mb: float | None = None
+    tflops_per_device: float | None = None
+    mfu: float | None = None
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -81,12 +85,15 @@ class CaseSummary:
         return ", ".join(f"{status.value} {count}" for status, count in self.statuses)
 
 
-def summarise(results: Sequence[RunResult], base: str | None = None) -> list[CaseSummary]:
+def summarise(
+    results: Sequence[RunResult], base: str | None = None, card: str | None = None
+) -> list[CaseSummary]:
     """One summary per case, in order of first appearance.
 
     ``base`` is a topology such as ``1n8g``; without one it is 1n1g. A series that lacks the base
     has no speedups, and a reason that says what to write: a smaller topology is never taken in its
-    stead in silence. ValueError if ``base`` is not a topology.
+    stead in silence. ``card`` names the accelerator where the logs do not. ValueError if ``base``
+    is not a topology.
     """
     wanted = DEFAULT_BASE if base is None else Topology.parse(base)
     groups: dict[str, list[RunResult]] = {}
@@ -95,7 +102,7 @@ def summarise(results: Sequence[RunResult], base: str | None = None) -> list[Cas
     found: dict[str, list[Finding]] = {}
     series: dict[str, list[CaseSummary]] = {}
     for name, group in groups.items():
-        summary, found[name] = _alone(group)
+        summary, found[name] = _alone(group, card)
         series.setdefault(summary.case.series, []).append(summary)
     done: dict[str, CaseSummary] = {}
     for members in series.values():
@@ -133,7 +140,7 @@ def throughput(result: RunResult) -> float | None:
     return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
-def _alone(group: Sequence[RunResult]) -> tuple[CaseSummary, list[Finding]]:
+def _alone(group: Sequence[RunResult], card: str | None) -> tuple[CaseSummary, list[Finding]]:
     """What one case's runs say by themselves, without a base."""
     case = group[0].run.case
     runs = chosen(group)
@@ -159,6 +166,15 @@ def _alone(group: Sequence[RunResult]) -> tuple[CaseSummary, list[Finding]]:
     )
     found = findings.of_results(group, numberless) + findings.of_sample(sample)
     found += findings.of_windows(case, windows) + findings.of_foreign(foreign)
+    if sample is not None:
+        card = physics.card_of(counted, card)
+        # Every run must be possible, so the fastest is held against the card.
+        found += physics.of_physics(case, sample.maximum, card)
+        summary = replace(
+            summary,
+            tflops_per_device=physics.tflops_per_device(case, sample.median),
+            mfu=physics.mfu(case, sample.median, card),
+        )
     return _with_windows(summary, windows, foreign), found
 
 

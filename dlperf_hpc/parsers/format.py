@@ -31,6 +31,9 @@ from dlperf_hpc.records.foreign import (
 MAX_STEPS = 200_000
 """Steps kept of one file: memory stays flat whatever is in it."""
 
+MAX_FACTS = 1000
+"""The same of settings."""
+
 _HIGHEST = 1e15
 """No speed, loss or stamp of anybody's is beyond this: a larger number is damage."""
 
@@ -52,6 +55,7 @@ class Draft:
         self.printed = declared.printed
         self.counter = declared.counter
         self.framework = declared.framework
+        self.evidence = declared.evidence
         self.stamps = Stamps.NONE
         self.steps: list[Step] = []
         self.totals: list[Total] = []
@@ -112,15 +116,16 @@ class Draft:
             self.totals.append(Total(line.number, name, number, unit, scope, line.rank))
 
     def fact(self, line: Line, name: str, value: Any) -> None:
-        """A setting that the log states; ``name`` is one of ``FACTS``. Said twice is said once."""
+        """A setting that the log states; ``name`` is one of ``FACTS``. Said again is said once,
+        but not if it was said otherwise in between: several runs may share a file."""
         kind = FACTS[name]
         if kind is int:
             value = _whole(value)
         if value is None or value == "" or (kind is int and value <= 0):
             return
-        known = self.state.setdefault("facts", set())
-        if (name, value) not in known and len(known) < 1000:
-            known.add((name, value))
+        latest = self.state.setdefault("facts", {})
+        if latest.get(name) != value and len(self.facts) < MAX_FACTS:
+            latest[name] = value
             self.facts.append(Fact(line.number, name, kind(value)))
 
     def begins(self, line: Line) -> None:
@@ -139,7 +144,7 @@ class Draft:
         return Reading(
             format=self.format.name,
             framework=self.framework,
-            evidence=self.format.evidence,
+            evidence=self.evidence,
             printed=self.printed,
             counter=self.counter,
             stamps=self.stamps,
@@ -171,7 +176,7 @@ def _number(value: float | str | None) -> float | None:
     if value is None:
         return None
     try:
-        number = float(value)
+        number = float(value) if _is_plain(value) else math.nan
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) and abs(number) <= _HIGHEST else None
@@ -179,7 +184,12 @@ def _number(value: float | str | None) -> float | None:
 
 def _whole(value: int | str) -> int | None:
     try:
-        number = int(value) if len(str(value)) <= 18 else None
+        number = int(value) if len(str(value)) <= 18 and _is_plain(value) else None
     except ValueError:
         return None
     return number if number is not None and number >= 0 else None
+
+
+def _is_plain(value: float | str) -> bool:
+    """Python reads ``1_0`` and digits of other scripts too; no program prints them."""
+    return not isinstance(value, str) or (value.isascii() and "_" not in value)

@@ -47,10 +47,11 @@ class Averaging(str, Enum):
 
 
 class Counter(str, Enum):
-    """What an iteration number counts; both are the same without accumulation."""
+    """What an iteration number counts; the first two are the same without accumulation."""
 
     MICRO_STEPS = "micro-steps"
     OPTIMIZER_STEPS = "optimizer steps"
+    BLOCKS = "blocks"  # of as many steps as the log does not say: no window is cut out of these
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Fact(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """A line that says that something broke; ``kind`` is a status (failed, oom, timeout...)."""
+    """A line that says that something broke; ``kind`` is the value of a status."""
 
     line: int
     kind: str
@@ -158,7 +159,8 @@ class ScannedFile:
     """One file: a reading per format that was recognised in it (none: foreign), most steps first.
 
     ``facts`` are what the log states of itself, in the order of its lines; ``end_line`` counts the
-    file's lines; ``cut`` tells that the last one has no newline, so that it was not read.
+    file's lines; ``cut`` tells that the last one has no newline and was not read: it may not be
+    whole.
     """
 
     path: str

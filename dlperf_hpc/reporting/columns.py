@@ -149,6 +149,11 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
            "ranks' times in any window that counts", lambda s: s.rank_spread),
     Column("memory_mb_max", "number", "MB", "largest peak memory of a device in any window that "
            "counts", lambda s: s.memory_mb),
+    Column("tflops_per_device", "number", "TFLOPS", "model FLOPs of the median, forward and "
+           "backward, padding included, per device; empty for a model or length that is not known",
+           lambda s: s.tflops_per_device),
+    Column("mfu", "number", "fraction", "tflops_per_device / dense peak of the card in that "
+           "precision; empty for an unknown card and for CPUs", lambda s: s.mfu),
     Column("flags", "text", "", "what is odd, as short names separated by spaces",
            lambda s: " ".join(s.flags)),
     Column("notes", "text", "", "the same in sentences with figures, separated by ' | '",

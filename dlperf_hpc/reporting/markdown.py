@@ -16,6 +16,7 @@ _HEADINGS = (
     *("node_num", "gpu_num", "samples/s", "CI (coverage)", "speedup", "speedup CI"),
     *("efficiency", "runs", "flags"),
 )
+_MOST_UNREAD = 100
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 
 
@@ -25,11 +26,13 @@ def markdown_report(
     results: Sequence[RunResult],
     source_note: str = "",
     picture: str | None = None,
+    unread: Sequence[str] = (),
 ) -> str:
     """The report as GitHub-flavoured Markdown.
 
     ``source_note`` says what the figures come from; ``picture`` is the plot's file name beside the
-    report, None if there is none. Text from logs is escaped.
+    report, None if there is none; ``unread`` says what could not be read, and why. Text from logs
+    is escaped.
     """
     parts = [
         f"# {escape(sweep_name)}: throughput and speedup",
@@ -42,6 +45,7 @@ def markdown_report(
     for name, members in by_series(summaries).items():
         parts.append(_series(name, members))
     parts.append(_not_ok(results))
+    parts.append(_unread(unread))
     parts.append(_legend(summaries))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -199,6 +203,15 @@ def _not_ok(results: Sequence[RunResult]) -> str:
             f"| {code(result.run.id)} | {result.attempt} | {result.status.value} | {reason} |"
         )
     return "\n".join(lines)
+
+
+def _unread(lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    shown = [f"- {escape(line)}" for line in lines[:_MOST_UNREAD]]
+    if len(lines) > _MOST_UNREAD:
+        shown.append(f"- and {len(lines) - _MOST_UNREAD} more (report.json has them all)")
+    return "\n".join(["## Not read", "", *shown])
 
 
 def _legend(summaries: Sequence[CaseSummary]) -> str:

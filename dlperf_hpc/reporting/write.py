@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.dlperf_rule import dlperf_tables
 from dlperf_hpc.analysis.findings import FLAGS
@@ -19,6 +22,9 @@ from dlperf_hpc.reporting.markdown import markdown_report
 from dlperf_hpc.reporting.plot import speedup_png
 from dlperf_hpc.reporting.tables import case_frame, csv_text, run_frame
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 SCHEMA = "dlperf-report/1"
 PICTURE = "speedup.png"
 
@@ -29,25 +35,39 @@ def write_report(
     results: Sequence[RunResult],
     base: str | None = None,
     source_note: str = "",
+    *,
+    card: str | None = None,
+    unread: Sequence[str] = (),
+    parquet: bool = False,
+    sqlite: bool = False,
 ) -> list[Path]:
     """Write speedup.csv, runs.csv, report.json, report.md and speedup.png; return their paths.
+
+    With ``parquet`` and ``sqlite`` the two tables also as ``speedup.parquet`` and ``runs.parquet``,
+    and as tables of ``report.sqlite``. ``unread`` goes into report.json and report.md;
+    ``card`` names the accelerator where the logs do not.
 
     ``base`` is the topology that speedup refers to (None: 1n1g); ``source_note`` says in one line
     what the figures come from. The same results give the same bytes. With no run that counts there
     is no picture, report.md says so, and one left by an earlier report is removed. ValueError if
     ``base`` is no topology; LedgerError if the directory cannot be written.
     """
-    summaries = summarise(results, base)
+    summaries = summarise(results, base, card)
     png = speedup_png(summaries, results, sweep_name)
     picture = PICTURE if png else None
     report = report_json(sweep_name, summaries, results, base, source_note)
-    text = markdown_report(sweep_name, summaries, results, source_note, picture)
+    report["unread"] = list(unread)
+    text = markdown_report(sweep_name, summaries, results, source_note, picture, unread)
+    frames = {"speedup": case_frame(summaries), "runs": run_frame(results)}
     files = {
-        "speedup.csv": csv_text(case_frame(summaries)).encode(),
-        "runs.csv": csv_text(run_frame(results)).encode(),
+        **{f"{name}.csv": csv_text(frame).encode() for name, frame in frames.items()},
         "report.json": (json.dumps(report, indent=1, allow_nan=False) + "\n").encode(),
         "report.md": text.encode(),
     }
+    if parquet:
+        files.update({f"{name}.parquet": _parquet(frame) for name, frame in frames.items()})
+    if sqlite:
+        files["report.sqlite"] = _sqlite(frames)
     if png:
         files[PICTURE] = png
     else:
@@ -55,6 +75,19 @@ def write_report(
     for name, data in files.items():
         write_atomic(directory / name, data)
     return [directory / name for name in files]
+
+
+def _parquet(frame: DataFrame) -> bytes:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise LedgerError("--parquet needs pyarrow, which is not installed: pip install pyarrow")
+    return bytes(frame.to_parquet(index=False))
+
+
+def _sqlite(frames: Mapping[str, DataFrame]) -> bytes:
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        for name, frame in frames.items():
+            frame.to_sql(name, database, index=False)
+        return database.serialize()
 
 
 def report_json(

@@ -1,0 +1,341 @@
+"""Two sets of measurements, matched case by case; what is said of each is in :mod:`.verdicts`.
+
+A side is a list of :class:`Subject`: the cases of one or several directories, or published
+figures. A published figure has no runs. It is a point: the interval of a ratio to it is that of
+the other side alone, and what its own noise was, nobody knows.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from dlperf_hpc.analysis.speedup import chosen, throughput
+from dlperf_hpc.analysis.statistics import Interval, median_interval, ratio_interval
+from dlperf_hpc.analysis.verdicts import (
+    RISK,
+    TOLERANCE,
+    Verdict,
+    band,
+    error_of,
+    point_interval,
+    rank_interval,
+    verdict_of,
+)
+from dlperf_hpc.records.published import SAMPLES_PER_S, Published, framework_name, model_name
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.spec.case import Topology
+
+KEYS = ("framework", "model", "precision", "batch_size", "topology", "tags")
+"""What makes two cases the same case, but for keys that the user looks across."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a case is, as far as its side says; None or '' is unknown, and equals only itself."""
+
+    framework: str
+    model: str
+    precision: str
+    batch_size: int | None
+    topology: Topology
+    tags: tuple[str, ...]
+
+    def text(self, key: str) -> str:
+        """One of :data:`KEYS` as people write it; '?' if unknown, '' for no tags."""
+        if key == "tags":
+            return "-".join(self.tags)
+        value = getattr(self, key)
+        return "?" if value is None or value == "" else str(value)
+
+    @property
+    def series(self) -> str:
+        """The case without its topology, in the manner of a sweep's own series."""
+        variant = "-".join([self.text("precision"), *self.tags])
+        return (
+            f"{self.text('framework')}/{self.text('model')}/bz{self.text('batch_size')}/{variant}"
+        )
+
+    def matching(self, across: Collection[str] = ()) -> tuple[object, ...]:
+        """What must be equal for two cases to be compared; names that mean the same are equal."""
+        framework, tags = framework_name(self.framework), {*self.tags}
+        if "ngc" in tags:  # a folder's name may tell apart what a format's own name does
+            tags.remove("ngc")
+            framework = "ngc-" + framework.replace("ngc-", "")
+        values = {
+            "framework": framework,
+            "model": model_name(self.model),
+            "precision": self.precision,
+            "batch_size": self.batch_size,
+            "topology": self.topology,
+            "tags": tuple(sorted(tags)),
+        }
+        return tuple(values[key] for key in KEYS if key not in across)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One case on one side.
+
+    ``speeds`` (samples/s over all devices) are of the runs that count, of ``runs`` known of;
+    ``statuses`` says what became of all. ``published`` is the row of a published figure, whose one
+    speed it is, and None for measured runs.
+    """
+
+    case: Identity
+    speeds: tuple[float, ...]
+    runs: int = 1
+    statuses: str = ""
+    published: Published | None = None
+
+    @property
+    def median(self) -> float | None:
+        """Of the runs that count."""
+        return statistics.median(self.speeds) if self.speeds else None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One case of both sides; ``a`` or ``b`` is None if that side does not know the case.
+
+    ``ratio`` is that of the medians, B / A; ``interval`` is the one of :mod:`.verdicts`, which
+    decides. ``of_medians`` is the conservative one of the ratio of medians: wider, and valid
+    whatever the two shapes. Each is None where a side has too few runs to have one. ``note`` says
+    in words what the verdict alone does not.
+    """
+
+    a: Subject | None
+    b: Subject | None
+    verdict: Verdict
+    ratio: float | None = None
+    interval: Interval | None = None
+    of_medians: Interval | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All cases of both sides, in A's order, then what only B has.
+
+    Published figures without a partner are not listed: ``unmatched_published`` counts them.
+    """
+
+    cases: tuple[Compared, ...]
+    tolerance: float
+    risk: float
+    across: tuple[str, ...] = ()
+    unmatched_published: int = 0
+
+    def count(self, verdict: Verdict) -> int:
+        """How many cases have that verdict."""
+        return sum(case.verdict is verdict for case in self.cases)
+
+
+def subjects(results: Sequence[RunResult]) -> list[Subject]:
+    """The cases of one directory, in order of first appearance; one result per run counts."""
+    groups: dict[Identity, list[RunResult]] = {}
+    for result in chosen(results):
+        groups.setdefault(_identity(result), []).append(result)
+    return [_subject(case, group) for case, group in groups.items()]
+
+
+def pooled(parts: Iterable[Iterable[Subject]]) -> list[Subject]:
+    """The cases of several directories as one side: runs of one case are put together.
+
+    Published figures are not: each stays a subject of its own.
+    """
+    groups: dict[object, list[Subject]] = {}
+    for part in parts:
+        for subject in part:
+            groups.setdefault(subject.published or subject.case, []).append(subject)
+    return [_pooled(group) for group in groups.values()]
+
+
+FILTERS = ("framework", "model", "precision", "batch_size", "topology", "tag")
+"""What a selection of measured cases may ask for; ``tag`` is one of the case's tags."""
+
+
+def selected(cases: Iterable[Subject], wanted: Mapping[str, Sequence[str]]) -> list[Subject]:
+    """The measured cases that have, for every key of ``wanted``, one of its values.
+
+    Keys are those of :data:`FILTERS`; case does not matter.
+    """
+    return [
+        subject
+        for subject in cases
+        if all(
+            {text.lower() for text in texts(subject, key)} & {value.lower() for value in values}
+            for key, values in wanted.items()
+        )
+    ]
+
+
+def texts(subject: Subject, key: str) -> list[str]:
+    """What a case has under a key of :data:`FILTERS`."""
+    return list(subject.case.tags) if key == "tag" else [subject.case.text(key)]
+
+
+def published_subjects(rows: Iterable[Published]) -> list[Subject]:
+    """Published throughputs, one subject each; runs behind them and other metrics are left out."""
+    return [
+        Subject(
+            Identity(
+                row.framework, row.model, row.precision, row.batch_size, row.topology, row.options
+            ),
+            speeds=(row.value,),
+            published=row,
+        )
+        for row in rows
+        if row.metric == SAMPLES_PER_S and row.kind != "run"
+    ]
+
+
+def compare(
+    a: Sequence[Subject],
+    b: Sequence[Subject],
+    tolerance: float = TOLERANCE,
+    risk: float = RISK,
+    across: Collection[str] = (),
+) -> Comparison:
+    """Every case of ``a`` with its like in ``b``.
+
+    ``across`` names :data:`KEYS` that need not be equal: then a case has as many partners as are
+    like it but for those, itself excepted. ValueError for a key that is none, or for a tolerance
+    or risk that cannot be.
+    """
+    strange = sorted(set(across) - set(KEYS))
+    if strange:
+        raise ValueError(f"no key of a case: {', '.join(strange)}")
+    if not 0 < risk < 0.5:
+        raise ValueError(f"the risk {risk!r} is not between 0 and 0.5")
+    band(tolerance)
+    places: dict[object, list[int]] = {}
+    for place, subject in enumerate(b):
+        places.setdefault(subject.case.matching(across), []).append(place)
+    cases: list[Compared] = []
+    alone: list[Subject] = []
+    met: set[int] = set()
+    for subject in a:
+        like = places.get(subject.case.matching(across), [])
+        like = [place for place in like if not (across and b[place] == subject)]
+        cases += [_compared(subject, b[place], tolerance, risk) for place in like]
+        met.update(like)
+        if not like:
+            alone.append(subject)
+            cases += [] if subject.published else [_missing(subject, None)]
+    only_b = [subject for place, subject in enumerate(b) if place not in met]
+    cases += [_missing(None, subject) for subject in only_b if not subject.published]
+    unmatched = sum(subject.published is not None for subject in [*alone, *only_b])
+    ordered = tuple(key for key in KEYS if key in across)
+    return Comparison(tuple(cases), tolerance, risk, ordered, unmatched)
+
+
+def nearest(a: Iterable[Subject], b: Iterable[Subject]) -> dict[tuple[str, ...], int]:
+    """How many cases of ``a`` would have a partner if these keys need not be equal.
+
+    Of the smallest sets of keys, up to 3, that give any; empty if there are none.
+    """
+    a, b = tuple(a), tuple(b)
+    for size in (1, 2, 3):
+        found = {}
+        for keys in combinations(KEYS, size):
+            known = {subject.case.matching(keys) for subject in b}
+            found[keys] = sum(subject.case.matching(keys) in known for subject in a)
+        if any(found.values()):
+            return {keys: count for keys, count in found.items() if count}
+    return {}
+
+
+def _identity(result: RunResult) -> Identity:
+    case = result.run.case
+    return Identity(
+        framework=case.framework,
+        model=case.model,
+        precision=case.precision,
+        batch_size=case.batch_size,
+        topology=case.topology,
+        tags=tuple(case.tags),
+    )
+
+
+def _subject(case: Identity, results: Sequence[RunResult]) -> Subject:
+    values = [throughput(result) for result in results]
+    statuses = [result.status for result in results]
+    counted = ", ".join(f"{s.value} {statuses.count(s)}" for s in Status if s in statuses)
+    speeds = tuple(value for value in values if value is not None)
+    return Subject(case, speeds, len(results), counted)
+
+
+def _pooled(group: Sequence[Subject]) -> Subject:
+    if len(group) == 1 or group[0].published:  # the same figure, chosen twice
+        return group[0]
+    return Subject(
+        case=group[0].case,
+        speeds=tuple(speed for subject in group for speed in subject.speeds),
+        runs=sum(subject.runs for subject in group),
+        statuses="; ".join(subject.statuses for subject in group),
+    )
+
+
+def _missing(a: Subject | None, b: Subject | None) -> Compared:
+    without_a = a is None or not a.speeds
+    verdict = Verdict.MISSING_IN_A if without_a else Verdict.MISSING_IN_B
+    return Compared(a, b, verdict, note="; ".join(_lost(a, b)))
+
+
+def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared:
+    median_a, median_b = a.median, b.median
+    if median_a is None or median_b is None:
+        return _missing(a, b)
+    ratio = median_b / median_a
+    interval = _interval(a, b, risk)
+    verdict = verdict_of(ratio, interval, tolerance, risk)
+    notes = _lost(a, b) + _unknown(a, b)
+    if verdict is Verdict.TOO_FEW:
+        notes.append(_too_few(a, b, interval, risk))
+    return Compared(
+        a=a,
+        b=b,
+        verdict=verdict,
+        ratio=ratio,
+        interval=interval,
+        of_medians=ratio_interval(median_interval(b.speeds), median_interval(a.speeds)),
+        note="; ".join(notes),
+    )
+
+
+def _interval(a: Subject, b: Subject, risk: float) -> Interval | None:
+    if a.published and b.published:
+        return None
+    if b.published:
+        return point_interval(a.speeds, b.speeds[0], risk)
+    if a.published:
+        inverse = point_interval(b.speeds, a.speeds[0], risk)
+        return inverse and Interval(1 / inverse.high, 1 / inverse.low, inverse.coverage)
+    return rank_interval(a.speeds, b.speeds, risk)
+
+
+def _lost(a: Subject | None, b: Subject | None) -> list[str]:
+    """Runs that do not count, so that nobody takes a case that failed for one never tried."""
+    return [
+        f"{len(subject.speeds)} of {subject.runs} runs of {side} count ({subject.statuses})"
+        for side, subject in (("A", a), ("B", b))
+        if subject and len(subject.speeds) < subject.runs
+    ]
+
+
+def _unknown(a: Subject, b: Subject) -> list[str]:
+    keys = [key for key in KEYS if a.case.text(key) == "?" == b.case.text(key)]
+    return [f"neither side tells the {' nor the '.join(keys)}"] if keys else []
+
+
+def _too_few(a: Subject, b: Subject, interval: Interval | None, risk: float) -> str:
+    if a.published and b.published:
+        return "two single figures: nothing tells noise from difference"
+    if interval is None:
+        return "one run has no interval"
+    error = 100 * error_of(interval)
+    return f"a verdict could be wrong {error:.3g} % of the time, over {100 * risk:.3g} %"

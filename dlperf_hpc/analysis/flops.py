@@ -1,0 +1,130 @@
+"""Model FLOPs: the arithmetic that one sample needs, forward and backward, whoever computes it.
+
+Only products of matrices (and convolutions) count, a multiply-add as two FLOPs, and the backward
+pass as twice the forward one; recomputation, optimizer, embeddings, normalisation, softmax and
+activations add nothing (PaLM, arXiv:2204.02311, appendix B; Narayanan et al. 2021,
+arXiv:2104.04473). By the same convention the attention of GPT is not halved for its causal mask,
+although a kernel may leave out half of it. Tokens are those of the padded sequence: a program that
+packs or unpads sequences does less work per sample than is counted here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Union
+
+from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.spec.case import Case
+
+_LONGEST_SEQUENCE = 10**7
+_SCORES_ALL = frozenset(("megatron", "transformers"))
+"""Frameworks whose BERT puts the MLM head on every position; the others gather the masked ones."""
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """``layers`` of width ``hidden``, a feed-forward part of 4 x hidden, and a vocabulary head.
+
+    ``masked`` says that it is trained as BERT is: the head scores masked positions, behind one
+    more hidden x hidden product; else it scores every position, as GPT's does.
+    """
+
+    layers: int
+    hidden: int
+    vocab: int
+    masked: bool
+
+    def flops(self, seq_len: int, scored: int | None = None) -> float:
+        """Of one sequence of T tokens, forward and backward, with the head on M positions.
+
+        ``6 * [12*L*h^2 * T + (h^2 + V*h) * M] + 12 * L * h * T^2``, with L layers, hidden size h
+        and vocabulary V; no h^2 in the head of GPT. That is T * (6*N + 12*L*H*Q*T), with N the
+        numbers in those matrices and H heads of size Q (H*Q = h), where all positions are scored.
+        ``scored`` is M: by default all of GPT's, and 5/32 of BERT's, rounded up: 20 of 128, 80 of
+        512, ``max_predictions_per_seq`` of Google's and NVIDIA's data sets.
+        """
+        if scored is None:
+            scored = (5 * seq_len + 31) // 32 if self.masked else seq_len
+        h = self.hidden
+        head = self.vocab * h + (h * h if self.masked else 0)
+        products = 12 * self.layers * h * h * seq_len + head * scored
+        return float(6 * products + 12 * self.layers * h * seq_len * seq_len)
+
+
+@dataclass(frozen=True)
+class ConvNet:
+    """``macs``: multiply-adds of one image of 224 x 224, forward."""
+
+    macs: int
+
+    def flops(self, seq_len: int | None = None, scored: int | None = None) -> float:
+        """Of one image, forward and backward: 3 x 2 x ``macs``. It has no sequence."""
+        return 6.0 * self.macs
+
+
+Architecture = Union[Transformer, ConvNet]
+
+# Devlin et al. 2018 (arXiv:1810.04805); the vocabulary of 30522 padded to a multiple of 8, as ours
+# is: without the padding it is 0.01 % less at most. bert-tiny is this package's own, for CPUs.
+_BERT_BASE = Transformer(12, 768, 30528, masked=True)
+_BERT_LARGE = Transformer(24, 1024, 30528, masked=True)
+_BERT_TINY = Transformer(2, 128, 30528, masked=True)
+# Radford et al. 2019 (GPT-2); the vocabulary as published: padded to 50304 it is 0.03 % more.
+_GPT2_SMALL = Transformer(12, 768, 50257, masked=False)
+_GPT2_MEDIUM = Transformer(24, 1024, 50257, masked=False)
+_GPT2_LARGE = Transformer(36, 1280, 50257, masked=False)
+_GPT2_XL = Transformer(48, 1600, 50257, masked=False)
+# 53 convolutions and the last layer. v1.5 (and v1b) has the stride of a block in its 3 x 3
+# convolution; torchvision states 4.09 G. v1 has it in the 1 x 1 before: He et al. 2015
+# (arXiv:1512.03385), table 1, states 3.8 G. A bare "resnet50" is taken as v1.5, which most
+# programs mean; if it is v1, its figures come out 6 % too high.
+_RESNET50 = ConvNet(4_089_184_256)
+_RESNET50_V1 = ConvNet(3_857_973_248)
+
+_ARCHITECTURES: Mapping[str, Architecture] = {
+    **dict.fromkeys(("bert", "bertbase"), _BERT_BASE),  # DLPerf's "bert" is base
+    "bertlarge": _BERT_LARGE,
+    "berttiny": _BERT_TINY,
+    **dict.fromkeys(("gpt2", "gpt2small", "gpt2124m", "gpt2117m"), _GPT2_SMALL),
+    **dict.fromkeys(("gpt2medium", "gpt2355m", "gpt2350m", "gpt2345m"), _GPT2_MEDIUM),
+    **dict.fromkeys(("gpt2large", "gpt2774m"), _GPT2_LARGE),
+    **dict.fromkeys(("gpt2xl", "gpt21.5b"), _GPT2_XL),
+    **dict.fromkeys(("resnet50", "rn50", "r50"), _RESNET50),
+    **dict.fromkeys(("resnet50v1.5", "resnet50v15", "resnet50v1b"), _RESNET50),
+    "resnet50v1": _RESNET50_V1,
+}
+# Words of a name that leave the arithmetic as it is.
+_IDLE = frozenset(
+    ("adam", "adamw", "lamb", "phase1", "phase2", "pretrain", "pretraining", "sgd", "train")
+    + ("training", "uncased")
+)
+_WORD = re.compile(r"[a-z0-9.]+")
+
+
+def architecture(model: str) -> Architecture | None:
+    """By any of the names that logs give it (``bert_base``, ``bert-base-adam-training``, ``rn50``,
+    ``openai-community/gpt2``); None for a name that is not known for sure."""
+    words = _WORD.findall(model[:200].rpartition("/")[2].lower())
+    return _ARCHITECTURES.get("".join(word for word in words if word not in _IDLE))
+
+
+def flops_per_sample(model: str, seq_len: int | None, scored: int | None = None) -> float | None:
+    """Model FLOPs of one sample (a sequence, an image), forward and backward.
+
+    ``scored`` is on how many positions of a BERT the MLM head stands, by default the masked ones.
+    None for a model that is not known, or for a sequence of unknown length.
+    """
+    known = architecture(model)
+    if known is None or isinstance(known, ConvNet):
+        return None if known is None else known.flops()
+    if seq_len is None or not 0 < seq_len <= _LONGEST_SEQUENCE:
+        return None
+    return known.flops(seq_len, scored)
+
+
+def flops_of_case(case: Case | ObservedCase) -> float | None:
+    """Model FLOPs of one sample of a case. None where model or sequence length are not known."""
+    scored = case.seq_len if case.framework in _SCORES_ALL else None
+    return flops_per_sample(case.model, case.seq_len, scored)

@@ -1,0 +1,101 @@
+"""Throughput against physics: TFLOPS per device, share of the card's peak, and what cannot be.
+
+Where model, sequence length, precision or card is not known, there is no figure and no finding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from dlperf_hpc.analysis import cards
+from dlperf_hpc.analysis.findings import Finding
+from dlperf_hpc.analysis.flops import ConvNet, architecture, flops_of_case
+from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.spec.case import Case
+
+
+def tflops_per_device(case: Case | ObservedCase, samples_per_s: float) -> float | None:
+    """Model TFLOPS of one device: samples/s over all devices x FLOPs per sample / devices."""
+    flops = flops_of_case(case)
+    if flops is None or not samples_per_s > 0:
+        return None
+    value = samples_per_s * flops / case.topology.devices / 1e12
+    return value if math.isfinite(value) else None
+
+
+def mfu(case: Case | ObservedCase, samples_per_s: float, card: str | None) -> float | None:
+    """Model FLOPS utilisation: share of the card's dense peak in the case's precision, 1 = all.
+
+    ``card`` is a device's name, or a person's word for it (:func:`dlperf_hpc.analysis.cards.card`).
+    """
+    tflops = tflops_per_device(case, samples_per_s)
+    peak = None if card is None else cards.peak(card, case.precision)
+    return None if tflops is None or peak is None else tflops / peak
+
+
+def of_physics(case: Case | ObservedCase, samples_per_s: float, card: str | None) -> list[Finding]:
+    """``over-peak`` for more than the card can do, ``near-peak`` for more than any training does.
+
+    ``samples_per_s`` is over all devices: give the fastest run's, for each must be possible.
+    """
+    flops, tflops = flops_of_case(case), tflops_per_device(case, samples_per_s)
+    peak = None if card is None else cards.peak(card, case.precision)
+    if flops is None or tflops is None or card is None or peak is None:
+        return []
+    share, known = tflops / peak, cards.card(card)
+    if share <= cards.CEILING:
+        return []
+    figures = (
+        f"{samples_per_s:.2f} samples/s are {tflops:.4g} TFLOPS per device ({flops / 1e9:.5g} "
+        f"GFLOP per {_sample(case)}), {100 * share:.1f} % of the dense {case.precision} peak of "
+        f"{known.name if known else card}, {peak:g}"
+    )
+    doubts = ", ".join(_doubts(case, tflops, card))
+    if share > 1:
+        return [Finding("over-peak", f"{figures}: impossible; look for {doubts}")]
+    most = f"more than the {100 * cards.CEILING:.0f} % that matrix products alone hardly pass"
+    return [Finding("near-peak", f"{figures}: {most}; look for {doubts}")]
+
+
+def _sample(case: Case | ObservedCase) -> str:
+    if isinstance(architecture(case.model), ConvNet):
+        return "image of 224 x 224"
+    return f"sequence of {case.seq_len} tokens, padding included"
+
+
+def _doubts(case: Case | ObservedCase, tflops: float, card: str) -> Iterator[str]:
+    """What may be otherwise than it was taken; a run of our own has checked its precision."""
+    if isinstance(case, ObservedCase):
+        tf32 = cards.peak(card, "tf32")
+        if case.precision in ("fp32", "float32"):
+            if tf32 is not None and tflops <= tf32:
+                yield f"TF32 (it would be {100 * tflops / tf32:.1f} % of that peak, {tf32:g})"
+            yield "mixed precision"
+        yield "more devices than were counted"
+    if isinstance(architecture(case.model), ConvNet):
+        yield "smaller images"
+        yield "convolutions done with fewer operations (Winograd)"
+    else:
+        yield "sequences that are packed, unpadded or shorter"
+    yield "samples counted by a wrong factor"
+
+
+def card_of(results: Iterable[RunResult], said: str | None = None) -> str | None:
+    """The device that the runs' own logs name, else ``said``, a person's word.
+
+    None if runs or ranks were on cards of different peaks: no one peak is theirs.
+    """
+    names = [name for result in results for name in _device_names(result)]
+    if not names:
+        return said
+    found = {cards.card(name) for name in names}
+    return names[0] if len(found) == 1 else None
+
+
+def _device_names(result: RunResult) -> list[str]:
+    world, ranks = result.facts.get("world"), result.facts.get("ranks")
+    tables = [world, *(ranks if isinstance(ranks, list) else [])]
+    found = [table.get("device_name") for table in tables if isinstance(table, dict)]
+    return [name for name in found if isinstance(name, str) and name]

@@ -1,0 +1,106 @@
+"""What was found in files that have not changed since: a second report need not read them again.
+
+A file is the same if device, inode, size, and the times of its last change are; a change of the
+clock backwards changes the last of these too. What was just written may change within the clock's
+grain, so that young files are not kept. Nothing is kept beside the logs: the cache is the user's
+own, and whatever is wrong with it only costs time.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sqlite3
+import time
+import zlib
+from pathlib import Path
+
+from dlperf_hpc.parsers.sources import Source
+from dlperf_hpc.records.foreign import ScannedFile
+
+_YOUNG_S = 2.0
+_KEPT = 200_000
+"""Files remembered; beyond that those not asked for longest are forgotten."""
+
+
+def default_path() -> Path:
+    """``$XDG_CACHE_HOME/dlperf_hpc/scans.sqlite`` (XDG base directory specification)."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "dlperf_hpc" / "scans.sqlite"
+
+
+@functools.lru_cache(maxsize=1)
+def _version() -> str:
+    """Digest of the code that reads logs: another version may find another thing in a file."""
+    here = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted([*here.rglob("*.py"), here.parent / "records" / "foreign.py"]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class ScanCache:
+    """Results by the identity of their files; ``path`` None keeps nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._database = _open(path)
+        self._new: list[tuple[str, str, bytes, float]] = []
+        self._now = time.time()
+
+    def get(self, source: Source) -> ScannedFile | None:
+        """What was found in this very content at an earlier time, or None."""
+        if self._database is None:
+            return None
+        try:
+            row = self._database.execute(
+                "SELECT content FROM scans WHERE file = ? AND version = ?",
+                (_key(source), _version()),
+            ).fetchone()
+            return ScannedFile.from_dict(json.loads(zlib.decompress(row[0]))) if row else None
+        except (sqlite3.Error, zlib.error, KeyError, TypeError, ValueError):
+            return None
+
+    def put(self, source: Source, file: ScannedFile) -> None:
+        """Remember, at the next :meth:`save`."""
+        changed_s = max(source.identity[3:], default=0) / 1e9
+        if self._database is None or not source.identity or changed_s > self._now - _YOUNG_S:
+            return
+        content = zlib.compress(json.dumps(file.to_dict()).encode(), 1)
+        self._new.append((_key(source), _version(), content, self._now))
+
+    def save(self) -> None:
+        """Write down what is new. A cache that cannot be written is none."""
+        if self._database is None or not self._new:
+            return
+        try:
+            with self._database:
+                self._database.executemany("REPLACE INTO scans VALUES (?, ?, ?, ?)", self._new)
+                self._database.execute(
+                    "DELETE FROM scans WHERE file IN"
+                    " (SELECT file FROM scans ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                    (_KEPT,),
+                )
+        except sqlite3.Error:
+            return
+        self._new.clear()
+
+
+def _open(path: Path | None) -> sqlite3.Connection | None:
+    if path is None:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        database = sqlite3.connect(path, timeout=1.0)
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS scans"
+            " (file TEXT PRIMARY KEY, version TEXT, content BLOB, used REAL)"
+        )
+    except (OSError, sqlite3.Error):
+        return None
+    return database
+
+
+def _key(source: Source) -> str:
+    return "\n".join([os.path.abspath(source.path), source.member, *map(str, source.identity)])

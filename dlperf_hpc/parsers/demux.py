@@ -1,0 +1,235 @@
+"""Lines out of files whose launcher tags flushed chunks, not lines (``[1,0]<stdout>:``).
+
+| launcher | tags |
+|---|---|
+| Open MPI up to 4 | ``[job,rank]<stdout>:``, stamped ``Sun May 29 09:48:38 2022[1,0]<stdout>:`` |
+| Open MPI 5 (PRRTE) | ``[job,rank]<stdout>: ``, ``[namespace,rank]<stdout>: ``, |
+| | ``[job,rank][host:pid]<stdout>: ``, ``[rank]<stdout>: ``, stamped ``[Sun May ... 2022]`` |
+| horovodrun (Gloo) | ``[rank]<stdout>:``, stamped as Open MPI 4 does |
+
+Open MPI 4 puts a tag before each chunk that a rank flushed and after each newline within one. A
+line that was flushed in parts is scattered over other ranks' lines; the newline belongs to the
+chunk it ends, so that of an unbuffered print comes with a tag of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+HEAD_BYTES = 1 << 16
+"""What is looked at to find out how a file is written."""
+
+LONGEST_LINE = 1 << 16
+MOST_STREAMS = 1 << 16
+MOST_HELD = 1 << 26
+"""Bytes of unfinished lines kept, over all ranks."""
+
+_TIME = (
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ 0-9][0-9]"
+    r" [0-9]{2}:[0-9]{2}:[0-9]{2} [0-9]{4}"
+)
+STAMP = rf"(?:{_TIME}|\[{_TIME}\])"
+TAG = (
+    r"\[(?:[^\[\],\s]{1,200},)?(?P<rank>[0-9]{1,9})\]"
+    r"(?:\[(?P<host>[^\[\]:\s]{1,255}):[0-9a-z]{1,20}\])?<std(?:out|err|diag)>:"
+)
+_LONGEST_TAG = 600  # stamp, tag and a blank: no tag is longer
+_PIECE = 1 << 18
+
+_PARTS = re.compile(TAG.encode())
+# For split(): the one group is the tag.
+_BARE = re.compile(b"(" + re.sub(r"\?P<[a-z]+>", "?:", TAG).encode() + b")")
+_SPACED = re.compile(_BARE.pattern[:-1] + b" ?)")
+_LINES = re.compile(rb"([^\r\n]*)([\r\n]*)")  # a line and all line ends behind it
+_STAMP_AT_END = re.compile(STAMP.encode() + rb"\Z")
+
+
+class Chunk(NamedTuple):
+    """A logical line without its end. ``number`` is the physical line, from 1, where it began;
+    ``rank`` is None where no tag stood. Not ``whole``: the file ended before the line did."""
+
+    number: int
+    rank: int | None
+    data: bytes
+    host: str | None = None
+    whole: bool = True
+
+
+class _Stream:
+    """One rank's stdout or stderr, and its line so far."""
+
+    __slots__ = ("host", "lost", "number", "rank", "rest")
+
+    def __init__(self, rank: int | None, host: str | None = None) -> None:
+        self.rank = rank
+        self.host = host
+        self.rest = bytearray()
+        self.number = 0
+        self.lost = False  # the line's beginning was given up: so is the rest of it
+
+    def take(self, text: bytes, number: int) -> int:
+        """More of the line; how many bytes of it were kept."""
+        if self.lost:
+            return 0
+        if not self.rest:
+            self.number = number
+        kept = text[: LONGEST_LINE + 1 - len(self.rest)]
+        self.rest += kept
+        return len(kept)
+
+    def finish(self) -> bytes:
+        """The line is over. One that is too long ends after its last whole word that fits."""
+        data = bytes(self.rest)
+        self.rest.clear()
+        self.lost = False
+        return data if len(data) <= LONGEST_LINE else data[:LONGEST_LINE].rpartition(b" ")[0]
+
+    def give_up(self) -> None:
+        """Forget the line so far."""
+        self.lost = self.lost or bool(self.rest)
+        self.rest.clear()
+
+
+class _Streams:
+    """Every rank's stream, and where in the file we are."""
+
+    def __init__(self) -> None:
+        self.by_tag: dict[bytes, _Stream] = {}
+        self.nobody = self.current = _Stream(None)
+        self.number = 1
+        self.held = 0  # bytes of unfinished lines
+
+    def enter(self, tag: bytes) -> None:
+        """What follows is behind ``tag``; a new stream beyond ``MOST_STREAMS`` is not read."""
+        if self.nobody.rest or self.nobody.lost:
+            self.held -= len(self.nobody.rest)
+            self.nobody.finish()
+        self.current = self.by_tag.get(tag) or self._new(tag)
+
+    def _new(self, tag: bytes) -> _Stream:
+        match = _PARTS.match(tag)
+        assert match is not None, "split() found it"
+        host = match["host"]
+        stream = _Stream(int(match["rank"]), host.decode("utf-8", "replace") if host else None)
+        if len(self.by_tag) < MOST_STREAMS:
+            self.by_tag[tag] = stream
+        else:
+            stream.lost = True
+        return stream
+
+    def add(self, text: bytes) -> list[Chunk]:
+        """Text up to the next tag; the lines it ends."""
+        ended = []
+        for line, ends in _LINES.findall(text):
+            stream = self.current
+            if line:
+                self.held += stream.take(line, self.number)
+            if ends:
+                self.held -= len(stream.rest)
+                data = stream.finish()
+                if data:
+                    ended.append(Chunk(stream.number, stream.rank, data, stream.host))
+            newlines = ends.count(b"\n")
+            if newlines:
+                self.number += newlines
+                self.current = self.nobody
+        if self.held > MOST_HELD:
+            for stream in (self.nobody, *self.by_tag.values()):
+                stream.give_up()
+            self.held = 0
+        return ended
+
+    def unfinished(self) -> list[Chunk]:
+        """The lines that have no end, in the order of the file."""
+        begun = [each for each in (self.nobody, *self.by_tag.values()) if each.rest or each.lost]
+        return [
+            Chunk(stream.number, stream.rank, stream.finish(), stream.host, whole=False)
+            for stream in sorted(begun, key=lambda each: each.number)
+        ]
+
+
+def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
+    """The lines of a tagged file, each as it ends; empty ones are left out.
+
+    ``blocks`` may be cut anywhere. A line ends with ``\\n`` or ``\\r`` of its own rank and stream.
+    What stands untagged on a physical line is a line of nobody's if it goes on to the line's end;
+    before a tag it is another program's prefix, and dropped. A line of more than
+    ``LONGEST_LINE`` bytes is cut. Ranks beyond ``MOST_STREAMS`` tags are not read, and if
+    unfinished lines grow over ``MOST_HELD`` bytes they are given up.
+
+    Last come the lines that the file does not end, not ``whole``.
+    """
+    source = iter(blocks)
+    head = _first(source)
+    tag = _SPACED if is_spaced(head[:HEAD_BYTES]) else _BARE
+    streams = _Streams()
+    for data in _cut_between_tags(itertools.chain([head], source), tag):
+        returns = b"\r" in data
+        parts = tag.split(data)  # text, tag, text, tag, ..., text
+        last = len(parts) - 1
+        for at in range(0, last + 1, 2):
+            text = parts[at]
+            if at:
+                streams.enter(parts[at - 1])
+            if at < last and text[-1:] != b"\n":
+                text = _without_stamp(text)
+            stream, end = streams.current, text.find(b"\n")
+            if (
+                returns
+                or not 0 < end <= LONGEST_LINE
+                or end < len(text) - 1
+                or stream.rest
+                or stream.lost
+            ):
+                yield from streams.add(text)
+            else:  # as add() does it, for nearly every line of every file: whole, behind one tag
+                yield Chunk(streams.number, stream.rank, text[:end], stream.host)
+                streams.number += 1
+                streams.current = streams.nobody
+    yield from streams.unfinished()
+
+
+def _first(source: Iterator[bytes]) -> bytes:
+    """Blocks joined until there is enough to judge by, so that their sizes do not matter."""
+    blocks, size = [], 0
+    while size < HEAD_BYTES:
+        block = next(source, None)
+        if block is None:
+            break
+        blocks.append(block)
+        size += len(block)
+    return b"".join(blocks)
+
+
+def is_spaced(head: bytes) -> bool:
+    """Whether the tag's writer puts a blank behind it: then (nearly) every tag has one.
+
+    Taking a program's own blank for the tag's would join ``1.5`` and `` 2`` to one number.
+    """
+    after = [head[match.end() : match.end() + 1] for match in _BARE.finditer(head)]
+    known = [byte for byte in after if byte]
+    return bool(known) and 100 * known.count(b" ") >= 99 * len(known)
+
+
+def _cut_between_tags(blocks: Iterable[bytes], tag: re.Pattern[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of a moderate size, no stamp or tag cut in two."""
+    rest = b""
+    for block in blocks:
+        for start in range(0, len(block), _PIECE):
+            data = rest + block[start : start + _PIECE]
+            cut = data.rfind(b"\n") + 1
+            if len(data) - cut > _LONGEST_TAG:
+                ends = [match.end() for match in tag.finditer(data, cut)]
+                cut = max(cut, len(data) - _LONGEST_TAG, *(end for end in ends if end < len(data)))
+            yield data[:cut]
+            rest = data[cut:]
+    yield rest
+
+
+def _without_stamp(text: bytes) -> bytes:
+    """Text before a tag without the tag's time stamp."""
+    match = _STAMP_AT_END.search(text, max(0, len(text) - 26))
+    return text[: match.start()] if match else text

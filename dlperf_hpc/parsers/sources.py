@@ -1,0 +1,170 @@
+"""Where logs lie: files below directories, compressed or not, and members of zip archives.
+
+Nothing is unpacked to disk, and no symbolic link to a directory is followed: the tree cannot loop.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import zstandard
+
+from dlperf_hpc.errors import LogError
+
+BLOCK_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 13
+_PASSED_OVER = (
+    *(".png", ".jpg", ".pdf", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".npy", ".h5", ".hdf5"),
+    *(".tfrecord", ".safetensors", ".so", ".pyc", ".parquet", ".sqlite", ".tar", ".whl", ".pkl"),
+)
+_MEMBER = "!"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One log: a file, or with ``member`` one in a zip archive. ``size`` in bytes, as stored."""
+
+    path: str
+    size: int
+    member: str = ""
+    identity: tuple[int, ...] = ()
+    """Device, inode, size and times of the file: another when its content may be another."""
+
+    @property
+    def name(self) -> str:
+        """As it is shown: ``archive.zip!logs/a.log`` for a member."""
+        return f"{self.path}{_MEMBER}{self.member}" if self.member else self.path
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Something that could not be looked into, and why."""
+
+    path: str
+    why: str
+
+
+def find(paths: Iterable[Path], leave_out: Iterable[Path] = ()) -> Iterator[Source | Unread]:
+    """Every file that may be a log, at and below ``paths``, in the order of their names, once.
+
+    Directories in ``leave_out`` (spelt as a walk from ``paths`` finds them) are not entered.
+    """
+    seen: set[tuple[int, int]] = set()
+    left_out = {str(path) for path in leave_out}
+    for path in paths:
+        for found in _below(path, left_out):
+            if isinstance(found, Unread):
+                yield found
+                continue
+            try:
+                stat = os.stat(found)
+            except OSError as error:
+                yield Unread(found, f"cannot be read: {error.strerror}")
+                continue
+            if (stat.st_dev, stat.st_ino) not in seen and _may_be_log(found, stat):
+                seen.add((stat.st_dev, stat.st_ino))
+                yield from _sources(found, stat)
+
+
+def _below(path: Path, left_out: set[str]) -> Iterator[str | Unread]:
+    if not path.is_dir():
+        yield str(path)
+        return
+    unread: list[Unread] = []
+
+    def failed(error: OSError) -> None:
+        unread.append(Unread(str(error.filename), f"cannot be read: {error.strerror}"))
+
+    for folder, folders, names in os.walk(path, onerror=failed):
+        folders[:] = sorted(each for each in folders if os.path.join(folder, each) not in left_out)
+        yield from (os.path.join(folder, name) for name in sorted(names))
+    yield from unread
+
+
+def _may_be_log(path: str, stat: os.stat_result) -> bool:
+    regular = (stat.st_mode & 0o170000) == 0o100000
+    return regular and os.path.splitext(path)[1].lower() not in _PASSED_OVER
+
+
+def _sources(path: str, stat: os.stat_result) -> Iterator[Source | Unread]:
+    identity = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    if not path.lower().endswith(".zip"):
+        yield Source(path, stat.st_size, identity=identity)
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [each for each in archive.infolist() if not each.is_dir()]
+    except (OSError, zipfile.BadZipFile, ValueError) as error:
+        yield Unread(path, f"is no zip archive that can be read: {error}")
+        return
+    for each in sorted(members, key=lambda member: member.filename):
+        if os.path.splitext(each.filename)[1].lower() not in _PASSED_OVER:
+            yield Source(path, each.file_size, each.filename, identity)
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[IO[bytes]]:
+    if source.member:
+        with zipfile.ZipFile(source.path) as archive, archive.open(source.member) as file:
+            yield file
+        return
+    with open(source.path, "rb", buffering=0) as raw:
+        start = raw.read(6)
+        raw.seek(0)
+        with _decompressed(raw, start) as file:
+            yield file
+
+
+def _decompressed(raw: Any, start: bytes) -> Any:
+    """By the first bytes, not the name: logs are renamed."""
+    if start.startswith(b"\x1f\x8b"):
+        return gzip.open(raw)
+    if start.startswith(b"\xfd7zXZ\0"):
+        return lzma.open(raw)
+    if start.startswith(b"BZh"):
+        return bz2.open(raw)
+    if start.startswith(b"\x28\xb5\x2f\xfd"):
+        return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+    return raw
+
+
+def blocks(source: Source) -> Iterator[bytes]:
+    """The bytes of a log, decompressed, a block at a time; none if it is no text.
+
+    LogError if it cannot be read to its end; what came before was given.
+    """
+    try:
+        with _opened(source) as file:
+            first = True
+            while True:
+                block = file.read(BLOCK_BYTES)
+                if not block or (first and _is_binary(block[:_HEAD_BYTES])):
+                    return
+                first = False
+                yield block
+    except _BROKEN as error:
+        what = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise LogError(f"{source.name}: cannot be read to its end: {what}") from error
+
+
+_BROKEN = (
+    *(OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, zstandard.ZstdError),
+    *(NotImplementedError, RuntimeError, KeyError),  # zipfile: odd compression, a password
+)
+
+
+def _is_binary(head: bytes) -> bool:
+    """More than a tenth NULs, or mostly control bytes: not text, however much of it is damaged."""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return False  # UTF-16: no line of it will be understood, and that is told
+    return head.count(0) * 10 > len(head)

@@ -1,0 +1,221 @@
+"""A comparison for people (terminal, Markdown) and for machines (JSON)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.analysis.comparison import Compared, Comparison, Subject
+from dlperf_hpc.analysis.statistics import Interval, median_interval
+from dlperf_hpc.analysis.verdicts import Verdict, band, error_of
+from dlperf_hpc.reporting.markdown import code, escape
+from dlperf_hpc.reporting.terminal import number, printable
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+SCHEMA = "dlperf-compare/1"
+
+_STYLES = {Verdict.SLOWER: "bold red", Verdict.FASTER: "green", Verdict.SAME: ""}
+_HEADINGS = ("case", "A", "B", "B/A", "CI", "runs", "verdict")
+
+
+def comparison_json(comparison: Comparison, sides: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Plain JSON values, null for what is not known; ``sides`` says what A and B were read from."""
+    return {
+        "schema": SCHEMA,
+        "sides": {name: list(places) for name, places in sides.items()},
+        "tolerance": comparison.tolerance,
+        "same": list(band(comparison.tolerance)),
+        "risk": comparison.risk,
+        "across": list(comparison.across),
+        "verdicts": {verdict.value: comparison.count(verdict) for verdict in Verdict},
+        "unmatched_published": comparison.unmatched_published,
+        "cases": [_case_json(case) for case in comparison.cases],
+    }
+
+
+def _case_json(case: Compared) -> dict[str, Any]:
+    interval = case.interval
+    return {
+        "verdict": case.verdict.value,
+        "ratio": case.ratio,
+        **_ends("ratio", interval),
+        "error": error_of(interval) if interval else None,
+        **_ends("of_medians", case.of_medians),
+        "note": case.note,
+        "a": _subject_json(case.a),
+        "b": _subject_json(case.b),
+    }
+
+
+def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
+    return {
+        f"{name}_low": interval.low if interval else None,
+        f"{name}_high": interval.high if interval else None,
+        f"{name}_coverage": interval.coverage if interval else None,
+    }
+
+
+def _subject_json(subject: Subject | None) -> dict[str, Any] | None:
+    if subject is None:
+        return None
+    case, row = subject.case, subject.published
+    return {
+        "framework": case.framework or None,
+        "model": case.model or None,
+        "precision": case.precision or None,
+        "batch_size": case.batch_size,
+        "topology": str(case.topology),
+        "tags": list(case.tags),
+        "runs": None if row else subject.runs,
+        "runs_ok": None if row else len(subject.speeds),
+        "samples_per_s": subject.median,
+        **_ends("samples_per_s", None if row else median_interval(subject.speeds)),
+        "published": row.source if row else None,
+        "hardware": row.hardware if row else None,
+    }
+
+
+def print_comparison(comparison: Comparison, hints: Sequence[str] = ()) -> None:
+    """Print the tables, the count of verdicts and ``hints`` to standard output."""
+    from rich.console import Console
+
+    Console(highlight=False).print(comparison_tables(comparison, hints))
+
+
+def comparison_tables(comparison: Comparison, hints: Sequence[str] = ()) -> Group:
+    """One table per pair of series and source, what it rests on beneath; fits 80 columns."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Table | Text] = []
+    for (title, *sources), cases in _by_series(comparison.cases).items():
+        parts += [Text(printable(title), style="bold"), _table(cases)]
+        parts += [Text(printable(line), style="dim") for line in [*sources, *_beneath(cases)]]
+        parts.append(Text())
+    parts += [Text(printable(line)) for line in [*summary_lines(comparison), *hints]]
+    return Group(*parts)
+
+
+def summary_lines(comparison: Comparison) -> list[str]:
+    """The count of every verdict, the rule that gave it, and what is not in the tables."""
+    counts = [f"{v.value} {comparison.count(v)}" for v in Verdict if comparison.count(v)]
+    low, high = band(comparison.tolerance)
+    lines = [
+        ", ".join(counts) or "no cases",
+        f"same: B/A from {low:.4g} to {high:.4g} (tolerance {_percent(comparison.tolerance)}); "
+        f"a verdict may be wrong {_percent(comparison.risk)} of the time at most",
+    ]
+    if comparison.unmatched_published:
+        lines.append(f"{comparison.unmatched_published} published figures have no like here")
+    return lines
+
+
+def _by_series(cases: Iterable[Compared]) -> dict[tuple[str, ...], list[Compared]]:
+    """By title and published sources, each from few devices to many."""
+    groups: dict[tuple[str, ...], list[Compared]] = {}
+    for case in cases:
+        groups.setdefault((_title(case), *_sources(case)), []).append(case)
+    for members in groups.values():
+        members.sort(key=_devices)
+    return groups
+
+
+def _title(case: Compared) -> str:
+    names = [side.case.series for side in (case.a, case.b) if side]
+    return " -> ".join(dict.fromkeys(names))
+
+
+def _sources(case: Compared) -> list[str]:
+    sides = {"A": case.a, "B": case.b}
+    rows = {name: side.published for name, side in sides.items() if side and side.published}
+    return [
+        f"{name}: published, {row.repository} {row.path} ({row.ref}), {row.hardware}"
+        for name, row in rows.items()
+    ]
+
+
+def _devices(case: Compared) -> tuple[int, int]:
+    known = case.a or case.b
+    return (known.case.topology.devices, known.case.topology.nodes) if known else (0, 0)
+
+
+def _table(cases: Sequence[Compared]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for name in _HEADINGS:
+        left = name in ("case", "verdict")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    for case in cases:
+        style = _STYLES.get(case.verdict, "yellow")
+        table.add_row(*map(Text, _cells(case)[:-1]), Text(case.verdict.value, style=style))
+    return table
+
+
+def _cells(case: Compared) -> tuple[str, ...]:
+    names = [side.case.text("topology") for side in (case.a, case.b) if side]
+    medians = [number(side.median) if side else "" for side in (case.a, case.b)]
+    interval = case.interval
+    return (
+        ">".join(dict.fromkeys(names)),
+        *medians,
+        "" if case.ratio is None else _ratio(case.ratio),
+        "" if interval is None else f"{_ratio(interval.low)}-{_ratio(interval.high)}",
+        "/".join(_runs(side) for side in (case.a, case.b)),
+        case.verdict.value,
+    )
+
+
+def _ratio(value: float) -> str:
+    """Three digits after the point, so that 0.2 % shows; fewer where the number is long."""
+    return f"{value:.3f}" if value < 100 else f"{value:.4g}"
+
+
+def _runs(side: Subject | None) -> str:
+    if side is None:
+        return "-"
+    return "pub" if side.published else str(len(side.speeds))
+
+
+def _percent(value: float) -> str:
+    """A fraction as per cent, to 4 digits."""
+    return f"{100 * value:.4g} %"
+
+
+def _beneath(cases: Sequence[Compared]) -> list[str]:
+    """What intervals and verdicts are worth, once for each pair of counts; then the notes."""
+    worth: dict[str, str] = {}
+    for case in cases:
+        if case.interval is not None:
+            worth[_cells(case)[5]] = (
+                f"the CI covers {_percent(case.interval.coverage)}, "
+                f"a verdict is wrong {_percent(error_of(case.interval))} of the time at most"
+            )
+    notes: dict[str, list[str]] = {}
+    for case in cases:
+        if case.note:
+            notes.setdefault(case.note, []).append(_cells(case)[0])
+    lines = [f"{runs} runs: {text}" for runs, text in sorted(worth.items())]
+    return lines + [f"{', '.join(names)}: {note}" for note, names in notes.items()]
+
+
+def comparison_markdown(
+    comparison: Comparison, sides: Mapping[str, Sequence[str]], hints: Sequence[str] = ()
+) -> str:
+    """The same tables as GitHub-flavoured Markdown."""
+    parts = [
+        "# Comparison: B over A",
+        "\n".join(f"- {name}: {', '.join(map(code, places))}" for name, places in sides.items()),
+    ]
+    for (title, *sources), cases in _by_series(comparison.cases).items():
+        rows = [_HEADINGS, ("-",) * len(_HEADINGS), *(map(escape, _cells(c)) for c in cases)]
+        table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+        parts += [f"## {escape(title)}", *map(escape, sources), table]
+        parts.append("\n".join(f"- {escape(line)}" for line in _beneath(cases)))
+    parts.append("\n".join(f"- {escape(line)}" for line in [*summary_lines(comparison), *hints]))
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,0 +1,212 @@
+"""``compare`` as a command: exit codes for gates, tables that fit, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from record_samples import a_sweep, ended, ended_ok, many
+from report_samples import case
+
+from dlperf_hpc import __main__, compare
+from dlperf_hpc.records.published import FILTERS
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.terminal import printable
+from dlperf_hpc.spec.case import Case
+
+CASES = [case("1n1g"), case("1n2g")]
+Done = subprocess.CompletedProcess[str]
+
+
+def run(*arguments: object) -> Done:
+    out, err = io.StringIO(), io.StringIO()
+    argv = [str(argument) for argument in arguments]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = compare.main(argv)
+        except SystemExit as exit_:
+            code = exit_.code  # type: ignore[assignment]
+    return Done(argv, code, out.getvalue(), err.getvalue())
+
+
+def sweep(root: Path, factor: float = 1.0, runs: int = 5, cases: list[Case] = CASES) -> Path:
+    """A sweep of which every run ended ok; ``factor`` is on the time that it takes."""
+    a_sweep(root, many(cases, runs))
+    for i, each in enumerate(many(cases, runs)):
+        ended_ok(root, each, seconds=0.05 * factor * (1 + 0.001 * (i % 5)))
+    return root
+
+
+def verdicts(done: Done) -> list[str]:
+    return [each["verdict"] for each in json.loads(done.stdout)["cases"]]
+
+
+@pytest.mark.parametrize(
+    ("factor", "code", "verdict"), [(1.0, 0, "same"), (1.1, 1, "slower"), (0.9, 0, "faster")]
+)
+def test_verdicts_and_exit_codes(tmp_path: Path, factor: float, code: int, verdict: str) -> None:
+    done = run(sweep(tmp_path / "a"), sweep(tmp_path / "b", factor), "--json")
+    assert (done.returncode, done.stderr) == (code, "")
+    told = json.loads(done.stdout)
+    assert told["schema"] == "dlperf-compare/1" and told["verdicts"][verdict] == 2
+    first = told["cases"][0]
+    assert first["ratio"] == pytest.approx(1 / factor)
+    assert first["ratio_low"] <= first["ratio"] <= first["ratio_high"]
+    assert first["error"] == pytest.approx(12 / 252)
+    assert first["of_medians_coverage"] == 0.9375**2
+    assert (first["a"]["runs_ok"], first["a"]["topology"]) == (5, "1n1g")
+    assert first["a"]["published"] is None and first["a"]["samples_per_s_coverage"] == 0.9375
+
+
+def test_the_tolerance_is_the_users(tmp_path: Path) -> None:
+    a, b = sweep(tmp_path / "a"), sweep(tmp_path / "b", 1.1)
+    assert run(a, b, "--tolerance", "15%").returncode == 0
+    assert run(a, b, "--tolerance", "0.05").returncode == 1
+    assert run(b, a, "--tolerance", "5 %").returncode == 0  # faster
+
+
+def test_what_makes_a_gate_fail(tmp_path: Path) -> None:
+    a, few = sweep(tmp_path / "a"), sweep(tmp_path / "few", 1.5, runs=2)
+    assert run(a, few).returncode == 1  # of 5 and 2 runs 1 order in 21 is as clear
+    assert run(a, few, "--risk", "1%").returncode == 0
+    assert run(a, few, "--risk", "1%", "--fail-on", "slower,too-few").returncode == 1
+    assert run(a, few, "--fail-on", "nothing").returncode == 0
+    one = sweep(tmp_path / "one", cases=CASES[:1])
+    assert verdicts(run(a, one, "--json")) == ["same", "missing in B"]
+    assert run(a, one).returncode == 0
+    assert run(a, one, "--fail-on", "missing").returncode == 1
+    assert run(one, a, "--fail-on", "missing").returncode == 0
+
+
+def test_a_case_that_failed_says_so(tmp_path: Path) -> None:
+    a = sweep(tmp_path / "a")
+    b = tmp_path / "b"
+    a_sweep(b, many(CASES, 5))
+    for each in many(CASES, 5):
+        if each.case.topology.devices == 1:
+            ended_ok(b, each)
+        else:
+            ended(b, each, Status.OUT_OF_MEMORY, "rank 0: CUDA out of memory")
+    done = run(a, b, "--fail-on", "missing")
+    assert done.returncode == 1
+    assert "1n2g: 0 of 5 runs of B count (out_of_memory 5)" in done.stdout
+
+
+def test_parts_of_directories_and_several_of_them(tmp_path: Path) -> None:
+    a, b = sweep(tmp_path / "a", runs=3), sweep(tmp_path / "b", 1.1, runs=3)
+    done = run(f"{a}:topology=1n2g", f"{b}:framework=torch,topology=1n2g,topology=4n8g", "--json")
+    told = json.loads(done.stdout)
+    assert [each["a"]["topology"] for each in told["cases"]] == ["1n2g"]
+    assert told["sides"]["A"] == [f"{a}:topology=1n2g"]
+    done = run(a, a, "--also-b", b, "--json")
+    assert [each["b"]["runs_ok"] for each in json.loads(done.stdout)["cases"]] == [6, 6]
+    (tmp_path / "odd:x=1").mkdir()
+    done = run(sweep(tmp_path / "odd:x=1" / "c"), sweep(tmp_path / "d"))
+    assert done.returncode == 0
+
+
+def test_across_a_key(tmp_path: Path) -> None:
+    both = sweep(tmp_path / "a", cases=[case(), case(precision="fp16")])
+    done = run(both, both, "--across", "precision", "--json")
+    told = [
+        (each["a"]["precision"], each["b"]["precision"])
+        for each in json.loads(done.stdout)["cases"]
+    ]
+    assert told == [("fp32", "fp16"), ("fp16", "fp32")]
+
+
+def test_against_published_figures(tmp_path: Path) -> None:
+    name = {"framework": "deepspeed", "model": "bert-base"}
+    ours = sweep(tmp_path / "a", cases=[case("1n1g", **name), case("1n3g", **name)])
+    done = run(ours, "published:framework=DeepSpeed", "--json")
+    told = json.loads(done.stdout)
+    first, second = told["cases"]
+    assert first["b"]["samples_per_s"] == 147.81 and first["b"]["runs"] is None
+    assert first["b"]["published"].startswith("Oneflow-Inc/DLPerf DeepSpeed/bert/README.md:")
+    assert "V100" in first["b"]["hardware"]
+    assert first["error"] == 1 / 32 and first["ratio_coverage"] == 0.9375
+    assert second["verdict"] == "missing in B"
+    assert told["unmatched_published"] == 76  # of deepspeed's 77
+    screen = run("published:framework=deepspeed", ours).stdout
+    assert "A: published, Oneflow-Inc/DLPerf DeepSpeed/bert/README.md" in screen
+    assert "pub/5 runs: the CI covers 93.75 %" in screen
+
+
+def test_nothing_in_common_is_no_success(tmp_path: Path) -> None:
+    ours = sweep(tmp_path / "a", cases=[case("1n1g", model="bert-base")])
+    done = run(ours, "published:model=bert-base,precision=fp32,framework=deepspeed")
+    assert done.returncode == 2
+    assert "nothing was compared: no case of A has its like in B" in done.stdout
+    assert "with --across framework 1 of 1 cases would have" in done.stdout
+    done = run(ours, "published:framework=deepspeed", "--json")
+    assert done.returncode == 2 and verdicts(done) == ["missing in B"]
+    assert "with --across framework 1 of 1 cases would have" in done.stderr
+    failed = a_sweep(tmp_path / "b", many([case(model="bert-base")], 1))
+    done = run(ours, tmp_path / "b")
+    assert failed.runs and done.returncode == 2
+    assert "no case has runs that count on both sides" in done.stdout
+
+
+def test_all_that_is_printed_fits_and_is_safe(tmp_path: Path) -> None:
+    long = [case(t, model="bert-base", tags=("compile", "acc4")) for t in ("1n1g", "1n2g")]
+    a, b = sweep(tmp_path / "a", cases=long), sweep(tmp_path / "b", 1.1, cases=long)
+    done = run(a, b, "--markdown", tmp_path / "new" / "c.md")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    text = (tmp_path / "new" / "c.md").read_text(encoding="utf-8")
+    assert "## torch/bert-base/bz32/fp32-compile-acc4\n" in text
+    assert "| case | A | B | B/A | CI | runs | verdict |" in text
+    assert text.count("| slower |") == 2
+    assert all(line == printable(line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--tolerance", "2 percent"],
+            "--tolerance: '2 percent' is not a part of 1 (as 2% or 0.02)",
+        ),
+        (["--tolerance", "100%"], "--tolerance"),
+        (["--tolerance", "nan"], "--tolerance"),
+        (["--tolerance", "2%x"], "--tolerance"),
+        (["--risk", "0"], "--risk: '0' is not above 0 and below a half (as 5%)"),
+        (["--risk", "60%"], "--risk"),
+        (["--across", "frame"], "--across: no such word: frame"),
+        (["--fail-on", "slow"], "--fail-on: no such word: slow"),
+    ],
+)
+def test_usage_errors(arguments: list[str], message: str) -> None:
+    done = run("published", "published", *arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("published:colour=red", "'colour=red' selects nothing (KEY=VALUE with framework,"),
+        ("published:framework", "'framework' selects nothing"),
+        ("published:framework=caffe", "there are framework: deepspeed, hugectr,"),
+        ("nowhere", "error: nowhere"),
+        ("nowhere:framework=x", "error: nowhere"),
+    ],
+)
+def test_places_that_are_none(place: str, message: str) -> None:
+    done = run("published", place)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_as_a_user_starts_it() -> None:
+    assert "compare" in __main__.VERBS
+    argv = [sys.executable, "-m", "dlperf_hpc.compare", "--help"]
+    done: Any = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    for key in FILTERS:
+        assert key in done.stdout

@@ -1,0 +1,480 @@
+"""Readers of OneFlow's, Paddle's, MindSpore's, HugeCTR's, InsightFace's and imagenet's lines."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from dlperf_hpc.parsers.format import Draft, Format, Line
+from dlperf_hpc.parsers.formats import (
+    hugectr,
+    insightface,
+    insightface_partial_fc,
+    mindspore,
+    oneflow_bert,
+    oneflow_cnn,
+    oneflow_gpt,
+    oneflow_gpt2,
+    oneflow_insightface,
+    paddle18_bert,
+    paddle18_resnet,
+    paddleclas,
+    paddlenlp,
+    pytorch_imagenet,
+)
+from dlperf_hpc.records.foreign import Averaging, Counter, Evidence, Scope, Stamps, Unit
+
+BERT, CNN = oneflow_bert.FORMAT, oneflow_cnn.FORMAT
+GPT2, GPT, FACE = oneflow_gpt2.FORMAT, oneflow_gpt.FORMAT, oneflow_insightface.FORMAT
+IMAGENET = pytorch_imagenet.FORMAT
+PADDLE_BERT, PADDLE_RESNET = paddle18_bert.FORMAT, paddle18_resnet.FORMAT
+NLP, CLAS = paddlenlp.FORMAT, paddleclas.FORMAT
+MINDSPORE, HUGECTR = mindspore.FORMAT, hugectr.FORMAT
+ARCFACE, PARTIAL_FC = insightface.FORMAT, insightface_partial_fc.FORMAT
+MINE = [
+    *(BERT, CNN, GPT2, GPT, FACE, IMAGENET, PADDLE_BERT, PADDLE_RESNET, NLP, CLAS),
+    *(MINDSPORE, HUGECTR, ARCFACE, PARTIAL_FC),
+]
+
+STAMPED = (
+    "step: 19, total_loss: 9.725, mlm_loss: 8.960, nsp_loss: 0.766, "
+    "throughput: 54.982 1598056519.8844702"
+)
+CNN_LINE = (
+    "train: epoch 0, iter 20, loss: 7.087004, top_1: 0.000000, top_k: 0.000000, "
+    "samples/s: 3988.891 1597933942.9863544"
+)
+GPT2_LINE = "step: 10, loss: 1.364, throughput: 103.900 1607400000.12"
+PAIRS = "step=10,micro_batches=320,samples=5120,throughput=35.88042,latency=14.26962,loss=11.23708,"
+HEAD = "| batches  | micro_batches   | samples         | throughput | latency    | loss       |"
+RULE = "| -------- | --------------- | --------------- | ---------- | ---------- | ---------- |"
+ROW = "| 10       | 320             | 5120            | 35.88042   | 14.26962   | 11.23708   |"
+FACE_LINE = "train: iter 20, loss 33.96, throughput: 512.345"
+BATCH = (
+    "Epoch: [0][ 1/53]       Time  0.970 ( 6.512)    Data  0.002 ( 0.001)    "
+    "Loss 2.6312e+01 (1.6647e+01)    Acc@1   1.56 (  1.17) Acc@5  10.94 (  6.25)"
+)
+PADDLE_LINE = (
+    "epoch: 1, progress: 1/1, step: 60, loss: 10.487363, ppl: 17796.216797, "
+    "next_sent_acc: 0.560417, speed: 1.060437 steps/s, file: demo_wiki_train.gz"
+)
+PASS_LINE = (
+    "[Pass 0, train batch 19] \tloss 7.07000, acc1 0.01000, acc5 0.02000, lr 0.10000, "
+    "elapse 0.3425 sec"
+)
+NLP_LINE = (
+    "tobal step: 40, epoch: 0, batch: 39, loss: 11.128925, avg_reader_cost: 0.00011 sec, "
+    "avg_batch_cost: 0.13001 sec, avg_samples: 64.00000, ips: 492.25918 sequences/sec"
+)
+CLAS_LINE = (
+    "[2022/06/02 16:17:31] ppcls INFO: epoch:0   train step:10   lr: 0.100000, loss:  6.9950 "
+    "top1:  0.0039 top5:  0.0078 batch_cost: 0.75584 s, reader_cost: 0.03820 s, "
+    "ips: 338.69825 samples/sec."
+)
+DYNAMIC_LINE = (
+    "[2024/07/31 20:24:38] ppcls INFO: [Train][Epoch 24/120][Iter: 10/304]lr(PiecewiseDecay): "
+    "0.00100000, top1: 0.97159, CELoss: 0.05098, loss: 0.05098, batch_cost: 0.62808s, "
+    "reader_cost: 0.12837, ips: 25.47451 samples/s, eta: 5:08:34"
+)
+OUTPUTS = "epoch: 1, step: 20, outputs are [10.5]"
+EPOCH_TIME = "epoch time: 1234.500 ms, per step time: 61.725 ms"
+HUGE = "[HUGECTR][02:51:59][INFO][RANK0]: Iter: 100 Time(100 iters): 0.315066s Loss: 0.13 lr:0.001"
+ARC = "INFO:root:Epoch[0] Batch [20]\tSpeed: 1195.56 samples/sec\tacc=0.000000"
+TOTAL = (
+    "rank-id:0:2021-01-08 19:22:59,208-Iter:460 Rank:207.42 it/sec Total:1659.38 it/sec "
+    "[0][loss]:0.01"
+)
+LINES = {
+    STAMPED: BERT,
+    CNN_LINE: CNN,
+    GPT2_LINE: GPT2,
+    PAIRS: GPT,
+    FACE_LINE: FACE,
+    BATCH: IMAGENET,
+    PADDLE_LINE: PADDLE_BERT,
+    PASS_LINE: PADDLE_RESNET,
+    NLP_LINE: NLP,
+    CLAS_LINE: CLAS,
+    DYNAMIC_LINE: CLAS,
+    OUTPUTS: MINDSPORE,
+    HUGE: HUGECTR,
+    ARC: ARCFACE,
+    TOTAL: PARTIAL_FC,
+}
+
+
+def read(declared: Format, lines: Iterable[str]) -> Draft:
+    """What the format makes of those lines that hold one of its needles."""
+    draft = Draft(declared)
+    for number, text in enumerate(lines, start=1):
+        if any(needle in text for needle in (*declared.needles, *declared.facts_needles)):
+            declared.read(Line(number, text), draft)
+    return draft
+
+
+def facts(draft: Draft) -> dict[str, object]:
+    return {fact.name: fact.value for fact in draft.facts}
+
+
+def printed(draft: Draft) -> list[float]:
+    """Every step's printed figure."""
+    found = [step.printed for step in draft.steps if step.printed is not None]
+    assert len(found) == len(draft.steps)
+    return found
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_a_line_is_read_by_one_format_and_passed_over_by_the_others_in_silence(text: str) -> None:
+    drafts = [read(each, [text]) for each in MINE]
+
+    assert [draft.format.name for draft in drafts if draft.steps] == [LINES[text].name]
+    assert not [draft.notes for draft in drafts if draft.notes]
+
+
+def test_a_step_of_bert_is_an_index_and_a_wall_clock_time() -> None:
+    draft = read(BERT, [STAMPED, STAMPED.rsplit(" ", 1)[0].replace("19", "39")])
+
+    assert [step.iteration for step in draft.steps] == [20, 40]
+    assert [step.stamp for step in draft.steps] == [1598056519.8844702, None]
+    assert [step.printed for step in draft.steps] == [54.982, 54.982]
+    assert draft.steps[0].loss == 9.725
+    assert draft.stamps is Stamps.ABSOLUTE
+    assert draft.printed.scope is Scope.ALL
+
+
+def test_arguments_are_facts_and_a_foreign_reading_of_memory_is_not_kept() -> None:
+    head = ["batch_size_per_device = 24", "gpu_num_per_node = 8", "num_nodes = 2", "num_nodes = 2."]
+    smi = ["utilization.gpu [%], memory.used [MiB]", "100 %, 13858 MiB", "0 %, 11958 MiB"]
+    draft = read(BERT, [*head, *smi, STAMPED, STAMPED.replace("19", "39"), "acc 98.3 %, 5 MiB."])
+
+    assert facts(draft) == {"batch_size": 24, "gpus_per_node": 8, "nodes": 2}
+    assert [step.memory_mb for step in draft.steps] == [13858.0, None]
+    assert not draft.notes
+    assert read(BERT, head).reading() is None  # settings alone are anybody's
+
+
+def test_iterations_of_a_cnn_count_from_one_and_on_over_epochs() -> None:
+    validation = CNN_LINE.replace("train:", "validation:").replace("loss: 7.087004, ", "")
+    second = CNN_LINE.replace("epoch 0", "epoch 1").replace("loss: 7.087004, ", "")
+    draft = read(CNN, [CNN_LINE, validation, second])
+
+    assert [step.iteration for step in draft.steps] == [20, 40]
+    assert [step.loss for step in draft.steps] == [7.087004, None]
+    assert draft.steps[0].stamp == 1597933942.9863544
+
+
+def test_gpt2_counts_from_one_and_its_loss_is_kept_as_printed() -> None:
+    draft = read(GPT2, [GPT2_LINE])
+
+    assert draft.steps[0][1:] == (10, None, 1607400000.12, 103.9, 1.364, None, None)
+
+
+def test_a_table_needs_its_head_and_may_print_it_again() -> None:
+    smi = "100 %, 11838 MiB"
+    later = ROW.replace("10 ", "20 ", 1)
+    draft = read(GPT, [ROW, smi, HEAD, RULE, ROW, HEAD.replace("batches ", "step    ", 1), later])
+
+    assert [(step.line, step.iteration) for step in draft.steps] == [(5, 10), (7, 20)]
+    assert draft.steps[0][4:] == (35.88042, 11.23708, None, 11838.0)
+    assert draft.steps[1].memory_mb is None
+    assert not draft.notes
+
+
+def test_a_damaged_row_is_noted_and_other_tables_are_not() -> None:
+    other = "| GPU  Name        Persistence-M        | Bus-Id        Disp.A | x | y | z |"
+    draft = read(GPT, [HEAD, ROW[:60] + " |", other, ROW.replace("35.88042", "nan     ")])
+
+    assert [note.line for note in draft.notes] == [2, 4]
+    assert [step.printed for step in draft.steps] == [None]
+
+
+def test_gpt_arguments() -> None:
+    text = "  num_gpus_per_node ............................... 8"
+    more = ["  num_nodes ....................................... 4", "  num_nodes .... four"]
+
+    assert facts(read(GPT, [text, *more])) == {"gpus_per_node": 8, "nodes": 4}
+
+
+def test_imagenet_reads_the_running_mean_of_the_epoch() -> None:
+    first = BATCH.replace("[ 1/53]", "[ 0/53]").replace(" 0.970 ( 6.512)", "12.054 (12.054)")
+    draft = read(IMAGENET, ["=> creating model 'resnet50'", first, BATCH])
+
+    assert [(step.iteration, step.printed) for step in draft.steps] == [(1, 12.054), (2, 6.512)]
+    assert draft.steps[1].loss == 26.312
+    assert draft.printed.averaging is Averaging.RUNNING
+    assert (draft.printed.unit, draft.printed.origin) == (Unit.S_PER_ITERATION, 0)
+    assert facts(draft) == {"model": "resnet50"}
+
+
+def test_imagenet_of_2017_and_times_of_minutes() -> None:
+    old = "Epoch: [3][100/5005]\tTime 105.105 (99.250)\tData 0.003 (0.021)\tLoss 6.9117 (6.9780)\t"
+
+    assert read(IMAGENET, [old]).steps[0][1:6] == (101, None, None, 99.25, 6.9117)
+
+
+def test_imagenet_that_counts_from_one_shows_it_in_its_first_line() -> None:
+    first = BATCH.replace(" 0.970 ( 6.512)", "12.054 (12.054)")
+    later = BATCH.replace("[ 1/53]", "[11/53]")
+
+    assert [step.iteration for step in read(IMAGENET, [first, later]).steps] == [1, 11]
+    assert [step.iteration for step in read(IMAGENET, [later]).steps] == [12]
+
+
+def test_speed_of_paddle_bert_counts_every_trainers_steps() -> None:
+    head = "worker_endpoints:['a:1', 'b:1'] trainers_num:2 current_endpoint:a:1  trainer_id:0"
+    alone, pair = read(PADDLE_BERT, [PADDLE_LINE]), read(PADDLE_BERT, [head, PADDLE_LINE])
+
+    assert alone.steps[0][1:] == (60, None, None, 1.060437, 10.487363, None, None)
+    assert (alone.printed.unit, alone.printed.scale) == (Unit.ITERATIONS_PER_S, 1.0)
+    assert pair.printed.scale == 0.5
+    assert pair.steps == [alone.steps[0]._replace(line=2)]
+
+
+def test_paddle_bert_of_later_2020_and_its_validation() -> None:
+    later = (
+        "[epoch: 1, progress: 1/1, step: 60] loss: 10.487363, ppl: 1.0, next_sent_acc: 0.5, "
+        "batch_cost: 0.943008 sec, speed: 1.060437 steps/s, file: demo_wiki_train.gz"
+    )
+    validation = (
+        "[validation_set] epoch: 1, step: 100, loss: 10.036789, global ppl: 12706.8, "
+        "batch-averged ppl: 12706.8, next_sent_acc: 1.000000, speed: 0.987255 steps/s"
+    )
+    draft = read(PADDLE_BERT, [later, validation])
+
+    assert [(step.iteration, step.printed) for step in draft.steps] == [(60, 1.060437)]
+    assert not draft.notes
+
+
+def test_elapse_is_the_time_of_one_batch() -> None:
+    mixup = "INFO:utils.utility:[Pass 1, train batch 0] \tloss 6.9, lr 0.10000, elapse 0.4000 sec"
+    test = PASS_LINE.replace("train batch", "test  batch").replace(" lr 0.10000,", "")
+    draft = read(PADDLE_RESNET, [PASS_LINE, mixup, test])
+
+    assert [(step.iteration, step.printed) for step in draft.steps] == [(20, 0.3425), (21, 0.4)]
+    assert draft.steps[0].lr == 0.1
+    assert draft.printed.averaging is Averaging.LAST_ONE
+
+
+def test_paddlenlp_prints_the_speed_of_one_device() -> None:
+    lines = [NLP_LINE, NLP_LINE.replace("tobal step: 40", "global step 50 / 500")]
+    draft = read(NLP, [lines[0], lines[1] + ", max_mem_allocated: 5120 MB"])
+
+    assert [step.iteration for step in draft.steps] == [40, 50]
+    assert draft.steps[1][4:] == (492.25918, 11.128925, None, 5120.0)
+    assert draft.printed.scope is Scope.DEVICE
+    assert draft.counter is Counter.MICRO_STEPS
+
+
+def test_paddlenlp_arguments() -> None:
+    text = "Namespace(batch_size=96, gradient_merge_steps=88, use_amp={}, use_pure_fp16=False)"
+
+    assert facts(read(NLP, [text.format("True")])) == {
+        "accumulation": 88,
+        "batch_size": 96,
+        "precision": "fp16",
+    }
+    assert facts(read(NLP, [text.format("0")]))["precision"] == "fp32"
+
+
+def test_paddleclas_prints_a_running_mean_of_one_device() -> None:
+    early = CLAS_LINE.replace("step:10 ", "step:4  ")
+    draft = read(CLAS, ["LAUNCH INFO, ips: 127.0.0.1", early, CLAS_LINE])
+
+    assert [(step.iteration, step.printed) for step in draft.steps] == [(4, None), (10, 338.69825)]
+    assert draft.steps[1][5:7] == (6.995, 0.1)
+    assert (draft.steps[1].stamp or 0) % 86400 == (16 * 60 + 17) * 60 + 31
+    assert (draft.printed.averaging, draft.printed.origin) == (Averaging.RUNNING, 4)
+    assert draft.printed.scope is Scope.DEVICE
+    assert not draft.notes
+
+
+def test_paddleclas_generations_count_and_drop_differently() -> None:
+    first = DYNAMIC_LINE.replace("Iter: 10/", "Iter: 0/")
+    dynamic = read(CLAS, [first, DYNAMIC_LINE])
+    old = CLAS_LINE.replace("epoch:0   train step:10   lr", "epoch:0  , train step:20  , lr")
+    end = CLAS_LINE.replace("epoch:0   train step:10  ", "END epoch:0   train")
+
+    assert [step.iteration for step in dynamic.steps] == [1, 11]
+    assert [step.printed for step in dynamic.steps] == [None, 25.47451]
+    assert dynamic.steps[1][5:7] == (0.05098, 0.001)
+    assert dynamic.printed.origin == 5
+    draft = read(CLAS, [old.replace("samples", "images"), end])
+    assert [(step.iteration, draft.printed.origin) for step in draft.steps] == [(21, 10)]
+
+
+def test_mindspore_puts_a_step_and_the_time_after_it_together() -> None:
+    tensors = (
+        "epoch: 1, current epoch percent: 0.002, step: 40, outputs are "
+        "(Tensor(shape=[1], dtype=Float32, value= [ 9.25e+00]), Tensor(shape=[], dtype=Bool))"
+    )
+    draft = read(MINDSPORE, [OUTPUTS, EPOCH_TIME, EPOCH_TIME, tensors, "Train " + EPOCH_TIME])
+
+    assert [step.iteration for step in draft.steps] == [20, 40]
+    assert [step.loss for step in draft.steps] == [10.5, 9.25]
+    assert printed(draft) == [61.725, 61.725]
+    assert draft.printed.unit is Unit.MS_PER_ITERATION
+
+
+def test_mindspore_counts_steps_of_an_epoch_on() -> None:
+    old = "Epoch time: 65047.685, per step time: 41.644"
+    lines = ["epoch: 1 step: 878, loss is 0.55", old, "epoch: 2 step: 878, loss is 0.5", old]
+    draft = read(MINDSPORE, [*lines, "Eval " + EPOCH_TIME, EPOCH_TIME.replace(" ms", "")])
+
+    assert [step.iteration for step in draft.steps] == [878, 1756]
+    assert printed(draft) == [41.644, 41.644]
+
+
+def test_hugectr_names_how_many_iterations_its_time_is_of() -> None:
+    old = "[02d07h54m43s][HUGECTR][INFO]: Iter: 200 Time(100 iters): 0.213347s Loss: 0.1 lr:9.0"
+    new = "[HCTR][07:03:04.414][INFO][RK0][main]: Iter: 300 Time(100 iters): 0.25s Loss: 0.125"
+    odd = HUGE.replace("(100 ", "(50 ")
+    draft = read(HUGECTR, [HUGE, old, new, odd, "Iter: 400 Time(100 iters): 0.3 Loss: 0.1"])
+
+    assert draft.printed.unit is Unit.S_PER_ITERATION
+    assert draft.printed.scale == 0.01
+    assert [step.printed for step in draft.steps] == [0.315066, 0.213347, 0.25, None, 0.3]
+    assert [step.iteration for step in draft.steps] == [100, 200, 300, 100, 400]
+    assert [step.stamp for step in draft.steps[:3]] == [10319.0, 28483.0, 25384.414]
+    assert draft.stamps is Stamps.TIME_ONLY
+    assert [note.line for note in draft.notes] == [4]
+
+
+def test_insightface_counts_from_nought_and_leaves_ranges_alone() -> None:
+    ranged, second = ARC.replace("[20]", "[20-40]"), ARC.replace("Epoch[0]", "Epoch[1]")
+    draft = read(ARCFACE, [ARC, ranged, second])
+
+    assert [step.iteration for step in draft.steps] == [21, 42]
+    assert printed(draft) == [1195.56, 1195.56]
+    assert draft.printed.scope is Scope.PROCESS
+
+
+def test_partial_fc_prints_the_total_of_all_ranks() -> None:
+    step = read(PARTIAL_FC, [TOTAL]).steps[0]
+
+    assert step[1:3] == (460, None)
+    assert step[4:6] == (1659.38, 0.01)
+    assert (step.stamp or 0) % 60 == pytest.approx(59.208)
+
+
+@pytest.mark.parametrize("text", LINES)
+@pytest.mark.parametrize("damage", ["nan", "inf", "-inf", "1" * 5000, "1e999", "", "0.000"])
+def test_a_damaged_speed_is_no_speed(text: str, damage: str) -> None:
+    if text == OUTPUTS:  # its time is a line of its own
+        lines = [text, EPOCH_TIME.replace("61.725", damage)]
+    else:
+        speed = repr(read(LINES[text], [text]).steps[0].printed)
+        lines = [re.sub(rf"{re.escape(speed)}0*", damage, text)]
+    draft = read(LINES[text], lines)
+
+    assert not [step for step in draft.steps if step.printed is not None]
+    assert draft.notes or (text == OUTPUTS and not damage)
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_a_line_cut_anywhere_gives_the_whole_speed_or_none(text: str) -> None:
+    whole = read(LINES[text], [text]).steps[0]
+    for end in range(len(text)):
+        for step in read(LINES[text], [text[:end]]).steps:
+            assert step.printed in (whole.printed, None)
+            assert step.iteration == whole.iteration
+            assert step.stamp is None or step.stamp == pytest.approx(whole.stamp, abs=0.01)
+
+
+@pytest.mark.parametrize("declared", MINE, ids=lambda each: each.name)
+def test_long_lines_and_odd_digits_cost_little_and_give_nothing(declared: Format) -> None:
+    texts = [text for text, each in LINES.items() if each is declared]
+    fillers = [" ", "\t", "9", "e", "[", "|", ", ", *declared.needles, *texts]
+    began = time.process_time()
+    for text in texts:
+        for place in (len(text) // 3, len(text) // 2, len(text)):
+            for filler in fillers:
+                middle = filler * (60_000 // len(filler))
+                declared.read(Line(1, text[:place] + middle + text[place:]), Draft(declared))
+        arabic = re.sub("[0-9]", "\u0663", text)
+        assert not read(declared, [arabic]).steps
+        assert not read(declared, [re.sub("[0-9]", lambda m: m[0] * 1000, text)]).steps
+    assert time.process_time() - began < 5
+
+
+def test_evidence_is_what_was_read() -> None:
+    assert {each.name for each in MINE if each.evidence is Evidence.REAL} == {
+        *("oneflow_gpt", "paddlenlp", "paddleclas"),
+    }
+    assert {each.name for each in MINE if each.evidence is Evidence.SOURCE} == {
+        *("oneflow_gpt2", "oneflow_insightface", "paddle18_resnet"),
+    }
+
+
+REAL_LOGS = Path(os.environ.get("DLPERF_REAL_LOGS", ""))
+real = pytest.mark.skipif("DLPERF_REAL_LOGS" not in os.environ, reason="needs the real logs")
+
+
+def read_file(declared: Format, name: str) -> Draft:
+    text = (REAL_LOGS / name).read_bytes().decode("utf-8", errors="replace")
+    return read(declared, re.split("[\r\n]+", text))
+
+
+@real
+def test_published_figures_of_paddle_follow_from_the_printed_speeds() -> None:
+    with (REAL_LOGS / "expected.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["field"] == "paddle_ips"]
+    assert len(rows) == 3
+    for row in rows:
+        draft = read_file(CLAS if "PaddleClas" in row["log"] else NLP, row["log"])
+        first = int(row["rule that fits best"].removeprefix("mean of lines[").partition(":")[0])
+        speeds = printed(draft)[first:]
+        ours = sum(speeds) / len(speeds) * int(row["multiplier"])
+        # No rule gives what was published for PaddleNLP in fp16.
+        theirs = float(row["value" if "fp16" in row["log"] else "published"])
+        assert ours == pytest.approx(theirs, rel=5e-5)
+        assert not draft.notes
+
+
+@real
+def test_real_paddle_logs_state_their_settings() -> None:
+    fp16 = read_file(NLP, "paddle/PaddleNLP_bert_base_seqlen128_bs96_fp16_DP_N1C8_log")
+    fp32 = read_file(NLP, "paddle/base_bs96_fp32_gpu32.log")
+    clas = read_file(CLAS, "paddle/PaddleClas_ResNet50_bs256_fp32_DP_N1C8_log")
+
+    assert facts(fp16) == {"accumulation": 88, "batch_size": 96, "precision": "fp16"}
+    assert facts(fp32) == {"accumulation": 88, "batch_size": 96, "precision": "fp32"}
+    assert facts(clas) == {"batch_size": 256}
+    assert [draft.steps[-1].iteration for draft in (fp16, fp32, clas)] == [500, 500, 800]
+
+
+@real
+def test_paddleclas_really_prints_a_running_mean() -> None:
+    draft = read_file(CLAS, "paddle/PaddleClas_ResNet50_bs256_fp32_DP_N1C8_log")
+    one, other = draft.steps[39], draft.steps[-1]  # iterations 400 and 800
+    assert one.printed and other.printed and one.stamp and other.stamp
+    origin = draft.printed.origin
+    seconds = (other.iteration - origin) / other.printed - (one.iteration - origin) / one.printed
+
+    clock = 256 * 400 / (other.stamp - one.stamp)  # stamps are whole seconds
+    assert 400 / seconds == pytest.approx(clock, rel=0.005)
+    assert other.printed > 1.02 * clock  # the line itself, taken for the speed of the moment
+
+
+@real
+def test_excerpts_of_real_logs() -> None:
+    bert = read_file(BERT, "excerpts/oneflow_bert_readme.log")
+    gpt = read_file(GPT, "excerpts/oneflow_gpt_2d_pp_2x4x4_512_2304x24.log")
+    paddle = read_file(PADDLE_BERT, "excerpts/paddle1.8_bert_readme.log")
+    imagenet = read_file(IMAGENET, "excerpts/pytorch_imagenet_rn50_dlperf_readme.log")
+
+    assert [step.iteration for step in bert.steps] == [20, 40, 60, 80]
+    assert printed(bert) == [81.638, 121.513, 104.633, 118.725]
+    assert facts(gpt) == {"global_batch": 512, "gpus_per_node": 8, "nodes": 4}
+    assert gpt.steps[0][1:] == (10, None, None, 35.88042, 11.23708, None, 11958.0)
+    assert gpt.steps[-1].iteration == 10 * len(gpt.steps)
+    assert [step.iteration for step in paddle.steps] == [60, 80, 100]
+    assert len(imagenet.steps) == 28
+    assert imagenet.steps[1][1:6] == (2, None, None, 6.512, 26.312)
+    for draft in (bert, gpt, paddle, imagenet):
+        assert not draft.notes

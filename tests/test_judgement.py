@@ -1,0 +1,462 @@
+"""From a scanned log to runs: statuses, factors, beliefs, and what is said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading_samples import facts, reading, scanned, steps
+
+from dlperf_hpc.analysis.judgement import Judged, judge
+from dlperf_hpc.analysis.rules import rule
+from dlperf_hpc.records.foreign import (
+    FACTS,
+    Counter,
+    Fact,
+    Printed,
+    Reading,
+    ScannedFile,
+    Scope,
+    Stamps,
+    Total,
+    Trouble,
+    Unit,
+)
+from dlperf_hpc.records.observed import ObservedRun
+from dlperf_hpc.records.results import ForeignWindow, RunResult
+from dlperf_hpc.records.status import Status
+
+NAME = facts(model="bert", nodes=2, gpus_per_node=8, batch_size=32, precision="fp16", repeat=3)
+"""``2n8g/bert_b32_fp16_3.log``: 512 samples in an iteration."""
+
+SPEED = 1024.0  # samples/s: 2 iterations/s of 512
+
+
+def clock(n: int) -> float:
+    return 1e9 + n / 2
+
+
+def log(last: int = 130, **changes: Any) -> Reading:
+    """A run of 2 iterations/s, with a clock, samples/s and losses, up to iteration ``last``."""
+    lines = steps(
+        range(1, last + 1), stamp=clock, printed=lambda n: SPEED, loss=lambda n: 10 - n / 100
+    )
+    return reading(lines, **changes)
+
+
+def judged(
+    file: ScannedFile,
+    said: Mapping[str, Any] | None = None,
+    named: Sequence[Fact] = NAME,
+    text: str = "default",
+    variant: Sequence[str] = (),
+) -> Judged:
+    return judge(file, named, variant, said or {}, rule(text))
+
+
+def one(file: ScannedFile, *args: Any, **kwargs: Any) -> RunResult:
+    (result,) = judged(file, *args, **kwargs).results
+    return result
+
+
+def window(result: RunResult) -> ForeignWindow:
+    assert result.foreign is not None
+    return result.foreign
+
+
+# --- a number
+
+
+def test_a_whole_log_gives_one_run_with_its_number() -> None:
+    result = one(scanned(log()), variant=("zero1",))
+    assert (result.status, result.reason, result.attempt) == (Status.OK, "", 1)
+    assert result.samples_per_s == pytest.approx(SPEED)
+    assert isinstance(result.run, ObservedRun)
+    assert result.run.id == "torch/bert/bz32/2n8g/bert_b32_fp16-zero1_3"
+    assert result.run.log == "some.log"
+    seen = window(result)
+    assert (seen.rule, seen.basis, seen.unit) == ("clock[20:120]", "clock", "iterations/s")
+    assert (seen.first, seen.last, seen.elapsed_s, seen.factor) == (20, 120, 50.0, 512.0)
+    assert [seen.loss_first, seen.loss_last] == pytest.approx([9.79, 8.8])
+    assert seen.check_samples_per_s == pytest.approx(SPEED)
+    assert (seen.steady, seen.optimizer_steps, seen.evidence) == (True, 100, "real logs")
+    assert result.warnings == (), "the printed figures bear out that nothing is accumulated"
+
+
+def test_no_reading_is_no_run() -> None:
+    assert judged(scanned()) == Judged()
+
+
+def test_without_stamps_the_printed_figures_count() -> None:
+    lines = steps(range(1, 131), printed=lambda n: SPEED)
+    result = one(scanned(reading(lines)))
+    assert (window(result).basis, window(result).rule) == ("printed", "printed[20:120]")
+    assert result.samples_per_s == pytest.approx(SPEED) and result.warnings == ()
+
+
+def test_without_either_the_total_counts() -> None:
+    result = one(scanned(reading(steps(range(1, 131)), [Total(200, "train_speed", 900.0)])))
+    assert (window(result).basis, result.samples_per_s) == ("total", 900.0)
+
+
+def test_a_short_program_that_ended_has_its_total_a_cut_one_nothing() -> None:
+    whole = one(scanned(log(60, totals=[Total(70, "train_speed", 900.0)])))
+    assert (whole.status, whole.samples_per_s, window(whole).basis) == (Status.OK, 900.0, "total")
+    assert "ends at iteration 60" in whole.warnings[0]
+    cut = one(scanned(log(60), cut=True))
+    assert (cut.status, cut.samples_per_s) == (Status.PARTIAL, None)
+    assert cut.reason.endswith("between 20 and 120 (the file is cut within its last line)")
+    assert (window(cut).first, window(cut).last) == (20, 60)
+
+
+def test_a_clock_that_went_back_leaves_the_printed_figures() -> None:
+    lines = steps(range(1, 131), stamp=lambda n: clock(n) - 99 * (n > 50), printed=lambda n: SPEED)
+    result = one(scanned(reading(lines)))
+    assert result.samples_per_s == pytest.approx(SPEED)
+    assert "line 51: the clock goes backward by 98.5 s" in result.warnings[0]
+    strict = one(scanned(reading(lines)), text="clock[20:120]")
+    assert (strict.samples_per_s, strict.foreign) == (None, None)
+    assert "goes backward" in strict.reason
+
+
+def test_midnight_and_a_log_of_all_formats_times() -> None:
+    lines = steps(range(1, 131), stamp=lambda n: (86_350 + n / 2) % 86_400)
+    result = one(scanned(reading(lines, stamps=Stamps.TIME_ONLY)))
+    assert result.samples_per_s == pytest.approx(SPEED)
+
+
+# --- factors
+
+
+@pytest.mark.parametrize(
+    ("printed", "figure", "factor"),
+    [
+        (Printed(), 1024.0, 1.0),
+        (Printed(scope=Scope.DEVICE), 64.0, 16.0),
+        (Printed(Unit.TOKENS_PER_S, scale=1000.0), 131.072, 1000 / 128),
+        (Printed(Unit.ITERATIONS_PER_S), 2.0, 512.0),
+        (Printed(Unit.MS_PER_ITERATION), 500.0, 512_000.0),
+        (Printed(Unit.S_PER_ITERATION), 0.5, 512.0),
+    ],
+)
+def test_the_factor_to_samples_of_all_devices(
+    printed: Printed, figure: float, factor: float
+) -> None:
+    lines = steps(range(1, 131), printed=lambda n: figure)
+    result = one(scanned(reading(lines, printed=printed)), {"seq_len": 128})
+    assert result.samples_per_s == pytest.approx(SPEED)
+    assert window(result).factor == pytest.approx(factor)
+
+
+def test_a_speed_of_one_process_needs_to_know_of_how_many() -> None:
+    lines = [
+        step._replace(rank=rank, line=16 * step.line + rank)
+        for step in steps(range(1, 131), printed=lambda n: 64.0)
+        for rank in range(16)
+    ]
+    process = Printed(scope=Scope.PROCESS)
+    result = one(scanned(reading(lines, printed=process), end_line=9999))
+    assert result.samples_per_s == pytest.approx(SPEED)
+    one_rank = reading([s for s in lines if s.rank == 0], printed=process)
+    result = one(scanned(one_rank, end_line=9999))
+    assert result.samples_per_s is None and "how many ran on the 16 devices" in result.reason
+    per_node = one(scanned(one_rank, end_line=9999), text="insightface")
+    assert per_node.samples_per_s == pytest.approx(2 * 64.0)
+
+
+def test_micro_steps_and_optimizer_steps() -> None:
+    micro = log(counter=Counter.MICRO_STEPS)
+    seen = window(one(scanned(micro), {"accumulation": 64}))
+    assert seen.samples_per_s == pytest.approx(SPEED)
+    assert seen.optimizer_steps == 1, "iteration 64 is in the window, 128 is not"
+    assert window(one(scanned(micro))).optimizer_steps is None
+    whole = steps(range(1, 131), stamp=clock)
+    seen = window(one(scanned(reading(whole)), {"accumulation": 64}))
+    assert seen.samples_per_s == pytest.approx(64 * SPEED)
+    stated = one(scanned(reading(whole), facts=facts(1, global_batch=2048)))
+    assert stated.samples_per_s == pytest.approx(4 * SPEED)
+    assert stated.run.case.accumulation == 4, "2048 = 4 x 512"
+
+
+def test_accumulation_that_nobody_states_is_taken_for_1_unless_the_log_belies_it() -> None:
+    silent = one(scanned(reading(steps(range(1, 131), stamp=clock))))
+    assert silent.samples_per_s == pytest.approx(SPEED)
+    assert silent.warnings == ("no gradient accumulation is stated: 1 is taken (--accumulation)",)
+    lines = steps(range(1, 131), stamp=clock, printed=lambda n: 8 * SPEED)
+    belied = one(scanned(reading(lines)))
+    assert belied.samples_per_s == pytest.approx(8 * SPEED)
+    assert window(belied).basis == "printed"
+    strict = one(scanned(reading(lines)), text="clock[20:120]")
+    assert strict.samples_per_s is None
+    assert "--accumulation" in strict.reason and "which nobody states" in strict.reason
+
+
+@pytest.mark.parametrize(
+    ("missing", "option"),
+    [("batch_size", "--batch-size"), ("accumulation", "")],
+)
+def test_a_missing_fact_is_named_with_its_option(missing: str, option: str) -> None:
+    named = [fact for fact in NAME if fact.name != missing]
+    result = one(scanned(reading(steps(range(1, 131), stamp=clock))), named=named)
+    if option:
+        assert (result.samples_per_s, result.foreign, result.status) == (None, None, Status.OK)
+        assert result.reason == f"the batch size per device ({option}) is not known"
+    else:
+        assert result.samples_per_s == pytest.approx(SPEED)
+
+
+def test_tokens_need_the_length_of_a_sequence() -> None:
+    lines = steps(range(1, 131), printed=lambda n: 131_072.0)
+    result = one(scanned(reading(lines, printed=Printed(Unit.TOKENS_PER_S))))
+    assert result.samples_per_s is None and "(--seq-len)" in result.reason
+
+
+def test_a_missing_batch_size_leaves_what_needs_none() -> None:
+    result = one(scanned(log()), named=facts(nodes=2, gpus_per_node=8))
+    assert window(result).basis == "printed" and result.samples_per_s == pytest.approx(SPEED)
+    assert result.warnings == (
+        "the batch size per device (--batch-size) is not known: printed[20:120] is used",
+    )
+    assert result.run.case.id == "torch/?/bz?/2n8g/unknown_b?_?"
+
+
+# --- clock against print
+
+
+@pytest.mark.parametrize(
+    ("printed", "likely"),
+    [
+        (SPEED / 16, "1/16 (a speed of one device)"),
+        (SPEED * 8, "8 (gradient accumulation) or 8 (devices of a node)"),
+        (SPEED * 128, "128 (tokens of a sequence)"),
+        (SPEED / 32, "1/32 (samples of a batch)"),
+        (SPEED * 1.3, "no known factor explains it"),
+        (SPEED * 1.04, ""),
+    ],
+)
+def test_a_disagreement_names_the_likely_factor(printed: float, likely: str) -> None:
+    lines = steps(range(1, 131), stamp=clock, printed=lambda n: printed)
+    file = scanned(reading(lines, counter=Counter.MICRO_STEPS))
+    result = one(file, {"accumulation": 8, "seq_len": 128})
+    assert result.samples_per_s == pytest.approx(SPEED), "the clock counts"
+    assert window(result).check_samples_per_s == pytest.approx(printed)
+    warned = [w for w in result.warnings if w.startswith("samples/s by printed figures over")]
+    assert bool(warned) == bool(likely)
+    assert all(likely in warning for warning in warned)
+
+
+def test_two_formats_in_one_file_are_compared() -> None:
+    """Micro-steps by a timer that forgets the accumulation, and whole steps with the clock."""
+    timer = steps(range(1, 1041), printed=lambda n: 8 * SPEED)
+    whole = [s._replace(line=8 * s.line) for s in log().steps]
+    file = scanned(
+        reading(timer, format="timer", counter=Counter.MICRO_STEPS),
+        reading(whole, format="whole"),
+        facts=facts(1, accumulation=1),
+        end_line=2000,
+    )
+    result = one(file, text="clock[20:120]")
+    assert window(result).format == "whole", "the only one with a clock"
+    assert result.samples_per_s == pytest.approx(SPEED)
+    assert (
+        "samples/s by timer lines by printed over those by clock: 8192 / 1024 = 8: as by a factor "
+        "8 (devices of a node)"
+    ) in result.warnings
+
+
+def test_the_format_that_gives_a_number_counts() -> None:
+    bare = reading(steps(range(1, 141)), format="bare")
+    result = one(scanned(bare, log(format="full")))
+    assert window(result).format == "full"
+
+
+# --- what became of it
+
+
+@pytest.mark.parametrize(
+    ("last", "at", "kind", "status"),
+    [
+        (130, 60, "failed", Status.FAILED),  # inside the window
+        (63, 64, "failed", Status.FAILED),  # the window never ended
+        (10, 11, "out_of_memory", Status.OUT_OF_MEMORY),
+        (130, 140, "timeout", Status.TIMEOUT),  # after the window
+        (130, 140, "what", Status.FAILED),
+    ],
+)
+def test_trouble_ends_a_run_badly(last: int, at: int, kind: str, status: Status) -> None:
+    result = one(scanned(log(last), troubles=[Trouble(at, kind, "it broke")]))
+    assert (result.status, result.samples_per_s) == (status, None)
+    assert result.reason.startswith(f"line {at}: it broke")
+
+
+def test_trouble_after_the_programs_last_word_is_a_warning() -> None:
+    file = scanned(log(totals=[Total(135, "t", SPEED)]), troubles=[Trouble(140, "failed", "kill")])
+    result = one(file)
+    assert result.status is Status.OK and result.samples_per_s == pytest.approx(SPEED)
+    assert result.warnings == ("after the program's summary: line 140: kill",)
+
+
+def test_the_trouble_that_says_most_is_the_reason() -> None:
+    troubles = [Trouble(50, "failed", "Traceback"), Trouble(55, "out_of_memory", "CUDA")]
+    result = one(scanned(log(49), troubles=troubles))
+    assert result.status is Status.OUT_OF_MEMORY and result.reason.startswith("line 55: CUDA")
+
+
+def test_runs_in_one_file_are_attempts() -> None:
+    crashed = steps(range(1, 64), printed=lambda n: SPEED)
+    again = steps(range(1, 131), printed=lambda n: SPEED, line=70)
+    file = scanned(
+        reading([*crashed, *again]), troubles=[Trouble(65, "node_failed", "srun: error")]
+    )
+    first, second = judged(file).results
+    assert (first.attempt, first.status) == (1, Status.NODE_FAILED)
+    assert first.reason.startswith("line 65: srun: error (the log ends at iteration 63")
+    assert (second.attempt, second.status) == (2, Status.OK)
+    assert first.run.id == second.run.id
+    assert second.warnings[0].startswith("run 2 of 2 in this file: it begins at line 70")
+
+
+def test_a_loss_that_is_gone_is_said() -> None:
+    lines = [s if s.iteration < 100 else s._replace(loss=None) for s in log().steps]
+    result = one(scanned(reading(lines)))
+    assert window(result).loss_last is None
+    assert any("iteration 120 has no finite loss" in w for w in result.warnings)
+
+
+def test_a_window_that_drifts_is_not_steady() -> None:
+    lines = steps(range(1, 131), stamp=lambda n: 1e9 + n / 2 + n * n / 1000)
+    seen = window(one(scanned(reading(lines))))
+    assert seen.steady is False and seen.drift is not None and seen.drift > 0.2
+
+
+# --- who is believed
+
+
+def test_the_log_is_believed_over_name_and_user() -> None:
+    file = scanned(log(counter=Counter.MICRO_STEPS), facts=facts(7, batch_size=64))
+    result = one(file, {"batch_size": 16})
+    assert result.samples_per_s == pytest.approx(2 * SPEED)
+    assert result.run.case.batch_size == 64
+    assert (
+        "batch size: the log says 64 (line 7), the command line says 16: the log is believed, for "
+        "what ran wrote it"
+    ) in result.warnings
+    assert any("the file's name says 32: the log is believed" in w for w in result.warnings)
+
+
+def test_the_user_is_believed_over_the_name() -> None:
+    result = one(scanned(log(counter=Counter.MICRO_STEPS)), {"batch_size": 16})
+    assert result.run.case.batch_size == 16
+    assert "the file's name says 32: the command line is believed" in result.warnings[0]
+
+
+def test_devices_that_contradict_the_name() -> None:
+    result = one(scanned(log(), facts=facts(2, devices=8)))
+    assert str(result.run.case.topology) == "1n8g"
+    assert any("the log says 8 devices, the file's name 16" in w for w in result.warnings)
+
+
+@pytest.mark.parametrize(
+    ("values", "topology", "assumed"),
+    [
+        ({"devices": 1}, "1n1g", False),
+        ({"devices": 4}, "1n4g", True),
+        ({"devices": 32}, "4n8g", True),
+        ({"devices": 32, "gpus_per_node": 4}, "8n4g", False),
+        ({"devices": 12, "nodes": 3}, "3n4g", False),
+    ],
+)
+def test_topologies(values: dict[str, int], topology: str, assumed: bool) -> None:
+    result = one(scanned(log()), named=facts(batch_size=32, **values))
+    assert str(result.run.case.topology) == topology
+    assert any("on unknown nodes are taken for" in w for w in result.warnings) == assumed
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [({}, "nobody says on how many devices"), ({"devices": 12}, "give --nodes"),
+     ({"nodes": 2}, "--gpus-per-node")],
+)  # fmt: skip
+def test_a_log_of_unknown_topology_is_a_problem(values: dict[str, int], says: str) -> None:
+    found = judged(scanned(log()), named=facts(**values))
+    assert found.results == () and says in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("named", "logged", "model", "warns"),
+    [
+        ("rn50", "resnet50_v1.5", "rn50", False),
+        ("bert", "BERT-large", "bert", False),
+        ("bert", "gpt2", "gpt2", True),
+    ],
+)
+def test_labels(named: str, logged: str, model: str, warns: bool) -> None:
+    name = [*[f for f in NAME if f.name != "model"], *facts(model=named)]
+    result = one(scanned(log(), facts=facts(1, model=logged)), named=name)
+    assert result.run.case.model == model
+    assert any(w.startswith("model: the log says") for w in result.warnings) == warns
+
+
+def test_a_name_of_another_framework_is_not_believed() -> None:
+    result = one(scanned(log()), named=[*NAME, *facts(framework="oneflow")])
+    assert result.run.case.framework == "torch"
+    assert any("the file's name says oneflow" in w for w in result.warnings)
+    assert one(scanned(log()), named=[*NAME, *facts(framework="pytorch")]).warnings == ()
+
+
+def test_precision_and_options_part_cases() -> None:
+    half = one(scanned(log()))
+    single = one(scanned(log(), facts=facts(1, precision="fp32")))
+    compiled = one(scanned(log(), facts=facts(1, xla=True)))
+    assert len({r.run.case.id for r in (half, single, compiled)}) == 3
+    assert compiled.run.case.tags == ("xla",)
+
+
+def test_a_log_that_says_two_things_is_taken_at_its_last_word_before_the_run() -> None:
+    lines = steps([*range(1, 131), *range(1, 131)], printed=lambda n: SPEED, line=10)
+    said = [*facts(5, batch_size=32), *facts(139, batch_size=64)]
+    first, second = judged(scanned(reading(lines, counter=Counter.MICRO_STEPS), facts=said)).results
+    assert (first.run.case.batch_size, second.run.case.batch_size) == (32, 64)
+    assert any("the latter is taken for this run" in w for w in first.warnings)
+
+
+def test_values_of_a_wrong_kind_are_no_facts() -> None:
+    odd = [Fact(1, "batch_size", "many"), Fact(2, "devices", -3), Fact(3, "seq_len", True)]
+    result = one(scanned(log(), facts=odd), {"batch_size": 0})
+    assert (result.run.case.batch_size, result.run.case.seq_len) == (32, None)
+
+
+_VALUES = st.integers(-2, 2**70) | st.sampled_from(["", "x", True, None, 32, 8, 1])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 150), st.floats(), st.floats()), max_size=30),
+    st.lists(st.tuples(st.sampled_from([*FACTS]), _VALUES), max_size=8),
+    st.sampled_from([*Unit]),
+    st.sampled_from([*Scope]),
+    st.sampled_from(["default", "lines", "total", "mxnet-bert", "insightface"]),
+)
+def test_no_damage_makes_a_number_or_a_traceback(
+    lines: list[tuple[int, float, float]],
+    odd: list[tuple[str, Any]],
+    unit: Unit,
+    scope: Scope,
+    text: str,
+) -> None:
+    damaged = [
+        step._replace(stamp=stamp, printed=printed)
+        for step, (_, stamp, printed) in zip(steps(n for n, _, _ in lines), lines)
+    ]
+    stated = [Fact(i, name, value) for i, (name, value) in enumerate(odd)]
+    file = scanned(
+        reading(damaged, [Total(31, "t", -1.0)], printed=Printed(unit, scope)),
+        log(130, format="whole"),
+        facts=stated,
+        troubles=[Trouble(20, "failed", "x")] if len(lines) % 2 else [],
+    )
+    for result in judged(file, text=text).results:
+        assert result.samples_per_s is None or 0 < result.samples_per_s < float("inf")
+        assert result.foreign or result.reason
