@@ -16,6 +16,7 @@ from pathlib import Path
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.lines import read_line
 from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.spec.case import Case
 
 TINY = """\
 repeats = {repeats}
@@ -79,7 +80,10 @@ class Workplace:
         """Results by topology, or by environment where the sweep has several."""
         found = {}
         for result in full_results(self.directory(name)).results:
+            # The log alone gives what the record says: cross-checked wherever there are both.
+            assert not [text for text in result.warnings if "one of them was changed" in text]
             case = result.run.case
+            assert isinstance(case, Case)
             key = str(case.topology) if case.environment == "default" else case.environment
             found[key] = result
         return found
