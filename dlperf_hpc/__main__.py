@@ -8,8 +8,12 @@ import sys
 VERBS = {
     "sweep": "submit a sweep file, or run it on this machine",
     "status": "how the runs of a sweep stand",
-    "report": "speedup tables, CSVs and plot from a sweep's logs",
+    "rerun": "submit again what failed, as new arrays of just those runs",
+    "cancel": "cancel a sweep's jobs, and nobody else's",
+    "logs": "show or follow the log of a run",
+    "report": "speedup tables, CSVs and plot from job logs, ours and other people's",
     "compare": "what got faster, slower or stayed the same: two sweeps, or published results",
+    "extract": "DLPerf's result table and JSON from a directory of logs",
 }
 
 

@@ -65,7 +65,8 @@ def _report(arguments: argparse.Namespace) -> int:
     note = f"{found.summary()} of {', '.join(map(str, arguments.paths))}"
     paths = write_report(
         out, name, found.results, base, note,
-        card=arguments.card, unread=found.unread, parquet=arguments.parquet, sqlite=arguments.sqlite,
+        card=arguments.card, unread=found.unread,
+        parquet=arguments.parquet, sqlite=arguments.sqlite,
     )  # fmt: skip
     _tell(found, arguments.json)
     if arguments.json:

@@ -16,7 +16,8 @@ from dlperf_hpc.errors import Issue, SpecError
 
 if TYPE_CHECKING:
     from dlperf_hpc.launch.site import Site
-    from dlperf_hpc.records.manifest import Array, Manifest, Submission
+    from dlperf_hpc.launch.submit import Outcome
+    from dlperf_hpc.records.manifest import Array, Manifest
     from dlperf_hpc.spec.case import Case
     from dlperf_hpc.spec.sweepfile import Sweep
 
@@ -136,29 +137,41 @@ def _engine(arguments: argparse.Namespace, sweep: Sweep) -> str:
 
 def _sweep(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.launch.plan import make_manifest
+    from dlperf_hpc.launch.resume import array_bound
     from dlperf_hpc.launch.site import load_site
 
     sweep = _load(arguments)
     engine = _engine(arguments, sweep)
     site = load_site(arguments.site or sweep.site)
-    manifest = make_manifest(sweep, site, engine)
+    manifest = make_manifest(sweep, site, engine, array_bound(site, engine))
     root = (arguments.logs / sweep.name).absolute()
     if arguments.dry_run:
         return _dry_run(root, manifest, site, arguments.json)
     from dlperf_hpc.launch import submit
+    from dlperf_hpc.launch.resume import alone, missing_arrays
+    from dlperf_hpc.submitting import told
 
     submit.check_engine(engine, manifest, site)
-    submit.create(root, manifest, sweep.text)
-    submissions = []
-    for submission in submit.submit(root, manifest, site):
-        submissions.append(submission)
-    if not arguments.json:
-        _tell_submitted(root, manifest, submissions)
-    if engine == "local" or arguments.wait:
-        return _stay(root, engine, site.poll_s, arguments.json)
-    if arguments.json:
-        _print_json(root, manifest, submissions)
-    return 1 if any(submission.error for submission in submissions) else 0
+    submit.make_room(root)
+    with alone(root, engine):
+        ledger, new = submit.open_sweep(root, manifest, sweep.text)
+        arrays = missing_arrays(ledger, new)
+        outcome = submit.submit(ledger, site, arrays)
+        if engine == "local":
+            return _run_here(root, site, outcome, arguments.json)
+    return told(
+        root, site, arrays, outcome, nothing="nothing is missing: every run has been submitted",
+        wait=arguments.wait, as_json=arguments.json,
+    )  # fmt: skip
+
+
+def _run_here(root: Path, site: Site, outcome: Outcome, as_json: bool) -> int:
+    """Stay until the local queue is empty; the lock is held for as long."""
+    from dlperf_hpc.submitting import stay
+
+    for row in outcome.refused:
+        print(f"refused: {row.array}: {row.error}", file=sys.stderr)
+    return stay(root, "local", site.poll_s, as_json)
 
 
 def _dry_run(root: Path, manifest: Manifest, site: Site, as_json: bool) -> int:
@@ -226,42 +239,6 @@ def _rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
         minutes = f"{arrays[0].time_limit_s / 60:g} min"
         hours = f"{sum(map(node_hours, arrays)):.2f}"
         yield name, str(arrays[0].topology), str(cases), str(len(runs)), minutes, hours
-
-
-def _tell_submitted(root: Path, manifest: Manifest, submissions: list[Submission]) -> None:
-    refused = [submission for submission in submissions if submission.error]
-    for submission in refused:
-        print(f"refused: {submission.array}: {submission.error}", file=sys.stderr)
-    if manifest.engine == "local":
-        return
-    for submission, array in zip(submissions, manifest.arrays):
-        if submission.job_id:
-            print(f"submitted: job {submission.job_id}  {array.name}  {len(array.tasks)} runs")
-    shown = _shortest(root)
-    jobs = ",".join(s.job_id for s in submissions if s.job_id)
-    if jobs:
-        print(f"\nnext:\n  squeue -j {jobs}\n  python -m dlperf_hpc.status {shown}")
-        print(f"  python -m dlperf_hpc.report {shown}\n  scancel {jobs.replace(',', ' ')}")
-
-
-def _shortest(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
-
-
-def _print_json(root: Path, manifest: Manifest, submissions: list[Submission]) -> None:
-    rows = [vars(submission) for submission in submissions]
-    print(json.dumps({"sweep": manifest.sweep, "root": str(root), "arrays": rows}, indent=1))
-
-
-def _stay(root: Path, engine: str, poll_s: float, as_json: bool) -> int:
-    from dlperf_hpc import report
-    from dlperf_hpc.launch.follow import follow
-
-    follow(root, engine, poll_s, quiet=as_json)
-    return report.main([str(root), *(["--json"] if as_json else [])])
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
@@ -148,7 +149,7 @@ def _tail(path: Path) -> str:
 def close(root: Path, array: str, code: int) -> None:
     """Make the record of this task's run if no rank has."""
     manifest = read_manifest(root)
-    run = manifest.array(array).tasks[task_index()]
+    run = find_array(root, manifest, array).tasks[task_index()]
     complete_log(RunPaths(root, run.id))
     attempt = open_attempt(manifest.sweep, run, root, launch_id())
     if attempt is None or read_record(attempt.paths.record) is not None:

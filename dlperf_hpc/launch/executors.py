@@ -19,7 +19,7 @@ from dlperf_hpc.launch.mpiexec import MpiexecExecutor
 from dlperf_hpc.launch.site import Environment, Site
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Array
-from dlperf_hpc.records.task import LAUNCH_MARK
+from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK
 
 _SIGNAL_BEFORE_END_S = 10  # SIGUSR2 so long before Slurm's own end, for a record of why
 
@@ -114,7 +114,7 @@ def _sbatch_parameters(
         "signal_delay_s": _SIGNAL_BEFORE_END_S,
         "stderr_to_stdout": True,
         "additional_parameters": extra,
-        "setup": _setup_lines(environment),
+        "setup": _setup_lines(array, environment),
         "srun_args": _srun_arguments(site, environment),
         "teardown": _teardown_lines(root, array),
     }
@@ -128,11 +128,12 @@ def _gpu_request(array: Array, site: Site) -> dict[str, Any]:
     return {"gres": f"gpu:{typed}"} if site.gpus == "gres" else {"gpus_per_node": typed}
 
 
-def _setup_lines(environment: Environment) -> list[str]:
+def _setup_lines(array: Array, environment: Environment) -> list[str]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.env.items()]
     # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
     launch = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_RESTART_COUNT:-0}"
-    return [f'echo "{LAUNCH_MARK} {launch}"', *environment.setup, *exports]
+    marks = [f'echo "{ARRAY_MARK} {array.token}"', f'echo "{LAUNCH_MARK} {launch}"']
+    return [*marks, *environment.setup, *exports]
 
 
 def _srun_arguments(site: Site, environment: Environment) -> list[str]:

@@ -57,6 +57,8 @@ class TaskQueue:
         self._tasks: queue.Queue[Task] = queue.Queue()
         self.known: dict[str, Task] = {}
         self._thread: threading.Thread | None = None
+        self.held: tuple[int, ...] = ()
+        """Descriptors that every mpiexec inherits: a lock that must outlive this process."""
 
     def put(self, task: Task) -> None:
         """Queue a task; starts the thread with the first."""
@@ -102,6 +104,7 @@ def _run(task: Task) -> int:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                pass_fds=QUEUE.held,
                 start_new_session=True,  # Ctrl-C is ours to pass on, after we have noted it
             )
         except OSError as error:

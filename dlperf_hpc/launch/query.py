@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
 from dlperf_hpc.errors import SiteError
@@ -73,18 +73,30 @@ def sacct(job_ids: Iterable[str]) -> Tasks:
     return _said([*argv, "--format=JobID,State,Reason,NodeList"], job_ids)
 
 
-def ask(wanted: set[tuple[str, int]]) -> Tasks:
-    """State of these (job id, index) tasks, as far as Slurm still knows."""
-    if not wanted or shutil.which("squeue") is None:
+def max_array_size() -> int | None:
+    """Slurm's bound of an array's index, plus 1; None where scontrol may not be asked."""
+    try:
+        done = run(["scontrol", "show", "config"])
+    except SiteError:
+        return None
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", done.stdout, re.MULTILINE)
+    return int(found[1]) if found and int(found[1]) > 0 else None
+
+
+def ask(wanted: Set[tuple[str, int]], also: Set[tuple[str, int]] = frozenset()) -> Tasks:
+    """State of these (job id, index) tasks, as far as Slurm still knows; of ``also`` only what
+    squeue happens to know. One squeue, at most one sacct."""
+    everything = wanted | also
+    if not everything or shutil.which("squeue") is None:
         return {}
-    known = _of(wanted, squeue(sorted({job for job, _ in wanted})))
+    known = _of(everything, squeue(sorted({job for job, _ in everything})))
     forgotten = wanted - known.keys()
     if forgotten:
         known.update(_of(forgotten, sacct(sorted({job for job, _ in forgotten}))))
     return known
 
 
-def _of(wanted: set[tuple[str, int]], tasks: Tasks) -> Tasks:
+def _of(wanted: Set[tuple[str, int]], tasks: Tasks) -> Tasks:
     """Of each task its own row, else the one of its whole array."""
     keys = {key: key if key in tasks else (key[0], _WHOLE) for key in wanted}
     return {key: tasks[found] for key, found in keys.items() if found in tasks}

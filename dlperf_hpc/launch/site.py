@@ -95,6 +95,8 @@ class Site(_Table):
     cpus_per_task: Count | None = None
     mem: Word | None = None
     array_parallelism: Count | None = None
+    max_array_size: Count | None = None
+    max_submit: Count | None = None
     srun_wait_s: Count = 60
     poll_s: Annotated[float, Field(gt=0, le=86400)] = 30.0
     sbatch: Annotated[dict[Name, Any], AfterValidator(_sbatch_options)] = {}

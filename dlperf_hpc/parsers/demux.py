@@ -163,7 +163,7 @@ def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
     Last come the lines that the file does not end, not ``whole``.
     """
     source = iter(blocks)
-    head = _first(source)
+    head = first_block(source)
     tag = _SPACED if is_spaced(head[:HEAD_BYTES]) else _BARE
     streams = _Streams()
     for data in _cut_between_tags(itertools.chain([head], source), tag):
@@ -192,7 +192,7 @@ def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
     yield from streams.unfinished()
 
 
-def _first(source: Iterator[bytes]) -> bytes:
+def first_block(source: Iterator[bytes]) -> bytes:
     """Blocks joined until there is enough to judge by, so that their sizes do not matter."""
     blocks, size = [], 0
     while size < HEAD_BYTES:

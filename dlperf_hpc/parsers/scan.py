@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from dlperf_hpc.parsers import troubles
-from dlperf_hpc.parsers.demux import demultiplex
+from dlperf_hpc.parsers.demux import demultiplex, first_block
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.prefixes import Launcher, census
 from dlperf_hpc.parsers.registry import formats
@@ -30,8 +31,8 @@ SETTINGS_BYTES = 1 << 20
 LONGEST_LINE = 1 << 16
 _GROUP = 64  # needles that the SIMD prefilter takes at most: more are sought in turns
 
-
 _NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
+_BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
 
 
 class _Hit(NamedTuple):
@@ -92,7 +93,7 @@ class Scanner:
     def scan(self, path: str, size: int, blocks: Iterable[bytes]) -> ScannedFile:
         """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them."""
         blocks = iter(blocks)
-        head = next(blocks, b"")
+        head = first_block(blocks)
         launcher = census(head[:HEAD_BYTES])
         drafts: dict[str, Draft] = {}
         told: list[Trouble] = []
@@ -101,11 +102,11 @@ class Scanner:
         whole = itertools.chain([head], blocks)
         hits = self._tagged(whole, state) if launcher.tagged else self._plain(whole, state)
         for hit in hits:
-            if hit.data is None or b"\0" in hit.data:
-                what = "holds NUL bytes" if hit.data else f"longer than {LONGEST_LINE} bytes"
-                _add(notes, Note(hit.number, f"{what}: not read"))
+            text, why = _decoded(hit.data)
+            if why:
+                _add(notes, Note(hit.number, f"{why}: not read"))
             else:
-                self._show(hit, hit.data, launcher, drafts, told)
+                self._show(hit, text, launcher, drafts, told)
         if state.lost:
             _add(notes, Note(state.cut, "the file ends inside this line: not read"))
         return _scanned(path, size, state, launcher, drafts, told, notes)
@@ -113,13 +114,13 @@ class Scanner:
     def _show(
         self,
         hit: _Hit,
-        data: bytes,
+        text: str,
         launcher: Launcher,
         drafts: dict[str, Draft],
         told: list[Trouble],
     ) -> None:
         """Give a line to the formats that have a needle in it."""
-        prefixed = launcher.strip(data.decode("utf-8", errors="replace"))
+        prefixed = launcher.strip(text)
         rank = prefixed.rank if hit.rank is None else hit.rank
         line = Line(hit.number, prefixed.text, rank, hit.host or prefixed.host)
         concerned = self._concerned(hit.needles, line.text)
@@ -207,6 +208,19 @@ class Scanner:
         number was cut, but what stands behind the last number can be held against lines before."""
         tail, before = _tail(rest), _tail(state.last.get(needles, b""))
         return bool(tail) and tail == before and len(rest) <= LONGEST_LINE
+
+
+def _decoded(data: bytes | None) -> tuple[str, str]:
+    """A line's text, or why it is not to be read: damage that may lie within a number."""
+    if data is None:
+        return "", f"longer than {LONGEST_LINE} bytes"
+    if b"\0" in data:
+        return "", "holds NUL bytes"
+    try:
+        return data.decode("utf-8"), ""
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", errors="replace")
+    return ("", "a number is cut by bytes that are no text") if _BROKEN.search(text) else (text, "")
 
 
 def _touch(needle: str, other: str) -> bool:

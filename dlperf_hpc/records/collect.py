@@ -16,12 +16,13 @@ from typing import Any
 from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.logfile import read_end, result_of_log, told_by
-from dlperf_hpc.records.manifest import Manifest, Verdict, read_manifest, read_verdicts
+from dlperf_hpc.records.manifest import Manifest, Verdict
 from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import read_record
+from dlperf_hpc.records.store import launch_of, read_record
 from dlperf_hpc.spec.case import Run
 
 Record = dict[str, Any]
@@ -81,10 +82,14 @@ def _cross_checked(result: RunResult, record: Record | None) -> RunResult:
     return replace(result, warnings=(*result.warnings, *sorted(warnings)))
 
 
-def _full(run: Run, root: Path, verdict: Verdict | None, bad: list[str]) -> RunResult:
+def _full(
+    run: Run, root: Path, task: Task | None, verdict: Verdict | None, bad: list[str]
+) -> RunResult:
     paths = RunPaths(root, run.id)
     record: Record | None = None
     try:
+        if _is_of_earlier_task(paths, task):
+            return _without_log(run, None, verdict)
         record = read_record(paths.record)
         if not _there(paths.log):
             return _without_log(run, record, verdict)
@@ -111,16 +116,37 @@ def _there(path: Path) -> bool:
     return True
 
 
+def _is_of_earlier_task(paths: RunPaths, task: Task | None) -> bool:
+    """Whether what lies there is of an attempt that did not end ok, and another was submitted."""
+    if task is None or not task.job_id:
+        return False
+    launch = launch_of(paths)
+    if launch is None or launch.startswith(f"{task.name}."):
+        return False
+    record = read_record(paths.record)
+    end = read_end(paths.log) if record is None else None
+    status = record["status"] if record else end and end.values.get("status")
+    return status != Status.OK.value
+
+
 def quick_result(
-    run: Run | ObservedRun, root: Path, verdict: Verdict | None, limit_s: float
+    run: Run | ObservedRun,
+    root: Path,
+    verdict: Verdict | None,
+    limit_s: float,
+    task: Task | None = None,
 ) -> RunResult:
     """How one run stands on disk; ``limit_s`` is the longest that it may take.
 
-    Of a run that was begun more than once, this tells of the last attempt, but not its number.
+    Of a run that was begun more than once, this tells of the last attempt, but not its number;
+    ``task`` is the one submitted last: what an earlier one left is not the run's state any more.
     """
     paths = RunPaths(root, run.id)
     try:
         end = read_end(paths.log)
+        ended_ok = end is not None and told_by(end)[0] is Status.OK
+        if not ended_ok and _is_of_earlier_task(paths, task):
+            return _without_log(run, None, verdict)
         if end is not None:
             return RunResult(run, *told_by(end), source="log")
         record = read_record(paths.record)
@@ -176,10 +202,10 @@ def _loose_logs(root: Path) -> tuple[dict[str, RunResult], list[str]]:
     return results, bad
 
 
-def _manifest_if_any(root: Path) -> Manifest | None:
+def _ledger_if_any(root: Path) -> Ledger | None:
     if not root.is_dir():
         raise LedgerError(f"{root}: no such directory; give one that a sweep made (logs/<sweep>)")
-    return read_manifest(root) if (root / layout.MANIFEST).exists() else None
+    return read_ledger(root) if (root / layout.MANIFEST).exists() else None
 
 
 def full_results(root: Path) -> Collection:
@@ -187,12 +213,15 @@ def full_results(root: Path) -> Collection:
 
     Raises LedgerError if there is nothing to read there.
     """
-    manifest = _manifest_if_any(root)
-    if manifest is not None:
-        verdicts = read_verdicts(root)
+    ledger = _ledger_if_any(root)
+    if ledger is not None:
+        tasks, words = ledger.tasks(), ledger.last_words()
         bad: list[str] = []
-        results = [_full(run, root, verdicts.get(run.id), bad) for run in manifest.runs]
-        return Collection(root, manifest, tuple(results), tuple(bad))
+        results = [
+            _full(run, root, tasks.get(run.id), words.get(run.id), bad)
+            for run in ledger.manifest.runs
+        ]
+        return Collection(root, ledger.manifest, tuple(results), tuple(bad))
     loose, unread = _loose_logs(root)
     if not loose:
         foreign = "".join(f"\n  {line}" for line in unread[:10])
@@ -200,13 +229,13 @@ def full_results(root: Path) -> Collection:
     return Collection(root, None, tuple(loose.values()), tuple(unread))
 
 
-def quick_results(root: Path) -> Collection:
-    """How every run of a sweep stands, from disk alone. Raises LedgerError without a manifest."""
-    manifest = read_manifest(root)
-    verdicts = read_verdicts(root)
-    results = tuple(
-        quick_result(run, root, verdicts.get(run.id), array.time_limit_s)
-        for array in manifest.arrays
-        for run in array.tasks
-    )
-    return Collection(root, manifest, results)
+def quick_results(ledger: Ledger) -> Collection:
+    """How every run of a sweep stands, from disk alone."""
+    tasks, words = ledger.tasks(), ledger.last_words()
+    planned = {run.id: array for array in ledger.manifest.arrays for run in array.tasks}
+    results = []
+    for run in ledger.manifest.runs:
+        task = tasks.get(run.id)
+        limit_s = (task.array if task else planned[run.id]).time_limit_s
+        results.append(quick_result(run, ledger.root, words.get(run.id), limit_s, task))
+    return Collection(ledger.root, ledger.manifest, tuple(results))

@@ -8,6 +8,8 @@ from pathlib import Path
 MANIFEST = "manifest.json"
 SUBMISSIONS = "submissions.jsonl"
 VERDICTS = "verdicts.jsonl"
+ARRAYS = "arrays"  # one file for each array made after the manifest was: reruns
+LOCK = ".submitting"  # held by who is submitting; empty
 SPEC_COPY = "sweep.toml"
 JOBS = "jobs"  # submitit's folder: batch scripts and what srun or mpiexec printed
 REPORT = "report"

@@ -1,8 +1,7 @@
 """The manifest: what a sweep consists of, on disk before anything is submitted.
 
 A task of a job array finds its run by the manifest and its index; nothing else travels. The file
-is never changed once written; what happens later goes to ``submissions.jsonl`` (which job an array
-became) and ``verdicts.jsonl`` (what the scheduler said of runs that left no record).
+is never changed once written; what happens later is kept beside it: see :mod:`.ledger`.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _Row = TypeVar("_Row")
 class Array:
     """One job array: runs that share a topology, an environment and a time limit.
 
-    ``token`` is unique to this submission and travels in the job's comment; ``tasks[i]`` is the
-    run of array index i.
+    ``token`` is unique to this array and travels in the job's comment; ``tasks[i]`` is the run of
+    array index i. ``exclude`` are nodes to leave out, as Slurm writes them (``n[3,7]``).
     """
 
     name: str
@@ -41,6 +40,7 @@ class Array:
     environment: str
     time_limit_s: int
     tasks: tuple[Run, ...]
+    exclude: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,16 @@ class Manifest:
         """Every run of the sweep, array by array."""
         return [run for array in self.arrays for run in array.tasks]
 
-    def array(self, name: str) -> Array:
-        """The array of that name; LedgerError if there is none."""
-        for array in self.arrays:
-            if array.name == name:
-                return array
-        raise LedgerError(f"manifest of sweep {self.sweep!r} has no array {name!r}")
+
+def array_row(array: Array) -> dict[str, Any]:
+    """An array's own values as plain JSON, without its tasks."""
+    return {**vars(array), "topology": str(array.topology), "tasks": []}
+
+
+def array_of(row: Mapping[str, Any], tasks: tuple[Run, ...]) -> Array:
+    """Inverse of :func:`array_row`; KeyError or TypeError if it is none."""
+    values = {**_known(Array, row), "topology": Topology.parse(row["topology"]), "tasks": tasks}
+    return Array(**values)
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
@@ -83,7 +87,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
                 cases[run.case.id] = len(dicts)
                 dicts.append(run.case.to_dict())
             tasks.append([cases[run.case.id], run.repeat])
-        arrays.append({**vars(array), "topology": str(array.topology), "tasks": tasks})
+        arrays.append({**array_row(array), "tasks": tasks})
     head = {key: value for key, value in vars(manifest).items() if key != "arrays"}
     head.update(measure=asdict(manifest.measure), limits=asdict(manifest.limits))
     return {"schema": SCHEMA, **head, "cases": dicts, "arrays": arrays}
@@ -92,15 +96,8 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 def _from_json(data: Mapping[str, Any]) -> Manifest:
     cases = [Case.from_dict(case) for case in data["cases"]]
     arrays = tuple(
-        Array(
-            name=array["name"],
-            token=array["token"],
-            topology=Topology.parse(array["topology"]),
-            environment=array["environment"],
-            time_limit_s=array["time_limit_s"],
-            tasks=tuple(Run(cases[index], repeat) for index, repeat in array["tasks"]),
-        )
-        for array in data["arrays"]
+        array_of(row, tuple(Run(cases[index], repeat) for index, repeat in row["tasks"]))
+        for row in data["arrays"]
     )
     return Manifest(
         sweep=data["sweep"],
@@ -152,7 +149,8 @@ def read_manifest(root: Path) -> Manifest:
 
 @dataclass(frozen=True)
 class Submission:
-    """An array the scheduler took (``job_id``) or refused (``error``)."""
+    """An array the scheduler took (``job_id``) or refused (``error``). A row with neither was
+    written as it was about to be asked: what became of it, only the array's token can tell."""
 
     array: str
     token: str
@@ -163,12 +161,14 @@ class Submission:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the scheduler, or the launcher's end, said of a run that may have left no record."""
+    """What the scheduler said of a run that may have left no record. ``job`` is the task it was
+    said of (``4711_3``), or the token of an array that was refused."""
 
     run: str
     status: Status
     reason: str
     time: str = ""
+    job: str = ""
 
 
 def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:

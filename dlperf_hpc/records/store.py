@@ -88,6 +88,15 @@ def _maker(path: Path) -> tuple[str, int] | None:
         return "", 0
 
 
+def launch_of(paths: RunPaths) -> str | None:
+    """The launch that made a run's record, or else its log; None if neither says."""
+    for path in (paths.record, paths.log):
+        made = _maker(path)
+        if made is not None and made[0]:
+            return made[0]
+    return None
+
+
 def _move_aside(path: Path, paths: RunPaths, launch: str) -> None:
     """Move what another launch left to ``attempts/``, over nothing; many ranks do so at once."""
     made = _maker(path)
@@ -183,6 +192,19 @@ def read_failures(attempt: Attempt) -> list[Failure]:
     told = [{**{key: row[key] for key in known}, "status": Status(row["status"])} for row in rows]
     failures = [Failure(**values) for values in told]
     return sorted(failures, key=lambda failure: (failure.consequence, failure.time))
+
+
+def failure_hosts(paths: RunPaths, attempt: int) -> list[str]:
+    """Hosts of the ranks that failed by themselves in an attempt, each once."""
+    hosts = []
+    for path in paths.failures(attempt):
+        try:
+            row = json.loads(path.read_bytes())
+            if not row["consequence"]:
+                hosts.append(str(row["host"]))
+        except (OSError, KeyError, TypeError, ValueError):
+            continue  # written by a rank that was dying
+    return list(dict.fromkeys(hosts))
 
 
 def finish(

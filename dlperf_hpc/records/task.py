@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from dlperf_hpc.errors import LedgerError
 
+ARRAY_MARK = "dlperf_hpc: array"  # with the array's token: whose output this is
 LAUNCH_MARK = "dlperf_hpc: launch"  # with the launch id: where a launch begins in the output
 
 

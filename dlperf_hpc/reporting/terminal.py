@@ -28,8 +28,12 @@ def printable(text: str) -> str:
     Escape sequences go, other control characters and runs of white space become one space, and
     bytes that were no UTF-8 become U+FFFD.
     """
-    text = "".join(map(_visible, _ESCAPES.sub("", text)))
-    return " ".join(text.split())
+    return " ".join(visible(text).split())
+
+
+def visible(text: str) -> str:
+    """``text`` without what a terminal would act upon, blanks and indentation kept."""
+    return "".join(map(_visible, _ESCAPES.sub("", text)))
 
 
 def _visible(char: str) -> str:

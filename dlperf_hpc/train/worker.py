@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.store import Attempt, begin_log, log_event, open_attempt
 from dlperf_hpc.records.task import launch_id, task_index
@@ -34,7 +35,7 @@ def main(root: Path, array_name: str) -> None:
 
 def _run(root: Path, array_name: str, guard: Guard) -> None:
     manifest = read_manifest(root)
-    array = manifest.array(array_name)
+    array = find_array(root, manifest, array_name)
     run = array.tasks[task_index()]
     guard.time_limit_s = array.time_limit_s
     guard.phase("startup", manifest.limits.startup_s)

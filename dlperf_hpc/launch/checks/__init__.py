@@ -1,0 +1,8 @@
+"""On this site, will it work? What ``doctor`` and ``sweep --check`` look at, one line for each.
+
+login    the login node: Slurm's commands, its controller, the partition, each array's script
+local    the same for the local engine: mpiexec, cores
+job      the short job on compute nodes, by the executors that submit sweeps
+judge    what the job's ranks told
+examine  all of them, in order
+"""

@@ -1,0 +1,76 @@
+"""One submitter at a time in a sweep's directory, whatever kills it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records import layout
+
+_POLL_S = 0.2
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+@contextmanager
+def submitting(
+    root: Path, wait_s: float, waiting: Callable[[], None] = lambda: None
+) -> Iterator[int]:
+    """Hold the right to submit in ``root``; LedgerError if another holds it for ``wait_s``.
+
+    It is a lock of the kernel's (flock), gone with the last process that has the file open. The
+    file becomes this process's standard input for as long, so that an sbatch which outlives us
+    still holds it: who comes next must find what that sbatch has submitted. Gives the
+    descriptor, for other children to hold as well. ``waiting`` is called once, if there is somebody to wait for.
+    """
+    descriptor = _open(root / layout.LOCK)
+    try:
+        _acquire(descriptor, root, time.monotonic() + wait_s, waiting)
+        stdin = os.dup(0)
+        os.dup2(descriptor, 0)
+        try:
+            yield descriptor
+        finally:
+            os.dup2(stdin, 0)
+            os.close(stdin)
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise LedgerError(
+            f"{path}: cannot be written: {error.strerror}; only who may write a sweep's directory"
+            " can submit its runs"
+        ) from error
+
+
+def _acquire(descriptor: int, root: Path, deadline: float, waiting: Callable[[], None]) -> None:
+    told = False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _UNSUPPORTED:
+                raise LedgerError(
+                    f"{root}: its file system has no locks (flock), which keep two submitters"
+                    " apart: give a directory on another with --logs"
+                ) from error
+        else:
+            return
+        if time.monotonic() > deadline:
+            raise LedgerError(
+                f"{root}: somebody else is submitting here (fuser {root / layout.LOCK} tells who);"
+                " try again when they are done"
+            )
+        if not told:
+            told = True
+            waiting()
+        time.sleep(_POLL_S)

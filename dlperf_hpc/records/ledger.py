@@ -1,0 +1,137 @@
+"""A sweep's ledger: its manifest, and what has happened since.
+
+``arrays/<name>.json`` are arrays made later, of runs that are in the manifest; like it they are
+on disk, under a unique token, before anything is submitted, and never changed.
+``submissions.jsonl`` tells which job an array became, ``verdicts.jsonl`` what the scheduler said
+of runs that left no record. A run belongs to the task that was submitted last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.files import dump_json, write_once
+from dlperf_hpc.records.manifest import (
+    Array,
+    Manifest,
+    Submission,
+    Verdict,
+    array_of,
+    array_row,
+    read_manifest,
+    read_submissions,
+    read_verdicts,
+)
+from dlperf_hpc.spec.case import Run
+
+SCHEMA = "dlperf-array/1"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One index of a job array. ``job_id`` is '' where the scheduler refused the array."""
+
+    array: Array
+    index: int
+    job_id: str
+
+    @property
+    def name(self) -> str:
+        """``4711_3``, as Slurm calls it; the array's token if there is no job."""
+        return f"{self.job_id}_{self.index}" if self.job_id else self.array.token
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Everything known of a sweep but what its runs left themselves."""
+
+    root: Path
+    manifest: Manifest
+    arrays: tuple[Array, ...]
+    submissions: tuple[Submission, ...]
+    verdicts: dict[str, Verdict]
+
+    def tasks(self) -> dict[str, Task]:
+        """The task of each run that was ever submitted or refused, the latest, by run id."""
+        by_token = {array.token: array for array in self.arrays}
+        found: dict[str, Task] = {}
+        for submission in self.submissions:
+            array = by_token.get(submission.token)
+            if array is not None and (submission.job_id or submission.error):
+                for index, run in enumerate(array.tasks):
+                    found[run.id] = Task(array, index, submission.job_id)
+        return found
+
+    def last_words(self) -> dict[str, Verdict]:
+        """The verdict of each run that has one, if it was said of the run's latest task."""
+        tasks = self.tasks()
+        return {
+            run: verdict
+            for run, verdict in self.verdicts.items()
+            if not verdict.job or run not in tasks or verdict.job == tasks[run].name
+        }
+
+    def outcome(self, array: Array) -> Submission | None:
+        """What became of an array: its job, else the latest refusal, else an attempt whose answer
+        is not known (neither job nor error), else None: it was never submitted."""
+        rows = [each for each in self.submissions if each.token == array.token]
+        taken = [each for each in rows if each.job_id]
+        return taken[0] if taken else rows[-1] if rows else None
+
+
+def read_ledger(root: Path) -> Ledger:
+    """Read a sweep's directory; LedgerError names the file that is wrong."""
+    manifest = read_manifest(root)
+    arrays = (*manifest.arrays, *_later_arrays(root, manifest))
+    return Ledger(root, manifest, arrays, tuple(read_submissions(root)), read_verdicts(root))
+
+
+def find_array(root: Path, manifest: Manifest, name: str) -> Array:
+    """The array of that name; LedgerError if there is none."""
+    for array in manifest.arrays:
+        if array.name == name:
+            return array
+    path = _array_path(root, name)
+    if not path.is_file():
+        raise LedgerError(f"{root}: sweep {manifest.sweep!r} has no array {name!r}")
+    return _read_array(path, manifest)
+
+
+def add_array(root: Path, array: Array) -> None:
+    """Keep an array of the sweep's runs, before it is submitted; LedgerError if it is there."""
+    row = {**array_row(array), "tasks": [run.id for run in array.tasks]}
+    path = _array_path(root, array.name)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        written = write_once(path, dump_json({"schema": SCHEMA, **row}))
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+    if not written:
+        raise LedgerError(f"{path}: is there already: somebody else is rerunning this sweep")
+
+
+def _array_path(root: Path, name: str) -> Path:
+    return root / layout.ARRAYS / f"{name}.json"
+
+
+def _later_arrays(root: Path, manifest: Manifest) -> Iterable[Array]:
+    paths = sorted((root / layout.ARRAYS).glob("*.json"))
+    return (_read_array(path, manifest) for path in paths)
+
+
+def _read_array(path: Path, manifest: Manifest) -> Array:
+    try:
+        row = json.loads(path.read_bytes())
+        if row["schema"] != SCHEMA:
+            raise ValueError(f"schema is {row['schema']!r}, this version reads {SCHEMA!r}")
+        runs: dict[str, Run] = {run.id: run for run in manifest.runs}
+        return array_of(row, tuple(runs[name] for name in row["tasks"]))
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"{path}: damaged: {type(error).__name__}: {error}") from error

@@ -1,0 +1,209 @@
+"""Results as DLPerf's extraction scripts show them: a line per log, a table per model, notes.
+
+The tables are :mod:`dlperf_hpc.analysis.dlperf_rule`'s. Their JSON has one key per model and none
+for precision, batch size or options: runs that differ in these make a table each, with a label.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_table, round2
+from dlperf_hpc.analysis.findings import FLAGS
+from dlperf_hpc.analysis.speedup import chosen, summarise, throughput
+from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.spec.case import Case
+
+AVERAGE_DIGITS: Mapping[str, int] = {
+    name: 4 for name in ("deepspeed-time", "ngc-tf-bert-logs", "ngc-tf-bert-time")
+}
+"""Rules of which DLPerf's script rounds ``average_speed`` to other than 2 digits."""
+
+_DOUBTS = (
+    *("over-peak", "super-linear", "no-optimizer-step", "all-steps-skipped", "bimodal"),
+    *("unsteady", "mixed-settings", "clock-and-print-differ"),
+)
+_UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
+
+Show = Callable[[str], str]
+"""A log's path as it is shown."""
+
+
+@dataclass(frozen=True)
+class Extract:
+    """What goes to one result file; ``label`` tells it from others, '' if it is the only one.
+
+    ``lines`` are the screen's, a log each; ``table`` is the file's content; ``missing`` says what
+    is not in it and why.
+    """
+
+    label: str
+    lines: tuple[str, ...]
+    table: Mapping[str, Any]
+    missing: tuple[str, ...] = ()
+
+
+def extracts(results: Sequence[RunResult], show: Show, average_digits: int = 2) -> list[Extract]:
+    """One per result file; logs in the order of topology and repeat, whatever theirs was."""
+    groups: dict[str, list[RunResult]] = {}
+    for result in chosen(results):
+        groups.setdefault(result.run.case.series, []).append(result)
+    groups = {name: sorted(groups[name], key=_place) for name in sorted(groups)}
+    labels = _labels({name: group[0].run.case for name, group in groups.items()})
+    found: dict[str, Extract] = {}
+    for name, group in groups.items():
+        lines, table = _table(group, show, average_digits)
+        before = found.get(labels[name], Extract("", (), {}))
+        where = f"{name}: " if len(groups) > 1 else ""
+        found[labels[name]] = Extract(
+            labels[name],
+            (*before.lines, *lines),
+            {**before.table, **table.to_dict()},
+            (*before.missing, *(where + reason for reason in table.reasons)),
+        )
+    return list(found.values())
+
+
+def _place(result: RunResult) -> Any:
+    return result.run.case.topology, result.run.repeat
+
+
+def _table(
+    group: Sequence[RunResult], show: Show, average_digits: int
+) -> tuple[list[str], DlperfTable]:
+    speeds: dict[str, dict[int, float]] = {}
+    rounded: dict[str, dict[int, float]] = {}
+    lines = []
+    for result in group:
+        name, value = str(result.run.case.topology), throughput(result)
+        runs = speeds.setdefault(name, {})
+        if value is not None:
+            runs[result.run.repeat] = value
+            rounded.setdefault(name, {})[result.run.repeat] = round2(value)
+            lines.append(f"{show(_log(result))} {rounded[name]}")
+    case = group[0].run.case
+    table = dlperf_table(case.model or "unknown", case.batch_size, speeds)
+    if average_digits == 2:
+        return lines, table
+    shift = 10**average_digits
+    cells = {
+        name: replace(
+            cell,
+            average_speed=round(sum(rounded[name].values()) / len(rounded[name]) * shift) / shift,
+        )
+        for name, cell in table.cells.items()
+    }
+    return lines, replace(table, cells=cells)
+
+
+def _labels(cases: Mapping[str, Case | ObservedCase]) -> dict[str, str]:
+    """A label per series: what of its settings not all have, '' where the model says it all."""
+    if len({case.model for case in cases.values()}) == len(cases):
+        return dict.fromkeys(cases, "")
+    parts = {
+        name: (
+            case.framework,
+            f"bz{case.batch_size or 'unknown'}",
+            "-".join([case.precision or "unknown", *case.tags]),
+        )
+        for name, case in cases.items()
+    }
+    differing = [i for i, values in enumerate(zip(*parts.values())) if len(set(values)) > 1]
+    labels: dict[str, str] = {}
+    taken: set[tuple[str, str]] = set()
+    for name, values in parts.items():
+        plain = label = "_".join(_UNSAFE.sub("-", values[i]).strip("-") for i in differing)
+        number = 1
+        while (cases[name].model, label) in taken:  # two that only odd characters told apart
+            number += 1
+            label = f"{plain}-{number}"
+        taken.add((cases[name].model, label))
+        labels[name] = label
+    return labels
+
+
+def counted_logs(results: Sequence[RunResult]) -> set[str]:
+    """Logs that a number was taken from."""
+    return {_log(result) for result in chosen(results) if throughput(result) is not None}
+
+
+def left_out(results: Sequence[RunResult], show: Show) -> list[str]:
+    """Each log without a number in a table, and why."""
+    counted = counted_logs(results)
+    owners = {r.run.id: _log(r) for r in chosen(results) if throughput(r) is not None}
+    reasons: dict[str, str] = {}
+    for result in results:
+        if _log(result) in counted:
+            continue
+        if throughput(result) is not None:
+            run = f"run {result.run.repeat} of {result.run.case.topology}"
+            reason = f"{show(owners[result.run.id])} is {run} as well, and counts"
+        else:
+            status = "" if result.status is Status.OK else f"{result.status.value}: "
+            reason = f"{status}{result.reason or 'it has no speed'}"
+        reasons[_log(result)] = reason
+    return [f"left out: {show(log)}: {reason}" for log, reason in reasons.items()]
+
+
+def warnings(results: Sequence[RunResult], show: Show) -> list[str]:
+    """What is odd about single logs; the same of several is said once."""
+    logs: dict[str, dict[str, None]] = {}
+    for result in results:
+        for warning in result.warnings:
+            logs.setdefault(warning, {})[_log(result)] = None
+    return [_of_logs(list(of), show) + warning for warning, of in logs.items()]
+
+
+def _of_logs(logs: Sequence[str], show: Show) -> str:
+    more = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
+    return f"{show(logs[0])}{more}: "
+
+
+def other_batch_size(results: Sequence[RunResult], told: int) -> list[str]:
+    """Where a batch size given on the command line is not that of the logs."""
+    others = Counter(
+        result.run.case.batch_size
+        for result in results
+        if result.run.case.batch_size not in (None, told)
+    )
+    return [
+        f"--batch_size_per_device={told} is not believed of {count} of {len(results)} runs: "
+        f"their logs or names say {value}"
+        for value, count in sorted(others.items(), key=str)
+    ]
+
+
+def bases(results: Sequence[RunResult], asked: str) -> list[str]:
+    """What the figures rest on, unless all do on the rule that was asked for."""
+    used = Counter(
+        result.foreign.rule if result.foreign else "the timed window of our own logs"
+        for result in chosen(results)
+        if throughput(result) is not None
+    )
+    if set(used) <= {asked}:
+        return []
+    total = sum(used.values())
+    listed = ", ".join(f"{rule} ({count} of {total} runs)" for rule, count in used.items())
+    return [f"the figures do not all rest on {asked}, but on {listed}"]
+
+
+def doubts(results: Sequence[RunResult], card: str | None = None) -> list[str]:
+    """Flags of the report that make a speed or a speedup doubtful."""
+    summaries = summarise(results, card=card)
+    several = len({summary.case.series for summary in summaries}) > 1
+    hits: dict[str, list[str]] = {}
+    for summary in sorted(summaries, key=lambda s: (s.case.series, s.case.topology)):
+        where = f"{summary.case.series} " if several else ""
+        for flag in summary.flags:
+            hits.setdefault(flag, []).append(f"{where}{summary.case.topology}")
+    return [f"{flag} at {', '.join(hits[flag])}: {FLAGS[flag]}" for flag in _DOUBTS if flag in hits]
+
+
+def _log(result: RunResult) -> str:
+    return result.log or result.run.id

@@ -1,0 +1,127 @@
+"""Tables of the docs that are made from the code: log formats and window rules.
+
+``python -m dlperf_hpc.reporting.reference`` prints them as the pages hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dlperf_hpc.analysis.rules import RULES, Basis, By, Mean, Rule, rule
+from dlperf_hpc.parsers.format import Format
+from dlperf_hpc.parsers.registry import formats
+from dlperf_hpc.records.foreign import Averaging, Printed, Unit
+
+NO_SPEED: Mapping[str, str] = {
+    "dllogger_pytorch_bert": "none: the clock, or the total",
+    "hf_trainer": "none: the total",
+    "tf2_bert": "none: the clock",
+}
+"""Formats whose lines of an iteration have no speed, and what there is in its place."""
+
+_NVIDIA = "NVIDIADeepLearningExamples"
+SCRIPTS: Mapping[str, str] = {
+    "deepspeed-logs": "DeepSpeed/extract_deepspeed_logs.py",
+    "deepspeed-gpt2": "DeepSpeed/Megatron-LM/extract_deepspeed_logs.py",
+    "deepspeed-time": "DeepSpeed/bert/extract_deepspeed_logs_time.py",
+    "tf2-bert-time": "TensorFlow/bert/extract_tensorflow_logs_time.py",
+    "tf2-resnet-logs": "TensorFlow/resnet50v1.5/extract_tensorflow_logs.py",
+    "tf2-resnet-time": "TensorFlow/resnet50v1.5/extract_tensorflow_logs_time.py",
+    "ngc-tf-bert-logs": f"{_NVIDIA}/TensorFlow/LanguageModeling/BERT/extract_tensorflow_logs.py",
+    "ngc-tf-bert-time": f"{_NVIDIA}/TensorFlow/LanguageModeling/BERT/"
+    "extract_tensorflow_logs_time.py",
+    "ngc-tf-resnet-logs": f"{_NVIDIA}/TensorFlow/Classification/ConvNets/resnet50v1.5/"
+    "extract_tensorflow_logs.py",
+    "ngc-tf-resnet-time": f"{_NVIDIA}/Tensorflow/Classification/ConvNets/resnet50v1.5/"
+    "extract_tensorflow_logs_time.py",
+    "ngc-pytorch-bert-time": f"{_NVIDIA}/PyTorch/BERT/extract_pytorch_logs_time.py",
+    "ngc-pytorch-resnet-time": f"{_NVIDIA}/PyTorch/resnet50v1.5/extract_pytorch_logs_time.py",
+    "pytorch-resnet-time": "PyTorch/resnet50v1.5/extract_pytorch_logs_time.py",
+    "mxnet-ngc-logs": f"{_NVIDIA}/MxNet/Classification/RN50v1.5/extract_mxnet_logs.py",
+    "mxnet-bert": "MxNet/BERT/extract_mxnet_logs.py",
+    "insightface": "MxNet/InsightFace/extract_mxnet_logs.py",
+    "partialfc": "MxNet/InsightFace/PartailFC/extract_mxnet_logs.py",
+    "paddle-resnet-logs": "PaddlePaddle/resnet50v1.5/extract_paddle_logs.py",
+    "paddle-resnet-time": "PaddlePaddle/resnet50v1.5/extract_paddle_logs_time.py",
+    "paddle-bert": "PaddlePaddle/bert/extract_paddle_logs.py",
+    "mindspore": "MindSpore/bert/extract_mindspore_logs_time.py",
+    "oneflow": "OneFlow/LanguageModeling/BERT/extract_bert_result.py",
+    "oneflow-cnn": "OneFlow/Classification/ConvNets/resnet50v1.5/extract_cnn_result.py",
+    "oneflow-gpt": "OneFlow/LanguageModeling/GPT/extract_gpt_result.py",
+    "oneflow-insightface": "OneFlow/Recognition/insightface/extract_oneflow_logs_time.py",
+    "hugectr": "HugeCTR/tools/extract_hugectr_logs.py",
+}
+"""Named rules and the script of Oneflow-Inc/DLPerf that each stands for."""
+
+_OF_DEVICES = (Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S)
+
+
+def formats_table() -> str:
+    """Markdown: every log format, what its reader rests on, and what its figures are."""
+    heads = ("format", "program", "evidence", "printed speed", "counts", "lines from")
+    return _table(heads, map(_format_row, formats()))
+
+
+def _format_row(each: Format) -> Sequence[str]:
+    speed = NO_SPEED.get(each.name) or _speed(each.printed)
+    evidence = each.evidence.value
+    return f"`{each.name}`", each.title, evidence, speed, each.counter.value, each.source
+
+
+def _speed(printed: Printed) -> str:
+    # A time per iteration is one time for all devices.
+    scope = [printed.scope.value] if printed.unit in _OF_DEVICES else []
+    averaging = printed.averaging.value
+    if printed.averaging is Averaging.RUNNING:
+        averaging = "running mean"
+        if printed.origin:
+            averaging += f" of those after iteration {printed.origin}"
+    return ", ".join([printed.unit.value, *scope, averaging])
+
+
+def rules_table() -> str:
+    """Markdown: every named rule as a general form, its script, and what was mended."""
+    heads = ("rule", "window", "what it takes", "mended", "script")
+    names = [name for name in RULES if name in SCRIPTS]
+    return _table(heads, map(_rule_row, names))
+
+
+def _rule_row(name: str) -> Sequence[str]:
+    takes, _, mended = RULES[name].partition(" Mended: ")
+    return f"`{name}`", _form(rule(name)), takes.rstrip("."), mended, f"`{SCRIPTS[name]}`"
+
+
+def _form(made: Rule) -> str:
+    """A rule as the general form that is most like it, and in what it differs."""
+    ends = f"[{_end(made.first)}:{_end(made.last)}]"
+    form = made.basis.value if made.basis is Basis.CLOCK or made.mean is Mean.TIME else "mean"
+    differs = []
+    if made.by is By.LINES and made.basis is Basis.CLOCK:
+        ends, differs = "", [f"line {made.first} to line {made.last}, counted from 0"]
+    elif made.by is By.LINES:
+        form = "lines"
+    if made.skip:
+        differs.append(f"lines after iteration {made.skip}")
+    if made.mean is Mean.RATES:
+        differs.append("mean of rates")
+    if made.every_rank:
+        differs.append("median over ranks first")
+    if made.per_node:
+        differs.append("times the nodes")
+    return ", ".join([f"`{form}{ends}`", *differs])
+
+
+def _end(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown, a line a row."""
+    lines = [heads, ["-"] * len(heads), *rows]
+    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+if __name__ == "__main__":
+    print(formats_table())
+    print(rules_table(), end="")

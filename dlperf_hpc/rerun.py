@@ -1,0 +1,195 @@
+"""``python -m dlperf_hpc.rerun DIR``: new job arrays of just the runs that did not work out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_hpc import cli
+from dlperf_hpc.errors import Issue, SpecError
+
+if TYPE_CHECKING:
+    from dlperf_hpc.launch.site import Site
+    from dlperf_hpc.records.ledger import Ledger
+    from dlperf_hpc.records.manifest import Array
+    from dlperf_hpc.records.results import RunResult
+
+_WORDS = {"lost": "unknown", "oom": "out_of_memory"}
+_DEFAULT = "failed,partial,timeout,out_of_memory,preempted,node_failed,lost"
+_EPILOG = f"""\
+By default runs are taken that are {_DEFAULT.replace(",", ", ")}
+(lost: neither disk nor scheduler knows what became of it). Runs that are ok, waiting or running are
+never taken. A run keeps its identity and its earlier attempts.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = cli.parser(
+        "rerun", "Submit again what failed, as new arrays of just those runs.", _EPILOG
+    )
+    add = made.add_argument
+    add("directory", type=Path, help="the sweep's directory, logs/<sweep>")
+    add("--status", default=_DEFAULT, metavar="S,...", help="which: cancelled, failed, timeout...")
+    add("--only", action="append", default=[], metavar="TOPOLOGY,...", help="only these topologies")
+    add("--run", action="append", default=[], metavar="ID", help="only runs whose id holds this")
+    nodes = "leave these nodes out; auto: those on which runs died or were slow"
+    add("--exclude-nodes", default="", metavar="NODES|auto", help=nodes)
+    add("--time", metavar="xF|LIMIT", help="time limit: x2 for twice the earlier, or hh:mm:ss")
+    add("--site", help="site profile (default: as the sweep was submitted)")
+    add("--dry-run", action="store_true", help="print what would be submitted, and its scripts")
+    add("--wait", action="store_true", help="stay, show progress, report at the end")
+    add("--json", action="store_true", help="print what happened as JSON")
+    return made
+
+
+def _wrong(where: str, message: str, hint: str | None = None) -> SpecError:
+    return SpecError("command line", [Issue(where, message, hint)])
+
+
+def _statuses(text: str) -> set[str]:
+    from dlperf_hpc.records.status import Status
+
+    never = {Status.OK, Status.PENDING, Status.RUNNING}
+    known = [status.value for status in Status if status not in never]
+    wanted = {_WORDS.get(word, word) for word in text.replace("-", "_").split(",") if word}
+    strange = sorted(wanted - set(known))
+    if strange or not wanted:
+        named = ", ".join(strange) or "nothing"
+        raise _wrong("--status", f"{named} cannot be rerun", f"there are {', '.join(known)}, lost")
+    return wanted
+
+
+def _stretch(text: str | None) -> Callable[[int], int]:
+    """``x2`` or a time limit as in a sweep file -> from the earlier limit (s) to the new one."""
+    from dlperf_hpc.spec.sweepfile import clock_seconds
+
+    if text is None:
+        return lambda before: before
+    factor = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)", text)
+    if factor and float(factor[1]) > 0:
+        return lambda before: round(before * float(factor[1]))
+    try:
+        limit = clock_seconds(text)
+    except ValueError as error:
+        raise _wrong("--time", f"{text!r}: {error}", "x2, or hh:mm:ss") from error
+    return lambda _: limit
+
+
+def _chosen(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[RunResult]:
+    statuses = _statuses(arguments.status)
+    topologies = {name.strip() for item in arguments.only for name in item.split(",")}
+    there = {str(result.run.case.topology) for result in results}
+    if topologies - there:
+        unknown = ", ".join(sorted(topologies - there))
+        raise _wrong("--only", f"no topology {unknown}", f"there are {', '.join(sorted(there))}")
+    return [
+        result
+        for result in results
+        if result.status.value in statuses
+        and (not topologies or str(result.run.case.topology) in topologies)
+        and (not arguments.run or any(part in result.run.id for part in arguments.run))
+    ]
+
+
+def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
+    from dlperf_hpc.launch.site import Site, load_site
+
+    return (
+        load_site(arguments.site) if arguments.site else Site.model_validate(ledger.manifest.site)
+    )
+
+
+def _rerun(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.launch.resume import alone, keep
+    from dlperf_hpc.launch.submit import check_engine, submit
+    from dlperf_hpc.records.ledger import read_ledger
+    from dlperf_hpc.submitting import stay, told
+
+    root = arguments.directory.absolute()
+    ledger = read_ledger(root)
+    engine, site = ledger.manifest.engine, _site(arguments, ledger)
+    if arguments.dry_run:
+        return _dry_run(root, site, _arrays(arguments, ledger, site), arguments.json)
+    check_engine(engine, ledger.manifest, site)
+    with alone(root, engine):
+        ledger = read_ledger(root)
+        kept_back = kept_back_arrays(ledger)
+        arrays = keep(ledger, _arrays(arguments, ledger, site, kept_back)) + kept_back
+        outcome = submit(read_ledger(root), site, arrays)
+        if engine == "local" and arrays:
+            return stay(root, engine, site.poll_s, arguments.json)
+    return told(
+        root, site, arrays, outcome, nothing="nothing to rerun",
+        wait=arguments.wait, as_json=arguments.json,
+    )  # fmt: skip
+
+
+def kept_back_arrays(ledger: Ledger) -> tuple[Array, ...]:
+    """Arrays of an earlier rerun that a limit, or a kill, kept from being submitted."""
+    planned = {array.token for array in ledger.manifest.arrays}
+    later = [
+        (array, ledger.outcome(array)) for array in ledger.arrays if array.token not in planned
+    ]
+    return tuple(array for array, was in later if was is None or not (was.job_id or was.error))
+
+
+def _arrays(
+    arguments: argparse.Namespace, ledger: Ledger, site: Site, kept_back: Sequence[Array] = ()
+) -> tuple[Array, ...]:
+    """New arrays of the runs asked for, not yet on disk; not of those that are kept back."""
+    from dlperf_hpc.launch.nodes import suspects
+    from dlperf_hpc.launch.plan import rerun_arrays
+    from dlperf_hpc.launch.resume import array_bound
+    from dlperf_hpc.launch.watch import state_of
+
+    waiting = {run.id for array in kept_back for run in array.tasks}
+    results = [
+        result
+        for result in _chosen(arguments, state_of(ledger).results)
+        if result.run.id not in waiting
+    ]
+    runs = {run.id: run for run in ledger.manifest.runs}
+    exclude = arguments.exclude_nodes
+    if exclude == "auto":
+        found = suspects(ledger)
+        exclude = ",".join(sorted(found))
+        for name, why in sorted(found.items()):
+            print(f"leaving out {name}: {why}", file=sys.stderr)
+    return rerun_arrays(
+        ledger,
+        [runs[result.run.id] for result in results],
+        bound=array_bound(site, ledger.manifest.engine),
+        exclude=exclude,
+        stretch=_stretch(arguments.time),
+    )
+
+
+def _dry_run(root: Path, site: Site, arrays: Sequence[Array], as_json: bool) -> int:
+    from dlperf_hpc.launch.executors import slurm_executor
+
+    scripts = [slurm_executor(root, array, site).script(len(array.tasks)) for array in arrays]
+    if as_json:
+        told = [
+            {"array": array.name, "runs": [run.id for run in array.tasks], "script": script}
+            for array, script in zip(arrays, scripts)
+        ]
+        print(json.dumps({"root": str(root), "arrays": told}, indent=1))
+        return 0
+    print(f"{len(arrays)} arrays would be submitted" if arrays else "nothing to rerun")
+    for array, script in zip(arrays, scripts):
+        print(f"\n===== {array.name}: {len(array.tasks)} runs\n{script}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return cli.run(_rerun, _parser(), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,252 @@
+"""Damage done to logs, and what must hold of all that is read from them nevertheless."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from dlperf_hpc.analysis.judgement import Judged, judge
+from dlperf_hpc.analysis.rules import rule
+from dlperf_hpc.parsers.format import MAX_STEPS
+from dlperf_hpc.parsers.scan import scanner
+from dlperf_hpc.records.foreign import FACTS, Reading, ScannedFile, Step
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.status import Status
+
+RULES = ("default", "clock", "printed", "total")
+SAID: Mapping[str, Any] = {
+    "nodes": 2,
+    "gpus_per_node": 4,
+    "batch_size": 32,
+    "accumulation": 1,
+    "seq_len": 128,
+}
+"""What a user might say of a log that does not say it."""
+
+LARGEST = 1e15
+_INFERRED = "an epoch's number of iterations is taken"
+
+
+def scan(data: bytes, block: int | None = None) -> ScannedFile:
+    """What is in a file with this content, read in blocks of ``block`` bytes."""
+    size = block or max(1, len(data))
+    blocks = (data[at : at + size] for at in range(0, len(data), size))
+    return scanner().scan("some.log", len(data), blocks)
+
+
+def judged(scanned: ScannedFile, basis: str, said: Mapping[str, Any] = SAID) -> Judged:
+    """The runs in it."""
+    return judge(scanned, (), (), said, rule(basis))
+
+
+# --- what must hold whatever is in a file
+
+
+def check_figures(scanned: ScannedFile) -> None:
+    """Every figure is one: finite, of the sign it must have, and from a line of the file."""
+    for reading in scanned.readings:
+        assert len(reading.steps) <= MAX_STEPS and len(reading.totals) <= MAX_STEPS
+        for step in reading.steps:
+            _check_step(step, scanned.end_line)
+        for total in reading.totals:
+            assert 0 < total.value <= LARGEST and 1 <= total.line <= scanned.end_line
+    for fact in scanned.facts:
+        assert isinstance(fact.value, FACTS[fact.name]), fact
+        assert FACTS[fact.name] is not int or 0 < fact.value < 10**18, fact
+    assert len(scanned.notes) <= 1000 and len(scanned.troubles) <= 1000
+
+
+def _check_step(step: Step, end_line: int) -> None:
+    assert 1 <= step.line <= end_line and 0 <= step.iteration < 10**18, step
+    assert step.printed is None or 0 < step.printed <= LARGEST, step
+    for figure in (step.stamp, step.loss, step.lr, step.memory_mb):
+        assert figure is None or abs(figure) <= LARGEST, step
+
+
+def check_results(found: Judged) -> None:
+    """No result has a number that is none."""
+    for result in found.results:
+        assert isinstance(result.status, Status)
+        window = result.foreign
+        if window is None:
+            assert result.samples_per_s is None
+            continue
+        positive = (window.samples_per_s, window.factor, window.elapsed_s)
+        for figure in (*positive, window.check_samples_per_s):
+            assert figure is None or (math.isfinite(figure) and figure > 0), window
+        for figure in (window.loss_first, window.loss_last, window.memory_mb, window.drift):
+            assert figure is None or math.isfinite(figure), window
+        assert (window.first or 0) <= (window.last or 0), window
+
+
+# --- no figure that was not in the log before
+
+
+def check_nothing_invented(damaged: ScannedFile, whole: ScannedFile) -> None:
+    """Each line's figures, each total and each setting were in the undamaged log too."""
+    before = {reading.format: reading for reading in whole.readings}
+    # Where the log does not say how long an epoch is, iterations of later ones are an estimate.
+    estimated = any(_INFERRED in note.text for note in whole.notes)
+    for reading in damaged.readings:
+        known = before[reading.format]
+        steps: dict[int, list[Step]] = {}
+        for step in known.steps:
+            steps.setdefault(0 if estimated else step.iteration, []).append(step)
+        for step in reading.steps:
+            candidates = steps.get(0 if estimated else step.iteration, [])
+            assert any(part_of(step, other, estimated) for other in candidates), step
+        most = max((step.memory_mb or 0 for step in known.steps), default=0)
+        assert all((step.memory_mb or 0) <= most for step in reading.steps)
+        told = {(total.name, total.value) for total in known.totals}
+        assert not {(total.name, total.value) for total in reading.totals} - told
+        assert (reading.printed, reading.counter) == (known.printed, known.counter)
+    facts = {(fact.name, fact.value) for fact in whole.facts}
+    assert not {(fact.name, fact.value) for fact in damaged.facts} - facts
+
+
+def part_of(step: Step, other: Step, estimated: bool = False) -> bool:
+    """Whether a step has nothing that the other has not."""
+    return (estimated or step.iteration == other.iteration) and all(
+        mine is None or mine == theirs
+        for mine, theirs in (
+            (step.stamp, other.stamp),
+            (step.printed, other.printed),
+            (step.loss, other.loss),
+            (step.lr, other.lr),
+        )
+    )
+
+
+def check_prefix(cut: Reading, whole: Reading) -> None:
+    """The steps of a log that was cut are the first ones of the whole log's."""
+    assert len(cut.steps) <= len(whole.steps)
+    for step, other in zip(cut.steps, whole.steps):
+        assert part_of(step, other) and step.line == other.line, (step, other)
+
+
+def check_cut_results(cut: Judged, whole: Judged, scanned: ScannedFile, basis: str) -> None:
+    """A run that a cut has shortened is no ok run with a number of its own, and one that had a
+    number is not ok without one, unless only a total, which is not there, could be it.
+
+    Of several totals the last counts: a cut log may have another, but none that was not printed.
+    """
+    numbers = {_window(result) for result in whole.results}
+    totals = {total.value for reading in scanned.readings for total in reading.totals}
+    for result in cut.results:
+        if result.foreign is not None and result.status is Status.OK:
+            window = result.foreign
+            own = window.basis == "total" and window.samples_per_s / window.factor in totals
+            assert own or _window(result) in numbers, result
+        elif result.status is Status.OK:
+            assert result.reason, result
+            only_total = basis == "total" or "the program prints no total" in result.reason
+            assert only_total or None in numbers, result
+        else:
+            assert result.status is Status.PARTIAL or result.status.bad, result
+
+
+def _window(result: RunResult) -> tuple[object, ...] | None:
+    window = result.foreign
+    if window is None:
+        return None
+    return (window.samples_per_s, window.basis, window.first, window.last)
+
+
+# --- damage
+
+
+def some_cuts(size: int, number: int, random: Random) -> Iterator[int]:
+    """Where to cut: anywhere, and in the last bytes."""
+    yield from (random.randrange(size) for _ in range(number))
+    yield from range(max(0, size - 2), size)
+
+
+def with_nuls(data: bytes, random: Random) -> bytes:
+    """Blocks of NULs in place of what was there, and some between."""
+    for _ in range(random.randint(1, 6)):
+        at, length = random.randrange(len(data)), random.choice((1, 2, 30, 600))
+        kept = at + (length if random.random() < 0.5 else 0)
+        data = data[:at] + b"\0" * length + data[kept:]
+    return data
+
+
+def with_bytes(data: bytes, random: Random) -> bytes:
+    """Bytes that are no UTF-8, or not whole: Latin-1, halves of characters, surrogates."""
+    odd = (b"\xe9", b"\xff", b"\xc3", b"\xe2\x96", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xb2")
+    for _ in range(random.randint(1, 40)):
+        at = random.randrange(len(data))
+        # Lines stay apart: of two that have become one nobody can tell what belongs together.
+        replaced = random.randint(0, 1) if data[at] not in b"\r\n" else 0
+        data = data[:at] + random.choice(odd) + data[at + replaced :]
+    return data
+
+
+def with_characters(data: bytes, random: Random) -> bytes:
+    """Characters that look like digits or line ends to somebody."""
+    odd = "\u0661\uff11\u00b2\u2028\u0085\u00a0\u200b\ufeff\u2212\x0b\x0c\x1c\x1b"
+    for _ in range(random.randint(1, 40)):
+        at = random.randrange(len(data))
+        data = data[:at] + random.choice(odd).encode() + data[at:]
+    return data
+
+
+_NUMBER = re.compile(rb"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+ODD_NUMBERS = (
+    *(b"nan", b"inf", b"-inf", b"NaN", b"Infinity", b"-1", b"0", b"-0.0", b"1e400", b"1e-400"),
+    *(b"9" * 19, b"9" * 5000, b"1_000", b"0x1p3", b"1e999999999", b".", b"+", b"-", b"", b"1e15"),
+    *(b"1" + b"0" * 308, b"0." + b"0" * 400 + b"1", b"18446744073709551616", b"1,000", b"1.2.3"),
+)
+
+
+def with_numbers(data: bytes, random: Random) -> bytes:
+    """Some of the numbers replaced with others that are none, or not believable."""
+    share = random.choice((0.002, 0.02, 0.3))
+
+    def replaced(match: re.Match[bytes]) -> bytes:
+        return random.choice(ODD_NUMBERS) if random.random() < share else match[0]
+
+    return _NUMBER.sub(replaced, data)
+
+
+HARMLESS: Sequence[Callable[[bytes], bytes]] = (
+    lambda data: data.replace(b"\n", b"\r\n"),
+    lambda data: b"\xef\xbb\xbf" + data,
+    lambda data: data.replace(b"\n", b"\n\n"),
+    lambda data: data.replace(b"\n", b"  \n") if data.endswith(b"\n") else data,
+)
+"""What an editor or a copy does to a log."""
+
+
+def tagged(texts: Sequence[str], random: Random, chunked: bool) -> bytes:
+    """Ranks' logs woven into one as Open MPI does; ``chunked``: lines flushed in parts."""
+    rest = [text.splitlines(keepends=True) for text in texts]
+    left = [0] * len(texts)
+    out: list[str] = []
+    column = 0
+    while any(rest):
+        rank = random.choice([rank for rank, lines in enumerate(rest) if lines])
+        line = rest[rank][0]
+        end = len(line)
+        if chunked and random.random() < 0.3:
+            end = random.randint(left[rank] + 1, len(line))
+        chunk = line[left[rank] : end]
+        out.append(f"[1,{rank}]<stdout>:{chunk}")
+        left[rank] = end
+        if end == len(line):
+            rest[rank].pop(0)
+            left[rank] = 0
+        column += 1
+    return "".join(out).encode()
+
+
+def woven(texts: Sequence[str], random: Random) -> bytes:
+    """Ranks' logs in one file without tags, lines whole."""
+    rest = [text.splitlines(keepends=True) for text in texts]
+    out = []
+    while any(rest):
+        lines = random.choice([lines for lines in rest if lines])
+        out.append(lines.pop(0))
+    return "".join(out).encode()

@@ -1,0 +1,124 @@
+"""Logs that were damaged: nothing raises, nothing is invented, time and memory stay bounded."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from damage import (
+    HARMLESS,
+    RULES,
+    SAID,
+    check_cut_results,
+    check_figures,
+    check_nothing_invented,
+    check_prefix,
+    check_results,
+    judged,
+    scan,
+    some_cuts,
+    with_bytes,
+    with_characters,
+    with_nuls,
+    with_numbers,
+)
+from foreign_corpus import log, names
+
+from dlperf_hpc.parsers.sources import Source, blocks, find
+from dlperf_hpc.records.foreign import ScannedFile
+
+REAL = os.environ.get("DLPERF_REAL_LOGS")
+LONG = os.environ.get("DLPERF_LONG_DAMAGE")
+"""Set: each real log is cut at 200 places, in place of 10, and so on."""
+
+_TIMES = 20 if LONG else 1
+
+
+def real_logs() -> list[str]:
+    if not REAL:
+        return []
+    return sorted(each.path for each in find([Path(REAL)]) if isinstance(each, Source))
+
+
+@functools.cache
+def content(name: str) -> bytes:
+    """A made log's bytes by its name, a real one's by its path."""
+    if os.path.isabs(name):
+        return b"".join(blocks(Source(name, 0)))
+    return log(name).text.encode()
+
+
+@functools.cache
+def whole(name: str) -> ScannedFile:
+    return scan(content(name))
+
+
+def said(name: str) -> dict[str, object]:
+    return {**SAID, **({} if os.path.isabs(name) else log(name).said)}
+
+
+LOGS = [*names(), *real_logs()]
+each_log = pytest.mark.parametrize("name", LOGS, ids=lambda name: name.removeprefix(str(REAL)))
+
+
+@each_log
+def test_a_cut_log_gives_the_first_steps_and_no_other_number(name: str) -> None:
+    data, known = content(name), whole(name)
+    readings = {reading.format: reading for reading in known.readings}
+    before = {basis: judged(known, basis, said(name)) for basis in RULES}
+    for at in some_cuts(len(data), 10 * _TIMES, Random(name)):
+        cut = scan(data[:at])
+        check_figures(cut)
+        check_nothing_invented(cut, known)
+        for reading in cut.readings:
+            check_prefix(reading, readings[reading.format])
+        for basis in RULES:
+            found = judged(cut, basis, said(name))
+            check_results(found)
+            check_cut_results(found, before[basis], known, basis)
+
+
+@each_log
+@pytest.mark.parametrize("damage", [with_nuls, with_bytes, with_characters])
+def test_bytes_that_are_no_text_invent_nothing(
+    name: str, damage: Callable[[bytes, Random], bytes]
+) -> None:
+    random = Random(name)
+    for _ in range(2 * _TIMES):
+        damaged = scan(damage(content(name), random))
+        check_figures(damaged)
+        if damage is not with_characters:  # which are text: who knows what they are to say
+            check_nothing_invented(damaged, whole(name))
+        for basis in RULES:
+            check_results(judged(damaged, basis, said(name)))
+
+
+@each_log
+def test_numbers_that_are_none_are_never_figures(name: str) -> None:
+    random = Random(name)
+    for _ in range(4 * _TIMES):
+        damaged = scan(with_numbers(content(name), random))
+        check_figures(damaged)
+        for basis in RULES:
+            check_results(judged(damaged, basis, said(name)))
+
+
+@each_log
+def test_line_ends_and_marks_of_an_editor_change_nothing(name: str) -> None:
+    for change in HARMLESS:
+        changed = scan(change(content(name)))
+        steps = [reading.steps for reading in changed.readings]
+        assert [[step[1:] for step in each] for each in steps] == [
+            [step[1:] for step in reading.steps] for reading in whole(name).readings
+        ]
+
+
+@each_log
+@pytest.mark.parametrize("block", [1, 7, 4096])
+def test_it_does_not_matter_how_a_file_comes_in_blocks(name: str, block: int) -> None:
+    data = content(name)
+    assert scan(data, block if len(data) < 60000 else block + 500) == whole(name)
