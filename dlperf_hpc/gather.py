@@ -101,7 +101,8 @@ def gather(
         cached += scanned.cached
     results = [result for sweep in sweeps for result in sweep.results] + loose.results
     if not results and not sweeps:
-        raise LedgerError(_nothing(paths, len(sources), [*unread, *loose.unread]))
+        known = sum(loose.formats.values())
+        raise LedgerError(_nothing(paths, len(sources), known, [*unread, *loose.unread]))
     return Gathered(
         results=tuple(results),
         unread=(*unread, *loose.unread),
@@ -186,9 +187,11 @@ def _is_ours(manifest: Path) -> bool:
         return False
 
 
-def _nothing(paths: Sequence[Path], files: int, unread: Sequence[str]) -> str:
+def _nothing(paths: Sequence[Path], files: int, known: int, unread: Sequence[str]) -> str:
     where = ", ".join(map(str, paths))
     listed = "".join(f"\n  {line}" for line in unread[:10])
+    if known:
+        return f"{where}: no run can be told of the {known} logs in known formats:{listed}"
     return (
         f"{where}: no {layout.MANIFEST}, and no log in a known format among {files} files"
         f" (python -m dlperf_hpc.report --formats lists them){listed}"

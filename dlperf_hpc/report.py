@@ -65,7 +65,7 @@ def _report(arguments: argparse.Namespace) -> int:
     note = f"{found.summary()} of {', '.join(map(str, arguments.paths))}"
     paths = write_report(
         out, name, found.results, base, note,
-        card=arguments.card, unread=found.unread,
+        card=arguments.card, unread=found.unread, foreign=found.foreign,
         parquet=arguments.parquet, sqlite=arguments.sqlite,
     )  # fmt: skip
     _tell(found, arguments.json)

@@ -87,6 +87,10 @@ class Pace:
         """As ``str`` of a datetime prints it: without a fraction if that is 0."""
         return str(self.time(n).replace(tzinfo=None))
 
+    def stamp(self, n: int) -> str:
+        """Seconds since 1970 to the microsecond."""
+        return f"{self.time(n).timestamp():.6f}"
+
     def absl(self, n: int, module: str = "model_training_utils.py:505") -> str:
         """absl's head of a line: no year."""
         return f"I{self.time(n):%m%d %H:%M:%S.%f} 140405777909504 {module}] "
@@ -406,7 +410,7 @@ def dllogger_json(pace: Pace) -> Made:
 
     def record(n: int, kind: str, **more: Any) -> str:
         head = {
-            "timestamp": f"{pace.epoch(n):.6f}",
+            "timestamp": pace.stamp(n),
             "datetime": pace.dotted(n),
             "elapsedtime": "1.5",
         }

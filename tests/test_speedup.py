@@ -14,7 +14,8 @@ from report_samples import bad, case, ok, oks, window
 
 from dlperf_hpc.analysis.findings import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise, throughput
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.observed import ObservedCase, ObservedRun
+from dlperf_hpc.records.results import ForeignWindow, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.spec.case import Topology
 
@@ -77,7 +78,7 @@ def test_a_base_is_of_the_same_series_only() -> None:
     assert summary.speedup is None
     assert summary.base is None
     assert summary.speedup_missing == (
-        'the default base 1n1g is not in this series (1n8g): name one that is, as base = "1n8g"'
+        'the default base 1n1g is not in this series (1n8g): name one that is, as base "1n8g"'
     )
 
 
@@ -86,7 +87,7 @@ def test_no_smaller_topology_is_taken_in_silence() -> None:
     for summary in summarise(results):
         assert summary.speedup is None
         assert summary.efficiency is None
-        assert '(1n8g, 2n8g, 4n8g): name one that is, as base = "1n8g"' in summary.speedup_missing
+        assert '(1n8g, 2n8g, 4n8g): name one that is, as base "1n8g"' in summary.speedup_missing
         assert f"no speedup: {summary.speedup_missing}" in summary.notes
 
 
@@ -245,8 +246,26 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
     results.append(ok(odd, 1, 900))
     other = oks(replace(case("1n8g"), threads=4), 600) + [ok(case("1n8g"), 2, 601)]
     groups = oks(case("2n8g"), 1000, 1001, 1090, 1091) + oks(case("4n8g"), *TEN, 150)
-    seen = {flag for s in summarise(base + results + other + groups) for flag in s.flags}
+    results += base + other + groups
+    seen = {flag for s in summarise(results) for flag in s.flags}
+    # By the word of who asks the card is a V100, 15.7 TFLOPS in fp32: 69.9 GFLOP a sample.
+    for speed in (200.0, 250.0):
+        seen |= {f for s in summarise(oks(case("1n1g"), speed), card="V100") for f in s.flags}
+    seen |= {flag for s in summarise(foreign_results()) for flag in s.flags}
     assert seen == set(FLAGS)
+
+
+def foreign_results() -> list[RunResult]:
+    """Runs of another program: on printed figures alone, and with a clock that contradicts them."""
+    window = ForeignWindow(
+        100.0, "clock[20:120]", "clock", "samples/s", 1.0, "deepspeed", "real logs"
+    )
+    windows = [replace(window, basis="printed"), replace(window, check_samples_per_s=800.0)]
+    seen = ObservedCase("deepspeed", "bert", Topology(1, 1), "fp32", 32)
+    return [
+        RunResult(ObservedRun(seen, i, "a.log"), Status.OK, foreign=window)
+        for i, window in enumerate(windows, 1)
+    ]
 
 
 def test_super_linear_needs_the_whole_interval_above_one() -> None:

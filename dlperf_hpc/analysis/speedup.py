@@ -245,7 +245,7 @@ def _no_base(members: Sequence[CaseSummary], wanted: Topology, named: bool) -> s
     here = sorted((m.case.topology for m in members), key=lambda t: (t.devices, t))
     says = f'the base "{wanted}" that was named' if named else f"the default base {wanted}"
     listed = ", ".join(map(str, here))
-    return f'{says} is not in this series ({listed}): name one that is, as base = "{here[0]}"'
+    return f'{says} is not in this series ({listed}): name one that is, as base "{here[0]}"'
 
 
 def _of_series(member: CaseSummary, members: Sequence[CaseSummary]) -> list[Finding]:

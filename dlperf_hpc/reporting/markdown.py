@@ -113,12 +113,15 @@ def _span(counts: Sequence[int]) -> str:
 
 
 def _windows(results: Sequence[RunResult]) -> str:
-    seen = {(r.window.warmup, r.window.iterations) for r in results if r.window and throughput(r)}
-    if not seen:
+    counted = [result for result in results if throughput(result)]
+    seen = {(r.window.warmup, r.window.iterations) for r in counted if r.window}
+    rules = dict.fromkeys(r.foreign.rule for r in counted if r.foreign)
+    if not seen and not rules:
         return "no run has a complete one"
     shapes = [f"{timed} timed iterations after {warm} of warm-up" for warm, timed in sorted(seen)]
     if len(shapes) > 3:
         shapes = [*shapes[:3], f"and {len(shapes) - 3} other lengths (runs.csv has each)"]
+    shapes += [f"{rule} of other programs' logs" for rule in rules]
     return "; ".join(shapes)
 
 

@@ -38,13 +38,15 @@ def write_report(
     *,
     card: str | None = None,
     unread: Sequence[str] = (),
+    foreign: Sequence[str] = (),
     parquet: bool = False,
     sqlite: bool = False,
 ) -> list[Path]:
     """Write speedup.csv, runs.csv, report.json, report.md and speedup.png; return their paths.
 
     With ``parquet`` and ``sqlite`` the two tables also as ``speedup.parquet`` and ``runs.parquet``,
-    and as tables of ``report.sqlite``. ``unread`` goes into report.json and report.md;
+    and as tables of ``report.sqlite``. ``unread`` goes into report.json and report.md,
+    ``foreign`` (files in no known format) into report.json;
     ``card`` names the accelerator where the logs do not.
 
     ``base`` is the topology that speedup refers to (None: 1n1g); ``source_note`` says in one line
@@ -56,7 +58,7 @@ def write_report(
     png = speedup_png(summaries, results, sweep_name)
     picture = PICTURE if png else None
     report = report_json(sweep_name, summaries, results, base, source_note)
-    report["unread"] = list(unread)
+    report.update(unread=list(unread), foreign=list(foreign))
     text = markdown_report(sweep_name, summaries, results, source_note, picture, unread)
     frames = {"speedup": case_frame(summaries), "runs": run_frame(results)}
     files = {
