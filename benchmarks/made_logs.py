@@ -98,7 +98,7 @@ _NOISE: tuple[Printer, ...] = (
     ),
     lambda n, r: '  warnings.warn("`lr_scheduler.step()` was called before `optimizer.step()`")',
     lambda n, r: (
-        f"\rIteration: {r.randrange(100):3d}%|######    | {n}/10000 [00:13<01:40,"
+        f"\rIteration: {n % 100:3d}%|{'#' * (n % 100 // 10):10}| {n}/10000 [00:13<01:40,"
         f" {r.uniform(1, 9):.2f}it/s]"
     ),
     lambda n, r: f"loaded shard {n}: {r.randrange(10**6)} samples, vocab: 30528, time: 0.31 s",
@@ -111,6 +111,16 @@ _NOISE: tuple[Printer, ...] = (
     lambda n, r: (
         f"| {r.randrange(8)}   N/A  {r.randrange(90)}C    P0   {n % 300}W / 300W |  13858MiB /"
         f" 16160MiB |    {r.randrange(100):3d}%      Default |"
+        if n % 10 == 0
+        else "=" * 60
+    ),
+    lambda n, r: (
+        f"I05{1 + n % 28:02d} {_seconds(n)}.{r.randrange(10**6):06d} 139756658722624"
+        f" session_manager.py:{n % 600}] Running local_init_op."
+    ),
+    lambda n, r: (
+        "         [[{{node IteratorGetNext}}]] [Op:__inference_train_step_"
+        f"{n}] loss = {_loss(n):.4f}, step = {n} ({r.uniform(9, 11):.3f} sec)"
     ),
     lambda n, r: "",
 )

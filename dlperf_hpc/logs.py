@@ -13,9 +13,11 @@ from dlperf_hpc.errors import Issue, SpecError
 
 if TYPE_CHECKING:
     from dlperf_hpc.records.ledger import Ledger
+    from dlperf_hpc.records.status import Status
     from dlperf_hpc.spec.case import Run
 
 _POLL_S = 0.5
+_PATIENCE_S = 30.0
 _MOST = 20
 
 
@@ -71,9 +73,17 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _show(path: Path, ledger: Ledger, run: Run, follow: bool) -> None:
     """Copy the file to standard output, from its beginning; control characters made visible."""
-    position, told = 0, False
+    position, told, bad = 0, False, False
+    poll_s = float(ledger.manifest.site.get("poll_s", _PATIENCE_S))
+    asked = time.monotonic()
     while True:
-        ended = not follow or _has_ended(ledger, run)
+        status = _on_disk(ledger, run)
+        ended = not follow or status.value == "ok"
+        # A run that was killed leaves no end, and one that ended badly may have been requeued.
+        if not ended and (status.bad > bad or time.monotonic() - asked > poll_s):
+            asked = time.monotonic()
+            ended = _is_over(ledger.root, run, status.bad)
+        bad = status.bad
         position = _copy(path, position)
         if ended:
             return
@@ -100,11 +110,19 @@ def _copy(path: Path, position: int) -> int:
     return position
 
 
-def _has_ended(ledger: Ledger, run: Run) -> bool:
+def _on_disk(ledger: Ledger, run: Run) -> Status:
     from dlperf_hpc.records.collect import quick_result
 
     task = ledger.tasks().get(run.id)
-    return quick_result(run, ledger.root, None, float("inf"), task).status.finished
+    return quick_result(run, ledger.root, None, float("inf"), task).status
+
+
+def _is_over(root: Path, run: Run, ended_badly: bool) -> bool:
+    """Whether the scheduler agrees that nothing more will come."""
+    from dlperf_hpc.launch.watch import current
+
+    (now,) = (result.status for result in current(root).results if result.run.id == run.id)
+    return now.finished or (ended_badly and now.value == "running")
 
 
 def main(argv: list[str] | None = None) -> int:

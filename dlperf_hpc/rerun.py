@@ -106,7 +106,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
 
 def _rerun(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.launch.resume import alone, keep
-    from dlperf_hpc.launch.submit import check_engine, submit
+    from dlperf_hpc.launch.submit import adopt, check_engine, submit
     from dlperf_hpc.records.ledger import read_ledger
     from dlperf_hpc.submitting import stay, told
 
@@ -115,27 +115,19 @@ def _rerun(arguments: argparse.Namespace) -> int:
     engine, site = ledger.manifest.engine, _site(arguments, ledger)
     if arguments.dry_run:
         return _dry_run(root, site, _arrays(arguments, ledger, site), arguments.json)
-    check_engine(engine, ledger.manifest, site)
+    check_engine(engine, ledger.manifest, site, root)
     with alone(root, engine):
+        ledger, adopted = adopt(read_ledger(root))
+        kept_back = ledger.kept_back()
+        arrays = (*kept_back, *keep(ledger, _arrays(arguments, ledger, site, kept_back)))
         ledger = read_ledger(root)
-        kept_back = kept_back_arrays(ledger)
-        arrays = keep(ledger, _arrays(arguments, ledger, site, kept_back)) + kept_back
-        outcome = submit(read_ledger(root), site, arrays)
+        outcome = submit(ledger, site, arrays)
         if engine == "local" and arrays:
             return stay(root, engine, site.poll_s, arguments.json)
     return told(
-        root, site, arrays, outcome, nothing="nothing to rerun",
+        ledger, site, adopted, outcome, nothing="nothing to rerun",
         wait=arguments.wait, as_json=arguments.json,
     )  # fmt: skip
-
-
-def kept_back_arrays(ledger: Ledger) -> tuple[Array, ...]:
-    """Arrays of an earlier rerun that a limit, or a kill, kept from being submitted."""
-    planned = {array.token for array in ledger.manifest.arrays}
-    later = [
-        (array, ledger.outcome(array)) for array in ledger.arrays if array.token not in planned
-    ]
-    return tuple(array for array, was in later if was is None or not (was.job_id or was.error))
 
 
 def _arrays(
@@ -150,7 +142,7 @@ def _arrays(
     waiting = {run.id for array in kept_back for run in array.tasks}
     results = [
         result
-        for result in _chosen(arguments, state_of(ledger).results)
+        for result in _chosen(arguments, state_of(ledger, insist=not arguments.dry_run).results)
         if result.run.id not in waiting
     ]
     runs = {run.id: run for run in ledger.manifest.runs}

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dlperf_hpc.launch.site import Site
     from dlperf_hpc.launch.submit import Outcome
-    from dlperf_hpc.records.manifest import Array
+    from dlperf_hpc.records.ledger import Ledger
+    from dlperf_hpc.records.manifest import Submission
 
 
 def told(
-    root: Path, site: Site, arrays: Sequence[Array], outcome: Outcome, *,
+    ledger: Ledger, site: Site, adopted: Sequence[Submission], outcome: Outcome, *,
     nothing: str, wait: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Tell what was submitted to Slurm, and with ``wait`` stay to the end; the exit code.
@@ -24,13 +25,17 @@ def told(
     from dlperf_hpc.launch.resume import in_waves
     from dlperf_hpc.reporting import submission
 
-    def tell(more: Outcome) -> None:
-        if not as_json:
-            submission.tell(arrays, more.submitted, more.adopted, more.refused)
+    root = ledger.root
+    known = {array.token for array in ledger.arrays}
 
-    tell(outcome)
-    rows = (*outcome.submitted, *outcome.adopted, *outcome.refused)
-    if wait and (rows or outcome.waiting):
+    def tell(more: Outcome, found: Sequence[Submission]) -> None:
+        if not as_json:
+            ours = [row for row in found if row.token in known]
+            submission.tell(ledger.arrays, more.submitted, ours, more.refused)
+
+    tell(outcome, adopted)
+    rows = (*outcome.submitted, *adopted, *outcome.refused)
+    if wait:
         in_waves(root, site, outcome, tell)
         return stay(root, "slurm", site.poll_s, as_json)
     if as_json:

@@ -151,16 +151,16 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.launch.resume import alone, missing_arrays
     from dlperf_hpc.submitting import told
 
-    submit.check_engine(engine, manifest, site)
+    submit.check_engine(engine, manifest, site, root)
     submit.make_room(root)
     with alone(root, engine):
         ledger, new = submit.open_sweep(root, manifest, sweep.text)
-        arrays = missing_arrays(ledger, new)
-        outcome = submit.submit(ledger, site, arrays)
+        ledger, adopted = submit.adopt(ledger)
+        outcome = submit.submit(ledger, site, missing_arrays(ledger, new))
         if engine == "local":
             return _run_here(root, site, outcome, arguments.json)
     return told(
-        root, site, arrays, outcome, nothing="nothing is missing: every run has been submitted",
+        ledger, site, adopted, outcome, nothing="nothing is missing: every run has been submitted",
         wait=arguments.wait, as_json=arguments.json,
     )  # fmt: skip
 

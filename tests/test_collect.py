@@ -16,14 +16,22 @@ from report_samples import case
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import Collection, full_results, quick_results
-from dlperf_hpc.records.manifest import Verdict, add_verdict
+from dlperf_hpc.records.ledger import read_ledger
+from dlperf_hpc.records.manifest import Submission, Verdict, add_submission, add_verdict
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import begin_log, finish
 
 RUN = a_run()
 TIMEOUT = Verdict(RUN.id, Status.TIMEOUT, "Slurm: TIMEOUT on n1")
-BOTH: list[Callable[[Path], Collection]] = [quick_results, full_results]
+
+
+def quick(root: Path) -> Collection:
+    """How every run stands, without a log being read whole."""
+    return quick_results(read_ledger(root))
+
+
+BOTH: list[Callable[[Path], Collection]] = [quick, full_results]
 both = pytest.mark.parametrize("read", BOTH)
 
 
@@ -100,14 +108,14 @@ def test_a_cut_log_alone(root: Path) -> None:
     begun(root, RUN)
     result = only(full_results(root))
     assert (result.status, result.source) == (Status.UNKNOWN, "log")
-    assert only(quick_results(root)).status is Status.RUNNING
+    assert only(quick(root)).status is Status.RUNNING
 
 
 def test_a_log_that_is_silent_for_longer_than_it_may_run(root: Path) -> None:
     log = begun(root, RUN).paths.log
     hour_ago = log.stat().st_mtime - 3600
     os.utime(log, (hour_ago, hour_ago))
-    result = only(quick_results(root))
+    result = only(quick(root))
     assert result.status is Status.UNKNOWN and "silent for 60 min" in result.reason
 
 
@@ -238,7 +246,7 @@ def test_earlier_attempts_are_not_counted(root: Path) -> None:
 def test_a_rerun_that_was_killed_is_not_its_first_attempt(root: Path) -> None:
     ended(root, RUN, Status.FAILED, "first", launch="1_0.0")
     begin_log(opened(root, RUN, launch="2_0.0"))
-    assert only(quick_results(root)).status is Status.RUNNING
+    assert only(quick(root)).status is Status.RUNNING
     assert only(full_results(root)).status is Status.UNKNOWN
 
 
@@ -271,7 +279,7 @@ def test_logs_alone_give_the_same_numbers(tmp_path: Path) -> None:
     assert {r.run.id: r.samples_per_s for r in collection.results} == before
     assert [r.status for r in collection.results].count(Status.FAILED) == 1
     with pytest.raises(LedgerError, match="not a sweep's directory"):
-        quick_results(root)
+        quick(root)
 
 
 @both
@@ -324,6 +332,24 @@ def test_directories_with_nothing_in_them(tmp_path: Path) -> None:
 def test_a_run_stands_where_its_last_attempt_does(root: Path) -> None:
     attempt = begun(root, RUN)
     assert finish(attempt, Status.FAILED, "x")
-    assert only(quick_results(root)).status is Status.FAILED
+    assert only(quick(root)).status is Status.FAILED
     begun(root, RUN, launch="2_0.0")
-    assert only(quick_results(root)).status is Status.RUNNING
+    assert only(quick(root)).status is Status.RUNNING
+
+
+@both
+def test_what_an_earlier_task_left_is_not_the_runs_state(
+    root: Path, read: Callable[[Path], Collection]
+) -> None:
+    """Submitted again, a run waits, whatever its first attempt came to; unless that ended ok."""
+    ended(root, RUN, Status.FAILED, "first", launch="1_0.0")
+    (array,) = read_ledger(root).arrays
+    add_submission(root, Submission(array.name, array.token, job_id="1"))
+    assert only(read(root)).status is Status.FAILED
+    add_submission(root, Submission(array.name, array.token, job_id="2"))
+    assert only(read(root)).status is Status.PENDING
+    ended(root, RUN, Status.TIMEOUT, "second", launch="2_0.0")
+    assert only(read(root)).reason == "second"
+    add_submission(root, Submission(array.name, array.token, job_id="3"))
+    ended_ok(root, RUN, launch="2_0.1")
+    assert only(read(root)).status is Status.OK

@@ -13,18 +13,23 @@ from damage import (
     HARMLESS,
     RULES,
     SAID,
+    SPREAD,
     check_cut_results,
     check_figures,
     check_nothing_invented,
     check_prefix,
     check_results,
+    check_values,
     judged,
+    part_of,
     scan,
     some_cuts,
+    tagged,
     with_bytes,
     with_characters,
     with_nuls,
     with_numbers,
+    woven,
 )
 from foreign_corpus import log, names
 
@@ -73,13 +78,13 @@ def test_a_cut_log_gives_the_first_steps_and_no_other_number(name: str) -> None:
     for at in some_cuts(len(data), 10 * _TIMES, Random(name)):
         cut = scan(data[:at])
         check_figures(cut)
-        check_nothing_invented(cut, known)
+        check_nothing_invented(cut, known, data)
         for reading in cut.readings:
             check_prefix(reading, readings[reading.format])
         for basis in RULES:
             found = judged(cut, basis, said(name))
             check_results(found)
-            check_cut_results(found, before[basis], known, basis)
+            check_cut_results(found, before[basis], known)
 
 
 @each_log
@@ -92,7 +97,7 @@ def test_bytes_that_are_no_text_invent_nothing(
         damaged = scan(damage(content(name), random))
         check_figures(damaged)
         if damage is not with_characters:  # which are text: who knows what they are to say
-            check_nothing_invented(damaged, whole(name))
+            check_nothing_invented(damaged, whole(name), content(name))
         for basis in RULES:
             check_results(judged(damaged, basis, said(name)))
 
@@ -122,3 +127,44 @@ def test_line_ends_and_marks_of_an_editor_change_nothing(name: str) -> None:
 def test_it_does_not_matter_how_a_file_comes_in_blocks(name: str, block: int) -> None:
     data = content(name)
     assert scan(data, block if len(data) < 60000 else block + 500) == whole(name)
+
+
+# --- ranks
+
+UNTAGGED = [name for name in names() if whole(name).launcher == "none"]
+
+
+@pytest.mark.parametrize("name", UNTAGGED)
+@pytest.mark.parametrize("chunked", [False, True], ids=["lines", "parts of lines"])
+def test_lines_shuffled_between_ranks_stay_with_their_rank(name: str, chunked: bool) -> None:
+    """Each rank with speeds of its own, woven as Open MPI weaves them: no figure changes rank."""
+    texts = [log(name, slow).text for slow in (1.0, 1.25, 1.5)]
+    alone = [scan(text.encode()).readings[0] for text in texts]
+    for seed in range(2 * _TIMES):
+        scanned = scan(tagged(texts, Random(seed), chunked))
+        check_figures(scanned)
+        assert scanned.launcher == "ompi"
+        reading = scanned.readings[0]
+        if name in SPREAD:
+            check_values(reading, "".join(texts).encode())
+            continue
+        for rank, own in enumerate(alone):
+            mine = [step for step in reading.steps if step.rank == rank]
+            assert len(mine) == len(own.steps)
+            assert all(part_of(step, other) for step, other in zip(mine, own.steps))
+        for basis in RULES:
+            check_results(judged(scanned, basis, said(name)))
+
+
+@pytest.mark.parametrize("name", UNTAGGED)
+def test_lines_shuffled_between_ranks_without_a_tag_invent_nothing(name: str) -> None:
+    texts = [log(name, slow).text for slow in (1.0, 1.25, 1.5)]
+    known = [step for text in texts for step in scan(text.encode()).readings[0].steps]
+    for seed in range(2 * _TIMES):
+        scanned = scan(woven(texts, Random(seed)))
+        check_figures(scanned)
+        check_values(scanned.readings[0], "".join(texts).encode())
+        for step in scanned.readings[0].steps if name not in SPREAD else ():
+            assert any(part_of(step, other) for other in known)
+        for basis in RULES:
+            check_results(judged(scanned, basis, said(name)))

@@ -78,6 +78,14 @@ OOM = """\
 slurmstepd: error: Detected 1 oom_kill event in StepId=5.0. Some of the step tasks have been OOM Ki
 srun: error: n1: task 1: Out Of Memory
 """
+# OverMemoryKill: slurmd looks at the memory now and then, and ends the step.
+POLLED_OOM = """\
+slurmstepd-n1: error: StepId=2.0 exceeded memory limit (400097280 > 209715200), being killed
+slurmstepd-n1: error: Exceeded job memory limit
+srun: Job step aborted: Waiting up to 5 seconds for job step to finish.
+slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-21T19:02:06 ***
+srun: error: n1: tasks 0-1: Killed
+"""
 OLD_OOM = """\
 srun: error: n1: task 1: Killed
 slurmstepd: error: Detected 1 oom-kill event(s) in step 5.0 cgroup. Some of your processes may have
@@ -107,6 +115,7 @@ CAUSES = [
     (f"{JOB} DUE TO PREEMPTION ***\n", 143, Status.PREEMPTED, "DUE TO PREEMPTION"),
     (REQUEUED_BY_NODE, 143, Status.NODE_FAILED, "Node failure on n3"),
     (OOM, 137, Status.OUT_OF_MEMORY, "oom_kill event"),
+    (POLLED_OOM, 137, Status.OUT_OF_MEMORY, "exceeded memory limit (400097280 > 209715200)"),
     (OLD_OOM, 137, Status.OUT_OF_MEMORY, "oom-kill event"),
     (
         f"0: {STEP} ***\nsrun: Job step aborted: Waiting up to 5 seconds for job step to finish.\n"

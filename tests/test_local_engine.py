@@ -52,7 +52,9 @@ def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
     assert told.returncode == 0 and json.loads(told.stdout)["schema"] == "dlperf-report/1"
 
     again = place.verb("sweep", spec, "--cluster", "local")
-    assert again.returncode == 2 and "already holds a sweep" in again.stderr
+    assert again.returncode == 0 and len(list(place.directory("first").glob("jobs/*"))) == 4
+    changed = place.verb("sweep", spec, "--cluster", "local", "--set", "case.batch_size=3")
+    assert changed.returncode == 2 and "what you ask for differs" in changed.stderr
 
 
 def test_ranks_that_fail_end_their_run_and_no_other(place: Workplace) -> None:

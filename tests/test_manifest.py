@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from report_samples import case
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records import layout
+from dlperf_hpc.records.ledger import add_array, find_array, read_ledger
 from dlperf_hpc.records.manifest import (
+    Array,
     Submission,
     Verdict,
     add_submission,
@@ -46,11 +49,11 @@ def test_round_trip(tmp_path: Path) -> None:
 
 def test_a_task_finds_its_run(tmp_path: Path) -> None:
     a_sweep(tmp_path, RUNS)
-    array = read_manifest(tmp_path).array("sample-2n8g")
+    array = find_array(tmp_path, read_manifest(tmp_path), "sample-2n8g")
     assert [run.repeat for run in array.tasks] == [1, 2, 3, 1]
     assert array.tasks[3].case.processes_per_node == 1
     with pytest.raises(LedgerError, match="no array 'sample-9n9g'"):
-        read_manifest(tmp_path).array("sample-9n9g")
+        find_array(tmp_path, read_manifest(tmp_path), "sample-9n9g")
 
 
 def test_a_sweep_is_never_written_over(tmp_path: Path) -> None:
@@ -170,3 +173,83 @@ def test_keys_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
     verdict = {"run": "r", "status": "timeout", "reason": "x", "colour": "red"}
     (tmp_path / layout.VERDICTS).write_text(json.dumps(verdict) + "\n")
     assert read_verdicts(tmp_path) == {"r": Verdict("r", Status.TIMEOUT, "x")}
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    for name in (layout.SUBMISSIONS, layout.VERDICTS):
+        (tmp_path / name).mkdir()
+    with pytest.raises(LedgerError, match=r"submissions\.jsonl: cannot be written: Is a directory"):
+        add_submission(tmp_path, Submission("a", "t"))
+    with pytest.raises(LedgerError, match=r"verdicts\.jsonl: cannot be written: Is a directory"):
+        add_verdict(tmp_path, Verdict("r1", Status.TIMEOUT, "x"))
+    with pytest.raises(LedgerError, match=r"manifest\.json: cannot be written: No such file"):
+        write_manifest(tmp_path / "nowhere", manifest(RUNS))
+
+
+# --- arrays of reruns, and which task a run belongs to -------------------------------------------
+
+
+def rerun(name: str, *indices: int) -> Array:
+    """An array, made later, of some of the sweep's runs on 2n8g."""
+    planned = manifest(RUNS).arrays[1]
+    tasks = tuple(planned.tasks[index] for index in indices)
+    return replace(planned, name=name, token=f"token-{name}", tasks=tasks, exclude="n[1-2]")
+
+
+def test_an_array_made_later_is_found_again(tmp_path: Path) -> None:
+    made = a_sweep(tmp_path, RUNS)
+    array = rerun("sample.r1-2n8g", 2, 0)
+    add_array(tmp_path, array)
+    assert find_array(tmp_path, made, array.name) == array
+    assert read_ledger(tmp_path).arrays == (*made.arrays, array)
+    with pytest.raises(LedgerError, match="is there already"):
+        add_array(tmp_path, replace(array, token="another"))
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": "dlperf-array/1", "tasks": ["no/run"]}'])
+def test_a_damaged_array_is_named(tmp_path: Path, text: str) -> None:
+    a_sweep(tmp_path, RUNS)
+    add_array(tmp_path, rerun("sample.r1-2n8g", 0))
+    (tmp_path / layout.ARRAYS / "sample.r1-2n8g.json").write_text(text)
+    with pytest.raises(LedgerError, match=r"sample\.r1-2n8g\.json: damaged"):
+        read_ledger(tmp_path)
+
+
+def test_a_run_belongs_to_the_task_submitted_last(tmp_path: Path) -> None:
+    """However many rows tell of it: asked, kept back by a limit, refused, taken."""
+    made = a_sweep(tmp_path, RUNS, engine="slurm")
+    planned, later = made.arrays[1], rerun("sample.r1-2n8g", 3, 1)
+    add_array(tmp_path, later)
+    first, third = planned.tasks[0].id, planned.tasks[3].id
+
+    def told(array: Array, **words: str) -> None:
+        add_submission(tmp_path, Submission(array.name, array.token, **words))
+
+    assert read_ledger(tmp_path).tasks() == {} and read_ledger(tmp_path).unanswered() == []
+    told(planned)
+    assert read_ledger(tmp_path).unanswered() == [planned]
+    told(planned, job_id="17")
+    told(later)
+    told(later, limit="QOSMaxSubmitJobPerUserLimit")
+    ledger = read_ledger(tmp_path)
+    assert ledger.unanswered() == [] and ledger.kept_back() == [later]
+    assert {run: task.name for run, task in ledger.tasks().items()}[third] == "17_3"
+    told(later)
+    told(later, job_id="18")
+    ledger = read_ledger(tmp_path)
+    assert ledger.kept_back() == [] and ledger.outcome(later).job_id == "18"  # type: ignore[union-attr]
+    names = {run: task.name for run, task in ledger.tasks().items()}
+    assert (names[first], names[third]) == ("17_0", "18_0")
+
+
+def test_last_words_are_of_the_last_task(tmp_path: Path) -> None:
+    made = a_sweep(tmp_path, RUNS, engine="slurm")
+    planned, later = made.arrays[1], rerun("sample.r1-2n8g", 0)
+    add_submission(tmp_path, Submission(planned.name, planned.token, job_id="17"))
+    for index in (0, 1):
+        run = planned.tasks[index].id
+        add_verdict(tmp_path, Verdict(run, Status.NODE_FAILED, "x", job=f"17_{index}"))
+    add_array(tmp_path, later)
+    assert len(read_ledger(tmp_path).last_words()) == 2
+    add_submission(tmp_path, Submission(later.name, later.token, job_id="18"))
+    assert list(read_ledger(tmp_path).last_words()) == [planned.tasks[1].id]

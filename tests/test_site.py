@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,57 +11,27 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from script_samples import (
+    MARK,
+    array_of,
+    options_of,
+    script_of,
+    setup_of,
+    site_issues,
+    site_of,
+    srun_of,
+    srun_words,
+)
 from spec_samples import load, write
 
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.launch import site as site_module
+from dlperf_hpc.launch.environments import Apptainer, Pyxis
 from dlperf_hpc.launch.executors import slurm_executor
 from dlperf_hpc.launch.plan import make_manifest
 from dlperf_hpc.launch.site import Environment, Site, load_site
-from dlperf_hpc.records.manifest import Array
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-MARK = (
-    'echo "dlperf_hpc: launch'
-    ' ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_RESTART_COUNT:-0}"'
-)
-
-
-def profile(directory: Path, text: str) -> Path:
-    path = directory / "site.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def site_issues(directory: Path, text: str) -> list[str]:
-    path = profile(directory, text)
-    with pytest.raises(SpecError) as caught:
-        load_site(str(path))
-    assert str(caught.value).startswith(str(path))
-    return [str(issue) for issue in caught.value.issues]
-
-
-def array_of(directory: Path, site: Site, **parts: str) -> Array:
-    parts = {"top": 'topologies = ["2n4g"]\nrepeats = 5\ntime_limit = "12:30"', **parts}
-    (array,) = make_manifest(load(write(directory, **parts)), site, "slurm").arrays
-    return array
-
-
-def script_of(directory: Path, site: Site, **parts: str) -> str:
-    array = array_of(directory, site, **parts)
-    return slurm_executor(directory / "logs", array, site).script(len(array.tasks))
-
-
-def options_of(script: str) -> set[str]:
-    return {
-        line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")
-    }
-
-
-def srun_of(script: str) -> str:
-    (line,) = [line for line in script.splitlines() if line.startswith("srun ")]
-    return line
 
 
 # --- the script
@@ -84,6 +52,7 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
         "#SBATCH --array=0-4%5",
         f"#SBATCH --comment={array.token}",
         "#SBATCH --exclusive",
+        "#SBATCH --export=ALL",
         "#SBATCH --gpus-per-node=4",
         "#SBATCH --job-name=sample-2n4g",
         "#SBATCH --nodes=2",
@@ -93,11 +62,14 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
         "#SBATCH --signal=USR2@10",
         "#SBATCH --time=13",
         "# setup",
+        f"echo 'dlperf_hpc: array {array.token}'",
         MARK,
+        "(",
         "# command",
         "export SUBMITIT_EXECUTOR=slurm",
         f"srun --unbuffered --output {log}_%t_log.out --output=all --label --kill-on-bad-exit=1"
-        f" --wait=60 --mpi=pmi2 {train}",
+        f" --wait=60 --export=ALL --mpi=pmi2 {train}",
+        ")",
         "# teardown",
         "dlperf_code=$?",
         epilogue,
@@ -114,7 +86,9 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
         ('constraint = "a100&ib"', {"--constraint='a100&ib'"}, set()),
         ('reservation = "r1"', {"--reservation=r1"}, set()),
         ('mem = "0"', {"--mem=0"}, set()),
+        ('mem_per_cpu = "3800M"', {"--mem-per-cpu=3800M"}, set()),
         ("cpus_per_task = 8", {"--cpus-per-task=8"}, set()),
+        ("ntasks = true", {"--ntasks=8"}, set()),
         ("exclusive = false", set(), {"--exclusive"}),
         ("array_parallelism = 2", {"--array=0-4%2"}, {"--array=0-4%5"}),
         ("array_parallelism = 99", set(), set()),
@@ -126,25 +100,34 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
             {"--gres=gpu:a100:4"},
             {"--gpus-per-node=4"},
         ),
+        ('gpus = "none"\ngpu_type = "a100"', set(), {"--gpus-per-node=4"}),
+        ('gpu_bind = "none"', set(), set()),  # for srun alone
+        ('exclude = "n1,n[3-5]"', {"--exclude='n1,n[3-5]'"}, set()),
+        ('export = "NONE"', {"--export=NONE"}, {"--export=ALL"}),
+        ('export = "ALL,A=1,B"', {"--export=ALL,A=1,B"}, {"--export=ALL"}),
+        ("requeue = 0", {"--no-requeue"}, set()),
+        ("requeue = 3", {"--requeue"}, set()),
         (
-            'sbatch = {licenses = "m:1", hint = "nomultithread", requeue = true, nice = 5}',
-            {"--licenses=m:1", "--hint=nomultithread", "--requeue", "--nice=5"},
+            'sbatch = {licenses = "m:1", hint = "nomultithread", hold = true, nice = 5}',
+            {"--licenses=m:1", "--hint=nomultithread", "--hold", "--nice=5"},
             set(),
         ),
         ('sbatch = {gres = "tmp:1G"}', {"--gres=tmp:1G"}, set()),
+        ('gpus = "none"\nsbatch = {gpus = 8}', {"--gpus=8"}, {"--gpus-per-node=4"}),
         (
             'exclusive = false\nsbatch = {exclusive = "user"}',
             {"--exclusive=user"},
             {"--exclusive"},
         ),
         ('description = "x"\npoll_s = 5', set(), set()),
+        ("max_array_size = 100\nmax_submit = 50", set(), set()),
     ],
 )
 def test_each_key_puts_its_option_into_the_script(
     tmp_path: Path, text: str, added: set[str], removed: set[str]
 ) -> None:
     plain = options_of(script_of(tmp_path, Site()))
-    options = options_of(script_of(tmp_path, load_site(str(profile(tmp_path, text)))))
+    options = options_of(script_of(tmp_path, site_of(tmp_path, text)))
     unlike = {"--comment="}  # a token, new each time
     changed = {o for o in options ^ plain if not o.startswith(tuple(unlike))}
     assert changed == added | removed
@@ -154,91 +137,38 @@ def test_each_key_puts_its_option_into_the_script(
     ("text", "words"),
     [
         ("cpus_per_task = 8", ["--cpus-per-task=8"]),  # srun does not inherit it
+        ("ntasks = true", ["--ntasks=8", "--ntasks-per-node=4"]),
         ("srun_wait_s = 7", ["--wait=7"]),
-        ('srun = ["--cpu-bind=cores", "--export=A B;C"]', ["--cpu-bind=cores", "'--export=A B;C'"]),
-        ('[environment.default]\nmpi = "pmix"', ["--mpi=pmix"]),
-        ('[environment.default]\npython = "/opt/py/bin/python3"', ["/opt/py/bin/python3 -u -m"]),
+        ('gpu_bind = "none"', ["--gpu-bind=none"]),
+        ('gpu_bind = "tres-none"', ["--tres-bind=gres/gpu:none"]),
+        ('srun = ["--cpu-bind=cores", "--x=A B;C"]', ["--cpu-bind=cores", "--x=A B;C"]),
+        # Whatever sbatch was told: what the setup exports is for the ranks.
+        ('export = "NONE"', ["--export=ALL"]),
+        *(
+            (f'[environment.default]\nmpi = "{name}"', [f"--mpi={name}"])
+            for name in ("pmix", "pmi2", "none", "cray_shasta", "pmix_v4")
+        ),
+        ('[environment.default]\npython = "/opt/py/bin/python3"', ["/opt/py/bin/python3", "-u"]),
     ],
 )
 def test_what_srun_is_told(tmp_path: Path, text: str, words: list[str]) -> None:
-    line = srun_of(script_of(tmp_path, load_site(str(profile(tmp_path, text)))))
-    assert all(f" {word} " in line for word in words)
+    told = srun_words(script_of(tmp_path, site_of(tmp_path, text)))
+    assert [word for word in told if word in words] == words
+    names = [word.partition("=")[0] for word in told if word.startswith("--")]
+    names.remove("--output")  # submitit's, which ours undoes
+    assert len(set(names)) == len(names)
+
+
+def test_srun_and_what_it_starts_see_the_cpus_of_a_rank(tmp_path: Path) -> None:
+    script = script_of(tmp_path, Site(cpus_per_task=8))
+    assert setup_of(script) == ["export SRUN_CPUS_PER_TASK=8"]
+    assert "SRUN_CPUS" not in script_of(tmp_path, Site())
 
 
 def test_extra_srun_words_come_after_ours(tmp_path: Path) -> None:
-    line = srun_of(script_of(tmp_path, Site(srun=["--wait=5"])))
-    assert line.index("--wait=60") < line.index("--wait=5 ")
-
-
-def test_a_case_gets_the_environment_it_names(tmp_path: Path) -> None:
-    text = """
-[environment.default]
-python = "/default/python"
-[environment.ngc]
-python = "/ngc/python"
-mpi = "pmix"
-setup = ["module purge", "module load cuda/12 && true"]
-env = {NCCL_DEBUG = "INFO", GREETING = "it's"}
-"""
-    site = load_site(str(profile(tmp_path, text)))
-    script = script_of(tmp_path, site, case='batch_size = 8\nenvironment = "ngc"')
-    assert "#SBATCH --job-name=sample-2n4g-ngc" in script
-    assert "/ngc/python -u" in srun_of(script) and "--mpi=pmix" in srun_of(script)
-    between = script[script.index("# setup") : script.index("# command")].split("\n")
-    assert [line for line in between if line] == [
-        "# setup",
-        MARK,
-        "module purge",
-        "module load cuda/12 && true",
-        "export NCCL_DEBUG=INFO",
-        "export GREETING='it'\"'\"'s'",
-    ]
-
-
-NASTY = "x$(touch pwned)`touch pwned`\"'; touch pwned; ' > pwned | & ! * \\ # ~ {a,b} ${HOME}"
-
-
-def test_no_value_reaches_the_shell_as_code(tmp_path: Path) -> None:
-    site = Site(
-        constraint="a;touch${IFS}pwned",
-        account="$(touch${IFS}pwned)",
-        partition="`touch${IFS}pwned`",
-        sbatch={"mail-user": NASTY, "nice": 3},
-        srun=[NASTY],
-        environment={"default": Environment(env={"NASTY": NASTY}, mpi="none;touch${IFS}pwned")},
-    )
-    array = array_of(tmp_path, site)
-    root = tmp_path / "log $(touch pwned) dir;"
-    script = slurm_executor(root, array, site).script(5).partition("# teardown")[0]
-    spy = 'srun() { printf "%s\\0" "$NASTY" "$@"; }\n'
-    run = subprocess.run(
-        ["bash", "-c", spy + script], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    marked, _, printed = run.stdout.partition("\n")
-    assert marked == "dlperf_hpc: launch _.0"  # no job, no index: this is no Slurm
-    nasty, *words, _ = printed.split("\0")
-    assert nasty == NASTY
-    assert NASTY in words and "--mpi=none;touch${IFS}pwned" in words
-    assert str(root) in words
-    assert not list(tmp_path.rglob("*pwned")) and run.stderr == ""
-    # Slurm reads the options as the shell would: one word each.
-    options = [line for line in script.splitlines() if line.startswith("#SBATCH")]
-    assert len(options) == 16 and all(len(shlex.split(line)) == 2 for line in options)
-
-
-def test_the_epilogue_keeps_the_exit_code_and_its_arguments(tmp_path: Path) -> None:
-    array = array_of(tmp_path, Site())
-    root = tmp_path / "a $(touch pwned) b"
-    script = slurm_executor(root, array, Site()).script(5)
-    spy = f'srun() {{ return 3; }}\nfunction {sys.executable} {{ printf "%s\\n" "$@"; }}\n'
-    run = subprocess.run(
-        ["bash", "-c", spy + script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 3
-    assert run.stdout.splitlines()[1:] == [
-        *("-m", "dlperf_hpc.launch.epilogue", str(root), "sample-2n4g", "3")
-    ]
-    assert not list(tmp_path.rglob("pwned"))
+    line = srun_of(script_of(tmp_path, Site(srun=["--cpu-bind=cores"], gpu_bind="none")))
+    ours = ("--wait=60", "--mpi=pmi2", "--gpu-bind=none")
+    assert max(line.index(each) for each in ours) < line.index("--cpu-bind=cores ")
 
 
 # --- what is refused
@@ -257,6 +187,16 @@ def test_the_epilogue_keeps_the_exit_code_and_its_arguments(tmp_path: Path) -> N
         ("partition = 'a b'", 'partition: "a b" will not do: write one word without blanks'),
         ("partition = ''", 'partition: "" will not do: write one word without blanks'),
         ("gpus = 'gpu'", 'gpus: "gpu" will not do'),
+        ("gpu_bind = 'closest'", 'gpu_bind: "closest" will not do'),
+        ("mem = '16 GB'", 'mem: "16 GB" will not do: write an amount'),
+        ("mem = '0'\nmem_per_cpu = '1G'", 'mem_per_cpu: "1G" will not do: mem is there already'),
+        ("exclude = 'n1 n2'", 'exclude: "n1 n2" will not do: write nodes as Slurm does'),
+        ("export = 'ALL, A'", 'export: "ALL, A" will not do: write ALL, NONE, NIL, or'),
+        ("export = 'NONE,A'", 'export: "NONE,A" will not do'),
+        ("requeue = -1", "requeue: -1 will not do"),
+        ("requeue = true", "requeue: true will not do"),
+        ("max_array_size = 0", "max_array_size: 0 will not do"),
+        ("ntasks = 8", "ntasks: 8 will not do"),
         ("exclusive = 1", "exclusive: 1 will not do"),
         ("cpus_per_task = 0", "cpus_per_task: 0 will not do"),
         ("cpus_per_task = true", "cpus_per_task: true will not do"),
@@ -285,6 +225,42 @@ def test_a_profile_that_cannot_be_is_refused_where_it_stands(
     assert found.startswith(issue)
 
 
+E_ = "[environment.e]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "issue"),
+    [
+        ("venv = 'v'", 'venv: "v" will not do: write a full path'),
+        ("venv = '/v'\npython = '/p'", 'venv: "/v" will not do: python names another Python'),
+        ("venv = '/v'\nconda = 'c'", 'conda: "c" will not do: venv names another Python'),
+        ("conda = '-n x'", 'conda: "-n x" will not do: write the name of a conda environment'),
+        ("conda_root = '/c'", 'conda_root: "/c" will not do: says where conda is'),
+        ("modules = ['-f']", 'modules[0]: "-f" will not do: write a module'),
+        ("modules = ['a; b']", 'modules[0]: "a; b" will not do: write a module'),
+        ("modules = 'cuda'", 'modules: "cuda" will not do'),
+        ("apptainer = {}", "apptainer.image: is missing"),
+        ("apptainer = {image = 'x.sif'}", 'apptainer.image: "x.sif" will not do: write the image'),
+        (
+            "apptainer = {image = '/x', bind = []}",
+            "apptainer.bind: unknown key 'bind' (did you mean 'binds'?)",
+        ),
+        ("apptainer = {image = '/x', binds = ['/a,/b']}", 'apptainer.binds[0]: "/a,/b" will not'),
+        ("apptainer = {image = '/x', program = 'sh'}", 'apptainer.program: "sh" will not do'),
+        ("apptainer = {image = '/x', options = ['sh']}", 'apptainer.options[0]: "sh" will not do'),
+        ("pyxis = {image = 'a b'}", 'pyxis.image: "a b" will not do'),
+        ("pyxis = {image = 'a', options = ['--nodes=3']}", 'pyxis.options[0]: "--nodes=3" will'),
+        (
+            "pyxis = {image = 'a'}\napptainer = {image = '/x'}",
+            "pyxis: {'image': 'a'} will not do: apptainer names another",
+        ),
+    ],
+)
+def test_an_environment_that_cannot_be(tmp_path: Path, text: str, issue: str) -> None:
+    (found,) = site_issues(tmp_path, E_ + text)
+    assert found.startswith(f"environment.e.{issue}")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -297,7 +273,16 @@ def test_a_profile_that_cannot_be_is_refused_where_it_stands(
         ("sbatch = {gpus-per-node = 2}", "gpus-per-node belongs to the profile's own key gpus"),
         ("gpus = 'gres'\nsbatch = {gres = 'x:1'}", "gres belongs to the profile's own key gpus"),
         ("sbatch = {exclusive = 'user'}", "exclusive belongs to the profile's own key exclusive"),
-        ("sbatch = {requeue = false}", "requeue needs a text, a whole number, or true"),
+        ("sbatch = {hold = false}", "hold needs a text, a whole number, or true"),
+        ("sbatch = {requeue = true}", "requeue belongs to the profile's own key requeue"),
+        ("sbatch = {no-requeue = true}", "no-requeue belongs to the profile's own key requeue"),
+        ("sbatch = {exclude = 'n1'}", "exclude belongs to the profile's own key exclude"),
+        ("sbatch = {export = 'ALL'}", "export belongs to the profile's own key export"),
+        ("mem = '1G'\nsbatch = {mem-per-gpu = '1G'}", "own key mem or mem_per_cpu"),
+        ("gpu_bind = 'none'\nsbatch = {gpu-bind = 'closest'}", "own key gpu_bind"),
+        ("sbatch = {outp = 'x'}", "outp is decided by the sweep"),  # Slurm takes it for output
+        ("sbatch = {parsable = true}", "parsable is decided by the sweep"),
+        ("sbatch = {wait = true}", "wait is decided by the sweep"),
         ("sbatch = {nice = 1.5}", "nice needs a text, a whole number, or true"),
         ('sbatch = {hint = "a\\nb"}', "hint must be one line"),
     ],
@@ -307,6 +292,28 @@ def test_sbatch_options_that_would_undo_ours_are_refused(
 ) -> None:
     (found,) = site_issues(tmp_path, text)
     assert found.startswith("sbatch: ") and said in found
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--output=x", "output is decided by the sweep"),
+        ("--outp=x", "outp is decided by the sweep"),
+        ("-n3", "ntasks is decided by the sweep"),
+        ("--kill-on-bad-exit=0", "kill-on-bad-exit is decided by the sweep"),
+        ("--mpi=pmix", "mpi belongs to the profile's own key mpi of an environment"),
+        ("--wait=3", "wait belongs to the profile's own key srun_wait_s"),
+        ("-c3", "cpus-per-task belongs to the profile's own key cpus_per_task"),
+        ("cores", "write an option as one word"),  # srun would run it in place of the ranks
+        (":", "write an option as one word"),  # another component of a heterogeneous job
+        ("--", "write an option as one word"),
+    ],
+)
+def test_srun_options_that_would_undo_ours_are_refused(
+    tmp_path: Path, flag: str, said: str
+) -> None:
+    (found,) = site_issues(tmp_path, f'srun = ["--cpu-bind=cores", "{flag}"]')
+    assert found.startswith("srun[1]: ") and said in found
 
 
 def test_all_issues_of_a_profile_at_once(tmp_path: Path) -> None:
@@ -384,27 +391,34 @@ def documented_rows(page: str) -> set[str]:
 
 def test_the_page_has_every_key_and_no_other() -> None:
     page = (REPOSITORY / "docs" / "site-profiles.md").read_text(encoding="utf-8")
-    assert documented_rows(page) == {*Site.model_fields, *Environment.model_fields}
-    for fields in (Site.model_fields, Environment.model_fields):
-        for name, field in fields.items():
-            (row,) = re.findall(rf"^\| `{name}` \| (.*?) \|", page, re.MULTILINE)
-            if field.default not in (None, {}, []) and name != "python":
-                assert row == f"`{json.dumps(field.default)}`", name
+    models = (Site, Environment, Apptainer, Pyxis)
+    assert documented_rows(page) == {name for model in models for name in model.model_fields}
+    for name, field in [pair for model in models[:2] for pair in model.model_fields.items()]:
+        (row,) = re.findall(rf"^\| `{name}` \| (.*?) \|", page, re.MULTILINE)
+        if field.default not in (None, {}, []) and name != "python":
+            assert row == f"`{json.dumps(field.default)}`", name
 
 
-def test_the_pages_example_is_a_profile(tmp_path: Path) -> None:
+def test_the_pages_examples_are_profiles(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "site-profiles.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    site = load_site(str(profile(tmp_path, example)))
+    examples = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 2
+    site = site_of(tmp_path, examples[-1])
     assert "--gres=gpu:a100:4" in options_of(script_of(tmp_path, site))
+    kinds = site_of(tmp_path, examples[0]).environment
+    assert {kind for each in kinds.values() for kind in each.model_fields_set} >= {
+        *("python", "venv", "conda", "modules", "apptainer", "pyxis")
+    }
 
 
 def test_the_template_names_every_key_and_loads_with_all_of_them(tmp_path: Path) -> None:
     text = (REPOSITORY / "slurm" / "template.toml").read_text(encoding="utf-8")
-    plain = load_site(str(profile(tmp_path, text)))
+    plain = site_of(tmp_path, text)
     assert plain == Site(description=plain.description, environment={"default": Environment()})
     whole = re.sub(r"^# (?=[a-z_]+ = |\[)", "", text, flags=re.MULTILINE)
-    site = load_site(str(profile(tmp_path, whole)))
-    assert site.model_fields_set == set(Site.model_fields)
-    assert site.environment["default"].model_fields_set == set(Environment.model_fields)
+    site = site_of(tmp_path, whole)
+    assert {*Site.model_fields} - site.model_fields_set == {"mem_per_cpu"}  # it or mem
+    assert "# or: mem_per_cpu = " in text
+    named = {name for each in site.environment.values() for name in each.model_fields_set}
+    assert named == {*Environment.model_fields}
     assert "--licenses=scratch:1" in options_of(script_of(tmp_path, site))

@@ -122,8 +122,15 @@ def asked(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def submitted(root: Path) -> None:
-    add_submission(root, Submission("sample-1n1g", "t1", job_id="7"))
-    add_submission(root, Submission("sample-1n2g", "t2", job_id="8"))
+    for topology, job in (("1n1g", "7"), ("1n2g", "8")):
+        add_submission(root, Submission(f"sample-{topology}", f"dlperf-{topology}", job_id=job))
+
+
+def says(squeue: Path, *rows: str, first: str = "true") -> None:
+    """Let squeue print these rows; a task of job 7 bears the first array's token, and so on."""
+    tokens = {"7": "dlperf-1n1g", "8": "dlperf-1n2g"}
+    lines = [f"echo '{row}|sample|{tokens.get(row[0], 'a stranger')}'" for row in rows]
+    squeue.write_text("\n".join(["#!/bin/sh", first, *lines, ""]))
 
 
 def test_the_schedulers_last_words_are_kept(tmp_path: Path, squeue: Path) -> None:
@@ -131,9 +138,7 @@ def test_the_schedulers_last_words_are_kept(tmp_path: Path, squeue: Path) -> Non
     a_sweep(root, RUNS[:4], engine="slurm")
     submitted(root)
     ended_ok(root, RUNS[0])
-    squeue.write_text(
-        "#!/bin/sh\necho '7_1|NODE_FAIL|None|n3'\necho '8_[0-1%1]|PENDING|Resources|'\n"
-    )
+    says(squeue, "7_1|NODE_FAIL|None|n3", "8_[0-1%1]|PENDING|Resources|")
     first = asked(root)
     assert [first[run.id][0] for run in RUNS[:4]] == ["ok", "pending", "node_failed", "pending"]
     assert first[RUNS[2].id][1] == "Slurm: NODE_FAIL on n3"
@@ -141,7 +146,9 @@ def test_the_schedulers_last_words_are_kept(tmp_path: Path, squeue: Path) -> Non
     second = asked(root)
     assert second[RUNS[2].id] == first[RUNS[2].id]
     assert second[RUNS[1].id][0] == "unknown"
-    assert "the scheduler says nothing of it" in second[RUNS[1].id][1]
+    assert "the scheduler cannot be asked (squeue: exit code 1)" in second[RUNS[1].id][1]
+    says(squeue)
+    assert "the scheduler says nothing of it" in asked(root)[RUNS[1].id][1]
     assert len((root / layout.VERDICTS).read_text().splitlines()) == 1
 
 
@@ -150,9 +157,7 @@ def test_an_array_that_was_cancelled_before_it_began(tmp_path: Path, squeue: Pat
     root = tmp_path / "sweep"
     a_sweep(root, RUNS[:4], engine="slurm")
     submitted(root)
-    squeue.write_text(
-        "#!/bin/sh\necho '7|CANCELLED|JobHeldUser|'\necho '8_[0-1]|PENDING|JobHeldUser|'\n"
-    )
+    says(squeue, "7|CANCELLED|JobHeldUser|", "8_[0-1]|PENDING|JobHeldUser|")
     states = [asked(root)[run.id][0] for run in RUNS[:4]]
     assert states == ["cancelled", "pending", "cancelled", "pending"]
 
@@ -162,15 +167,47 @@ def test_a_run_that_ends_while_the_scheduler_is_asked(tmp_path: Path, squeue: Pa
     root = tmp_path / "sweep"
     a_sweep(root, RUNS[:1], engine="slurm")
     submitted(root)
-    ended(root, RUNS[0], Status.FAILED, "rank 0 on n1: it broke")
+    ended(root, RUNS[0], Status.FAILED, "rank 0 on n1: it broke", launch="7_0.0")
     log = paths(root, RUNS[0]).log
     log.rename(tmp_path / "later.log")
     paths(root, RUNS[0]).record.unlink()
-    squeue.write_text(
-        f"#!/bin/sh\n/bin/mv {tmp_path}/later.log {log}\necho '7_0|FAILED|NonZeroExitCode|n1'\n"
-    )
+    says(squeue, "7_0|FAILED|NonZeroExitCode|n1", first=f"/bin/mv {tmp_path}/later.log {log}")
     assert asked(root)[RUNS[0].id] == ("failed", "rank 0 on n1: it broke")
     assert not (root / layout.VERDICTS).exists()
+
+
+def test_a_job_that_has_our_jobs_number_is_not_ours(tmp_path: Path, squeue: Path) -> None:
+    """In a cluster that the sweep was moved to, or where the controller counts anew."""
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:4], engine="slurm")
+    submitted(root)
+    squeue.write_text(
+        "#!/bin/sh\necho '7_0|RUNNING|None|n1|thesis|(null)'\n"
+        "echo '7_1|PENDING|Priority||sample-1n1g|dlperf-0123'\n"
+        "echo '8_0|RUNNING|None|n1|sample-1n2g|'\n"  # a site without comments
+        "echo '8_1|RUNNING|None|n2|x|billing:42 dlperf-1n2g'\n"  # or with some of its own
+    )
+    states = [asked(root)[run.id][0] for run in RUNS[:4]]
+    assert states == ["unknown", "running", "unknown", "running"]
+
+
+def test_a_run_whose_job_lives_has_not_ended(tmp_path: Path, squeue: Path) -> None:
+    """Requeued, by hand or by preemption; its first attempt left a record, or was killed."""
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:4], engine="slurm")
+    submitted(root)
+    ended(root, RUNS[0], Status.FAILED, "rank 0 on n1: it broke", launch="7_0.0")
+    add_verdict(root, Verdict(RUNS[2].id, Status.NODE_FAILED, "Slurm: NODE_FAIL on n1", job="7_1"))
+    says(squeue, "7_0|PENDING|BeginTime|", "7_1|RUNNING|None|n2", "8_[0-1]|PENDING|Priority|")
+    found = asked(root)
+    assert found[RUNS[0].id] == ("pending", "requeued after: rank 0 on n1: it broke")
+    assert found[RUNS[2].id] == ("running", "its job runs after: Slurm: NODE_FAIL on n1")
+    says(squeue, "7_0|FAILED|NonZeroExitCode|n1", "7_1|TIMEOUT|TimeLimit|n2")
+    found = asked(root)
+    assert found[RUNS[0].id] == ("failed", "rank 0 on n1: it broke")
+    assert found[RUNS[2].id][0] == "timeout"
+    squeue.write_text("#!/bin/sh\nexit 1\n")
+    assert asked(root)[RUNS[2].id][0] == "timeout"
 
 
 # --- from logs -----------------------------------------------------------------------------------
@@ -218,7 +255,7 @@ def test_a_foreign_log_among_ours_is_told(good: Path) -> None:
     (good / "foreign.log").write_text("step 1 of 10\n")
     done = verb("report", good, where=good)
     assert done.returncode == 0
-    assert "not read:" in done.stderr and "foreign.log: no 'dlperf" in done.stderr
+    assert "no known format" in done.stderr and "foreign.log" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["status", "report"])
@@ -237,7 +274,8 @@ def test_directories_that_hold_no_sweep(tmp_path: Path, name: str) -> None:
 
 def test_a_report_names_the_logs_it_could_not_read(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("step 1\n")
-    assert "train.log: no 'dlperf ... begin' line" in verb("report", ".", where=tmp_path).stderr
+    done = verb("report", ".", where=tmp_path)
+    assert done.returncode == 2 and "no log in a known format among 1 files" in done.stderr
 
 
 def test_usage_errors(good: Path) -> None:

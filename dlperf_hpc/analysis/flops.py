@@ -72,10 +72,12 @@ _BERT_BASE = Transformer(12, 768, 30528, masked=True)
 _BERT_LARGE = Transformer(24, 1024, 30528, masked=True)
 _BERT_TINY = Transformer(2, 128, 30528, masked=True)
 # Radford et al. 2019 (GPT-2); the vocabulary as published: padded to 50304 it is 0.03 % more.
+# gpt2-tiny is this package's own, for CPUs.
 _GPT2_SMALL = Transformer(12, 768, 50257, masked=False)
 _GPT2_MEDIUM = Transformer(24, 1024, 50257, masked=False)
 _GPT2_LARGE = Transformer(36, 1280, 50257, masked=False)
 _GPT2_XL = Transformer(48, 1600, 50257, masked=False)
+_GPT2_TINY = Transformer(2, 128, 50257, masked=False)
 # 53 convolutions and the last layer. v1.5 (and v1b) has the stride of a block in its 3 x 3
 # convolution; torchvision states 4.09 G. v1 has it in the 1 x 1 before: He et al. 2015
 # (arXiv:1512.03385), table 1, states 3.8 G. A bare "resnet50" is taken as v1.5, which most
@@ -91,6 +93,7 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
     **dict.fromkeys(("gpt2medium", "gpt2355m", "gpt2350m", "gpt2345m"), _GPT2_MEDIUM),
     **dict.fromkeys(("gpt2large", "gpt2774m"), _GPT2_LARGE),
     **dict.fromkeys(("gpt2xl", "gpt21.5b"), _GPT2_XL),
+    "gpt2tiny": _GPT2_TINY,
     **dict.fromkeys(("resnet50", "rn50", "r50"), _RESNET50),
     **dict.fromkeys(("resnet50v1.5", "resnet50v15", "resnet50v1b"), _RESNET50),
     "resnet50v1": _RESNET50_V1,

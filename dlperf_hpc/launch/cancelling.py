@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from dlperf_hpc.errors import LedgerError, SiteError
 from dlperf_hpc.launch.adopt import jobs_by_token
 from dlperf_hpc.launch.command import run
-from dlperf_hpc.launch.query import squeue
+from dlperf_hpc.launch.query import queued
 from dlperf_hpc.launch.states import status_of
 from dlperf_hpc.records.ledger import Ledger
+from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.records.status import Status
+
+_WAITS_OR_RUNS = (Status.PENDING, Status.RUNNING, Status.REJECTED)
 
 
 def live_tasks(ledger: Ledger) -> list[str]:
     """Job ids to cancel: a whole array's, or single tasks' where others share its number.
 
-    Jobs whose submission was never answered are looked for by their tokens. LedgerError for a
-    sweep of the local engine: that one ends with Ctrl-C.
+    Jobs whose submission was never answered are looked for by their tokens, and no job is
+    taken by its number alone. LedgerError for a sweep of the local engine: that one ends with
+    Ctrl-C. SiteError if squeue cannot be asked.
     """
     if ledger.manifest.engine != "slurm":
         raise LedgerError(
             f"{ledger.root}: its runs are not Slurm's; the sweep that runs them ends with Ctrl-C"
         )
-    known = {array.token: ledger.outcome(array) for array in ledger.arrays}
-    jobs = {was.job_id for was in known.values() if was is not None and was.job_id}
-    unsure = [a for a in ledger.arrays if (was := known[a.token]) and not (was.job_id or was.error)]
+    arrays = {array.token: array for array in ledger.arrays}
+    jobs = {row.job_id: arrays[row.token] for row in ledger.submissions if row.job_id}
+    unsure = [array.token for array in ledger.unanswered()]
     if unsure:
-        jobs.update(jobs_by_token(unsure, ledger.root).values())
+        found = jobs_by_token(unsure, ledger.root)
+        jobs.update({job: arrays[token] for token, job in found.items()})
     return sorted(_alive(jobs), key=int) if jobs else []
 
 
-def _alive(jobs: Iterable[str]) -> set[str]:
-    states = defaultdict(set)
-    for (job, _), task in squeue(sorted(jobs)).items():
-        states[job].add(status_of(task.state, task.reason))
-    waiting = {Status.PENDING, Status.RUNNING, Status.REJECTED}
-    return {job for job, seen in states.items() if seen & waiting}
+def _alive(jobs: Mapping[str, Array]) -> set[str]:
+    return {
+        job
+        for (job, _), task in queued(sorted(jobs)).items()
+        if task.is_of(jobs[job]) and status_of(task.state, task.reason) in _WAITS_OR_RUNS
+    }
 
 
 def cancel(jobs: Sequence[str]) -> None:

@@ -26,14 +26,21 @@ from dlperf_hpc.records.store import (
     read_failures,
     read_record,
 )
-from dlperf_hpc.records.task import LAUNCH_MARK, launch_id, task_index, task_name
+from dlperf_hpc.records.task import (
+    LAUNCH_MARK,
+    PUT_BACK,
+    SETUP_MARK,
+    launch_id,
+    task_index,
+    task_name,
+)
 
 _TAIL_BYTES = 65536
 _LONGEST = 300  # of a line that is quoted
 # Lines that are the launcher's own, with or without srun's --label.
 _LAUNCHER = re.compile(
     r"(?:\d+: )?(?:srun: |slurmstepd\S*: |=|\[(?:proxy|mpiexec)|YOUR APPLICATION|This typically"
-    r" refers|Please see the FAQ)"
+    rf" refers|Please see the FAQ|{SETUP_MARK})"
 )
 
 _Rule = tuple[re.Pattern[str], Status, str]
@@ -53,7 +60,11 @@ _CAUSES = _rules(
     ),
     (r"^(.*DUE TO PREEMPTION.*)$", Status.PREEMPTED, "{0}"),
     (r"^(.*(?:DUE TO NODE FAIL|Node failure on).*)$", Status.NODE_FAILED, "{0}"),
-    (r"^(.*(?:Out Of Memory|oom[-_]kill).*)$", Status.OUT_OF_MEMORY, "{0}"),
+    (
+        r"^(.*(?:Out Of Memory|oom[-_]kill|[Ee]xceeded (?:\w+ )?memory limit).*)$",
+        Status.OUT_OF_MEMORY,
+        "{0}",
+    ),
     # Cancelled first, then ended; after a rank's end srun cancels the others with the same words.
     (
         r"\A(?:(?!srun: error: \S+: tasks? |.*EXIT CODE: ).*\n)*?(.*CANCELLED (?:AT|by).*)$",
@@ -69,6 +80,7 @@ _CAUSES = _rules(
 )
 # What a launcher also prints when it ends the others after one has failed.
 _ENDINGS = _rules(
+    (rf"^{SETUP_MARK} (\d+): (.*)$", Status.FAILED, "setup failed with exit code {0}: {1}"),
     (r"slurmstepd\S*: error: (execve\(\): .*)$", Status.FAILED, "a rank cannot start: {0}"),
     (r"(execvp error on file .*)$", Status.FAILED, "a rank cannot start: {0}"),
     (
@@ -146,18 +158,23 @@ def _tail(path: Path) -> str:
     return text.rpartition(f"{LAUNCH_MARK} {launch_id()}\n")[2]
 
 
-def close(root: Path, array: str, code: int) -> None:
-    """Make the record of this task's run if no rank has."""
+def close(root: Path, array: str, code: int) -> Status:
+    """Make the record of this task's run if no rank has; the status of the record."""
     manifest = read_manifest(root)
     run = find_array(root, manifest, array).tasks[task_index()]
     complete_log(RunPaths(root, run.id))
     attempt = open_attempt(manifest.sweep, run, root, launch_id())
-    if attempt is None or read_record(attempt.paths.record) is not None:
-        return
+    if attempt is None:
+        return Status.OK
+    record = read_record(attempt.paths.record)
+    if record is not None:
+        return Status(record["status"])
     output = root / layout.JOBS / f"{task_name()}.out"
     status, reason = explain(code, _tail(output), read_failures(attempt))
     finish(attempt, status, reason)
+    return status
 
 
 if __name__ == "__main__":
-    close(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    ended = close(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    sys.exit(PUT_BACK if ended is Status.PREEMPTED else 0)

@@ -26,7 +26,8 @@ def submitting(
     It is a lock of the kernel's (flock), gone with the last process that has the file open. The
     file becomes this process's standard input for as long, so that an sbatch which outlives us
     still holds it: who comes next must find what that sbatch has submitted. Gives the
-    descriptor, for other children to hold as well. ``waiting`` is called once, if there is somebody to wait for.
+    descriptor, for other children to hold as well. ``waiting`` is called once, if there is
+    somebody to wait for.
     """
     descriptor = _open(root / layout.LOCK)
     try:

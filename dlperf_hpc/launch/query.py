@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.launch.command import run
+from dlperf_hpc.records.manifest import Array
 
 _INVALID = re.compile(r"invalid job id", re.IGNORECASE)
 
 
 class JobState(NamedTuple):
-    """One array task as the scheduler sees it."""
+    """One array task as the scheduler sees it. ``job`` is its name, ``comment`` what it bears."""
 
     state: str
     reason: str
     nodes: str
+    job: str = ""
+    comment: str = ""
+
+    def is_of(self, array: Array) -> bool:
+        """Whether this is a task of that array, and not of a stranger that has its number now:
+        in a cluster that the sweep was moved to, or after the controller began to count anew."""
+        bare = self.comment.strip() in ("", "(null)")
+        return array.token in self.comment or (bare and self.job == array.name)
 
 
 Tasks = dict[tuple[str, int], JobState]
@@ -39,38 +48,49 @@ def task_indices(text: str) -> Iterator[int]:
 def _rows(text: str, tasks: Tasks) -> None:
     for line in text.splitlines():
         job, _, rest = line.partition("|")
-        fields = rest.split("|")
+        fields = rest.split("|", len(JobState._fields) - 1)
         parent, _, index = job.partition("_")
         if len(fields) < 3 or not parent.isdigit() or "." in job:
             continue
         for number in task_indices(index) if index else [_WHOLE]:
-            tasks[parent, number] = JobState(fields[0], fields[1], fields[2])
+            tasks[parent, number] = JobState(*fields)
 
 
 def _said(argv: list[str], job_ids: Iterable[str]) -> Tasks:
-    """What a command says of jobs; nothing if it fails: a scheduler that is down will be back."""
+    """What a command says of jobs; SiteError if it has no answer."""
+    done = run([*argv, "--jobs", ",".join(job_ids)])
+    if done.code != 0 and not _INVALID.search(done.stderr):
+        words = (done.stderr.strip() or f"exit code {done.code}").splitlines()[-1]
+        raise SiteError(f"{argv[0]}: {words}")
     tasks: Tasks = {}
-    try:
-        done = run([*argv, "--jobs", ",".join(job_ids)])
-    except SiteError:
-        return tasks
-    if done.code == 0 or _INVALID.search(done.stderr):
-        _rows(done.stdout, tasks)
+    _rows(done.stdout, tasks)
     return tasks
 
 
-def squeue(job_ids: Iterable[str]) -> Tasks:
-    """Tasks of these jobs that squeue still knows; empty if it knows none or cannot be asked."""
-    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N"]
+def queued(job_ids: Iterable[str]) -> Tasks:
+    """Tasks of these jobs that squeue still knows; SiteError if it cannot be asked."""
+    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N|%j|%k"]
     return _said(argv, job_ids)
+
+
+def squeue(job_ids: Iterable[str]) -> Tasks:
+    """The same; empty if it cannot be asked: a scheduler that is down will be back."""
+    try:
+        return queued(job_ids)
+    except SiteError:
+        return {}
 
 
 def sacct(job_ids: Iterable[str]) -> Tasks:
     """Tasks that accounting knows; empty where there is none: sites without it are normal."""
     if shutil.which("sacct") is None:
         return {}
-    argv = ["sacct", "--noheader", "--allocations", "--parsable2", "--array"]
-    return _said([*argv, "--format=JobID,State,Reason,NodeList"], job_ids)
+    # Waiting tasks come as 12_[3,5-9]: --array, which would part them, is newer than 22.05.
+    argv = ["sacct", "--noheader", "--allocations", "--parsable2"]
+    try:
+        return _said([*argv, "--format=JobID,State,Reason,NodeList,JobName,Comment"], job_ids)
+    except SiteError:
+        return {}
 
 
 def max_array_size() -> int | None:
@@ -83,17 +103,33 @@ def max_array_size() -> int | None:
     return int(found[1]) if found and int(found[1]) > 0 else None
 
 
-def ask(wanted: Set[tuple[str, int]], also: Set[tuple[str, int]] = frozenset()) -> Tasks:
+class Answer(NamedTuple):
+    """What Slurm said. ``rest``: some task of each job that squeue knows.
+    ``silence`` is why squeue could not be asked, '' if it could: what it knows nothing of has
+    ended, what it could not be asked of may still run."""
+
+    tasks: Tasks
+    rest: Mapping[str, JobState] = {}
+    silence: str = ""
+
+
+def ask(wanted: Set[tuple[str, int]], also: Set[tuple[str, int]] = frozenset()) -> Answer:
     """State of these (job id, index) tasks, as far as Slurm still knows; of ``also`` only what
     squeue happens to know. One squeue, at most one sacct."""
     everything = wanted | also
-    if not everything or shutil.which("squeue") is None:
-        return {}
-    known = _of(everything, squeue(sorted({job for job, _ in everything})))
+    if not everything:
+        return Answer({})
+    rows: Tasks = {}
+    silence = ""
+    try:
+        rows = queued(sorted({job for job, _ in everything}))
+    except SiteError as error:
+        silence = str(error)
+    known = _of(everything, rows)
     forgotten = wanted - known.keys()
     if forgotten:
         known.update(_of(forgotten, sacct(sorted({job for job, _ in forgotten}))))
-    return known
+    return Answer(known, {job: task for (job, _), task in rows.items()}, silence)
 
 
 def _of(wanted: Set[tuple[str, int]], tasks: Tasks) -> Tasks:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError
 from dlperf_hpc.launch import executors
 from dlperf_hpc.launch.adopt import surely_by_token
 from dlperf_hpc.launch.command import cleaned_environment, find
+from dlperf_hpc.launch.environments import local_refusal
 from dlperf_hpc.launch.mpiexec import find_mpiexec
 from dlperf_hpc.launch.site import Site
 from dlperf_hpc.records import layout
@@ -39,15 +40,31 @@ _LIMITS = (
     *("AssocMaxSubmitJobLimit", "AssocGrpSubmitJobsLimit", "MaxSubmitJobsPerUser"),
     "Slurm temporarily unable to accept job",
 )
+# Its words when it did not hear whether the job was taken.
+_NO_ANSWER = (
+    *("timed out", "Unable to contact", "Zero Bytes", "Connection refused", "Connection reset"),
+    *("Communication connection failure", "standby mode", "Resource temporarily unavailable"),
+)
+_MUTE = "sbatch failed without a word"
 
 
-def check_engine(engine: str, manifest: Manifest, site: Site) -> None:
-    """What can be known before anything is written: commands, environments, node counts."""
-    for array in manifest.arrays:
-        site.environment_named(array.environment)
+def check_engine(engine: str, manifest: Manifest, site: Site, root: Path) -> None:
+    """What can be known before anything is written: commands, environments, node counts, paths."""
+    named = {
+        array.environment: site.environment_named(array.environment) for array in manifest.arrays
+    }
     if engine == "slurm":
         find("sbatch", "log in to a cluster's login node, load its Slurm, or use --cluster local")
+        for array in manifest.arrays[:1]:
+            executors.slurm_executor(root, array, site)
         return
+    refused = {name: why for name, each in named.items() if (why := local_refusal(each))}
+    if refused:
+        told = [
+            Issue(f"environment.{name}", f"{why}: use --cluster slurm")
+            for name, why in refused.items()
+        ]
+        raise SpecError("site profile", told)
     if find_mpiexec() is None:
         raise SiteError(
             "mpiexec: neither beside this Python nor on the PATH; pip install mpich brings one"
@@ -100,6 +117,12 @@ def differences(old: Manifest, new: Manifest) -> list[str]:
         for name in ("engine", "base", "measure", "limits")
         if getattr(old, name) != getattr(new, name)
     ]
+    limits = {array.topology: array.time_limit_s for array in old.arrays}
+    for array in new.arrays:
+        before = limits.pop(array.topology, array.time_limit_s)
+        if before != array.time_limit_s:
+            asked_for = f"{before} s there, {array.time_limit_s} s asked for"
+            found.append(f"time limit of {array.topology}: {asked_for}")
     there = {run.id: run.case for run in old.runs}
     asked = {run.id: run.case for run in new.runs}
     for words, runs in (
@@ -114,85 +137,87 @@ def differences(old: Manifest, new: Manifest) -> list[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call to :func:`submit` did. ``waiting`` are arrays that a limit of the site's keeps
-    back for now, and ``limit`` that limit in Slurm's words."""
+    """What a call to :func:`submit` did. ``waiting`` are arrays kept back for now: by a limit of
+    the site's, or because the controller does not answer; ``limit`` says so in Slurm's words."""
 
     submitted: tuple[Submission, ...] = ()
-    adopted: tuple[Submission, ...] = ()
     refused: tuple[Submission, ...] = ()
     waiting: tuple[Array, ...] = ()
     limit: str = ""
 
 
-def submit(ledger: Ledger, site: Site, arrays: Iterable[Array]) -> Outcome:
-    """Submit those of ``arrays`` that no job stands for yet; call it with the lock held.
+def adopt(ledger: Ledger) -> tuple[Ledger, tuple[Submission, ...]]:
+    """Find the jobs of arrays that may have been accepted although no answer came, and note them
+    down; the ledger as it is then. Call it, with the lock held, before anything is submitted.
 
-    What may have been accepted although no answer came is looked for first. Every array is noted
-    as about to be submitted, then submitted, then noted with what came of it.
+    SiteError if the scheduler cannot be asked.
     """
-    open_arrays = [(array, ledger.outcome(array)) for array in arrays]
-    todo = [array for array, was in open_arrays if was is None or not was.job_id]
-    unsure = [
-        array for array, was in open_arrays if was is not None and not (was.job_id or was.error)
-    ]
-    root = ledger.root
-    adopted = [_adopt(root, array, job) for array, job in _found_again(unsure, root)]
-    todo = [array for array in todo if array.token not in {each.token for each in adopted}]
+    unsure = ledger.unanswered() if ledger.manifest.engine == "slurm" else []
+    if not unsure:
+        return ledger, ()
+    jobs = surely_by_token([array.token for array in unsure], ledger.root)
+    found = [Submission(a.name, a.token, job_id=jobs[a.token]) for a in unsure if a.token in jobs]
+    for submission in found:
+        add_submission(ledger.root, submission)
+    return read_ledger(ledger.root), tuple(found)
+
+
+def submit(ledger: Ledger, site: Site, arrays: Iterable[Array]) -> Outcome:
+    """Submit those of ``arrays`` that no job stands for yet; call it with the lock held, and
+    with a ledger of :func:`adopt`.
+
+    Every array is noted as about to be submitted, then submitted, then noted with what came of it.
+    """
+    outcomes = [(array, ledger.outcome(array)) for array in arrays]
+    todo = [array for array, was in outcomes if was is None or not was.job_id]
     submitted: list[Submission] = []
     refused: list[Submission] = []
     for position, array in enumerate(todo):
-        submission = _submit_noted(root, array, ledger.manifest.engine, site)
-        if _is_limit(submission.error):
-            waiting = tuple(todo[position:])
-            return Outcome(
-                tuple(submitted), tuple(adopted), tuple(refused), waiting, submission.error
-            )
+        submission, why_not = _submit_noted(ledger.root, array, ledger.manifest.engine, site)
+        if why_not:
+            return Outcome(tuple(submitted), tuple(refused), tuple(todo[position:]), why_not)
         (refused if submission.error else submitted).append(submission)
-    return Outcome(tuple(submitted), tuple(adopted), tuple(refused))
+    return Outcome(tuple(submitted), tuple(refused))
 
 
-def _found_again(arrays: list[Array], root: Path) -> Iterator[tuple[Array, str]]:
-    jobs = surely_by_token(arrays, root) if arrays else {}
-    yield from ((array, jobs[array.token]) for array in arrays if array.token in jobs)
-
-
-def _adopt(root: Path, array: Array, job: str) -> Submission:
-    submission = Submission(array.name, array.token, job_id=job)
-    add_submission(root, submission)
-    return submission
-
-
-def _submit_noted(root: Path, array: Array, engine: str, site: Site) -> Submission:
+def _submit_noted(root: Path, array: Array, engine: str, site: Site) -> tuple[Submission, str]:
+    """What came of it, on disk already; and why it must wait, if it must."""
     refusal = _refusal_here(array) if engine == "local" else None
     if refusal is not None:
         submission = Submission(array.name, array.token, error=refusal)
     else:
         add_submission(root, Submission(array.name, array.token))
         submission = _submit_array(root, array, engine, site)
-        if engine == "slurm" and _may_be_accepted(submission.error):
-            for found in surely_by_token([array], root).values():
-                submission = Submission(array.name, array.token, job_id=found)
-    if _is_limit(submission.error):
-        return submission  # as if it had not been asked: next time it may fit
-    add_submission(root, submission)
+    complaint = submission.error
+    if engine == "slurm" and complaint:
+        submission = _reconsidered(root, submission)
+    if not submission.unanswered:
+        add_submission(root, submission)
     if submission.error:
         for run in array.tasks:
             words = Verdict(run.id, Status.REJECTED, submission.error, job=array.token)
             add_verdict(root, words)
-    return submission
+    answered = submission.job_id or submission.error
+    return submission, "" if answered else _one_line(complaint)
 
 
-def _may_be_accepted(error: str) -> bool:
-    """sbatch gave up waiting for an answer: the controller may have taken the job all the same."""
-    return any(words in error for words in ("timed out", "Unable to contact", "Zero Bytes"))
-
-
-def _is_limit(error: str) -> bool:
-    """A limit on jobs in the queue: it passes as jobs end."""
-    return any(words in error for words in _LIMITS)
+def _reconsidered(root: Path, submission: Submission) -> Submission:
+    """What sbatch's complaint means: refused; kept back by a limit, which passes as jobs end; or
+    accepted all the same, for it may have died, or have given up waiting, after that."""
+    text = submission.error
+    array, token = submission.array, submission.token
+    if any(words in text for words in _LIMITS):
+        return Submission(array, token, limit=_one_line(text))
+    if "sbatch: " in text and not any(words in text for words in _NO_ANSWER):
+        return Submission(array, token, error=_one_line(text))
+    try:
+        return Submission(array, token, job_id=surely_by_token([token], root).get(token, ""))
+    except SiteError:
+        return Submission(array, token)
 
 
 def _submit_array(root: Path, array: Array, engine: str, site: Site) -> Submission:
+    """Its ``error`` is sbatch's complaint, as it stands."""
     make = executors.slurm_executor if engine == "slurm" else executors.local_executor
     executor: Any = make(root, array, site)
     n = len(array.tasks)
@@ -203,20 +228,25 @@ def _submit_array(root: Path, array: Array, engine: str, site: Site) -> Submissi
                 executors.run_task, [str(root)] * n, [array.name] * n, list(range(n))
             )
         except (FailedJobError, FailedSubmissionError) as error:
-            return Submission(array.name, array.token, error=_first_line(str(error)))
+            return Submission(array.name, array.token, error=str(error) or _MUTE)
+        except OSError as error:
+            raise LedgerError(
+                f"{error.filename or root}: cannot be written: {error.strerror}; {array.name} was"
+                " not submitted: the same command again does it"
+            ) from error
     for job in jobs:
         # Nobody reads it, and what nobody reads nobody should be able to plant.
         job.paths.submitted_pickle.unlink(missing_ok=True)
     return Submission(array.name, array.token, job_id=str(jobs[0].job_id).split("_")[0])
 
 
-def _first_line(text: str) -> str:
+def _one_line(text: str) -> str:
     """sbatch's complaint in one line: the limit's name stands in a line before the last."""
     said = [line.partition("sbatch: error: ") for line in text.splitlines()]
     lines = [rest.strip() for _, mark, rest in said if mark and rest.strip()]
     if not lines:
         lines = [line for line in text.splitlines() if line.strip()][-1:]
-    return ": ".join(dict.fromkeys(lines[-2:])) or "sbatch failed without a word"
+    return ": ".join(dict.fromkeys(lines[-2:])) or _MUTE
 
 
 def _refusal_here(array: Array) -> str | None:

@@ -6,8 +6,10 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-from dlperf_hpc.launch.query import JobState, ask
+from dlperf_hpc.errors import LedgerError, SiteError
+from dlperf_hpc.launch.query import Answer, JobState, ask
 from dlperf_hpc.launch.states import status_of
+from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import Collection, quick_result, quick_results
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.manifest import Verdict, add_verdict
@@ -15,14 +17,15 @@ from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 
 
-def _judged(result: RunResult, task: JobState | None) -> RunResult:
-    if task is None:
-        reason = f"{result.reason}; the scheduler says nothing of it"
+def _judged(result: RunResult, said: JobState | None, silence: str) -> RunResult:
+    if said is None:
+        words = f"cannot be asked ({silence})" if silence else "says nothing of it"
+        reason = f"{result.reason}; the scheduler {words}"
         return replace(result, status=Status.UNKNOWN, reason=reason)
-    status = status_of(task.state, task.reason)
-    where = f" on {task.nodes}" if task.nodes else ""
-    why = f" ({task.reason})" if task.reason not in ("", "None") else ""
-    reason = f"Slurm: {task.state}{why}{where}"
+    status = status_of(said.state, said.reason)
+    where = f" on {said.nodes}" if said.nodes not in ("", "None assigned") else ""
+    why = f" ({said.reason})" if said.reason not in ("", "None") else ""
+    reason = f"Slurm: {said.state}{why}{where}"
     if status is Status.UNKNOWN:
         reason += "; no record on disk yet"
     return replace(result, status=status, reason=reason, source="scheduler")
@@ -33,8 +36,11 @@ def current(root: Path, ask_scheduler: bool = True) -> Collection:
     return state_of(read_ledger(root), ask_scheduler)
 
 
-def state_of(ledger: Ledger, ask_scheduler: bool = True) -> Collection:
-    """The same of a ledger that was read. One squeue, and one sacct for what it has forgotten."""
+def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -> Collection:
+    """The same of a ledger that was read. One squeue, and one sacct for what it has forgotten.
+
+    With ``insist`` SiteError if squeue cannot be asked: for who submits again what does not live.
+    """
     collection = quick_results(ledger)
     if ledger.manifest.engine != "slurm" or not ask_scheduler:
         return collection
@@ -44,38 +50,65 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True) -> Collection:
         for result in collection.results
         if result.run.id in tasks and result.status is not Status.OK
     }
-    open_runs = {name for name, result in asked.items() if not result.status.finished}
     keys = {name: (tasks[name].job_id, tasks[name].index) for name in asked}
-    said = ask({keys[name] for name in open_runs}, {keys[name] for name in asked})
-    results = [
-        _settled(ledger.root, result, tasks[result.run.id], said.get(keys[result.run.id]))
-        if result.run.id in open_runs
-        else _requeued(result, said.get(keys[result.run.id]))
-        if result.run.id in asked
-        else result
-        for result in collection.results
-    ]
+    ended = {keys[name] for name, result in asked.items() if result.status.finished}
+    answer = ask(set(keys.values()) - ended, ended)
+    if insist and answer.silence:
+        raise SiteError(f"{answer.silence}; what the scheduler has already must be known first")
+    results = []
+    for result in collection.results:
+        if result.run.id in asked:
+            task = tasks[result.run.id]
+            said = _said(answer, ledger.root, task)
+            if result.status.finished:
+                result = _begun_again(ledger.root, result, task, said)
+            else:
+                result = _settled(ledger.root, result, task, said, answer.silence)
+        results.append(result)
     return replace(collection, results=tuple(results))
 
 
-def _requeued(result: RunResult, task: JobState | None) -> RunResult:
-    """A run that ended badly may wait again under its old job: requeued, by hand or preemption."""
-    if task is None or status_of(task.state, task.reason) is not Status.PENDING:
+def _said(answer: Answer, root: Path, task: Task) -> JobState | None:
+    """What Slurm says of this very task. A single task that is cancelled while it waits leaves no
+    trace, not even in accounting: it is missing among those of its array, and never began."""
+    said = answer.tasks.get((task.job_id, task.index))
+    if said is not None:
+        return said if said.is_of(task.array) else None
+    rest = answer.rest.get(task.job_id)
+    began = (root / layout.JOBS / f"{task.name}.out").exists()
+    if rest is None or began or not rest.is_of(task.array):
+        return None
+    return JobState("CANCELLED", "gone from its array before it began", "")
+
+
+def _begun_again(root: Path, result: RunResult, task: Task, said: JobState | None) -> RunResult:
+    """A run that ended badly, while its job lives: requeued, by hand or by preemption, or about
+    to end. And where the scheduler alone told of the end, it may have told of an earlier one."""
+    if said is None:
         return result
-    reason = f"requeued after: {result.reason}"
-    return replace(result, status=Status.PENDING, reason=reason, source="scheduler")
+    status = status_of(said.state, said.reason)
+    if status in (Status.PENDING, Status.RUNNING):
+        words = "requeued" if status is Status.PENDING else "its job runs"
+        reason = f"{words} after: {result.reason}"
+        return replace(result, status=status, reason=reason, source="scheduler")
+    judged = _judged(result, said, "")
+    if result.source == "scheduler" and status.finished and judged.reason != result.reason:
+        return _settled(root, result, task, said, "")
+    return result
 
 
-def _settled(root: Path, result: RunResult, task: Task, said: JobState | None) -> RunResult:
+def _settled(
+    root: Path, result: RunResult, task: Task, said: JobState | None, silence: str
+) -> RunResult:
     """What the scheduler says, unless the run ended by itself while it was being asked."""
-    judged = _judged(result, said)
+    judged = _judged(result, said, silence)
     if judged.status in (Status.PENDING, Status.RUNNING):
         return judged
     again = quick_result(result.run, root, None, limit_s=float("inf"), task=task)
     if again.status.finished:
         return again
     if judged.status.finished:
-        with contextlib.suppress(OSError):  # another's sweep may be looked at, but not written to
+        with contextlib.suppress(LedgerError):  # another's sweep may not be ours to write
             words = Verdict(result.run.id, judged.status, judged.reason, job=task.name)
             add_verdict(root, words)
     return judged

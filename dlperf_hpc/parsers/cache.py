@@ -24,6 +24,8 @@ _YOUNG_S = 2.0
 _KEPT = 200_000
 """Files remembered; beyond that those not asked for longest are forgotten."""
 
+_MOST_HELD = 8 << 20  # bytes, until they are written down
+
 
 def default_path() -> Path:
     """``$XDG_CACHE_HOME/dlperf_hpc/scans.sqlite`` (XDG base directory specification)."""
@@ -41,12 +43,19 @@ def _version() -> str:
     return digest.hexdigest()
 
 
+def packed(file: ScannedFile) -> bytes:
+    """As the cache keeps it."""
+    # The same as of to_dict(), which takes six times as long.
+    return zlib.compress(json.dumps(file, default=vars).encode(), 1)
+
+
 class ScanCache:
     """Results by the identity of their files; ``path`` None keeps nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._database = _open(path)
         self._new: list[tuple[str, str, bytes, float]] = []
+        self._held = 0  # bytes
         self._now = time.time()
 
     def get(self, source: Source) -> ScannedFile | None:
@@ -62,13 +71,27 @@ class ScanCache:
         except (sqlite3.Error, zlib.error, KeyError, TypeError, ValueError):
             return None
 
-    def put(self, source: Source, file: ScannedFile) -> None:
-        """Remember, at the next :meth:`save`."""
+    def has(self, source: Source) -> bool:
+        """Whether something is kept of this very content."""
+        if self._database is None:
+            return False
+        try:
+            row = self._database.execute(
+                "SELECT 1 FROM scans WHERE file = ? AND version = ?", (_key(source), _version())
+            ).fetchone()
+        except sqlite3.Error:
+            return False
+        return row is not None
+
+    def put(self, source: Source, content: bytes) -> None:
+        """Remember what :func:`packed` made, from the next :meth:`save` on."""
         changed_s = max(source.identity[3:], default=0) / 1e9
         if self._database is None or not source.identity or changed_s > self._now - _YOUNG_S:
             return
-        content = zlib.compress(json.dumps(file.to_dict()).encode(), 1)
         self._new.append((_key(source), _version(), content, self._now))
+        self._held += len(content)
+        if self._held > _MOST_HELD:
+            self.save()
 
     def save(self) -> None:
         """Write down what is new. A cache that cannot be written is none."""
@@ -83,8 +106,9 @@ class ScanCache:
                     (_KEPT,),
                 )
         except sqlite3.Error:
-            return
+            pass
         self._new.clear()
+        self._held = 0
 
 
 def _open(path: Path | None) -> sqlite3.Connection | None:
@@ -103,4 +127,5 @@ def _open(path: Path | None) -> sqlite3.Connection | None:
 
 
 def _key(source: Source) -> str:
-    return "\n".join([os.path.abspath(source.path), source.member, *map(str, source.identity)])
+    key = "\n".join([os.path.abspath(source.path), source.member, *map(str, source.identity)])
+    return key.encode("utf-8", "backslashreplace").decode()  # a name may be no text

@@ -45,6 +45,8 @@ _BARE = re.compile(b"(" + re.sub(r"\?P<[a-z]+>", "?:", TAG).encode() + b")")
 _SPACED = re.compile(_BARE.pattern[:-1] + b" ?)")
 _LINES = re.compile(rb"([^\r\n]*)([\r\n]*)")  # a line and all line ends behind it
 _STAMP_AT_END = re.compile(STAMP.encode() + rb"\Z")
+_AT_BEGINNING = re.compile(b"\n(?:" + STAMP.encode() + b")?" + _BARE.pattern)
+_BEGINNING = re.compile(b"(?:" + STAMP.encode() + b")?" + TAG.encode())
 
 
 class Chunk(NamedTuple):
@@ -56,6 +58,31 @@ class Chunk(NamedTuple):
     data: bytes
     host: str | None = None
     whole: bool = True
+
+
+class Block(NamedTuple):
+    """Physical lines from ``number`` on, each a whole line of its own: no tag stands but where
+    one begins. Nearly all of a file is such, and can be searched before it is cut up."""
+
+    number: int
+    data: bytes
+    spaced: bool = False
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All its lines."""
+        for number, line in enumerate(self.data.split(b"\n"), self.number):
+            yield from self.chunks_of(number, line)
+
+    def chunks_of(self, number: int, line: bytes) -> Iterator[Chunk]:
+        """What is on one of its physical lines: more than one if there are carriage returns."""
+        rank = host = None
+        tag = _BEGINNING.match(line)
+        if tag is not None:
+            rank, host = int(tag["rank"]), _text(tag["host"])
+            line = line[tag.end() + (self.spaced and line[tag.end() : tag.end() + 1] == b" ") :]
+        for data in line.split(b"\r") if b"\r" in line else (line,):
+            if data:
+                yield Chunk(number, rank, _cut(data), host)
 
 
 class _Stream:
@@ -85,7 +112,7 @@ class _Stream:
         data = bytes(self.rest)
         self.rest.clear()
         self.lost = False
-        return data if len(data) <= LONGEST_LINE else data[:LONGEST_LINE].rpartition(b" ")[0]
+        return _cut(data)
 
     def give_up(self) -> None:
         """Forget the line so far."""
@@ -112,8 +139,7 @@ class _Streams:
     def _new(self, tag: bytes) -> _Stream:
         match = _PARTS.match(tag)
         assert match is not None, "split() found it"
-        host = match["host"]
-        stream = _Stream(int(match["rank"]), host.decode("utf-8", "replace") if host else None)
+        stream = _Stream(int(match["rank"]), _text(match["host"]))
         if len(self.by_tag) < MOST_STREAMS:
             self.by_tag[tag] = stream
         else:
@@ -142,6 +168,12 @@ class _Streams:
             self.held = 0
         return ended
 
+    def idle(self) -> bool:
+        """Whether a line begins here, and no rank is within one."""
+        return self.current is self.nobody and not any(
+            stream.rest or stream.lost for stream in (self.nobody, *self.by_tag.values())
+        )
+
     def unfinished(self) -> list[Chunk]:
         """The lines that have no end, in the order of the file."""
         begun = [each for each in (self.nobody, *self.by_tag.values()) if each.rest or each.lost]
@@ -162,11 +194,24 @@ def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
 
     Last come the lines that the file does not end, not ``whole``.
     """
+    for found in pieces(blocks):
+        if isinstance(found, Block):
+            yield from found.chunks()
+        else:
+            yield found
+
+
+def pieces(blocks: Iterable[bytes]) -> Iterator[Chunk | Block]:
+    """The same, but where lines need no putting together they come by the block."""
     source = iter(blocks)
     head = first_block(source)
     tag = _SPACED if is_spaced(head[:HEAD_BYTES]) else _BARE
     streams = _Streams()
     for data in _cut_between_tags(itertools.chain([head], source), tag):
+        if data.endswith(b"\n") and streams.idle() and _is_tidy(data):
+            yield Block(streams.number, data, tag is _SPACED)
+            streams.number += data.count(b"\n")
+            continue
         returns = b"\r" in data
         parts = tag.split(data)  # text, tag, text, tag, ..., text
         last = len(parts) - 1
@@ -190,6 +235,20 @@ def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
                 streams.number += 1
                 streams.current = streams.nobody
     yield from streams.unfinished()
+
+
+def _is_tidy(data: bytes) -> bool:
+    """Whether each tag in these whole lines begins one."""
+    return len(_AT_BEGINNING.findall(b"\n" + data)) == data.count(b"]<std")
+
+
+def _cut(data: bytes) -> bytes:
+    """A line that is too long ends after its last whole word that fits."""
+    return data if len(data) <= LONGEST_LINE else data[:LONGEST_LINE].rpartition(b" ")[0]
+
+
+def _text(name: bytes | None) -> str | None:
+    return name.decode("utf-8", "replace") if name else None
 
 
 def first_block(source: Iterator[bytes]) -> bytes:

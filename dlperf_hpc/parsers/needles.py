@@ -19,7 +19,9 @@ MOST = 64
 
 _BUCKETS = 16
 _LOOKED_AT = 4
-_SHORTEST = 5  # what is left of a needle: shorter parts would be in too many other lines
+_SHORTEST = 5  # what is left of a needle at least
+_LONG = 8  # shorter parts are in many other lines: they have to be worth it
+_WORTH = 30.0
 
 # The bytes of logs by how often they occur; about so.
 _COMMON = b" e0otirs:anl1.2cpd_86,3/59m4u'g-7]fhbyk[wv=IN()FOPGxCSURzjTABML*"
@@ -37,8 +39,11 @@ def finder(needles: Iterable[str]) -> BytesAhoCorasick:
 
 def _rarest(needle: bytes) -> bytes:
     """The needle from its rarest place on."""
-    starts = range(max(1, len(needle) - _SHORTEST + 1))
-    return needle[min(starts, key=lambda start: _stops([needle[start:]])) :]
+
+    def cost(part: bytes) -> float:
+        return _stops([part]) * (1.0 if len(part) >= _LONG else _WORTH)
+
+    return min((needle[at:] for at in range(max(1, len(needle) - _SHORTEST + 1))), key=cost)
 
 
 def _dealt(parts: Sequence[bytes]) -> list[bytes]:

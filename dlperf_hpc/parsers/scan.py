@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from dlperf_hpc.parsers import troubles
-from dlperf_hpc.parsers.demux import demultiplex, first_block
+from dlperf_hpc.parsers.demux import Block, first_block, pieces
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.prefixes import Launcher, census
 from dlperf_hpc.parsers.registry import formats
@@ -29,9 +29,12 @@ SETTINGS_BYTES = 1 << 20
 """Settings are printed as a program begins: they are looked for up to here."""
 
 LONGEST_LINE = 1 << 16
+MOST_NOTES = 100
+_TOO_LONG = f"longer than {LONGEST_LINE} bytes"
 _GROUP = 64  # needles that the SIMD prefilter takes at most: more are sought in turns
 
 _NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
+_NONE: frozenset[int] = frozenset()
 _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
 
 
@@ -48,15 +51,17 @@ class _Hit(NamedTuple):
 @dataclass
 class _Pass:
     """How far a pass has come: lines and bytes (``seen``) so far, the line that the file's end cut
-    (``lost``: though it held a needle), what follows the last line end, and for each set of
-    needles the last line that held them."""
+    (``lost``: though it held a needle), what follows the last line end, lines beyond all measure,
+    for each set of needles the last line that held them, and what the formats made of all."""
 
     lines: int = 0
     seen: int = 0
     cut: int = 0
     lost: bool = False
     rest: bytes = b""
+    endless: list[int] = field(default_factory=list)
     last: dict[frozenset[int], bytes] = field(default_factory=dict)
+    drafts: dict[str, Draft] = field(default_factory=dict)
 
 
 class Scanner:
@@ -68,7 +73,7 @@ class Scanner:
         for each in known:
             for needle in dict.fromkeys(each.needles):
                 wanting.setdefault(needle, []).append(each)
-        always = len(wanting)
+        always = self._first_fact = len(wanting)
         for each in known:
             for needle in dict.fromkeys(each.facts_needles):
                 takers = wanting.setdefault(needle, [])
@@ -76,18 +81,19 @@ class Scanner:
                     takers.append(each)
         self._needles = list(wanting)
         self._wanting = list(wanting.values())
-        self._touching = [
-            [other for other, it in enumerate(self._needles) if it == needle or _touch(needle, it)]
-            for needle in self._needles
-        ]
-        self._always = self._groups(0, always)
-        self._settings = self._groups(always, len(self._needles))
+        self._exact = BytesAhoCorasick([needle.encode() for needle in self._needles])
+        self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
+        rows = [needle for needle in wanting if not any(map(str.isalnum, needle))]
+        self._row_formats = {each.name for needle in rows for each in wanting[needle]}
+        self._rows = self._groups(rows)
+        self._always = self._groups(n for n in self._needles[:always] if n not in rows)
+        self._settings = self._groups(n for n in self._needles[always:] if n not in rows)
 
-    def _groups(self, first: int, end: int) -> list[tuple[int, BytesAhoCorasick]]:
-        encoded = [needle.encode() for needle in self._needles]
+    def _groups(self, needles: Iterable[str]) -> list[BytesAhoCorasick]:
+        encoded = [needle.encode() for needle in needles]
         return [
-            (at, BytesAhoCorasick(encoded[at : min(at + _GROUP, end)], MatchKind.LeftmostFirst))
-            for at in range(first, end, _GROUP)
+            BytesAhoCorasick(encoded[at : at + _GROUP], MatchKind.LeftmostFirst)
+            for at in range(0, len(encoded), _GROUP)
         ]
 
     def scan(self, path: str, size: int, blocks: Iterable[bytes]) -> ScannedFile:
@@ -95,21 +101,24 @@ class Scanner:
         blocks = iter(blocks)
         head = first_block(blocks)
         launcher = census(head[:HEAD_BYTES])
-        drafts: dict[str, Draft] = {}
         told: list[Trouble] = []
         notes: list[Note] = []
         state = _Pass()
         whole = itertools.chain([head], blocks)
         hits = self._tagged(whole, state) if launcher.tagged else self._plain(whole, state)
         for hit in hits:
-            text, why = _decoded(hit.data)
+            text, why = _decoded(hit.data, min(hit.needles) >= self._first_fact)
             if why:
                 _add(notes, Note(hit.number, f"{why}: not read"))
             else:
-                self._show(hit, text, launcher, drafts, told)
+                self._show(hit, text, launcher, state.drafts, told)
+        noted = {note.line for note in notes}
+        for number in state.endless:
+            if number not in noted:
+                _add(notes, Note(number, f"{_TOO_LONG}: not read"))
         if state.lost:
             _add(notes, Note(state.cut, "the file ends inside this line: not read"))
-        return _scanned(path, size, state, launcher, drafts, told, notes)
+        return _scanned(path, size, state, launcher, told, notes)
 
     def _show(
         self,
@@ -123,45 +132,54 @@ class Scanner:
         prefixed = launcher.strip(text)
         rank = prefixed.rank if hit.rank is None else hit.rank
         line = Line(hit.number, prefixed.text, rank, hit.host or prefixed.host)
-        concerned = self._concerned(hit.needles, line.text)
+        concerned = self._takers(hit.needles)
+        if line.text is not text:  # a needle may have been in what was taken off
+            concerned = tuple(each for each in concerned if _holds_one(each, line.text))
         for each in concerned:
-            each.read(line, drafts.setdefault(each.name, Draft(each)))
+            draft = drafts.get(each.name)
+            if draft is None:
+                draft = drafts[each.name] = Draft(each)
+            each.read(line, draft)
         if not concerned and len(told) < troubles.MOST:
             found = troubles.trouble_in(line.number, line.text)
             if found is not None:
                 told.append(found)
 
-    def _concerned(self, needles: frozenset[int], text: str) -> list[Format]:
-        """The formats to show a line to. The automaton tells of needles that do not overlap: one
-        that another hides is looked for by name."""
-        touched = {other for needle in needles for other in self._touching[needle]}
-        named = (
-            each
-            for needle in sorted(touched)
-            if self._wanting[needle] and self._needles[needle] in text
-            for each in self._wanting[needle]
-        )
-        return list({each.name: each for each in named}.values())
+    def _concerned(self, needles: frozenset[int]) -> tuple[Format, ...]:
+        """The formats that asked for lines with one of ``needles``."""
+        named = (each for needle in sorted(needles) for each in self._wanting[needle])
+        return tuple({each.name: each for each in named}.values())
 
-    def _found(self, data: bytes, head: bool) -> list[tuple[int, int]]:
-        """(where it ends, which needle) for every needle in ``data``, ascending."""
-        groups = self._always + self._settings if head else self._always
-        found = [
-            (end, first + needle)
-            for first, group in groups
-            for needle, _, end in group.find_matches_as_indexes(data)
-        ]
+    def _rows_due(self, state: _Pass) -> bool:
+        """Whether a format was recognised that has needles without a letter or a digit. Those
+        are in many tables and progress bars, and are not looked for until then."""
+        return not self._row_formats.isdisjoint(state.drafts)
+
+    def _found(self, data: bytes, head: bool, rows: bool) -> list[int]:
+        """Where needles end in ``data``, ascending; of those that overlap, one."""
+        groups = self._always
+        groups = groups + self._settings if head else groups
+        groups = groups + self._rows if rows else groups
+        found = [end for group in groups for _, _, end in group.find_matches_as_indexes(data)]
         if len(groups) > 1:
             found.sort()
         return found
 
+    def _needles_in(self, line: bytes) -> frozenset[int]:
+        """Every needle in a line."""
+        found = self._exact.find_matches_as_indexes(line, overlapping=True)
+        return frozenset([needle for needle, _, _ in found])
+
     def _tagged(self, blocks: Iterable[bytes], state: _Pass) -> Iterator[_Hit]:
         """Lines put together from chunks of many ranks."""
-        for chunk in demultiplex(blocks):
+        for chunk in pieces(blocks):
+            if isinstance(chunk, Block):
+                yield from self._in_tagged(chunk, state)
+                continue
             state.lines = max(state.lines, chunk.number)
             state.seen += len(chunk.data)
-            found = self._found(chunk.data, state.seen <= SETTINGS_BYTES)
-            needles = frozenset(needle for _, needle in found)
+            found = self._found(chunk.data, state.seen <= SETTINGS_BYTES, self._rows_due(state))
+            needles = self._needles_in(chunk.data) if found else _NONE
             if chunk.whole or self._is_whole(chunk.data, needles, state):
                 if found:
                     yield _Hit(chunk.number, chunk.data, needles, chunk.rank, chunk.host)
@@ -175,32 +193,54 @@ class Scanner:
             yield from self._in_block(block, state)
         if state.rest:
             state.lines += 1
-            needles = frozenset(needle for _, needle in self._found(state.rest, head=True))
+            needles = self._needles_in(state.rest)
             if self._is_whole(state.rest, needles, state):
                 yield _Hit(state.lines, state.rest, needles)
             else:
                 state.cut, state.lost = state.lines, bool(needles)
 
+    def _in_tagged(self, block: Block, state: _Pass) -> Iterator[_Hit]:
+        """Lines with needles of a block of tagged ones."""
+        state.lines = block.number - 1
+        for number, line in self._found_lines(block.data, state, returns=False):
+            for chunk in block.chunks_of(number, line):
+                needles = self._needles_in(chunk.data)
+                if needles:
+                    yield _Hit(number, chunk.data, needles, chunk.rank, chunk.host)
+                    state.last[needles] = chunk.data
+
     def _in_block(self, block: bytes, state: _Pass) -> Iterator[_Hit]:
-        """Lines with needles of a block of whole lines; counts them."""
-        found = self._found(block, state.seen < SETTINGS_BYTES)
+        """Lines with needles of a block of whole lines."""
+        for number, line in self._found_lines(block, state):
+            needles = self._needles_in(line)
+            if len(line) > LONGEST_LINE:
+                yield _Hit(number, None, needles)
+            else:
+                yield _Hit(number, line, needles)
+                state.last[needles] = line
+
+    def _found_lines(
+        self, block: bytes, state: _Pass, returns: bool = True
+    ) -> Iterator[tuple[int, bytes]]:
+        """The lines of a block in which something was found, with the numbers of the physical
+        lines; counts these. ``returns``: a carriage return ends a line too."""
+        head, rows = state.seen < SETTINGS_BYTES, self._rows_due(state)
         state.seen += len(block)
-        counted = stop = position = 0
-        while position < len(found):
-            end = found[position][0]
-            newline = max(block.rfind(b"\n", stop, end), stop - 1)
-            start = max(newline, block.rfind(b"\r", newline + 1, end)) + 1
-            stop = _end_of_line(block, end)
-            first = position
-            while position < len(found) and found[position][0] <= stop:
-                position += 1
+        ends = iter(self._found(block, head, rows))
+        counted = stop = 0
+        while (end := next(ends, None)) is not None:
+            if end <= stop:
+                continue  # in the line before
+            start = max(block.rfind(b"\n", stop, end) + 1, stop)
+            if returns:
+                start = max(block.rfind(b"\r", start, end) + 1, start)
+            stop = _end_of_line(block, end, returns)
             state.lines += block.count(b"\n", counted, start)
             counted = start
-            data = block[start:stop] if stop - start <= LONGEST_LINE else None
-            needles = frozenset(needle for _, needle in found[first:position])
-            yield _Hit(state.lines + 1, data, needles)
-            if data:
-                state.last[needles] = data
+            yield state.lines + 1, block[start:stop]
+            if not rows and self._rows_due(state):
+                rows = True
+                ends = iter([stop + end for end in self._found(block[stop:], head, rows)])
         state.lines += block.count(b"\n", counted)
 
     def _is_whole(self, rest: bytes, needles: frozenset[int], state: _Pass) -> bool:
@@ -210,25 +250,26 @@ class Scanner:
         return bool(tail) and tail == before and len(rest) <= LONGEST_LINE
 
 
-def _decoded(data: bytes | None) -> tuple[str, str]:
-    """A line's text, or why it is not to be read: damage that may lie within a number."""
+def _decoded(data: bytes | None, settings: bool) -> tuple[str, str]:
+    """A line's text, or why it is not to be read: there is damage that may lie within a number.
+
+    In a line of ``settings`` it may lie in anything, even in what is only counted.
+    """
     if data is None:
-        return "", f"longer than {LONGEST_LINE} bytes"
+        return "", _TOO_LONG
     if b"\0" in data:
         return "", "holds NUL bytes"
     try:
         return data.decode("utf-8"), ""
     except UnicodeDecodeError:
         text = data.decode("utf-8", errors="replace")
-    return ("", "a number is cut by bytes that are no text") if _BROKEN.search(text) else (text, "")
+    if settings or _BROKEN.search(text):
+        return "", "holds bytes that are no text"
+    return text, ""
 
 
-def _touch(needle: str, other: str) -> bool:
-    """Whether the two can share bytes of a line, so that one may hide the other."""
-    if needle in other or other in needle:
-        return True
-    sizes = range(1, min(len(needle), len(other)))
-    return any(needle[-n:] == other[:n] or other[-n:] == needle[:n] for n in sizes)
+def _holds_one(each: Format, text: str) -> bool:
+    return any(needle in text for needle in (*each.needles, *each.facts_needles))
 
 
 def _tail(line: bytes) -> bytes:
@@ -236,9 +277,11 @@ def _tail(line: bytes) -> bytes:
     return line[len(line.rstrip(_NO_DIGITS)) :] if line else b""
 
 
-def _end_of_line(block: bytes, start: int) -> int:
+def _end_of_line(block: bytes, start: int, returns: bool) -> int:
     newline = block.find(b"\n", start)
     newline = len(block) if newline < 0 else newline
+    if not returns:
+        return newline
     carriage_return = block.find(b"\r", start, newline)
     return newline if carriage_return < 0 else carriage_return
 
@@ -262,13 +305,15 @@ def _whole_lines(blocks: Iterable[bytes], state: _Pass) -> Iterator[bytes]:
         if len(rest) > 16 * LONGEST_LINE:
             yield rest
             rest, skipping = b"", True
+            if len(state.endless) < MOST_NOTES:
+                state.endless.append(state.lines + 1)
     if skipping:
         state.cut = state.lines + 1
     state.rest = rest
 
 
 def _add(notes: list[Note], note: Note) -> None:
-    if len(notes) < 100:
+    if len(notes) < MOST_NOTES:
         notes.append(note)
 
 
@@ -277,11 +322,10 @@ def _scanned(
     size: int,
     state: _Pass,
     launcher: Launcher,
-    drafts: dict[str, Draft],
     told: list[Trouble],
     notes: list[Note],
 ) -> ScannedFile:
-    made = [(draft, draft.reading()) for draft in drafts.values()]
+    made = [(draft, draft.reading()) for draft in state.drafts.values()]
     readings = [reading for _, reading in made if reading is not None]
     # Of formats that share a needle each is told; only a format that read something is believed.
     told_facts = {fact for draft, reading in made if reading is not None for fact in draft.facts}

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import pickle
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from dlperf_hpc.errors import LogError
-from dlperf_hpc.parsers.cache import ScanCache
+from dlperf_hpc.parsers.cache import ScanCache, packed
 from dlperf_hpc.parsers.scan import scanner
 from dlperf_hpc.parsers.sources import Source, blocks
 from dlperf_hpc.records.foreign import Note, ScannedFile
 
 Progress = Callable[[Source], None]
+_MOST_WORKERS = 8  # a login node is everybody's
 _FEW_BYTES = 8 << 20  # below this, starting other processes costs more than it saves
-_PER_TASK = 8
+_TASK_BYTES = 4 << 20  # small files go to a worker in one task, as many as this
+_AHEAD = 8  # tasks per worker that are given out, or done and not yet asked for
+
+_Found = tuple[ScannedFile, bytes]  # and as the cache keeps it
 
 
 @dataclass(frozen=True)
@@ -47,26 +54,58 @@ def scan_all(
     progress: Progress = lambda _: None,
     workers: int | None = None,
 ) -> Iterator[Scanned]:
-    """Every source's content, in the order of ``sources``; those in ``cache`` are not read."""
-    known = {source: cache.get(source) for source in sources}
-    new = [source for source in sources if known[source] is None]
-    fresh = _scan(new, workers or len(os.sched_getaffinity(0)))
-    for source in sources:
-        file = known.pop(source)
+    """Every source's content, in the order of ``sources``; those in ``cache`` are not read.
+
+    What is in memory does not grow with the number of files, nor with their sizes.
+    """
+    known = [cache.has(source) for source in sources]
+    fresh = _scan([source for source, has in zip(sources, known) if not has], workers)
+    for source, has in zip(sources, known):
+        file = cache.get(source) if has else None
+        cached = file is not None
         if file is None:
-            scanned = Scanned(source, next(fresh))
-            cache.put(source, scanned.file)
-        else:
-            scanned = Scanned(source, file, cached=True)
+            # What the cache cannot read after all is read here.
+            file, content = _found(source) if has else next(fresh)
+            cache.put(source, content)
         progress(source)
-        yield scanned
+        yield Scanned(source, file, cached)
     cache.save()
 
 
-def _scan(sources: Sequence[Source], workers: int) -> Iterator[ScannedFile]:
-    few = sum(source.size for source in sources) < _FEW_BYTES
-    if workers < 2 or few or len(sources) < 2:
-        yield from map(scan_source, sources)
+def _scan(sources: Sequence[Source], workers: int | None) -> Iterator[_Found]:
+    total = sum(source.size for source in sources)
+    workers = workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
+    if workers < 2 or total < _FEW_BYTES or len(sources) < 2:
+        yield from map(_found, sources)
         return
+    scanner()  # so that a worker that is forked has it
+    tasks = _tasks(sources, min(_TASK_BYTES, total // (4 * workers)))
     with ProcessPoolExecutor(min(workers, len(sources))) as pool:
-        yield from pool.map(scan_source, sources, chunksize=_PER_TASK)
+        given = (pool.submit(_scan_task, task) for task in tasks)
+        waiting = deque(islice(given, _AHEAD * workers))
+        while waiting:
+            # Pickled once more by the worker, so that what waits is small.
+            done: list[_Found] = pickle.loads(waiting.popleft().result())
+            waiting.extend(islice(given, 1))
+            yield from done
+
+
+def _tasks(sources: Sequence[Source], size: int) -> Iterator[list[Source]]:
+    """The sources in turn, about ``size`` bytes in each task."""
+    task: list[Source] = []
+    for source in sources:
+        task.append(source)
+        if sum(each.size for each in task) >= size or len(task) == 64:
+            yield task
+            task = []
+    if task:
+        yield task
+
+
+def _scan_task(sources: Sequence[Source]) -> bytes:
+    return pickle.dumps([_found(source) for source in sources], pickle.HIGHEST_PROTOCOL)
+
+
+def _found(source: Source) -> _Found:
+    file = scan_source(source)
+    return file, packed(file)

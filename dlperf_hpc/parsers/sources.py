@@ -9,6 +9,7 @@ import bz2
 import gzip
 import lzma
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -77,7 +78,7 @@ def find(paths: Iterable[Path], leave_out: Iterable[Path] = ()) -> Iterator[Sour
 
 
 def _below(path: Path, left_out: set[str]) -> Iterator[str | Unread]:
-    if not path.is_dir():
+    if not os.path.isdir(path):  # which never raises
         yield str(path)
         return
     unread: list[Unread] = []
@@ -103,8 +104,9 @@ def _sources(path: str, stat: os.stat_result) -> Iterator[Source | Unread]:
         return
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist() if not each.is_dir()]
-    except (OSError, zipfile.BadZipFile, ValueError) as error:
+            named = (each for each in archive.infolist() if each.filename)
+            members = [each for each in named if not each.is_dir()]
+    except _BROKEN as error:
         yield Unread(path, f"is no zip archive that can be read: {error}")
         return
     for each in sorted(members, key=lambda member: member.filename):
@@ -134,8 +136,40 @@ def _decompressed(raw: Any, start: bytes) -> Any:
     if start.startswith(b"BZh"):
         return bz2.open(raw)
     if start.startswith(b"\x28\xb5\x2f\xfd"):
-        return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return _Zstandard(raw)
     return raw
+
+
+class _Zstandard:
+    """Reads frames one after another. The package's own reader ends quietly within a frame."""
+
+    _PIECE = 1 << 11  # 64 MiB may come out of it, if it was made to do so
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._rest = b""
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+
+    def __enter__(self) -> _Zstandard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def read1(self, _: int) -> bytes:
+        """What comes next, of any size; b"" at the end. EOFError if that lies within a frame."""
+        while True:
+            compressed = self._rest or self._raw.read(self._PIECE)
+            if not compressed:
+                if self._frame is not None:
+                    raise EOFError("Compressed file ended before the end of a frame")
+                return b""
+            frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
+            data = frame.decompress(compressed)
+            self._rest = frame.unused_data if frame.eof else b""
+            self._frame = None if frame.eof else frame
+            if data:
+                return data
 
 
 def blocks(source: Source) -> Iterator[bytes]:
@@ -146,9 +180,10 @@ def blocks(source: Source) -> Iterator[bytes]:
     try:
         with _opened(source) as file:
             first = True
-            while True:
-                block = file.read(BLOCK_BYTES)
-                if not block or (first and _is_binary(block[:_HEAD_BYTES])):
+            for block in _as_far_as_it_goes(file):
+                if first and block.startswith(_UTF_16):
+                    raise LogError(f"{source.name}: is UTF-16, which is not read (make it UTF-8)")
+                if first and _is_binary(block[:_HEAD_BYTES]):
                     return
                 first = False
                 yield block
@@ -157,14 +192,38 @@ def blocks(source: Source) -> Iterator[bytes]:
         raise LogError(f"{source.name}: cannot be read to its end: {what}") from error
 
 
+def _as_far_as_it_goes(file: Any) -> Iterator[bytes]:
+    """The file in blocks; where it cannot be read on, first what could be read, then the error.
+
+    ``read`` of a decompressed file would lose what it has when it finds the damage.
+    """
+    read = file.read1 if hasattr(file, "read1") else file.read
+    parts: list[bytes] = []
+    size, broken = 0, None
+    while True:
+        try:
+            part = read(BLOCK_BYTES)
+        except _BROKEN as error:
+            part, broken = b"", error
+        parts.append(part)
+        size += len(part)
+        if size and (size >= BLOCK_BYTES or not part):
+            yield b"".join(parts)
+            parts, size = [], 0
+        if broken is not None:
+            raise broken
+        if not part:
+            return
+
+
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _BROKEN = (
-    *(OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, zstandard.ZstdError),
-    *(NotImplementedError, RuntimeError, KeyError),  # zipfile: odd compression, a password
+    *(OSError, EOFError, MemoryError, zlib.error, lzma.LZMAError, zstandard.ZstdError),
+    # zipfile: odd compression or version, a password, names, offsets and fields that are none
+    *(zipfile.BadZipFile, NotImplementedError, RuntimeError, LookupError, ValueError, struct.error),
 )
 
 
 def _is_binary(head: bytes) -> bool:
-    """More than a tenth NULs, or mostly control bytes: not text, however much of it is damaged."""
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return False  # UTF-16: no line of it will be understood, and that is told
+    """More than a tenth NULs: not text, however much of it is damaged."""
     return head.count(0) * 10 > len(head)

@@ -77,11 +77,23 @@ class Ledger:
         }
 
     def outcome(self, array: Array) -> Submission | None:
-        """What became of an array: its job, else the latest refusal, else an attempt whose answer
-        is not known (neither job nor error), else None: it was never submitted."""
+        """What became of an array: its job, else what was said at the latest attempt (nothing, if
+        it is unanswered), else None: it was never submitted."""
         rows = [each for each in self.submissions if each.token == array.token]
         taken = [each for each in rows if each.job_id]
         return taken[0] if taken else rows[-1] if rows else None
+
+    def unanswered(self) -> list[Array]:
+        """Arrays that the scheduler may have taken although no answer came."""
+        outcomes = ((array, self.outcome(array)) for array in self.arrays)
+        return [array for array, was in outcomes if was is not None and was.unanswered]
+
+    def kept_back(self) -> list[Array]:
+        """Arrays of a rerun that were never submitted: a limit or a kill came between."""
+        planned = {array.token for array in self.manifest.arrays}
+        later = [array for array in self.arrays if array.token not in planned]
+        outcomes = ((array, self.outcome(array)) for array in later)
+        return [array for array, was in outcomes if was is None or not (was.job_id or was.error)]
 
 
 def read_ledger(root: Path) -> Ledger:

@@ -115,8 +115,14 @@ def _from_json(data: Mapping[str, Any]) -> Manifest:
 
 
 def write_manifest(root: Path, manifest: Manifest) -> None:
-    """Write the manifest of a new sweep; LedgerError if the directory holds one already."""
-    if not write_once(root / layout.MANIFEST, dump_json(_to_json(manifest))):
+    """Write the manifest of a new sweep; LedgerError if the directory holds one already, or if it
+    cannot be written."""
+    path = root / layout.MANIFEST
+    try:
+        written = write_once(path, dump_json(_to_json(manifest)))
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+    if not written:
         raise LedgerError(f"{root} already holds a sweep")
 
 
@@ -149,14 +155,21 @@ def read_manifest(root: Path) -> Manifest:
 
 @dataclass(frozen=True)
 class Submission:
-    """An array the scheduler took (``job_id``) or refused (``error``). A row with neither was
-    written as it was about to be asked: what became of it, only the array's token can tell."""
+    """An array the scheduler took (``job_id``), refused (``error``), or has no room for as yet
+    (``limit``, in its words). A row with none of them was written as it was about to be asked:
+    what became of it, only the array's token can tell."""
 
     array: str
     token: str
     job_id: str = ""
     error: str = ""
     time: str = ""
+    limit: str = ""
+
+    @property
+    def unanswered(self) -> bool:
+        """The scheduler may have taken it, and nobody has heard."""
+        return not (self.job_id or self.error or self.limit)
 
 
 @dataclass(frozen=True)
@@ -194,10 +207,16 @@ def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
     return rows
 
 
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    try:
+        append_line(path, json.dumps(row))
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+
+
 def add_submission(root: Path, submission: Submission) -> None:
     """Note down what became of an array when it was submitted."""
-    row = {**vars(submission), "time": submission.time or utc()}
-    append_line(root / layout.SUBMISSIONS, json.dumps(row))
+    _append(root / layout.SUBMISSIONS, {**vars(submission), "time": submission.time or utc()})
 
 
 def read_submissions(root: Path) -> list[Submission]:
@@ -208,7 +227,7 @@ def read_submissions(root: Path) -> list[Submission]:
 def add_verdict(root: Path, verdict: Verdict) -> None:
     """Keep a scheduler's final word: it forgets within minutes."""
     row = {**vars(verdict), "status": verdict.status.value, "time": verdict.time or utc()}
-    append_line(root / layout.VERDICTS, json.dumps(row))
+    _append(root / layout.VERDICTS, row)
 
 
 def read_verdicts(root: Path) -> dict[str, Verdict]:

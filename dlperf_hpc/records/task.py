@@ -9,6 +9,8 @@ from dlperf_hpc.errors import LedgerError
 
 ARRAY_MARK = "dlperf_hpc: array"  # with the array's token: whose output this is
 LAUNCH_MARK = "dlperf_hpc: launch"  # with the launch id: where a launch begins in the output
+SETUP_MARK = "dlperf_hpc: setup ended with exit code"  # with the code and the line that failed
+PUT_BACK = 75  # the epilogue's exit code where the scheduler may put the task back in the queue
 
 
 def task_index(env: Mapping[str, str] = os.environ) -> int:

@@ -24,10 +24,7 @@ PLANNED_BACKENDS = {
     "tensorflow": "the TensorFlow back end does not exist yet in this version; ddp does",
     "horovod": "the Horovod back end does not exist yet in this version; ddp does",
 }
-PLANNED_WORKLOADS = {
-    "gpt2-small": "GPT-2 is not built yet in this version; bert-base is",
-    "gpt2-medium": "GPT-2 is not built yet in this version; bert-large is",
-}
+PLANNED_WORKLOADS: dict[str, str] = {}
 PLANNED_OPTIONS = {
     "zero_stage": "ZeRO belongs to the DeepSpeed back end, which does not exist yet",
     "xla": "XLA belongs to the TensorFlow and Horovod back ends, which do not exist yet",

@@ -8,9 +8,9 @@ from itertools import accumulate
 from typing import Any
 
 from dlperf_hpc.errors import MeasurementError
+from dlperf_hpc.records import steady
 from dlperf_hpc.records.results import Window
 from dlperf_hpc.spec.case import Case, Measure
-from dlperf_hpc.records import steady
 from dlperf_hpc.train.window import Timed
 
 

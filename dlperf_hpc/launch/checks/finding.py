@@ -23,7 +23,8 @@ class Finding:
 
     def line(self) -> str:
         """One line whatever is in it: hostnames, reasons and outputs are other people's words."""
-        name = self.check + (f" [{self.environment}]" if self.environment else "")
+        named = self.environment not in ("", "default")
+        name = f"{self.check} [{self.environment}]" if named else self.check
         to_do = f" -> {self.to_do}" if self.to_do else ""
         return plain(f"{self.grade:7}  {name}: {self.seen}{to_do}")
 

@@ -1,16 +1,13 @@
-"""The short job: submitted by the executors that submit sweeps, watched, and ended if it must be."""
+"""Short jobs: submitted by the executors that submit sweeps, watched, ended if need be."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
-import re
-import secrets
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,74 +15,34 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.launch import executors
-from dlperf_hpc.launch.checks.targets import LIMIT_S, Target
+from dlperf_hpc.launch.checks.targets import Target
+from dlperf_hpc.launch.checks.trial import END, Trial
 from dlperf_hpc.launch.command import cleaned_environment, run
 from dlperf_hpc.launch.mpiexec import QUEUE
 from dlperf_hpc.launch.query import JobState, squeue
 from dlperf_hpc.launch.site import Site
-from dlperf_hpc.records import layout
 from dlperf_hpc.train import probe
 
 _POLL_S = 0.02
-_RANK_LIMIT_S = 180.0  # the ranks end themselves after it, saying where they are
+_REST_S = 5.0  # for the rest of an output that has begun to show
+_OVERTIME_S = 90.0  # the scheduler's time limits are not kept to the second
 _WORKER = "dlperf_hpc.train"
-_END = "dlperf-probe: the ranks have ended, code "
-_PART = re.compile(probe.MARK + r" (\d+) (\w+) (\d+)/(\d+) (.*)")
+_PACKAGE = "dlperf_probe"
 _WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 _RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING")
 
 
-@dataclass
-class Trial:
-    """A job and what came of it.
-
-    ``parts`` are what each rank told, by rank; ``code`` is what srun left with, as far as its
-    output shows here; ``cancelled`` says why we have ended it.
-    """
-
-    target: Target
-    site: Site
-    directory: Path
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
-    job_id: str = ""
-    refused: str = ""
-    state: JobState | None = None
-    started: float | None = None
-    over: float | None = None
-    ended: bool = False
-    cancelled: str = ""
-    code: int | None = None
-    output: str = ""
-    parts: dict[int, dict[str, Any]] = field(default_factory=dict)
-    pings: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def never_launched(self) -> bool:
-        """Slurm could not start the script: mostly, its output file cannot be opened there."""
-        return self.state is not None and self.state.reason == "JobLaunchFailure"
-
-    @property
-    def exchange(self) -> Path:
-        """Where files go to and fro."""
-        return self.directory / "exchange"
-
-
 def submit(root: Path, target: Target, site: Site, engine: str, visible_s: float) -> Trial:
-    """Put the probe on disk and its job to the scheduler or the local queue. OSError where the
-    directory cannot be written."""
+    """Put the probe on disk below ``root`` and its job to the scheduler or the local queue.
+
+    OSError where that cannot be written; SpecError or LedgerError as the executors raise them.
+    """
     trial = Trial(target, site, root / target.array.name)
     trial.exchange.mkdir(parents=True, mode=0o700)
-    script = trial.directory / "probe.py"
-    shutil.copyfile(probe.__file__, script)
+    box = _copy_probe(trial)
     (trial.exchange / "token").write_text(trial.token)
-    make = executors.slurm_executor if engine == "slurm" else executors.local_executor
-    executor: Any = make(trial.directory, target.array, site)
-    executor.command = _command(executor.command, script, trial, visible_s)
-    if engine == "slurm":
-        teardown = ["dlperf_code=$?", f'echo "{_END}$dlperf_code"', "exit $dlperf_code"]
-        executor.update_parameters(teardown=teardown)
-    else:
-        executor.update_parameters(epilogue=())
+    executor = _executor(trial, engine)
+    executor.command = _command(executor.command, box, trial, visible_s)
     with cleaned_environment(), contextlib.redirect_stderr(io.StringIO()):
         try:
             (job,) = executor.map_array(
@@ -102,15 +59,37 @@ def submit(root: Path, target: Target, site: Site, engine: str, visible_s: float
     return trial
 
 
-def _command(worker: list[str], script: Path, trial: Trial, visible_s: float) -> list[str]:
+def _executor(trial: Trial, engine: str) -> Any:
+    """The sweep's own executor, without the epilogue: there is no run to close."""
+    array, site = trial.target.array, trial.site
+    if engine == "local":
+        local = executors.local_executor(trial.directory, array, site)
+        local.update_parameters(epilogue=())
+        return local
+    slurm = executors.slurm_executor(trial.directory, array, site)
+    teardown = ["dlperf_code=$?", f'echo "{END}$dlperf_code"', "exit $dlperf_code"]
+    slurm.update_parameters(teardown=teardown)
+    return slurm
+
+
+def _copy_probe(trial: Trial) -> Path:
+    """A directory that a Python runs, and that says something in an environment without us."""
+    box = trial.directory / "probe"
+    source = Path(probe.__file__).parent
+    shutil.copytree(source, box / _PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    (box / "__main__.py").write_text(f"from {_PACKAGE}.tell import main\n\nmain()\n")
+    return box
+
+
+def _command(worker: Sequence[str], box: Path, trial: Trial, visible_s: float) -> list[str]:
     """The worker's command with the probe in its place: what leads up to it stays as it is."""
-    before = worker[: worker.index(_WORKER) - 1]
+    before = worker[: list(worker).index(_WORKER) - 1]
     modules = ",".join(trial.target.modules)
     options = [f"--token={trial.token}", f"--modules={modules}", f"--patience={visible_s:g}"]
-    options.append(f"--limit={_RANK_LIMIT_S:g}")
+    options.append(f"--nodes={trial.target.topology.nodes}")
     if "torch" in trial.target.modules and trial.target.wants_gpus:
         options.append("--torch")
-    return [*before, str(script), str(trial.exchange), *options]
+    return [*before, str(box), str(trial.exchange), *options]
 
 
 def watch(
@@ -120,34 +99,59 @@ def watch(
     visible_s: float,
     tell: Callable[[str], None],
 ) -> Iterator[Trial]:
-    """Each job as it ends. One that is pending for ``timeout_s`` is cancelled, as are all that
-    are left when the caller stops."""
-    open_trials = [trial for trial in trials if not trial.ended]
+    """Each job as it ends. One that is pending for ``timeout_s`` is cancelled; files may take
+    ``visible_s`` to show; ``tell`` hears what is being waited for."""
     yield from (trial for trial in trials if trial.ended)
+    waiting = [trial for trial in trials if not trial.ended]
+    with _answering(waiting):
+        yield from _watch(waiting, engine, timeout_s, visible_s, tell)
+
+
+@contextlib.contextmanager
+def _answering(trials: Sequence[Trial]) -> Iterator[None]:
+    """Answer the nodes from a thread: the scheduler, when asked, may take its time."""
+    stop = threading.Event()
+
+    def answer() -> None:
+        while not stop.wait(_POLL_S):
+            for trial in trials:
+                trial.answer()
+
+    thread = threading.Thread(target=answer, name="doctor-answers", daemon=True)
+    thread.start()
     try:
-        begin, asked = time.monotonic(), float("-inf")
-        while open_trials:
-            elapsed = time.monotonic() - begin
-            # Often at first, for those who wait; seldom later, for the scheduler's sake.
-            pause = 0.1 if engine == "local" else min(1 + elapsed / 4, trials[0].site.poll_s)
-            if begin + elapsed - asked > pause:
-                _ask_states(open_trials, engine, visible_s)
-                asked = time.monotonic()
-                tell(_waiting(open_trials))
-            for trial in open_trials:
-                _answer(trial)
-                _read(trial)
-                if engine == "slurm":
-                    _bound(trial, elapsed, timeout_s)
-            for trial in [trial for trial in open_trials if trial.ended]:
-                open_trials.remove(trial)
-                yield trial
-            time.sleep(_POLL_S)
+        yield
     finally:
-        _cancel(open_trials, engine)
+        stop.set()
+        thread.join()
 
 
-def _waiting(trials: Sequence[Trial]) -> str:
+def _watch(
+    waiting: list[Trial],
+    engine: str,
+    timeout_s: float,
+    visible_s: float,
+    tell: Callable[[str], None],
+) -> Iterator[Trial]:
+    begin, asked = time.monotonic(), float("-inf")
+    while waiting:
+        elapsed = time.monotonic() - begin
+        # Often at first, for those who wait; seldom later, for the scheduler's sake.
+        pause = 0.1 if engine == "local" else min(1 + elapsed / 4, waiting[0].site.poll_s)
+        if begin + elapsed - asked > pause:
+            _ask_states(waiting, engine, visible_s)
+            asked = time.monotonic()
+            tell(_progress(waiting))
+        for trial in waiting:
+            trial.read()
+            if engine == "slurm":
+                _bound(trial, elapsed, timeout_s)
+        yield from (trial for trial in waiting if trial.ended)
+        waiting = [trial for trial in waiting if not trial.ended]
+        time.sleep(_POLL_S)
+
+
+def _progress(trials: Sequence[Trial]) -> str:
     states = [f"{t.job_id} {t.state.state} {t.state.reason}" for t in trials if t.state]
     return "waiting for " + (", ".join(states) or f"{len(trials)} short jobs")
 
@@ -180,50 +184,10 @@ def _over(trial: Trial, visible_s: float) -> None:
     """The scheduler says it has ended; its output may take a while to show."""
     if trial.over is None:
         trial.over = time.monotonic()
-    _read(trial)
+    trial.read()
     at_once = trial.job_id in QUEUE.known or trial.never_launched
-    trial.ended |= at_once or time.monotonic() - trial.over > visible_s
-
-
-def _answer(trial: Trial) -> None:
-    """The login node's time for each file that a node has written."""
-    with contextlib.suppress(OSError):
-        for path in trial.exchange.glob("ping-*"):
-            if path.name in trial.pings or path.suffix:
-                continue
-            trial.pings[path.name] = now = time.time()
-            answer = path.with_name(path.name.replace("ping", "pong", 1))
-            fresh = answer.with_suffix(".tmp")
-            fresh.write_text(repr(now))
-            fresh.replace(answer)
-
-
-def _read(trial: Trial) -> None:
-    try:
-        data = (trial.directory / layout.JOBS / f"{trial.job_id}.out").read_bytes()
-    except OSError:
-        return
-    trial.output = data.decode(errors="replace")
-    trial.parts = parts_of(trial.output)
-    end = trial.output.rpartition(_END)[2].split("\n")[0] if _END in trial.output else ""
-    if end.isdigit():
-        trial.code, trial.ended = int(end), True
-
-
-def parts_of(output: str) -> dict[int, dict[str, Any]]:
-    """What ranks said, by rank and part, out of a job's output with whatever else is in it."""
-    pieces: dict[tuple[int, str], dict[int, str]] = {}
-    totals: dict[tuple[int, str], int] = {}
-    for match in _PART.finditer(output):
-        rank, part, number, total, text = match.groups()
-        pieces.setdefault((int(rank), part), {})[int(number)] = text.rstrip("\r")
-        totals[int(rank), part] = int(total)
-    parts: dict[int, dict[str, Any]] = {}
-    for (rank, part), found in pieces.items():
-        with contextlib.suppress(KeyError, ValueError):
-            whole = "".join(found[n] for n in range(1, totals[rank, part] + 1))
-            parts.setdefault(rank, {})[part] = json.loads(whole)
-    return parts
+    patience_s = min(_REST_S, visible_s) if trial.output else visible_s
+    trial.ended |= at_once or time.monotonic() - trial.over > patience_s
 
 
 def _bound(trial: Trial, elapsed_s: float, timeout_s: float) -> None:
@@ -234,22 +198,23 @@ def _bound(trial: Trial, elapsed_s: float, timeout_s: float) -> None:
         if elapsed_s > timeout_s:
             why = trial.state.reason if trial.state else "squeue says nothing of it"
             trial.cancelled = f"still pending after {timeout_s:g} s: {why}"
-    elif trial.started and time.monotonic() - trial.started > LIMIT_S + 60:
-        trial.cancelled = f"still running after {LIMIT_S + 60} s"
+    elif trial.started and time.monotonic() - trial.started > (limit_s := _longest_s(trial)):
+        trial.cancelled = f"still running after {limit_s:g} s"
     if trial.cancelled:
+        cancel([trial], "slurm")
         trial.ended = True
-        _scancel([trial])
 
 
-def _cancel(trials: Sequence[Trial], engine: str) -> None:
+def _longest_s(trial: Trial) -> float:
+    return trial.target.array.time_limit_s + _OVERTIME_S
+
+
+def cancel(trials: Sequence[Trial], engine: str) -> None:
+    """End those that have not ended, by their own ids; one that ends meanwhile is no error."""
+    left = [trial for trial in trials if not trial.ended]
     if engine == "local":
-        QUEUE.cancel()
-    elif trials:
-        _scancel(trials)
-
-
-def _scancel(trials: Sequence[Trial]) -> None:
-    """By the ids of our own jobs only; one that has ended meanwhile is no error."""
-    ids = sorted({trial.job_id.split("_")[0] for trial in trials})
-    with contextlib.suppress(SiteError):
-        run(["scancel", *ids])
+        if left:
+            QUEUE.cancel()
+    elif left:
+        with contextlib.suppress(SiteError):
+            run(["scancel", *sorted({trial.job_id.split("_")[0] for trial in left})])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_hpc.errors import SiteError
+from dlperf_hpc.errors import DlperfError, SiteError
 from dlperf_hpc.launch.checks.finding import Finding
 from dlperf_hpc.launch.command import Output, run
 from dlperf_hpc.launch.executors import slurm_executor
@@ -88,15 +88,18 @@ def commands() -> Finding:
 def controller() -> Finding:
     """Whether slurmctld answers."""
     ping = _ask(["scontrol", "ping"])
-    if re.search(r"\bUP\b", ping.stdout):
-        return Finding("ok", "slurmctld", ping.stdout.strip())
+    seen = "; ".join(re.findall(r"^Slurmctld.*(?:UP|DOWN).*$", ping.stdout, re.MULTILINE))
+    if re.search(r"\bUP\b", seen):
+        return Finding("ok", "slurmctld", seen)
     to_do = "wait, or ask the site's administrators; $SLURM_CONF names the configuration in use"
-    return Finding("FAIL", "slurmctld", ping.stdout.strip() or _words(ping), to_do)
+    return Finding("FAIL", "slurmctld", seen or _words(ping), to_do)
 
 
 def configuration() -> dict[str, str]:
     """``scontrol show config`` as keys and values; empty where it may not be asked."""
-    rows = (line.partition("=") for line in _ask(["scontrol", "show", "config"]).stdout.splitlines())
+    rows = (
+        line.partition("=") for line in _ask(["scontrol", "show", "config"]).stdout.splitlines()
+    )
     return {key.strip(): value.strip() for key, equals, value in rows if equals}
 
 
@@ -211,9 +214,12 @@ def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[Finding
     with tempfile.TemporaryDirectory(prefix="dlperf-doctor-") as directory:
         for array in arrays:
             path = Path(directory, "script.sbatch")
-            path.write_text(slurm_executor(root, array, site).script(len(array.tasks)))
-            asked = _ask(["sbatch", "--test-only", str(path)])
-            yield _tested(array, asked)
+            try:
+                path.write_text(slurm_executor(root, array, site).script(len(array.tasks)))
+            except DlperfError as error:
+                yield Finding("FAIL", f"script of {array.name}", str(error))
+                continue
+            yield _tested(array, _ask(["sbatch", "--test-only", str(path)]))
 
 
 def _tested(array: Array, asked: Output) -> Finding:
@@ -222,8 +228,19 @@ def _tested(array: Array, asked: Output) -> Finding:
     name = f"sbatch --test-only {array.name}"
     if asked.code == 0:
         return Finding("ok", name, seen)
-    wanted = f"{array.topology.nodes} nodes x {array.topology.gpus_per_node} GPUs"
     to_do = "compare site profile and script (sweep --dry-run) with what the site allows"
     if "node configuration" in seen:
-        to_do = f"the partition has no {wanted}: see `sinfo -N -o '%N %G %c %m'`"
+        to_do = f"no nodes for {array.topology} here: see `sinfo -N -o '%N %G %c %m'`"
     return Finding("FAIL", name, seen, to_do)
+
+
+def other_mpi(mpi: str) -> str:
+    """What to do where ``--mpi=<mpi>`` does not fit: the others that srun has."""
+    try:
+        done = run(["srun", "--mpi=list"], timeout_s=20)
+    except SiteError:
+        return "set mpi in the site profile to what this MPI speaks; `srun --mpi=list` shows which"
+    words = (done.stdout + done.stderr).split()
+    there = [word for word in words if word.startswith(("pmi", "pmix", "cray")) and word != mpi]
+    names = ", ".join(dict.fromkeys(there)) or "nothing else"
+    return f"set mpi in the site profile to what this MPI speaks; srun has, beside {mpi}: {names}"

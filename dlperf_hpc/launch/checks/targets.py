@@ -11,7 +11,7 @@ from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.spec.case import Case, Run, Topology
 from dlperf_hpc.train.registry import registry
 
-LIMIT_S = 300  # of the job; what its ranks do takes seconds
+LIMIT_S = 900  # of a job; it takes seconds, and its ranks bound what they do themselves
 # Modules that a back end imports beside the library its models are written in.
 _MORE_MODULES = {"deepspeed": ("deepspeed",), "horovod": ("horovod",)}
 
@@ -44,9 +44,7 @@ class Target:
 def targets_of(arrays: Sequence[Array], nodes: int) -> list[Target]:
     """One of each environment in the sweep, on at most ``nodes`` nodes."""
     names = dict.fromkeys(array.environment for array in arrays)
-    return [
-        _of([array for array in arrays if array.environment == name], nodes) for name in names
-    ]
+    return [_of([array for array in arrays if array.environment == name], nodes) for name in names]
 
 
 def _of(arrays: Sequence[Array], nodes: int) -> Target:
@@ -57,16 +55,20 @@ def _of(arrays: Sequence[Array], nodes: int) -> Target:
     topology = replace(case.topology, nodes=min(nodes, case.topology.nodes))
     return Target(
         environment=case.environment,
-        array=_array(replace(case, topology=topology)),
+        array=_array(replace(case, topology=topology), max(a.time_limit_s for a in arrays)),
         modules=("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more)),
         devices=frozenset(case.device for case in cases),
     )
 
 
-def targets_of_site(site: Site, topology: Topology) -> list[Target]:
-    """Without a sweep: each environment of the profile, and what every back end needs."""
+def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> list[Target]:
+    """Without a sweep: each environment of the profile, and what every back end needs.
+
+    ``limit_s`` is what the partition allows.
+    """
+    modules = ("dlperf_hpc", "mpi4py")
     return [
-        Target(name, _array(_anything(name, topology)), ("dlperf_hpc", "mpi4py"), frozenset())
+        Target(name, _array(_anything(name, topology), limit_s), modules, frozenset())
         for name in site.environment or ["default"]
     ]
 
@@ -84,8 +86,8 @@ def _anything(environment: str, topology: Topology) -> Case:
     )
 
 
-def _array(case: Case) -> Array:
+def _array(case: Case, limit_s: int) -> Array:
     token = f"dlperf-doctor-{secrets.token_hex(6)}"
     name = f"doctor-{case.topology}-{case.environment}"
     tasks = (Run(case, 1),)
-    return Array(name, token, case.topology, case.environment, LIMIT_S, tasks)
+    return Array(name, token, case.topology, case.environment, min(limit_s, LIMIT_S), tasks)

@@ -73,7 +73,7 @@ FORMAT = Format(
     evidence=Evidence.REAL,
     source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/GPT/oneflow_gpt/util.py",
     # Rows are numbers and bars. A column of 15 places holds a count of 7 at most in earnest.
-    needles=("        | ", "micro_batches="),
+    needles=("        | ", "micro_batches"),
     read=read,
     facts_needles=(*(f"{name} ...." for name in _FACTS), " %, "),
 )

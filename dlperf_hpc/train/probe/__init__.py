@@ -1,0 +1,13 @@
+"""One rank of the short job that ``doctor`` runs: what node, Python and MPI are like here.
+
+``python -u -m dlperf_hpc.train.probe <directory> --token T ...``; the login node sends it as a
+copy of this package, which has something to say even where nothing of ours is installed. It needs
+the standard library and mpi4py, and torch only where there are GPUs to be joined.
+
+speech      how it speaks
+tell        the order of things: the process's entry
+node        the Python and its modules
+gpus        the node's GPUs
+exchange    files to and from the login node
+together    what ranks do with each other
+"""

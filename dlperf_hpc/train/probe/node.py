@@ -1,0 +1,97 @@
+"""The Python of this rank, its modules, and its CPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+_IMPORT_LIMIT_S = 90.0
+_RANKS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+_LOCAL = ("SLURM_LOCALID", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
+_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
+_FRAMEWORKS = ("torch", "tensorflow", "deepspeed", "horovod")
+
+# In a process of its own: an import may end it, or never return. The first entry of its path is
+# the working directory, as for `python -m`. MPI is loaded, which is what fails, but not started.
+_IMPORT = """
+import importlib, importlib.metadata, json, sys, time
+name, begin, found = sys.argv[1], time.monotonic(), {}
+if name == "mpi4py":
+    import mpi4py
+    mpi4py.rc.initialize = mpi4py.rc.finalize = False
+    from mpi4py import MPI
+    found["library"] = " ".join(MPI.Get_library_version().strip(chr(0)).splitlines()[0].split())
+module = importlib.import_module(name)
+found["seconds"] = round(time.monotonic() - begin, 2)
+found["version"] = getattr(module, "__version__", None)
+if name == "torch":
+    found["cuda"] = module.version.cuda or module.version.hip
+    found["devices"] = module.cuda.device_count()
+if name == "tensorflow":
+    found["devices"] = len(module.config.list_physical_devices("GPU"))
+found["version"] = str(found["version"] or importlib.metadata.version(name))
+print(json.dumps(found))
+"""
+
+
+class Place(NamedTuple):
+    """What the launcher told this process, whether or not MPI listens; None: nothing."""
+
+    rank: int | None
+    local_rank: int | None
+    size: int | None
+
+
+def place() -> Place:
+    """Of this process, from the variables of srun, mpiexec and their kind."""
+    return Place(_number(_RANKS), _number(_LOCAL), _number(_SIZES))
+
+
+def _number(names: tuple[str, ...]) -> int | None:
+    for name in names:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return None
+
+
+def cpus() -> list[int]:
+    """CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def imported(name: str) -> dict[str, Any]:
+    """``version`` and more of a module, or the ``error`` of importing it."""
+    argv = [sys.executable, "-c", _IMPORT, name]
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_IMPORT_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not imported within {_IMPORT_LIMIT_S:g} s"}
+    if done.returncode == 0:
+        with contextlib.suppress(ValueError, IndexError):
+            found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            return found
+    words = done.stderr.decode(errors="replace").strip().splitlines()
+    last = words[-1].strip() if words else "no word"
+    return {"error": last[:500] if done.returncode > 0 else f"signal {-done.returncode}: {last}"}
+
+
+def installed() -> dict[str, str]:
+    """Frameworks that are installed, by the record of their installation."""
+    found = {}
+    for name in _FRAMEWORKS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

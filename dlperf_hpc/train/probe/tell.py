@@ -1,0 +1,87 @@
+"""The order of things: the node, then MPI, then what ranks do together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import socket
+import sys
+from typing import Any
+
+from .exchange import all_told, exchange
+from .gpus import gpus
+from .node import cpus, imported, installed, place
+from .speech import Reporter
+from .together import together
+
+# Seconds; where files or modules are slow to show there are limits of their own within them.
+_NODE_LIMIT_S = 240.0
+_MPI_LIMIT_S = 60.0
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Tell everything there is to tell of this rank."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory")
+    parser.add_argument("--token", required=True)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--modules", default="")
+    parser.add_argument("--patience", type=float, default=60.0)
+    parser.add_argument("--torch", action="store_true")
+    arguments = parser.parse_args(argv)
+    # As `python -m` has it, which starts real ranks: a checkout in the working directory counts.
+    sys.path[:1] = [os.getcwd()]
+    report = Reporter(place().rank or 0)
+    report.enter("looking at the node", _NODE_LIMIT_S)
+    facts = node_facts(arguments, report.rank)
+    report.say("node", facts)
+    report.enter("waiting for the other nodes", _NODE_LIMIT_S)
+    name = str(report.rank) if "exchange" in facts else None
+    all_told(arguments.directory, name, arguments.nodes)
+    world(report, arguments.torch)
+
+
+def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
+    """This process and its Python; of a node's first rank also the node."""
+    _rank, local, told = place()
+    facts: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "local_rank": local,
+        "told": told,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "cpus": cpus(),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "omp": os.environ.get("OMP_NUM_THREADS"),
+    }
+    if local:
+        return facts
+    name = str(rank)
+    facts["exchange"] = exchange(arguments.directory, name, arguments.token, arguments.patience)
+    facts["gpus"] = gpus()
+    names = [name for name in arguments.modules.split(",") if name]
+    facts["modules"] = {name: imported(name) for name in names}
+    facts["installed"] = installed()
+    return facts
+
+
+def world(report: Reporter, use_torch: bool) -> None:
+    """Start MPI, say how large the world is, and try it if it is the launcher's."""
+    report.enter("starting MPI (MPI_Init)", _MPI_LIMIT_S)
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        report.say("world", {"error": f"{type(error).__name__}: {error}"[:500]})
+        return
+    comm = MPI.COMM_WORLD
+    size = comm.Get_size()
+    library = " ".join(MPI.Get_library_version().strip("\0").splitlines()[0].split())
+    report.say("world", {"rank": comm.Get_rank(), "size": size, "library": library})
+    if size > 1:
+        facts = together(comm, report, use_torch)
+        if comm.Get_rank() == 0 or "gpu_error" in facts:
+            report.say("comm", facts)
+        if "gpu_error" in facts:
+            os._exit(1)  # no collective with what is left of the group
+    report.enter("leaving MPI (MPI_Finalize)", _MPI_LIMIT_S)

@@ -1,0 +1,156 @@
+"""GPT-2 pre-training: shapes, sizes, arithmetic and synthetic data, for every framework alike.
+
+Standard library only at the top, importable on Python 3.9: the login node reads this file, so
+numpy is imported by the function that needs it and the model itself lives in ``gpt2_torch``.
+
+Letters used for shapes: B sequences, T tokens per sequence, L layers, h hidden size,
+f feed-forward size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.spec.case import Case
+from dlperf_hpc.spec.declarations import Option, WorkloadDeclaration
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    IntArray = npt.NDArray[np.int64]
+
+TOKENS = 50257
+"""Tokens of GPT-2's byte-pair encoding, <|endoftext|> (50256) among them."""
+
+
+@dataclass(frozen=True)
+class Gpt2Config:
+    """One GPT-2: LayerNorm before each sublayer and once after the last, learned positions.
+
+    ``vocab`` is 50257 padded to a multiple of 128, as tensor cores like it; the last 47 rows are
+    never in the data. ``dropout`` is the probability for embeddings, attention probabilities and
+    the sublayers' outputs alike. ``checkpoint_activations`` keeps only the input of each layer for
+    the backward pass, which computes the layer again: less memory, and a third more arithmetic in
+    the layers.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    vocab: int = 50304
+    max_positions: int = 1024
+    dropout: float = 0.1
+    init_std: float = 0.02
+    layer_norm_eps: float = 1e-5
+    checkpoint_activations: bool = False
+
+    def __post_init__(self) -> None:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
+
+
+# Radford et al. 2019, table 2, the first two rows; tiny is for CPUs, with the same tokens so that
+# it reads the same data.
+SIZES: dict[str, Gpt2Config] = {
+    "gpt2-small": Gpt2Config(layers=12, hidden=768, heads=12, ffn=3072),
+    "gpt2-medium": Gpt2Config(layers=24, hidden=1024, heads=16, ffn=4096),
+    "gpt2-tiny": Gpt2Config(layers=2, hidden=128, heads=2, ffn=512),
+}
+
+
+def parameter_count(config: Gpt2Config) -> int:
+    """Trainable numbers; the output projection is the word embedding itself and counted once."""
+    h, norm = config.hidden, 2 * config.hidden
+    embeddings = (config.vocab + config.max_positions) * h
+    attention = 4 * (h * h + h)
+    feed_forward = 2 * h * config.ffn + config.ffn + h
+    return embeddings + config.layers * (attention + feed_forward + 2 * norm) + norm
+
+
+def flops_per_sample(config: Gpt2Config, seq_len: int) -> float:
+    """Model FLOPs of one sequence, forward and backward, every position scored.
+
+    ``6 * [L * (4*h^2 + 2*h*f) + V*h] * T + 12 * L * h * T^2``: two FLOPs for each multiply-add,
+    and a backward pass that costs twice the forward (PaLM, arXiv:2204.02311, appendix B). V is the
+    vocabulary as published: its padding is 0.03 % more work and no more model. Attention is not
+    halved for the causal mask, and recomputation adds nothing.
+    """
+    h = config.hidden
+    weights = config.layers * (4 * h * h + 2 * h * config.ffn) + min(config.vocab, TOKENS) * h
+    return float(6 * weights * seq_len + 12 * config.layers * h * seq_len * seq_len)
+
+
+def synthetic_batch(
+    config: Gpt2Config, batch_size: int, seq_len: int, seed: int
+) -> dict[str, IntArray]:
+    """One batch of random tokens: the same numbers for every framework.
+
+    int64 arrays ``input_ids`` and ``labels`` [B, T], cut from runs of T + 1 tokens drawn uniformly
+    from the published vocabulary: ``labels[b, t]`` is the token that follows ``input_ids[b, t]``.
+    So all T positions are scored, no token is special, and nothing is padded.
+    """
+    import numpy as np
+
+    if not 0 < seq_len <= config.max_positions:
+        raise ValueError(f"seq_len {seq_len} is not between 1 and {config.max_positions}")
+    # RandomState, not Generator: its stream is frozen, and one sweep may run on several numpys.
+    # SeedSequence makes streams of neighbouring seeds (ranks) independent.
+    rng = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+    shape = (batch_size, seq_len + 1)
+    tokens = rng.randint(0, min(config.vocab, TOKENS), size=shape, dtype=np.int64)
+    return {
+        "input_ids": np.ascontiguousarray(tokens[:, :-1]),
+        "labels": np.ascontiguousarray(tokens[:, 1:]),
+    }
+
+
+def config_of(case: Case) -> Gpt2Config:
+    """The model a case asks for."""
+    names = ("dropout", "checkpoint_activations")
+    return replace(SIZES[case.model], **{name: case.option(name) for name in names})
+
+
+def build(library: str, case: Case, rank: int) -> tuple[Any, dict[str, IntArray]]:
+    """The model in ``library``'s form, on the CPU, and this rank's synthetic batch.
+
+    Ranks see different samples of the same seed: ``seed`` for the weights, (``seed``, ``rank``)
+    for the data.
+    """
+    if library != "torch":
+        raise ValueError(f"GPT-2 is not written for {library}")
+    from dlperf_hpc.train.workloads.gpt2_torch import Gpt2
+
+    config = config_of(case)
+    batch = synthetic_batch(config, case.batch_size, case.seq_len, case.seed * 1_000_003 + rank)
+    return Gpt2(config), batch
+
+
+def _flops(case: Case) -> float:
+    return flops_per_sample(config_of(case), case.seq_len)
+
+
+_OPTIONS = (
+    Option("dropout", 0.1, "probability, hidden states and attention; 0 is off", maximum=0.99),
+    Option(
+        "checkpoint_activations",
+        False,
+        "keep each layer's input only and compute the layer again in the backward pass",
+    ),
+)
+
+WORKLOADS = tuple(
+    WorkloadDeclaration(
+        name=name,
+        doc=f"GPT-2 pre-training (causal language model), {config.layers} layers",
+        libraries=("torch",),
+        default_seq_len=64 if name == "gpt2-tiny" else 1024,
+        max_seq_len=config.max_positions,
+        build=build,
+        flops_per_sample=_flops,
+        options=_OPTIONS,
+    )
+    for name, config in SIZES.items()
+)

@@ -1,0 +1,50 @@
+"""Coverage-guided fuzzing (atheris, libFuzzer) of the scanner and of judgement.
+
+::
+
+    FUZZ_SECONDS=3600 PYTHONPATH=tests python -m fuzz.fuzz_scan [libFuzzer's options]
+
+Its inputs gather in ``$FUZZ_DIR`` (build/fuzz). What breaks it is written to ``findings`` there:
+mend it, then copy the file to ``tests/fuzz/findings``, where the tests replay it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["dlperf_hpc"]):
+    from fuzz.seeds import LONGEST, dictionary, seeds
+    from fuzz.target import FINDINGS, check
+
+
+def main() -> None:
+    """Run until the time is over (libFuzzer then exits 0), or until something breaks."""
+    root = Path(os.environ.get("FUZZ_DIR", "build/fuzz"))
+    inputs, findings = root / "inputs", root / "findings"
+    for folder in (inputs, findings):
+        folder.mkdir(parents=True, exist_ok=True)
+    real = os.environ.get("DLPERF_REAL_LOGS")
+    for number, seed in enumerate(seeds(Path(real) if real else None)):
+        (inputs / f"seed{number:03d}").write_bytes(seed)
+    for case in FINDINGS.iterdir():
+        (inputs / case.name).write_bytes(case.read_bytes())
+    (root / "dictionary").write_text(dictionary())
+    options = [
+        f"-max_total_time={os.environ.get('FUZZ_SECONDS', '3600')}",
+        f"-dict={root / 'dictionary'}",
+        f"-artifact_prefix={findings}/",
+        f"-max_len={LONGEST}",
+        "-rss_limit_mb=1500",
+        "-timeout=20",
+        "-print_final_stats=1",
+    ]
+    atheris.Setup([sys.argv[0], *options, *sys.argv[1:], str(inputs)], check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""GPT-2 tiny through the DDP back end on one rank: ``python gpt2_session_checks.py``.
+
+Prints what each check found as one JSON object, which ``test_gpt2.py`` judges: MPI, as it is
+started here, stays out of the tests' own process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+
+from dlperf_hpc.spec.case import Case, Optimizer, Topology
+from dlperf_hpc.train.backends.ddp_torch import DdpSession
+from dlperf_hpc.train.ranks import World, discover
+from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.window import measure_window, warm_up
+
+
+@contextmanager
+def opened(world: World, precision: str = "fp32", **options: Any) -> Iterator[DdpSession]:
+    known = registry()
+    values = {option.name: option.default for option in known.options("ddp", "gpt2-tiny")}
+    case = Case(
+        framework="ddp",
+        model="gpt2-tiny",
+        topology=Topology(1, 1),
+        precision=precision,
+        batch_size=2,
+        seq_len=8,
+        accumulation=2,
+        optimizer=Optimizer(lr=1e-3),
+        device="cpu",
+        options=tuple(sorted({**values, **options}.items())),
+    )
+    session = DdpSession(case, world, known.workloads[case.model])
+    yield session
+    session.close()
+
+
+def window(world: World, precision: str, **options: Any) -> dict[str, Any]:
+    with opened(world, precision, **options) as session:
+        warm_up(session, 1, lambda: None)
+        timed = measure_window(session, world, 5, lambda: None)
+        return {**vars(timed), "parameters": session.facts()["parameters"]}
+
+
+def compiled_losses(world: World) -> list[float]:
+    """Dynamo, autograd's own compiler and DDP's graph splitter; no C++ compiler, to be quick."""
+    from torch._dynamo.backends.registry import lookup_backend
+
+    real, backend = torch.compile, lookup_backend("aot_eager")
+    with mock.patch("torch.compile", lambda model: real(model, backend=backend)):
+        found = window(world, "fp32", compile=True, checkpoint_activations=True, dropout=0.0)
+    losses: list[float] = found["losses"]
+    return losses
+
+
+if __name__ == "__main__":
+    here = discover()
+    results: dict[str, Any] = {
+        precision: window(here, precision) for precision in ("fp32", "bf16", "fp16")
+    }
+    results["checkpointed"] = window(here, "fp32", checkpoint_activations=True)
+    results["without dropout"] = window(here, "fp32", dropout=0.0)["losses"]
+    results["compiled, checkpointed"] = compiled_losses(here)
+    print(json.dumps(results))

@@ -1,0 +1,87 @@
+"""What Slurm has of a sweep, and what the sweep's directory has of its runs: to compare the two."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from dlperf_hpc.launch.query import task_indices
+from dlperf_hpc.launch.states import status_of
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.records.ledger import read_ledger
+from dlperf_hpc.records.logfile import read_end
+from dlperf_hpc.records.status import Status
+
+
+class Queue:
+    """A Slurm's queue, asked with its own commands."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.env = dict(env)
+
+    def call(self, *argv: str) -> str:
+        """A command that must succeed; what it prints."""
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, (argv, done.stderr)
+        return done.stdout
+
+    def rows(self, root: Path) -> list[tuple[str, str, str, str]]:
+        """Job, index, state and token of every task that bears a token of this sweep."""
+        tokens = set(tokens_of(root))
+        text = self.call("squeue", "-h", "-r", "-t", "all", "-o", "%F|%K|%T|%k")
+        rows = [line.split("|", 3) for line in text.splitlines()]
+        return [(row[0], row[1], row[2], row[3]) for row in rows if row[3] in tokens]
+
+    def jobs(self, root: Path) -> dict[str, str]:
+        """The token of each job of this sweep, alive or not."""
+        return {job: token for job, _, _, token in self.rows(root)}
+
+    def alive(self, root: Path) -> list[tuple[str, int]]:
+        """Token and index of every task of this sweep that waits or runs."""
+        return [
+            (token, index)
+            for _, indices, state, token in self.rows(root)
+            if not status_of(state).finished and status_of(state) is not Status.UNKNOWN
+            for index in task_indices(indices)
+        ]
+
+
+def tokens_of(root: Path) -> list[str]:
+    """The tokens of a sweep's arrays."""
+    return [array.token for array in read_ledger(root).arrays]
+
+
+def live_runs(queue: Queue, root: Path) -> list[str]:
+    """The run of every task that waits or runs: one that is there twice is in two jobs."""
+    arrays = {array.token: array for array in read_ledger(root).arrays}
+    return sorted(arrays[token].tasks[index].id for token, index in queue.alive(root))
+
+
+def executions(root: Path) -> dict[str, list[str]]:
+    """How every attempt at each run ended, in their order; unknown where its log has no end."""
+    found = {}
+    for run in read_ledger(root).manifest.runs:
+        paths = RunPaths(root, run.id)
+        earlier = paths.attempts.glob(f"{paths.log.stem}.attempt*.log")
+        logs = sorted(earlier, key=lambda path: int(path.stem.rpartition("attempt")[2]))
+        logs += [paths.log] if paths.log.exists() else []
+        ends = [read_end(path) for path in logs]
+        found[run.id] = [str(end.values["status"]) if end else "unknown" for end in ends]
+    return found
+
+
+def files_of_ok_runs(root: Path) -> dict[Path, bytes]:
+    """Log and record of every run that ended ok, and what its earlier attempts left."""
+    kept: dict[Path, bytes] = {}
+    for run in read_ledger(root).manifest.runs:
+        paths = RunPaths(root, run.id)
+        end = read_end(paths.log)
+        if end is not None and end.values.get("status") == Status.OK.value:
+            there = [paths.log, paths.record, *paths.attempts.glob(f"{paths.log.stem}.attempt*")]
+            kept.update({path: path.read_bytes() for path in there})
+    return kept
+
+
+__all__ = ["Queue", "executions", "files_of_ok_runs", "layout", "live_runs", "tokens_of"]

@@ -1,0 +1,242 @@
+"""A sweep taken up again, on real Slurm and on this machine: every run once, nothing forgotten."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fixtures_slurm import Onebox
+from queueing import Queue, executions, live_runs, tokens_of
+from sweeping import Done, Workplace, local_environment, phase_began, wait_until
+
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.records.ledger import read_ledger
+from dlperf_hpc.records.status import Status
+
+# Jobs that wait until they are released: submitting costs little, and nothing runs meanwhile.
+HELD = 'partition = "main"\nexclusive = false\npoll_s = 1.0\nsbatch = { hold = true }\n'
+READY = HELD.replace("sbatch = { hold = true }\n", "")
+# A file beside the sweep says what befalls the array's task of that index.
+DOOMED = """
+[environment.default]
+env = {{ GLOO_SOCKET_IFNAME = "lo" }}
+setup = ["f={0}/doom.$SLURM_ARRAY_TASK_ID; if [ -e $f ]; then export DLPERF_FAULT=$(cat $f); fi"]
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, onebox: Onebox) -> Workplace:
+    return Workplace(tmp_path, onebox.env)
+
+
+@pytest.fixture
+def queue(onebox: Onebox) -> Queue:
+    return Queue(onebox.env)
+
+
+@pytest.fixture
+def held(place: Workplace) -> Path:
+    return place.write("held.toml", HELD)
+
+
+def states(place: Workplace, directory: Path) -> dict[str, str]:
+    done = place.verb("status", directory, "--json")
+    return {row["run"]: row["status"] for row in json.loads(done.stdout)["runs"]}
+
+
+def submitted(done: Done) -> int:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.count("submitted: job")
+
+
+def test_the_same_sweep_again_submits_nothing(place: Workplace, held: Path, queue: Queue) -> None:
+    spec, root = place.tiny("again", ["1n1g", "2n1g"], repeats=2), place.directory("again")
+    assert submitted(place.verb("sweep", spec, "--site", held)) == 2
+    before = {path: path.read_bytes() for path in root.iterdir() if path.is_file()}
+    again = place.verb("sweep", spec, "--site", held)
+    assert submitted(again) == 0 and "nothing is missing" in again.stdout
+    for change, told in (
+        ("case.batch_size=3", "4 runs only there"),
+        ("measure.iterations=7", "measure: Measure("),
+        ("time_limit=00:09:00", "time limit of 1n1g: 300 s there, 540 s asked for"),
+        ("repeats=3", "2 runs only asked for: ddp/bert-tiny/"),
+    ):
+        done = place.verb("sweep", spec, "--site", held, "--set", change)
+        assert done.returncode == 2 and told in done.stderr, done.stderr
+        assert "another --name" in done.stderr
+    assert {path: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
+    assert sorted(queue.jobs(root).values()) == sorted(tokens_of(root))
+    cancelled = place.verb("cancel", root)
+    assert cancelled.returncode == 0 and queue.alive(root) == []
+    assert submitted(place.verb("sweep", spec, "--site", held)) == 0
+
+
+def test_rerun_of_3_failed_of_40(place: Workplace, queue: Queue) -> None:
+    broken = place.write("broken", "#!/bin/sh\necho no Python here\nexit 3\n")
+    broken.chmod(0o755)
+    site = place.write("site.toml", f'{HELD}[environment.default]\npython = "{broken}"\n')
+    spec, root = place.tiny("forty", ["1n1g"], repeats=40), place.directory("forty")
+    assert submitted(place.verb("sweep", spec, "--site", site)) == 1
+    ((job, _),) = queue.jobs(root).items()
+    queue.call("scontrol", "release", f"{job}_[3,17,39]")
+    wait_until(lambda: len(queue.alive(root)) == 37, 60, "the end of three tasks")
+    manifest = read_ledger(root).manifest
+    failed = [manifest.runs[index].id for index in (3, 17, 39)]
+    assert [run for run, state in states(place, root).items() if state == "failed"] == failed
+
+    mended = place.write("mended.toml", f'{HELD}[environment.default]\nenv.GLOO_SOCKET_IFNAME="lo"')
+    dry = place.verb("rerun", root, "--site", mended, "--dry-run", "--json")
+    (array,) = json.loads(dry.stdout)["arrays"]
+    assert array["runs"] == failed and "--array=0-2%3" in array["script"]
+    done = place.verb("rerun", root, "--site", mended, "--time", "x2")
+    assert submitted(done) == 1 and "forty.r1-1n1g  3 runs" in done.stdout
+    again = place.verb("rerun", root, "--site", mended)
+    assert submitted(again) == 0 and "nothing to rerun" in again.stdout
+    (array,) = read_ledger(root).arrays[1:]
+    assert [run.id for run in array.tasks] == failed and array.time_limit_s == 600
+    assert set(states(place, root).values()) == {"pending"}
+    assert live_runs(queue, root) == sorted(run.id for run in manifest.runs)  # each once
+
+    (job,) = (number for number, token in queue.jobs(root).items() if token == array.token)
+    queue.call("scontrol", "release", f"{job}_1")
+    wait_until(lambda: states(place, root)[failed[1]] == "ok", 120, "the second attempt")
+    assert executions(root)[failed[1]] == ["failed", "ok"]
+    left = RunPaths(root, failed[1])
+    kept = left.attempts / f"{left.log.stem}.attempt1.log"
+    assert "no Python here" in kept.read_text()
+    assert place.verb("cancel", root).returncode == 0
+
+
+def test_a_requeued_run_is_a_new_attempt_of_the_same_job(place: Workplace, queue: Queue) -> None:
+    site = place.write("site.toml", READY + DOOMED.format(place.root))
+    place.write("doom.0", "hang@0")
+    spec, root = place.tiny("requeued", ["1n1g"]), place.directory("requeued")
+    assert submitted(place.verb("sweep", spec, "--site", site)) == 1
+    ((job, _),) = queue.jobs(root).items()
+    (run,) = read_ledger(root).manifest.runs
+    log = RunPaths(root, run.id).log
+    wait_until(lambda: log.exists() and "name=warmup" in log.read_text(), 60, "the warm-up")
+    argv = [sys.executable, "-m", "dlperf_hpc.logs", str(root), "-f"]
+    with subprocess.Popen(
+        argv, cwd=place.root, env=dict(place.env), stdout=subprocess.PIPE, text=True
+    ) as follower:
+        (place.root / "doom.0").unlink()
+        queue.call("scontrol", "requeue", f"{job}_0")
+        seen = set()
+
+        def ok() -> bool:
+            seen.add(states(place, root)[run.id])
+            assert "nothing to rerun" in place.verb("rerun", root).stdout
+            return "ok" in seen
+
+        wait_until(ok, 120, "the second attempt")
+        assert seen <= {"pending", "running", "ok"} and "pending" in seen
+        followed = follower.communicate(timeout=30)[0]
+    assert executions(root)[run.id] == ["unknown", "ok"]
+    assert len(queue.jobs(root)) == 1
+    assert followed.count(" begin ") == 2 and followed.rstrip().endswith("end status=ok")
+    shown = place.verb("logs", root, "bert-tiny")
+    assert shown.stdout == log.read_text() and "attempt=2" in shown.stdout
+    printed = place.verb("logs", root, "--output")
+    assert f"launch {job}_0.0" in printed.stdout and f"launch {job}_0.1" in printed.stdout
+    unknown = place.verb("logs", root, "resnet")
+    assert unknown.returncode == 2 and run.id in unknown.stderr
+
+
+def test_cancel_takes_its_own_jobs_alone(place: Workplace, held: Path, queue: Queue) -> None:
+    for name in ("mine", "also"):
+        spec = place.tiny(name, ["1n1g", "2n1g"], repeats=3)
+        assert submitted(place.verb("sweep", spec, "--site", held)) == 2
+    options = ("--hold", "--parsable", "--output=/dev/null", "--job-name=mine-1n1g")
+    thesis = queue.call("sbatch", *options, "--comment=thesis", "--wrap=true").strip()
+    root = place.directory("mine")
+    # As in a cluster where our numbers are somebody else's.
+    row = {"array": "mine-1n1g", "token": read_ledger(root).arrays[0].token, "job_id": thesis}
+    with open(root / layout.SUBMISSIONS, "a") as file:
+        file.write(json.dumps(row) + "\n")
+    shown = place.verb("cancel", root, "--dry-run")
+    assert shown.stdout.split()[0] == "scancel" and thesis not in shown.stdout.split()
+    assert len(queue.alive(root)) == 6
+    done = place.verb("cancel", root, "--json")
+    assert len(json.loads(done.stdout)["tasks"]) == 2
+    assert queue.alive(root) == [] and len(queue.alive(place.directory("also"))) == 6
+    assert queue.call("squeue", "-h", "-j", thesis, "-o", "%T").strip() == "PENDING"
+    assert place.verb("cancel", root).stdout == "none of this sweep's jobs waits or runs\n"
+    queue.call("scancel", thesis)
+    place.verb("cancel", place.directory("also"))
+
+
+def test_pressed_three_times_at_once(place: Workplace, held: Path, queue: Queue) -> None:
+    spec, root = place.tiny("rush", ["1n1g", "1n2g", "2n1g"], repeats=4), place.directory("rush")
+    argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), "--site", str(held)]
+    pressed = [
+        subprocess.Popen(argv, cwd=place.root, env=dict(place.env), stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    outputs = [process.communicate(timeout=120)[0].decode() for process in pressed]
+    assert [process.returncode for process in pressed] == [0, 0, 0]
+    assert sorted(text.count("submitted: job") for text in outputs) == [0, 0, 3]
+    assert sorted(queue.jobs(root).values()) == sorted(tokens_of(root))
+    assert live_runs(queue, root) == sorted(run.id for run in read_ledger(root).manifest.runs)
+    assert place.verb("cancel", root).returncode == 0
+
+
+def test_a_directory_that_was_moved_serves_on(place: Workplace, queue: Queue, held: Path) -> None:
+    spec = place.tiny("moved", ["1n1g"], repeats=3)
+    assert submitted(place.verb("sweep", spec, "--site", held)) == 1
+    (job,) = queue.jobs(place.directory("moved"))
+    queue.call("scancel", f"{job}_1")
+    root = place.root / "elsewhere" / "renamed"
+    root.parent.mkdir()
+    shutil.move(place.directory("moved"), root)
+    assert list(states(place, root).values()) == ["pending", "cancelled", "pending"]
+    done = place.verb("rerun", root, "--status", "cancelled", "--dry-run")
+    assert f"dlperf_hpc.train {root} moved.r1-1n1g" in done.stdout
+    assert submitted(place.verb("rerun", root, "--status", "cancelled")) == 1
+    assert list(states(place, root).values()) == ["pending"] * 3
+    report = place.verb("report", root)
+    assert report.returncode == 0 and "Traceback" not in report.stderr
+    assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
+
+
+def test_a_closed_standard_input_keeps_nobody_from_submitting(
+    place: Workplace, held: Path, queue: Queue
+) -> None:
+    spec, root = place.tiny("detached", ["1n1g"]), place.directory("detached")
+    argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), "--site", str(held)]
+    shell = ["sh", "-c", 'exec "$@" <&-', "sh", *argv]
+    done = subprocess.run(
+        shell, cwd=place.root, env=dict(place.env), capture_output=True, text=True, timeout=60
+    )
+    assert submitted(done) == 1
+    assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
+
+
+def test_a_local_sweep_that_was_killed_is_completed(tmp_path: Path) -> None:
+    place = Workplace(tmp_path, local_environment())
+    spec, root = place.tiny("killed", ["1n1g"], repeats=3), place.directory("killed")
+    argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), "--cluster", "local"]
+    with subprocess.Popen(argv, cwd=place.root, env=dict(place.env)) as process:
+        second = root / "ddp/bert-tiny/bz2/1n1g/bert-tiny_b2_fp32-seq16_2.log"
+        wait_until(second.exists, 120, "the second run")
+        process.send_signal(signal.SIGKILL)
+    before = {path: path.read_bytes() for path in root.rglob("*_1.*")}
+    assert before and phase_began(min(before, key=lambda path: path.suffix != ".log"), "measure")
+    wait_until(lambda: _finished(place, spec), 120, "the lock of the run that is left")
+    assert {path: path.read_bytes() for path in before} == before
+    assert {run: made.count("ok") for run, made in executions(root).items()} == {
+        run.id: 1 for run in read_ledger(root).manifest.runs
+    }
+    assert place.results("killed")["1n1g"].status is Status.OK
+
+
+def _finished(place: Workplace, spec: Path) -> bool:
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 0 or "somebody else is submitting here" in done.stderr, done.stderr
+    return done.returncode == 0
