@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     setting = "in place of what the file says; a list becomes one of the matrix"
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=setting)
     add("--dry-run", action="store_true", help="print plan and batch scripts, submit nothing")
+    add("--check", action="store_true", help="will it work? as `doctor` does; submit only probes")
     add("--wait", action="store_true", help="stay, show progress, report at the end")
     add("--json", action="store_true", help="print what happened as JSON")
     return made
@@ -147,6 +148,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
     root = (arguments.logs / sweep.name).absolute()
     if arguments.dry_run:
         return _dry_run(root, manifest, site, arguments.json)
+    if arguments.check:
+        from dlperf_hpc import doctor
+
+        return doctor.check(manifest, site, arguments.logs, arguments.json)
     from dlperf_hpc.launch import submit
     from dlperf_hpc.launch.resume import alone, missing_arrays
     from dlperf_hpc.submitting import told

@@ -363,3 +363,24 @@ def test_a_failing_rank_is_quick(start: Callable[..., Rank]) -> None:
     rank.end()
     assert time.monotonic() - begun < 10
     assert not os.path.exists(f"/proc/{rank.process.pid}/status")
+
+
+HOLDS_THE_INTERPRETER = """
+import ctypes
+from dlperf_hpc.train import guard as module
+module._LAST_WORDS_S = 0.5
+guard = module.Guard(0, time_limit_s=0.5)
+guard.watch()
+def initialise():
+    with guard.in_native_code(0.5):
+        ctypes.PyDLL(None).sleep(60)
+initialise()
+"""
+
+
+def test_a_call_that_never_gives_the_interpreter_back_ends_with_its_stack() -> None:
+    """As MPI_Init may hang: no thread of Python's runs, the guard's clock not either."""
+    argv = [sys.executable, "-c", HOLDS_THE_INTERPRETER]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert "in initialise" in done.stderr

@@ -84,8 +84,10 @@ class Scanner:
         self._exact = BytesAhoCorasick([needle.encode() for needle in self._needles])
         self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
         rows = [needle for needle in wanting if not any(map(str.isalnum, needle))]
-        self._row_formats = {each.name for needle in rows for each in wanting[needle]}
-        self._rows = self._groups(rows)
+        self._rows: list[tuple[set[str], BytesAhoCorasick]] = [
+            ({each.name for each in wanting[needle]}, BytesAhoCorasick([needle.encode()]))
+            for needle in rows
+        ]
         self._always = self._groups(n for n in self._needles[:always] if n not in rows)
         self._settings = self._groups(n for n in self._needles[always:] if n not in rows)
 
@@ -150,20 +152,11 @@ class Scanner:
         named = (each for needle in sorted(needles) for each in self._wanting[needle])
         return tuple({each.name: each for each in named}.values())
 
-    def _rows_due(self, state: _Pass) -> bool:
-        """Whether a format was recognised that has needles without a letter or a digit. Those
-        are in many tables and progress bars, and are not looked for until then."""
-        return not self._row_formats.isdisjoint(state.drafts)
-
-    def _found(self, data: bytes, head: bool, rows: bool) -> list[int]:
-        """Where needles end in ``data``, ascending; of those that overlap, one."""
-        groups = self._always
-        groups = groups + self._settings if head else groups
-        groups = groups + self._rows if rows else groups
-        found = [end for group in groups for _, _, end in group.find_matches_as_indexes(data)]
-        if len(groups) > 1:
-            found.sort()
-        return found
+    def _groups_for(self, state: _Pass) -> list[BytesAhoCorasick]:
+        """What to look for from here on. Needles without a letter or a digit (a table's rows)
+        are in many progress bars: they are looked for once their format was recognised."""
+        groups = self._always + self._settings if state.seen < SETTINGS_BYTES else self._always
+        return groups + [row for names, row in self._rows if not names.isdisjoint(state.drafts)]
 
     def _needles_in(self, line: bytes) -> frozenset[int]:
         """Every needle in a line."""
@@ -177,8 +170,8 @@ class Scanner:
                 yield from self._in_tagged(chunk, state)
                 continue
             state.lines = max(state.lines, chunk.number)
+            found = _ends(chunk.data, self._groups_for(state))
             state.seen += len(chunk.data)
-            found = self._found(chunk.data, state.seen <= SETTINGS_BYTES, self._rows_due(state))
             needles = self._needles_in(chunk.data) if found else _NONE
             if chunk.whole or self._is_whole(chunk.data, needles, state):
                 if found:
@@ -224,9 +217,8 @@ class Scanner:
     ) -> Iterator[tuple[int, bytes]]:
         """The lines of a block in which something was found, with the numbers of the physical
         lines; counts these. ``returns``: a carriage return ends a line too."""
-        head, rows = state.seen < SETTINGS_BYTES, self._rows_due(state)
-        state.seen += len(block)
-        ends = iter(self._found(block, head, rows))
+        groups, known = self._groups_for(state), len(state.drafts)
+        ends = iter(_ends(block, groups))
         counted = stop = 0
         while (end := next(ends, None)) is not None:
             if end <= stop:
@@ -238,10 +230,13 @@ class Scanner:
             state.lines += block.count(b"\n", counted, start)
             counted = start
             yield state.lines + 1, block[start:stop]
-            if not rows and self._rows_due(state):
-                rows = True
-                ends = iter([stop + end for end in self._found(block[stop:], head, rows)])
+            if len(state.drafts) > known:
+                before, known = groups, len(state.drafts)
+                groups = self._groups_for(state)
+                if len(groups) > len(before):
+                    ends = iter([stop + end for end in _ends(block[stop:], groups)])
         state.lines += block.count(b"\n", counted)
+        state.seen += len(block)
 
     def _is_whole(self, rest: bytes, needles: frozenset[int], state: _Pass) -> bool:
         """Whether a last line without a newline was written to its end: nobody can tell where a
@@ -266,6 +261,14 @@ def _decoded(data: bytes | None, settings: bool) -> tuple[str, str]:
     if settings or _BROKEN.search(text):
         return "", "holds bytes that are no text"
     return text, ""
+
+
+def _ends(data: bytes, groups: list[BytesAhoCorasick]) -> list[int]:
+    """Where needles end in ``data``, ascending; of those of a group that overlap, one."""
+    found = [end for group in groups for _, _, end in group.find_matches_as_indexes(data)]
+    if len(groups) > 1:
+        found.sort()
+    return found
 
 
 def _holds_one(each: Format, text: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import io
+import math
 import os
 import signal
 import socket
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -89,6 +92,18 @@ class Guard:
             signal.signal(number, _leave_it_to_the_pipe)
         os.register_at_fork(after_in_child=_forget_signals)
         threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
+
+    @contextmanager
+    def in_native_code(self, limit_s: float) -> Iterator[None]:
+        """Around a call that may hang without giving the interpreter back (MPI_Init): Python's
+        threads, this guard's among them, then stand still. The process is ended by the C library's
+        own timer, its stacks printed; the epilogue makes the record of it."""
+        if math.isfinite(limit_s):
+            faulthandler.dump_traceback_later(limit_s + _LAST_WORDS_S, exit=True)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def phase(self, name: str, limit_s: float) -> None:
         """Enter a phase in which ``limit_s`` may pass without :meth:`beat`."""

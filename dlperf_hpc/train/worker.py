@@ -44,7 +44,8 @@ def _run(root: Path, array_name: str, guard: Guard) -> None:
     if guard.attempt is None:
         print(f"{run.id}: already ok, nothing to do")
         return
-    world = ranks.discover()
+    with guard.in_native_code(manifest.limits.startup_s):
+        world = ranks.discover()
     ranks.check(world, run.case)
     attempt = guard.attempt = world.broadcast(guard.attempt)
     if world.rank == 0:

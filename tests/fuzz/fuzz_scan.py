@@ -17,8 +17,11 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["dlperf_hpc"]):
+    from dlperf_hpc.parsers.registry import formats
     from fuzz.seeds import LONGEST, dictionary, seeds
     from fuzz.target import FINDINGS, check
+
+    formats()  # imports them
 
 
 def main() -> None:

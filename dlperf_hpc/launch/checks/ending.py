@@ -58,6 +58,7 @@ def _nothing_heard(trial: Trial, name: str) -> Finding:
 
 
 def last_words(trial: Trial) -> str:
+    """Why ranks are missing: in their own words, srun's, or at last the scheduler's."""
     if stuck_in(trial):
         return f"stuck in {stuck_in(trial)}"
     _status, reason = explain(1 if trial.code is None else trial.code, _others(trial.output), [])
@@ -85,4 +86,5 @@ def _others(output: str) -> str:
 
 
 def listed(values: Iterable[Any]) -> str:
+    """Values with commas between them."""
     return ", ".join(map(str, values))

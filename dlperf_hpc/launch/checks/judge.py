@@ -39,7 +39,7 @@ def _of_ranks(trial: Trial, engine: str) -> Iterator[Finding]:
         if engine == "slurm":
             yield _clock(trial, firsts)
     yield world(trial, engine)
-    comm = trial.parts.get(0, {}).get("comm")
+    comm = next((part["comm"] for _, part in sorted(trial.parts.items()) if "comm" in part), None)
     if comm:
         yield placement(trial, comm["hosts"])
     if engine == "slurm":

@@ -1,0 +1,319 @@
+"""The faults, one function each: it strikes a scene, and lets it be completed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_hpc.records.ledger import read_ledger
+from faults.stage import BAD, Scene, Stage, Trial, shim
+
+Strike = Callable[[Stage, str], Trial]
+
+TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+FAILS = f'echo "{TIMED_OUT}" >&2; exit 1\n'
+# A rank that takes more memory than its job was given.
+EATER = """\
+#!/bin/sh
+if [ -e {place}/eat.$SLURM_ARRAY_TASK_ID ]; then
+    exec {python} -c 'import time; x = b"a" * (1600 << 20); time.sleep(120)'
+fi
+exec {python} "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Drill:
+    """``alone``: it touches the whole cluster, or its queue; nothing else may be at work."""
+
+    fault: str
+    strike: Strike
+    alone: bool
+
+
+DRILLS: list[Drill] = []
+
+
+def drill(fault: str, alone: bool = False) -> Callable[[Strike], Strike]:
+    def add(strike: Strike) -> Strike:
+        DRILLS.append(Drill(fault, strike, alone))
+        return strike
+
+    return add
+
+
+# --- slow to show: these come first, and others go on meanwhile -----------------------------------
+
+
+@drill("over Slurm's time limit (1 min, rank stopped)")
+def time_limit(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault, time_limit="00:01:00")
+    scene.begin("stop@0")
+    scene.wait(lambda: scene.ended(1) == "timeout" or scene.state(1) == "TIMEOUT", "the limit")
+    return scene.complete()
+
+
+@drill("a rank hangs, the others wait in a collective")
+def hang(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault, topologies=("1n2g",), limits="[limits]\nstartup_s = 40\n")
+    scene.begin("hang@1")
+    scene.wait(lambda: scene.ended(1) == "failed", "the watchdog")
+    return scene.complete()
+
+
+@drill("a rank is SIGKILLed")
+def rank_killed(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault, topologies=("1n2g",))
+    scene.begin("kill@1")
+    scene.wait(lambda: scene.ended(1) == "failed", "the end of the others")
+    return scene.complete()
+
+
+@drill("out of memory (killed by slurmd)")
+def out_of_memory(stage: Stage, fault: str) -> Trial:
+    import sys
+
+    home = stage.root / "eater"
+    home.mkdir()
+    python = home / "python"
+    python.write_text(EATER.format(place=home, python=sys.executable))
+    python.chmod(0o755)
+    scene = Scene(stage, fault, keys='mem = "1200M"', environment=f'python = "{python}"')
+    (home / "eat.1").touch()
+    scene.begin()
+    scene.wait(lambda: scene.ended(1) == "out_of_memory", "the kill")
+    (home / "eat.1").unlink()
+    return scene.complete()
+
+
+@drill("disk full")
+def disk_full(stage: Stage, fault: str) -> Trial:
+    """The sweep's own file system; where none can be mounted, a limit on the files of the run."""
+    scene = Scene(stage, fault, where=stage.small if stage.mounted else None)
+    scene.gate(1)
+    if not stage.mounted:
+        scene.notes.append("RLIMIT_FSIZE: no file system can be mounted here")
+        scene.doom(1, "0", kind="limit")
+    scene.begin()
+    with _filled(stage.small) if stage.mounted else contextlib.nullcontext():
+        (scene.place.root / "gate.1").unlink()
+        scene.wait(lambda: not scene.queue.alive(scene.root), "the end of the run without room")
+        scene.press("status", scene.root)
+        if stage.mounted:
+            scene.notes.append(f"tmpfs of {os.statvfs(stage.small).f_blocks * 4 // 1024} MiB")
+            refused = scene.press("rerun", scene.root, "--status", BAD, code=2)
+            assert "cannot be written: No space left" in refused.stderr, refused.stderr
+    return scene.complete()
+
+
+@contextlib.contextmanager
+def _filled(path: Path) -> Iterator[None]:
+    filler = path / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+@drill("scancel of a running and of a waiting task")
+def cancel_single(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault, runs=3)
+    scene.begin("hang@0")
+    stage.queue.call("scancel", scene.task(1), scene.task(2))
+    scene.wait(lambda: not scene.queue.alive(scene.root), "the end of the job")
+    told = {
+        row["status"]
+        for row in json.loads(scene.press("status", scene.root, "--json").stdout)["runs"]
+    }
+    assert told == {"ok", "cancelled"}, told
+    return scene.complete()
+
+
+@drill("scancel of the whole array")
+def cancel_whole(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault, runs=3)
+    scene.gate(1)
+    scene.begin()
+    scene.wait(lambda: scene.state(1) == "RUNNING", "the second task")
+    stage.queue.call("scancel", scene.task(1).split("_")[0])
+    scene.wait(lambda: not scene.queue.alive(scene.root), "the end of the job")
+    assert scene.told() == ["ok", "cancelled", "cancelled"]
+    return scene.complete()
+
+
+@drill("scontrol requeue")
+def requeue(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault)
+    scene.begin("hang@0")
+    scene.heal()
+    stage.queue.call("scontrol", "requeue", scene.task(1))
+    scene.wait(lambda: scene.ended(1) == "ok", "the second attempt")
+    scene.notes.append("Slurm starts it again by itself")
+    return scene.complete()
+
+
+@drill("sbatch times out after the job was accepted")
+def sbatch_accepted(stage: Stage, fault: str) -> Trial:
+    return _sbatch(stage, fault, f'"$REAL" "$@" >/dev/null; {FAILS}', submitted=2)
+
+
+@drill("sbatch times out, the job is accepted 3 s later")
+def sbatch_late(stage: Stage, fault: str) -> Trial:
+    late = '(sleep 3; exec "$REAL" "$@") </dev/null >/dev/null 2>&1 &\n'
+    return _sbatch(stage, fault, late + FAILS, submitted=2)
+
+
+@drill("sbatch times out, the job was never accepted")
+def sbatch_refused(stage: Stage, fault: str) -> Trial:
+    return _sbatch(stage, fault, FAILS, submitted=0)
+
+
+@drill("sbatch is killed before it says a word")
+def sbatch_mute(stage: Stage, fault: str) -> Trial:
+    return _sbatch(stage, fault, '"$REAL" "$@" >/dev/null; kill -9 $$\n', submitted=2)
+
+
+def _sbatch(stage: Stage, fault: str, script: str, submitted: int) -> Trial:
+    """Two arrays, one after the other through an sbatch that fails."""
+    scene = Scene(stage, fault, topologies=("1n1g", "2n1g"), runs=1)
+    scene.place.env = {**scene.place.env, "PATH": shim(scene.place.root, script)}
+    done = scene.sweep(code=0 if submitted else 1)
+    assert done.stdout.count("submitted: job") == submitted, done.stdout + done.stderr
+    assert len(scene.queue.jobs(scene.root)) == submitted
+    scene.place.env = stage.cluster.env
+    return scene.complete()
+
+
+# --- what touches everybody -----------------------------------------------------------------------
+
+
+@drill("a node dies (NODE_FAIL) and comes back", alone=True)
+def node_dies(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault, keys='requeue = 0\nsbatch = { nodelist = "n4" }')
+    scene.begin("hang@0")
+    _power_cut(scene)
+    scene.wait(lambda: scene.state(1) == "NODE_FAIL", "NODE_FAIL")
+    assert scene.told() == ["ok", "node_failed"]
+    stage.start("n4")
+    return scene.complete()
+
+
+@drill("a node dies, Slurm requeues its job", alone=True)
+def node_dies_requeued(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault, keys='requeue = 2\nsbatch = { nodelist = "n4" }')
+    scene.begin("hang@0")
+    _power_cut(scene)
+    scene.wait(lambda: scene.state(1) == "PENDING", "the requeue")
+    assert "nothing to rerun" in scene.press("rerun", scene.root, "--status", BAD).stdout
+    scene.heal()
+    stage.start("n4")
+    scene.wait(lambda: scene.ended(1) == "ok", "the second attempt")
+    scene.notes.append("Slurm starts it again by itself")
+    return scene.complete()
+
+
+def _power_cut(scene: Scene) -> None:
+    """Slurm would see it by itself within half a minute."""
+    scene.stage.kill("n4")
+    scene.queue.call("scontrol", "update", "nodename=n4", "state=down", "reason=drill")
+
+
+@drill("slurmctld is killed and comes back, a run goes on", alone=True)
+def controller_restarts(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault)
+    scene.gate(1)
+    scene.begin()
+    scene.wait(lambda: scene.state(1) == "RUNNING", "the second task")
+    stage.kill("slurmctld")
+    try:
+        said = json.loads(scene.press("status", scene.root, "--json").stdout)["runs"][1]
+        assert said["status"] == "unknown" and "cannot be asked" in said["reason"], said
+        refused = scene.press("rerun", scene.root, "--status", BAD, code=2)
+        assert "must be known first" in refused.stderr, refused.stderr
+        assert "nothing is missing" in scene.sweep(code=0).stdout
+    finally:
+        stage.start("slurmctld")
+    scene.heal()
+    scene.wait(lambda: scene.ended(1) == "ok", "the run's end")
+    return scene.complete()
+
+
+@drill("slurmctld is away when a sweep is submitted", alone=True)
+def controller_away(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault, runs=1)
+    stage.kill("slurmctld")
+    try:
+        done = scene.sweep(code=1)
+        assert "not yet submitted" in done.stderr, done.stderr
+    finally:
+        stage.start("slurmctld")
+    return scene.complete()
+
+
+@drill("slurmdbd is stopped", alone=True)
+def database_stopped(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault)
+    stage.kill("slurmdbd")
+    try:
+        scene.begin("kill@0")
+        scene.wait(lambda: scene.ended(1) == "failed", "the run's end")
+        return scene.complete()
+    finally:
+        stage.start("slurmdbd")
+
+
+@drill("preempted by a higher partition, requeued", alone=True)
+def preempted_requeued(stage: Stage, fault: str) -> Trial:
+    scene = _preempted(stage, fault, "requeued", "PENDING")
+    scene.heal()
+    scene.wait(lambda: scene.ended(1) == "ok", "the second attempt")
+    scene.notes.append("Slurm starts it again by itself")
+    return scene.complete()
+
+
+@drill("preempted by a higher partition, cancelled", alone=True)
+def preempted_ended(stage: Stage, fault: str) -> Trial:
+    scene = _preempted(stage, fault, "ended", "PREEMPTED")
+    assert scene.told() == ["ok", "preempted"]
+    return scene.complete()
+
+
+def _preempted(stage: Stage, fault: str, partition: str, state: str) -> Scene:
+    keys = 'sbatch = { nodelist = "n3" }'
+    scene = Scene(stage, fault, partition=partition, exclusive=True, keys=keys)
+    scene.begin("hang@0")
+    options = ("--partition=first", "--nodelist=n3", "--exclusive", "--output=/dev/null")
+    stage.queue.call("sbatch", *options, "--wrap=sleep 1")
+    scene.wait(lambda: scene.state(1) == state, state)
+    return scene
+
+
+@drill("a limit on submitted jobs (AssocMaxSubmitJobLimit)", alone=True)
+def submit_limit(stage: Stage, fault: str) -> Trial:
+    """First as one who goes away, then as one who stays: in waves, as the queue empties."""
+    scene = Scene(stage, fault, topologies=("1n1g", "1n2g", "2n1g"), runs=1)
+    limit = ("sacctmgr", "-i", "modify", "user", stage.user, "set")
+    stage.queue.call(*limit, "MaxSubmitJobs=1")
+    try:
+        first = scene.sweep(code=1)
+        assert first.stdout.count("submitted: job") == 1, first.stdout + first.stderr
+        assert "not yet submitted: 2 arrays with 2 runs" in first.stderr, first.stderr
+        assert "AssocMaxSubmitJobLimit" in first.stderr
+        scene.sweep("--wait", code=0)
+        scene.look()
+    finally:
+        stage.queue.call(*limit, "MaxSubmitJobs=-1")
+    assert len(read_ledger(scene.root).arrays) == len(scene.queue.jobs(scene.root)) == 3
+    return scene.complete()
