@@ -1,6 +1,8 @@
 # make quickstart   a first sweep on this machine, everything installed into .venv
 # make test         the tests, on a real one-machine Slurm
 # make bench        what takes longer: start-up times, the wrapper's own cost
+# make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
+# make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
 # make lint         formatting, lint, types
 
 PYTHON ?= python3
@@ -9,7 +11,7 @@ CONSTRAINTS ?= requirements/constraints.txt
 RUN = $(VENV)/bin/python
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: quickstart test bench lint clean slurm
+.PHONY: quickstart test bench faults fuzz lint clean slurm
 
 $(VENV)/.base: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -40,7 +42,15 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(RUN) benchmarks/startup.py
-	$(RUN) benchmarks/wrapper_cost.py
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/wrapper_cost.py
+	$(RUN) benchmarks/scan_logs.py
+
+faults: $(VENV)/.test slurm
+	OMP_NUM_THREADS=1 $(RUN) tests/faults/campaign.py --markdown docs/faults.md
+
+fuzz: $(VENV)/.test
+	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[fuzz]'
+	PYTHONPATH=tests $(RUN) -m fuzz.fuzz_scan
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

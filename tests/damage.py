@@ -55,7 +55,7 @@ def check_figures(scanned: ScannedFile) -> None:
             assert 0 < total.value <= LARGEST and 1 <= total.line <= scanned.end_line
     for fact in scanned.facts:
         assert isinstance(fact.value, FACTS[fact.name]), fact
-        assert FACTS[fact.name] is not int or 0 < fact.value < 10**18, fact
+        assert not isinstance(fact.value, int) or fact.value < 10**18, fact
     assert len(scanned.notes) <= 1000 and len(scanned.troubles) <= 1000
 
 
@@ -72,14 +72,14 @@ def check_results(found: Judged) -> None:
         assert isinstance(result.status, Status)
         window = result.foreign
         if window is None:
-            assert result.samples_per_s is None
+            assert result.samples_per_s is None and result.reason, result
             continue
         positive = (window.samples_per_s, window.factor, window.elapsed_s)
         for figure in (*positive, window.check_samples_per_s):
             assert figure is None or (math.isfinite(figure) and figure > 0), window
         for figure in (window.loss_first, window.loss_last, window.memory_mb, window.drift):
             assert figure is None or math.isfinite(figure), window
-        assert (window.first or 0) <= (window.last or 0), window
+        assert window.first is None or window.last is None or window.first <= window.last, window
 
 
 # --- no figure that was not in the log before

@@ -158,6 +158,8 @@ def _forms(head: bytes) -> list[Form]:
             break
         forms.append(form)
         lines = [_without_form(line, form) for line in lines]
+        if not named and not _may_have_form("\n".join(["", *lines]).encode()):
+            break
     return forms
 
 
@@ -249,6 +251,8 @@ def _without_form(text: str, form: Form) -> str:
 def _strip_sure(line: Prefixed) -> Prefixed:
     """Without the prefixes that cannot be mistaken."""
     for _ in range(_DEEPEST):
+        if "]<std" not in line.text and not line.text.startswith(("[rank", "[default")):
+            break  # as nearly always
         found = _SURE.match(line.text)
         if found is None:
             break

@@ -182,8 +182,11 @@ class Scanner:
 
     def _plain(self, blocks: Iterable[bytes], state: _Pass) -> Iterator[_Hit]:
         """Lines of a file that is one stream."""
+        block = b"\n"
         for block in _whole_lines(blocks, state):
             yield from self._in_block(block, state)
+        if not state.rest and not block.endswith(b"\n"):
+            state.lines += 1  # which carriage returns end
         if state.rest:
             state.lines += 1
             needles = self._needles_in(state.rest)

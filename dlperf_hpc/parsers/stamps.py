@@ -7,12 +7,15 @@ know (:class:`dlperf_hpc.records.foreign.Stamps`).
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import datetime, timezone
 
+# Date, hour, minute, second, fraction. A pattern that begins with a set, and not with a repetition
+# of it, is looked for twice as fast.
 _FULL = re.compile(
-    r"(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[ T]"
-    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+    r"([0-9][0-9]{3}[-/][0-9]{2}[-/][0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:[.,]([0-9]{1,9}))?"
 )
 _ABSL = re.compile(
     r"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
@@ -26,17 +29,27 @@ def full_stamp(text: str, last: bool = True) -> float | None:
 
     Of several the last: a cloud agent's own stamp stands before the program's.
     """
-    found = list(_FULL.finditer(text))
-    if not found:
+    match = _FULL.search(text)
+    if match is None:
         return None
-    match = found[-1] if last else found[0]
+    if last and text.count("-", match.end()) + text.count("/", match.end()) > 1:
+        for match in _FULL.finditer(text, match.end()):
+            pass
+    date, hour, minute, second, fraction = match.groups()
+    midnight = _midnight(date)
+    if midnight is None or hour > "23" or minute > "59" or second > "59":
+        return None
+    seconds = midnight + 3600 * int(hour) + 60 * int(minute) + int(second)
+    return seconds + _fraction(fraction)
+
+
+@functools.lru_cache(maxsize=64)
+def _midnight(date: str) -> float | None:
     try:
-        names = ("year", "month", "day", "hour", "minute", "second")
-        year, month, day, hour, minute, second = (int(match[name]) for name in names)
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+        day = datetime(int(date[:4]), int(date[5:7]), int(date[8:]), tzinfo=timezone.utc)
     except ValueError:
         return None
-    return moment.timestamp() + _fraction(match["fraction"])
+    return day.timestamp()
 
 
 def absl_stamp(text: str) -> float | None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
+import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -30,6 +33,36 @@ STREAMS = 2
 COLUMNS = ("fault", "runs", "attempts", "lost", "duplicated", "altered", "seconds")
 
 
+PAGE = """\
+# What a sweep survives
+
+`make faults` brings up a real Slurm on one machine (`slurm/onebox`: slurmctld, four nodes,
+slurmdbd on MariaDB), and strikes it, or a sweep on it, in every way below. It wrote this page:
+
+{head}
+
+{table}
+
+**How.** A sweep of a few runs, one after another, on the tiny BERT. The first run ends well. Then a
+run is struck, and afterwards the same `sweep` and `rerun` are typed until every run is ok. Nothing
+stands in for Slurm, but for an `sbatch` on the PATH that calls the real one, or does not, and then
+fails.
+
+**What is counted**, in the directory, in the queue and in accounting:
+
+- *attempts*: starts of a run's batch script. For the kills: how often who submits was killed.
+- *lost*: runs that are not ok in the end, or that `status` cannot place. For the kills: runs that
+  do not wait in the queue after the command was typed again.
+- *duplicated*: runs that ended ok twice, or were started again although they were ok; runs in two
+  jobs that live; arrays in two jobs.
+- *altered*: files of runs that were ok before the fault (log, record, earlier attempts) and have
+  other content after it.
+- *seconds*: of the drill; several go on side by side, and *all* is the whole campaign.
+
+{notes}
+"""
+
+
 def run(stage: Stage, drills: Sequence[Drill], number: int, seed: int) -> list[Trial]:
     """All drills, and so many kills; a trial for each, in their order."""
     side_by_side = [drill for drill in drills if not drill.alone]
@@ -37,9 +70,9 @@ def run(stage: Stage, drills: Sequence[Drill], number: int, seed: int) -> list[T
         begun: list[tuple[str, Future[Trial]]] = [
             (drill.fault, pool.submit(_tried, stage, drill)) for drill in side_by_side
         ]
+        if number:
+            begun.append((FAULT, pool.submit(_killed, stage, number, seed)))
         trials = [future.result() for _, future in begun]
-    if number:
-        trials.append(_killed(stage, number, seed))
     trials += [_tried(stage, drill) for drill in drills if drill.alone]
     return trials
 
@@ -85,6 +118,18 @@ def staged() -> Iterator[Stage]:
             stage.close()
 
 
+def _leave_on_signals(stage: Stage) -> None:
+    """Drills wait for minutes in their threads: who is told to end does not wait for them."""
+
+    def leave(number: int, _frame: object) -> None:
+        stage.close()
+        shutil.rmtree(stage.root, ignore_errors=True)
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
+
+
 def _cells(trial: Trial) -> list[str]:
     cells = [str(getattr(trial, name)) for name in COLUMNS[:-1]]
     return [*cells, f"{trial.seconds:.0f}"]
@@ -106,14 +151,15 @@ def table(trials: Sequence[Trial], took_s: float) -> str:
     return "\n".join([*lines, "", *notes])
 
 
-def markdown(trials: Sequence[Trial], took_s: float) -> str:
+def page(head: str, trials: Sequence[Trial], took_s: float) -> str:
+    """The table as a page of the docs."""
     total = _sum(trials)
     total.seconds = took_s
     rows = [list(COLUMNS), ["---", *["---:"] * (len(COLUMNS) - 1)]]
     rows += [_cells(trial) for trial in (*trials, total)]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    notes = [f"- {t.fault}: {t.error or t.note}" for t in trials if t.error or t.note]
-    return "\n".join([*lines, "", *notes])
+    notes = [f"- {t.fault}: {t.error or t.note}." for t in trials if t.error or t.note]
+    return PAGE.format(head=head, table="\n".join(lines), notes="\n".join(notes))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -122,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, default=1, help="for the instants of the kills")
     made.add_argument("--only", default="", help="faults whose name holds this, and no kills")
     made.add_argument("--list", action="store_true", help="name the faults")
-    made.add_argument("--markdown", action="store_true", help="the table as a page has it")
+    made.add_argument("--markdown", type=Path, metavar="FILE", help="write it as a page as well")
     made.add_argument("--json", action="store_true")
     return made
 
@@ -136,6 +182,7 @@ def main() -> int:
     number = 0 if arguments.only and arguments.only not in FAULT else arguments.kills
     begin = time.monotonic()
     with staged() as stage:
+        _leave_on_signals(stage)
         slurm = stage.queue.call("sinfo", "--version").split()[-1]
         trials = run(stage, drills, number, arguments.seed)
     took = time.monotonic() - begin
@@ -147,7 +194,9 @@ def main() -> int:
     if arguments.json:
         print(json.dumps({"head": head, "trials": [asdict(trial) for trial in trials]}, indent=1))
     else:
-        print(f"{head}\n\n{(markdown if arguments.markdown else table)(trials, took)}")
+        print(f"{head}\n\n{table(trials, took)}")
+    if arguments.markdown:
+        arguments.markdown.write_text(page(head, trials, took), encoding="utf-8")
     return 0 if all(trial.good for trial in trials) else 1
 
 

@@ -8,12 +8,14 @@ must complete the sweep: no run lost, none measured twice, nothing altered.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import getpass
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -40,6 +42,7 @@ CONF = (
     *("JobAcctGatherFrequency=1", "SelectTypeParameters=CR_Core_Memory", "DefMemPerNode=6000"),
     "AccountingStorageEnforce=limits",
 )
+CLONE_NEWNS = 0x00020000
 SMALL_MIB = 4  # of the file system that is filled up
 BAD = "failed,partial,timeout,out_of_memory,preempted,node_failed,cancelled,lost"
 PATIENCE_S = 240.0
@@ -81,7 +84,8 @@ class Trial:
 
 
 class Stage:
-    """A cluster with accounting, and room for scenes."""
+    """A cluster with accounting, and room for scenes. Takes this process to a mount namespace of
+    its own, where it may: what it mounts there is gone with it, however it ends."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -96,6 +100,7 @@ class Stage:
             self._unmount()
             raise
         self.queue = Queue(self.cluster.env)
+        self.nodes = {name: threading.Lock() for name in ("n3", "n4")}  # to strike: one at a time
         self.user = getpass.getuser()
         with contextlib.suppress(AssertionError):  # root has an account from the beginning
             self.queue.call(*["sacctmgr", "-i", "add", "account", "lab"])
@@ -125,6 +130,9 @@ class Stage:
 def _mount(path: Path) -> bool:
     """A small file system of its own, where that is allowed."""
     path.mkdir()
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
+        return False
+    subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, check=False)
     argv = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_MIB}m", "tmpfs", str(path)]
     return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
@@ -139,7 +147,7 @@ class Scene:
     runs: int = 2
     partition: str = "main"
     exclusive: bool = False
-    keys: str = ""
+    keys: str = 'exclude = "n3,n4"'
     environment: str = ""
     limits: str = ""
     time_limit: str = "00:05:00"
@@ -198,7 +206,10 @@ class Scene:
         self.wait(lambda: self.ended(0) == "ok", "the first run's end")
         self.before = files_of_ok_runs(self.root)
         if fault:
-            self.wait(lambda: self.warming_up(index), "the warm-up of the doomed run")
+            what = "the warm-up of the doomed run"
+            over = ("", "unknown")  # not begun, not ended
+            self.wait(lambda: self.warming_up(index) or self.ended(index) not in over, what)
+            assert self.warming_up(index), self.press("status", self.root, "--json").stdout
 
     def complete(self) -> Trial:
         """What anybody would do: the same sweep again, and rerun, until every run is ok."""

@@ -13,11 +13,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from random import Random
 
-import atheris
+import atheris  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 with atheris.instrument_imports(include=["dlperf_hpc"]):
     from dlperf_hpc.parsers.registry import formats
+    from fuzz.mutation import mutated
     from fuzz.seeds import LONGEST, dictionary, seeds
     from fuzz.target import FINDINGS, check
 
@@ -31,8 +33,20 @@ def main() -> None:
     for folder in (inputs, findings):
         folder.mkdir(parents=True, exist_ok=True)
     real = os.environ.get("DLPERF_REAL_LOGS")
+    lines: dict[bytes, None] = {}
     for number, seed in enumerate(seeds(Path(real) if real else None)):
         (inputs / f"seed{number:03d}").write_bytes(seed)
+        lines.update(dict.fromkeys(seed.split(b"\n")))
+    known = [line for line in lines if line]
+
+    def mutate(data: bytes, longest: int, seed: int) -> bytes:
+        random = Random(seed)
+        if random.random() < 0.4:
+            return bytes(atheris.Mutate(data, longest))
+        for _ in range(random.choice((1, 1, 2, 4))):
+            data = mutated(data, known, random)[:longest]
+        return data
+
     for case in FINDINGS.iterdir():
         (inputs / case.name).write_bytes(case.read_bytes())
     (root / "dictionary").write_text(dictionary())
@@ -45,7 +59,7 @@ def main() -> None:
         "-timeout=20",
         "-print_final_stats=1",
     ]
-    atheris.Setup([sys.argv[0], *options, *sys.argv[1:], str(inputs)], check)
+    atheris.Setup([sys.argv[0], *options, *sys.argv[1:], str(inputs)], check, custom_mutator=mutate)
     atheris.Fuzz()
 
 

@@ -15,7 +15,7 @@ from dlperf_hpc.parsers import troubles
 from dlperf_hpc.parsers.registry import formats
 from dlperf_hpc.parsers.sources import Source, blocks, find
 
-LONGEST = 1 << 14
+LONGEST = 1 << 12
 _DIGITS = re.compile(rb"[0-9]+")
 
 
@@ -30,9 +30,9 @@ def seeds(real: Path | None) -> Iterator[bytes]:
         yield _kinds(content, 3)
     for name in names():
         yield log(name, last=12).text.encode()[:LONGEST]
-        texts = ["".join(log(name, slow).text[:1500]) for slow in (1.0, 1.25)]
-        yield tagged([text[: text.rindex("\n") + 1] for text in texts], Random(1), True)
-    yield from (content for content in contents if len(content) <= LONGEST)
+        texts = [log(name, slow).text[:1000] for slow in (1.0, 1.25)]
+        yield tagged([text[: text.rindex("\n") + 1] for text in texts], Random(1), chunked=True)
+    yield from (content[:LONGEST] for content in contents)
 
 
 def _kinds(content: bytes, times: int) -> bytes:

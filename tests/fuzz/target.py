@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from damage import SAID, check_figures, check_results, judged, scan
 
@@ -13,7 +16,7 @@ from dlperf_hpc.records.foreign import ScannedFile
 
 FINDINGS = Path(__file__).parent / "findings"
 
-_SAID = (SAID, {}, {**SAID, "nodes": 1, "gpus_per_node": 1})
+_SAID: Sequence[Mapping[str, Any]] = (SAID, {}, {**SAID, "nodes": 1, "gpus_per_node": 1})
 _RULES = ("printed", "clock[2:6]", "printed[2:6]", "lines[1:4]", "mean[1:]", "total")
 """Windows that small inputs reach too."""
 
@@ -23,9 +26,26 @@ def check(data: bytes) -> None:
     digest = zlib.crc32(data)
     whole = scan(data)
     check_figures(whole)
+    check_whole_numbers(whole, data)
+    if digest % 4:
+        check_whole_numbers(scan(data[: digest % (len(data) + 1)]), data)
     check_results(judged(whole, "default", _SAID[digest % len(_SAID)]))
     check_results(judged(whole, _RULES[digest % len(_RULES)]))
     assert ScannedFile.from_dict(json.loads(zlib.decompress(packed(whole)))) == whole
-    size = 1 + digest % 97
-    if len(data) < 2048 or not digest % 8:
-        assert scan(data, size if len(data) < 2048 else 50 * size) == whole
+    if len(data) < 512 or not digest % 8:
+        assert scan(data, 1 + digest % 97) == whole
+
+
+def check_whole_numbers(scanned: ScannedFile, data: bytes) -> None:
+    """Every figure is all of a number in the file, no part of one."""
+    if scanned.launcher in ("ompi", "horovodrun") or b"\x1b" in data:
+        return  # what the file has in parts has been put together
+    numbers = {float(number) for number in _WHOLE.findall(data)}
+    for reading in scanned.readings:
+        for step in reading.steps:
+            figures = {abs(each) for each in (step.printed, step.loss, step.lr) if each is not None}
+            assert not figures - numbers, step
+        assert not {total.value for total in reading.totals} - numbers
+
+
+_WHOLE = re.compile(rb"(?<![0-9.])(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?(?![0-9])")
