@@ -20,8 +20,6 @@ import json
 import os
 import re
 import resource
-import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,7 +30,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from made_logs import Tree, make_tree
+from made_logs import Tree
 
 TARGETS = "3 x grep, naive / 10, below one format, 300 MB, cached nearly free"
 GREPPED = "deepspeed", "SamplesPerSec="

@@ -21,9 +21,24 @@ from random import Random
 
 import pytest
 import zstandard
-from damage import RULES, check_figures, check_results, judged, part_of, scan
+from damage import (
+    RULES,
+    SAID,
+    check_figures,
+    check_results,
+    judged,
+    part_of,
+    scan,
+    with_bytes,
+    with_nuls,
+    with_numbers,
+)
 from foreign_corpus import log, names
 
+from dlperf_hpc.analysis.judgement import Judged
+from dlperf_hpc.analysis.rules import rule
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.gather import gather
 from dlperf_hpc.parsers.cache import ScanCache
 from dlperf_hpc.parsers.registry import formats
 from dlperf_hpc.parsers.scan import LONGEST_LINE
@@ -384,3 +399,26 @@ def test_results_hold_for_every_rule_and_nothing_said() -> None:
     for name in names():
         for basis in RULES:
             check_results(judged(scan(log(name).text.encode()), basis, {}))
+
+
+def test_a_tree_of_damaged_logs_is_gathered(tmp_path: Path) -> None:
+    """From paths to results: whatever is in the files, there is a result or a word about it."""
+    random = Random(3)
+    folder = tmp_path / "oneflow" / "bert" / "2n4g"
+    folder.mkdir(parents=True)
+    for name in names():
+        text = log(name).text.encode()
+        label = name.replace(":", "_")
+        (folder / f"{label}_b32_fp32_1.log").write_bytes(text)
+        (folder / f"{label}_b32_fp32_2.log").write_bytes(text[: random.randrange(len(text))])
+        (folder / f"{label}_b32_fp32_3.log").write_bytes(with_nuls(text, random))
+        (folder / f"{label}_b32_fp32_4.log").write_bytes(with_bytes(text, random))
+        (folder / f"{label}_b32_fp32_5.log").write_bytes(with_numbers(text, random))
+        (folder / f"{label}_b32_fp32_6.log.gz").write_bytes(gzip.compress(text)[:-9])
+    with pytest.raises(LedgerError, match="no such file"):
+        gather([tmp_path / "gone"], rule("default"), {}, ScanCache(None))
+    gathered = gather([tmp_path], rule("default"), SAID, ScanCache(None))
+    assert gathered.files == 6 * len(names())
+    check_results(Judged(gathered.results))
+    assert {result.run.case.topology.devices for result in gathered.results} == {8}
+    assert all("\0" not in line for line in gathered.unread)

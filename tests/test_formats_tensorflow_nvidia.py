@@ -7,8 +7,10 @@ import json
 import os
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 import pytest
 
@@ -220,7 +222,15 @@ def ngc_tf2_round(step: int, perf: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "text", "done", "second", "printed", "loss", "lr"), STEPS)
-def test_a_line_of_an_iteration(name, text, done, second, printed, loss, lr):
+def test_a_line_of_an_iteration(
+    name: str,
+    text: str,
+    done: int,
+    second: float | None,
+    printed: float | None,
+    loss: float | None,
+    lr: float | None,
+) -> None:
     found = recognised(read([text]))
     assert list(found) == [name]
     (step,) = found[name].steps
@@ -232,7 +242,7 @@ def test_a_line_of_an_iteration(name, text, done, second, printed, loss, lr):
 
 
 @pytest.mark.parametrize(("name", "text", "total", "value"), TOTALS)
-def test_a_line_of_the_whole_run(name, text, total, value):
+def test_a_line_of_the_whole_run(name: str, text: str, total: str, value: float) -> None:
     found = recognised(read([text]))
     assert list(found) == [name]
     assert [(each.name, each.value) for each in found[name].totals] == [(total, value)]
@@ -240,7 +250,7 @@ def test_a_line_of_the_whole_run(name, text, total, value):
     assert not found[name].notes
 
 
-def test_what_the_printed_numbers_are():
+def test_what_the_printed_numbers_are() -> None:
     assert by_name("ngc_tf1_resnet").printed.averaging is Averaging.LAST_ONE
     assert by_name("mxnet_gluon_bert").printed.unit is Unit.MS_PER_ITERATION
     assert by_name("dllogger_pytorch_resnet").counter is Counter.MICRO_STEPS
@@ -249,13 +259,13 @@ def test_what_the_printed_numbers_are():
     assert MINE - real == {"tf2_bert", "ngc_tf2_bert", "mxnet_ngc", "mxnet_gluon_bert"}
 
 
-def test_stamps_without_a_year_are_said_to_be():
+def test_stamps_without_a_year_are_said_to_be() -> None:
     for text, expected in ((0, Stamps.NO_YEAR), (1, Stamps.NO_YEAR), (4, Stamps.ABSOLUTE)):
         (draft,) = recognised(read([STEPS[text][1]])).values()
         assert draft.stamps is expected
 
 
-def test_needles_are_specific():
+def test_needles_are_specific() -> None:
     for name in MINE:
         declared = by_name(name)
         for needle in (*declared.needles, *declared.facts_needles):
@@ -263,7 +273,7 @@ def test_needles_are_specific():
             assert not needle.startswith("  "), (name, needle)
 
 
-def test_the_two_tensorflow_2_loops_leave_each_other_alone():
+def test_the_two_tensorflow_2_loops_leave_each_other_alone() -> None:
     official = [STEPS[0][1].replace(" 20/", f" {step}/") for step in (1, 2)]
     drafts = read([*official, *ngc_tf2_round(47, "7.74"), *ngc_tf2_round(48, "7.77")])
     assert [step.iteration for step in drafts["tf2_bert"].steps] == [1, 2]
@@ -274,7 +284,7 @@ def test_the_two_tensorflow_2_loops_leave_each_other_alone():
     assert not any(draft.notes for draft in drafts.values())
 
 
-def test_a_round_without_perf_has_no_speed_and_no_other_rounds_rate():
+def test_a_round_without_perf_has_no_speed_and_no_other_rounds_rate() -> None:
     first, second = ngc_tf2_round(47, "7.74"), ngc_tf2_round(48, "7.7")
     draft = read([*first[:2], *second[1:]])["ngc_tf2_bert"]
     assert [(step.iteration, step.printed, step.lr) for step in draft.steps] == [
@@ -293,7 +303,7 @@ def averages(unit: str, training: bool, *values: str) -> list[str]:
     return [prefix + line for line in lines for prefix in ("INFO:tensorflow:", ABSL + "x.py:1] ")]
 
 
-def test_averages_count_once_and_those_of_training_only():
+def test_averages_count_once_and_those_of_training_only() -> None:
     last = "DLL 2023-08-01 03:52:34.988283 -  throughput_train : 1067.190 seq/s"
     own = {
         "ngc_tf1_bert": ([TF1_STEP.format(2, "370.588")], "sentences"),
@@ -312,14 +322,14 @@ def test_averages_count_once_and_those_of_training_only():
         assert len(again.totals) == 6
 
 
-def test_overflowing_steps_are_kept_in_their_order():
+def test_overflowing_steps_are_kept_in_their_order() -> None:
     lines = [TF1_STEP.format(1, f"54{n}.691") for n in range(5)] + [TF1_STEP.format(2, "449.497")]
     draft = read(lines)["ngc_tf1_bert"]
     assert [step.iteration for step in draft.steps] == [1, 1, 1, 1, 1, 2]
     assert draft.steps[4].printed == 544.691
 
 
-def test_a_record_cut_by_the_next_one_gives_no_number():
+def test_a_record_cut_by_the_next_one_gives_no_number() -> None:
     whole = TF1_STEP.format(3, "370.588")
     for cut in range(len("DLL 2021-05-26 03:51:01.399857 - "), whole.index(" mlm_loss")):
         draft = read([TF1_STEP.format(22, "370.588")[:cut] + whole])["ngc_tf1_bert"]
@@ -328,7 +338,7 @@ def test_a_record_cut_by_the_next_one_gives_no_number():
         assert {step.printed for step in draft.steps} <= {370.588, None}
 
 
-def test_settings_of_the_tensorflow_1_bert():
+def test_settings_of_the_tensorflow_1_bert() -> None:
     lines = ["  train_batch_size: 96", "  num_accumulation_steps: 88", "  use_xla: True"]
     lines += ["  name = input_ids, shape = (96, 128)", "  name = input_ids, shape = (?, 128)"]
     lines += ["Precision = fp32", TF1_STEP.format(2, "370.588")]
@@ -346,7 +356,7 @@ def test_settings_of_the_tensorflow_1_bert():
     assert draft.steps[0].rank == 0
 
 
-def test_settings_of_the_dllogger_programs():
+def test_settings_of_the_dllogger_programs() -> None:
     head = "DLL 2023-08-04 05:46:18.018259 - PARAMETER "
     tf1 = "arch : resnet50  batch_size : 256  iter_unit : batch  xla : True  amp : False "
     draft = read([head + tf1, "Num GPUs 8", "Per-GPU Batch Size 256", STEPS[6][1]])
@@ -363,8 +373,8 @@ def test_settings_of_the_dllogger_programs():
         }  # fmt: skip
     bert = 'Config : ["Namespace(allreduce_post_accumulation_fp16=True, amp=False, fp16=False, '
     bert += 'gradient_accumulation_steps=88, max_seq_length=128, train_batch_size=8448)"] '
-    found = read([head + bert, head + "batch_size_per_gpu : 96 ", STEPS[8][1]])
-    assert facts(found["dllogger_pytorch_bert"]) == {
+    drafts = read([head + bert, head + "batch_size_per_gpu : 96 ", STEPS[8][1]])
+    assert facts(drafts["dllogger_pytorch_bert"]) == {
         "accumulation": 88, "seq_len": 128, "precision": "fp32", "batch_size": 96
     }  # fmt: skip
 
@@ -374,7 +384,7 @@ def mxnet(epoch: int, iteration: int, rate: float = 2945.5) -> str:
     return f"DLL 2023-07-31 09:17:53.117629 - {step}  train.ips : {rate} images/s train.lr : 0 "
 
 
-def test_mxnet_counts_over_epochs_of_the_length_that_the_log_says():
+def test_mxnet_counts_over_epochs_of_the_length_that_the_log_says() -> None:
     asked = "DLL 2023-07-31 09:09:06.954612 - PARAMETER arch : resnetv15  num_layers : 50  "
     asked += "gpus : [0, 1, 2, 3]  kv_store : horovod  dtype : float16  amp : False  "
     asked += "batch_size : 512  benchmark_iters : 500 "
@@ -386,7 +396,7 @@ def test_mxnet_counts_over_epochs_of_the_length_that_the_log_says():
     }  # fmt: skip
 
 
-def test_epochs_of_unknown_length_go_on_from_the_last_line():
+def test_epochs_of_unknown_length_go_on_from_the_last_line() -> None:
     lines = [mxnet(0, 19), mxnet(0, 39), mxnet(1, 19), mxnet(0, 59), mxnet(2, 19), mxnet(0, 19)]
     draft = read(lines)["dllogger_mxnet_resnet"]
     assert [step.iteration for step in draft.steps] == [20, 40, 60, 60, 80, 20]
@@ -399,8 +409,10 @@ def test_epochs_of_unknown_length_go_on_from_the_last_line():
     assert [step.iteration for step in steps] == [20, 30]
 
 
-def test_the_table_of_the_mxnet_benchmark():
-    def table(metric, *cells, gpus=8, sizes=("128",)):
+def test_the_table_of_the_mxnet_benchmark() -> None:
+    def table(
+        metric: str, *cells: str, gpus: int = 8, sizes: Sequence[str] = ("128",)
+    ) -> list[str]:
         row = "|".join(cell.center(11) for cell in (str(gpus), *cells)) + "|"
         head = " " * 11 + "|" + "|".join(size.center(11) for size in sizes) + "|"
         return [metric, head, "-" * 24, row, ""]
@@ -421,8 +433,8 @@ def test_the_table_of_the_mxnet_benchmark():
     assert not recognised(read(["|   0  Tesla V100   |   45%   |", "     8     |   2957.8  |"]))
 
 
-def test_the_json_file_tells_whose_it_is():
-    def record(kind="LOG", **rest):
+def test_the_json_file_tells_whose_it_is() -> None:
+    def record(kind: str = "LOG", **rest: Any) -> str:
         return "DLLL " + json.dumps({"timestamp": "1570716916.25", "type": kind, **rest})
 
     asked = {"arch": "resnet50", "batch_size": 128, "amp": True, "fp16": False}
@@ -453,7 +465,7 @@ def test_the_json_file_tells_whose_it_is():
     assert not recognised(other)
 
 
-def test_json_that_is_none_or_not_what_it_says():
+def test_json_that_is_none_or_not_what_it_says() -> None:
     start = 'DLLL {"timestamp": "1.5e9", "type": "LOG", "step": [0, 5], "data": {"total_ips": '
     good = start + "5.5}}"
     for bad in (
@@ -488,7 +500,7 @@ def test_json_that_is_none_or_not_what_it_says():
         assert not recognised(read([text]))
 
 
-def test_settings_and_the_end_of_the_keras_models():
+def test_settings_and_the_end_of_the_keras_models() -> None:
     lines = [
         ABSL + "classifier_trainer.py:180] Base params: {'evaluation': None,",
         "             'enable_xla': False,",
@@ -518,7 +530,7 @@ def test_settings_and_the_end_of_the_keras_models():
     assert len(read([STEPS[1][1], end])["tf2_resnet"].steps) == 1
 
 
-def test_lines_that_are_none_of_these_formats():
+def test_lines_that_are_none_of_these_formats() -> None:
     lines = [
         ABSL + "keras_utils.py:98] BenchmarkMetric: {'epoch':0, 'time_taken': 39.125}",
         "INFO:root:[step 19]\tmlm_loss=8.1\tnsp_loss=0.6\tnsp_acc=5.2\tthroughput=9.1K tks/s\t",
@@ -536,9 +548,9 @@ def test_lines_that_are_none_of_these_formats():
 
 
 @pytest.mark.parametrize("name", sorted(MINE))
-def test_damage_is_noted_and_no_number_is_invented(name):
+def test_damage_is_noted_and_no_number_is_invented(name: str) -> None:
     declared = by_name(name)
-    texts = [text for whose, text, *_ in [*STEPS, *TOTALS] if whose == name]
+    texts = [str(text) for whose, text, *_ in [*STEPS, *TOTALS] if whose == name]
     texts += ngc_tf2_round(47, "7.74") if name == "ngc_tf2_bert" else []
     odd = ["nan", "inf", "-inf", "None", "", "-5.5", "9" * 5000, "1e999", "\0", "1_0.5"]
     odd += ["\uff11.\uff12", "0x10", "{}"]
@@ -565,7 +577,7 @@ def speeds(declared: Format, text: str) -> list[float]:
 @pytest.mark.parametrize("step", [each for each in STEPS if each[0] in (
     "tf2_resnet", "ngc_tf1_bert", "dllogger_pytorch_resnet", "dllogger_json", "mxnet_gluon_bert"
 )])  # fmt: skip
-def test_a_speed_of_fixed_decimals_is_whole_or_none(step):
+def test_a_speed_of_fixed_decimals_is_whole_or_none(step: tuple[Any, ...]) -> None:
     declared = by_name(step[0])
     for cut in range(len(step[1])):
         draft = Draft(declared)
@@ -574,7 +586,7 @@ def test_a_speed_of_fixed_decimals_is_whole_or_none(step):
 
 
 @pytest.mark.parametrize("name", sorted(MINE))
-def test_the_longest_lines_are_read_in_no_time(name):
+def test_the_longest_lines_are_read_in_no_time(name: str) -> None:
     declared = by_name(name)
     needles = (*declared.needles, *declared.facts_needles)
     heads = [text for whose, text, *_ in STEPS if whose == name] or [""]
@@ -628,10 +640,10 @@ FIELDS = {
 
 @needs_real_logs
 @pytest.mark.parametrize(("log", "rule", "figure"), published())
-def test_published_figures_of_real_logs(log, rule, figure):
+def test_published_figures_of_real_logs(log: str, rule: str, figure: float) -> None:
     ((name, draft),) = read_log(log).items()
     assert name == FIELDS[log.split("/")[0]]
-    speeds = [step.printed for step in draft.steps]
+    speeds = [step.printed for step in draft.steps if step.printed is not None]
     totals = {total.name: total.value for total in draft.totals}
     skipped = re.fullmatch(r"mean of lines\[(\d+):\]", rule)
     if name == "dllogger_mxnet_resnet":
@@ -645,7 +657,7 @@ def test_published_figures_of_real_logs(log, rule, figure):
 
 
 @needs_real_logs
-def test_all_lines_of_real_logs_are_read():
+def test_all_lines_of_real_logs_are_read() -> None:
     counts = {
         "ngc_tf_rn50/tf_gpu8_fp32_bs256.txt": (30, 1, 491),
         "ngc_tf_rn50/tf_gpu32_fp32_bs256.txt": (300, 1, 500),
@@ -666,7 +678,7 @@ def test_all_lines_of_real_logs_are_read():
 
 
 @needs_real_logs
-def test_overflows_in_a_real_log_repeat_an_iteration():
+def test_overflows_in_a_real_log_repeat_an_iteration() -> None:
     log = "bert_base_lamb_pretraining.pyt_bert_pretraining_phase1_fp16_bs96_gpu8.log"
     steps = read_log(f"nvidia_pyt_bert/{log}")["dllogger_pytorch_bert"].steps
     iterations = [step.iteration for step in steps]
@@ -675,15 +687,15 @@ def test_overflows_in_a_real_log_repeat_an_iteration():
 
 
 @needs_real_logs
-def test_the_keras_logs_give_what_the_benchmarks_scripts_got():
+def test_the_keras_logs_give_what_the_benchmarks_scripts_got() -> None:
     expected = json.loads((Path(REAL or "") / "tf2_resnet50" / "expected.json").read_text())
     for case, batch in (("1n1g", 128), ("2n8g", 2048)):
         printed, clock = {}, {}
         for run in map(str, range(1, 6)):
             draft = read_log(f"tf2_resnet50/{case}/rn50_b128_fp32_{run}.log")["tf2_resnet"]
             steps = draft.steps
-            printed[run] = round(mean(step.printed for step in steps[1:6]), 2)
-            clock[run] = round(batch * 500 / (steps[5].stamp - steps[0].stamp), 2)
+            printed[run] = round(mean(step.printed or 0.0 for step in steps[1:6]), 2)
+            clock[run] = round(batch * 500 / ((steps[5].stamp or 0.0) - (steps[0].stamp or 0.0)), 2)
             assert {"global_batch": batch, "precision": "fp32", "xla": False}.items() <= facts(
                 draft
             ).items()

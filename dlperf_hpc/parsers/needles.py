@@ -2,8 +2,8 @@
 
 ``aho-corasick``'s prefilter (Teddy) looks at the first four bytes of up to 64 strings at once: it
 deals them into 16 buckets, the ``i``-th string into bucket ``i % 16``, and stops wherever the low
-and high halves of four bytes each fit one of a bucket. How often it stops in vain decides its speed,
-so we choose what it looks at: of each string a part that begins with bytes which are rare in
+and high halves of four bytes each fit one of a bucket. How often it stops in vain decides its
+speed, so we choose what it looks at: of each string a part that begins with bytes which are rare in
 logs, and an order that puts those into one bucket which add little to each other.
 """
 

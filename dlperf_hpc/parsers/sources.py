@@ -22,7 +22,7 @@ import zstandard
 
 from dlperf_hpc.errors import LogError
 
-BLOCK_BYTES = 1 << 17
+BLOCK_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 13
 _PASSED_OVER = (
     *(".png", ".jpg", ".pdf", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".npy", ".h5", ".hdf5"),

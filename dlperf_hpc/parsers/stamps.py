@@ -33,8 +33,8 @@ def full_stamp(text: str, last: bool = True) -> float | None:
     if match is None:
         return None
     if last and text.count("-", match.end()) + text.count("/", match.end()) > 1:
-        for match in _FULL.finditer(text, match.end()):
-            pass
+        for later in _FULL.finditer(text, match.end()):
+            match = later
     date, hour, minute, second, fraction = match.groups()
     midnight = _midnight(date)
     if midnight is None or hour > "23" or minute > "59" or second > "59":

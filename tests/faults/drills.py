@@ -234,13 +234,13 @@ def _power_cut(scene: Scene) -> None:
     scene.queue.call("scontrol", "update", "nodename=n4", "state=down", "reason=drill")
 
 
-@drill("slurmctld is killed and comes back, a run goes on", alone=True)
+@drill("slurmctld restarts while a run goes on", alone=True)
 def controller_restarts(stage: Stage, fault: str) -> Trial:
     scene = Scene(stage, fault)
     scene.gate(1)
     scene.begin()
     scene.wait(lambda: scene.state(1) == "RUNNING", "the second task")
-    stage.kill("slurmctld")
+    stage.stop("slurmctld")
     try:
         # Accounting may still know; without it, nobody does.
         assert scene.told() in (["ok", "running"], ["ok", "unknown"])
@@ -251,6 +251,23 @@ def controller_restarts(stage: Stage, fault: str) -> Trial:
         stage.start("slurmctld")
     scene.heal()
     scene.wait(lambda: scene.ended(1) == "ok", "the run's end")
+    return scene.complete()
+
+
+@drill("slurmctld is SIGKILLed and forgets its last seconds", alone=True)
+def controller_killed(stage: Stage, fault: str) -> Trial:
+    """It then believes that the first run still runs and the second waits: a person cancels."""
+    scene = Scene(stage, fault)
+    scene.gate(1)
+    scene.begin()
+    scene.wait(lambda: scene.state(1) == "RUNNING", "the second task")
+    stage.kill("slurmctld")
+    stage.start("slurmctld")
+    scene.heal()
+    believes = [scene.state(index) for index in (0, 1)]
+    scene.notes.append(f"afterwards Slurm says {' and '.join(believes)}; the sweep is cancelled")
+    scene.press("cancel", scene.root, code=0)
+    scene.wait(lambda: not scene.queue.alive(scene.root), "the end of the job")
     return scene.complete()
 
 

@@ -13,6 +13,7 @@ import getpass
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fixtures_slurm import Onebox, short_directory
+from fixtures_slurm import Onebox, call, short_directory
 from queueing import Queue, executions, files_of_ok_runs, live_runs
 from sweeping import Done, Workplace, wait_until
 
@@ -117,6 +118,13 @@ class Stage:
     def kill(self, daemon: str) -> None:
         self.cluster.node("kill", daemon)
 
+    def stop(self, daemon: str) -> None:
+        """End a daemon as an administrator does."""
+        shown = call(["status", str(self.cluster.dir), "--json"]).stdout
+        pid = json.loads(shown)[daemon]["pid"]
+        os.kill(pid, signal.SIGTERM)
+        self.until(lambda: not _runs(pid), f"the end of {daemon}")
+
     def start(self, daemon: str) -> None:
         self.cluster.node("start", daemon)
         if daemon == "slurmctld":
@@ -125,6 +133,13 @@ class Stage:
     @staticmethod
     def until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
         wait_until(condition, seconds, what)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _mount(path: Path) -> bool:
