@@ -50,6 +50,7 @@ faults: $(VENV)/.test slurm
 
 fuzz: $(VENV)/.test
 	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[fuzz]'
+	DLPERF_LONG_DAMAGE=1 $(RUN) -m pytest tests/test_damage.py
 	PYTHONPATH=tests $(RUN) -m fuzz.fuzz_scan
 
 clean:

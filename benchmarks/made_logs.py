@@ -119,13 +119,12 @@ _NOISE: tuple[Printer, ...] = (
         f" session_manager.py:{n % 600}] Running local_init_op."
     ),
     lambda n, r: (
-        "         [[{{node IteratorGetNext}}]] [Op:__inference_train_step_"
-        f"{n}] loss = {_loss(n):.4f}, step = {n} ({r.uniform(9, 11):.3f} sec)"
+        f"INFO:tensorflow:loss = {_loss(n):.4f}, step = {n} ({r.uniform(9, 11):.3f} sec), epoch: 0"
     ),
     lambda n, r: "",
 )
 
-LAUNCHERS = ("", "", "vs00{host}: ", "{rank}: ")
+LAUNCHERS = ("", "", "", "vs00{host}: ", "", "", "", "{rank}: ")
 """What stands before each line of a file, in turn: nothing, a host (pdsh), a rank (srun)."""
 
 TAG = "[1,{rank}]<stdout>:"

@@ -1,16 +1,17 @@
 """How fast are logs read? The scanner beside ``grep``, a naive reader, and one that knows.
 
 ``python benchmarks/scan_logs.py [--size 2e9] [--files 2000] [--rounds N] [--keep DIR] [--json]``.
-Made-up logs of twelve formats (``made_logs.py``), all in the page cache, each reader a process of
-its own, timed from its start to its end; figures counted by each are held against those written:
+Made-up logs of twelve formats (``made_logs.py``): sparse, and a tenth as much of dense ones (every
+line a figure) and of sparse ones with Open MPI's tags. Each reader is a process of its own, timed
+from start to end with the logs in the page cache; what it counts must be what was written.
 
-- grep: ``grep -rcF`` of one format's fixed string, in the C locale, output to a file;
-- naive: every format's pattern on every line, decoded and stripped (on a part, and scaled);
-- one format: a substring test on every line, then a pattern, told which format each file has;
-- ours: every format looked for, with one process and with all; then twice with a cache.
+- grep: ``LC_ALL=C grep -rcF`` of one format's fixed string, output to a file;
+- naive: every format's pattern on every line, decoded and stripped (of some files, scaled);
+- one format: a substring test on every line, then a pattern; told which format each file has;
+- ours: every format looked for; with one process, with one per core, and the second time.
 
-Targets on sparse logs: 3 x grep's time at most, a tenth of the naive reader's, less than the one
-format's; under 300 MB of memory; the second time nearly nothing.
+Targets, on sparse logs: 3 x grep's time at most, a tenth of the naive reader's, less than the one
+format's; 300 MB of memory at most, over all processes; the second time nearly nothing.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ import json
 import os
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+from made_logs import Tree, make_tree
 
-from made_logs import Tree
-
-TARGETS = "3 x grep, naive / 10, below one format, 300 MB, cached nearly free"
 GREPPED = "deepspeed", "SamplesPerSec="
-SPARSE, DENSE = 150, 0  # lines of noise before each figure
-_PART = 0.05  # of the files: what the naive reader is given
+NOISE = 150  # lines before each figure of a sparse log, on average
+PART = 0.05  # of the files: what the naive reader is given
+TREES = ("sparse", "dense", "tagged")
+READERS = ("grep", "naive", "one format", "ours, 1 process", "ours", "ours again")
 
 KNOWN: dict[str, tuple[str, str]] = {
     "deepspeed": ("SamplesPerSec=", r"(\d+)/(\d+), SamplesPerSec=([\d.]+)"),
@@ -82,9 +85,10 @@ OTHERS = (
 """Patterns of the formats that are not among the made-up logs: the naive reader tries them too."""
 
 
-class Run(NamedTuple):
-    """One reader, once: times in s, ``memory`` in MB of all its processes at their peaks, and how
-    many figures it counted in which files."""
+@dataclass(frozen=True)
+class Run:
+    """One reader, once: times in s (``cpu`` of all its processes), ``memory`` in MB: the sum of
+    its processes' peaks, what they share counted in each; how many figures it counted where."""
 
     wall: float
     cpu: float
@@ -106,8 +110,8 @@ def one_format(root: Path, paths: list[str]) -> Iterator[tuple[str, int]]:
 
 def naive(root: Path, paths: list[str]) -> Iterator[tuple[str, int]]:
     """Every pattern on every line."""
-    searches = [re.compile(pattern).search for _, pattern in KNOWN.values()]
-    searches += [re.compile(pattern).search for pattern in OTHERS]
+    patterns = [*(pattern for _, pattern in KNOWN.values()), *OTHERS]
+    searches = [re.compile(pattern).search for pattern in patterns]
     for path in paths:
         count = 0
         with open(root / path, "rb") as file:
@@ -119,80 +123,192 @@ def naive(root: Path, paths: list[str]) -> Iterator[tuple[str, int]]:
         yield path, count
 
 
-def ours(root: Path, workers: int, kept: Path | None) -> Iterator[tuple[str, int]]:
-    """The scanner as the report uses it."""
+def ours(root: Path, workers: int | None, cache: Path | None) -> Iterator[tuple[str, int]]:
+    """The scanner, as the report has it."""
     from dlperf_hpc.parsers.cache import ScanCache
     from dlperf_hpc.parsers.search import scan_all
     from dlperf_hpc.parsers.sources import Source, find
 
     sources = [source for source in find([root]) if isinstance(source, Source)]
-    for scanned in scan_all(sources, ScanCache(kept), workers=workers):
+    for scanned in scan_all(sources, ScanCache(cache), workers=workers):
         steps = sum(len(reading.steps) for reading in scanned.file.readings)
         yield os.path.relpath(scanned.source.path, root), steps
 
 
-def read_once(root: Path, reader: str, workers: int, kept: Path | None) -> None:
-    """A reader's own process: prints what it counted and its processes' memory."""
-    if reader == "ours":
-        counted = dict(ours(root, workers, kept))
+def read_once(reader: str, root: Path, cache: Path) -> None:
+    """A reader's own process: prints what it counted, and the memory of its processes."""
+    workers = 1 if "1" in reader else len(os.sched_getaffinity(0))
+    if reader.startswith("ours"):
+        counted = dict(ours(root, workers, cache))
     else:
-        paths = json.load(sys.stdin)
-        counted = dict((one_format if reader == "one format" else naive)(root, paths))
-    kilobytes = (resource.getrusage(who).ru_maxrss for who in (SELF, CHILDREN))
-    peak, worker = kilobytes
-    memory = (peak + workers * worker) * 1024 / 1e6
+        counted = dict(
+            {"one format": one_format, "naive": naive}[reader](root, json.load(sys.stdin))
+        )
+    peaks = [resource.getrusage(who).ru_maxrss for who in WHO]
+    memory = (peaks[0] + workers * peaks[1]) * 1024 / 1e6
     print(json.dumps({"counted": counted, "memory": memory}))
 
 
-SELF, CHILDREN = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
-def timed(argv: list[str], told: str = "", env: dict[str, str] | None = None) -> tuple[Any, ...]:
-    """(wall s, CPU s with all descendants', peak MB, output) of a process."""
+def timed(argv: list[str], told: str = "", **env: str) -> tuple[float, float, float, str]:
+    """(wall s, CPU s, peak MB of its greatest process, output) of a process."""
+    # Where bytecode may not be kept, every start compiles this package anew: not a user's case.
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as output:
         words.write(told)
         words.seek(0)
         start = time.perf_counter()
-        process = subprocess.Popen(argv, stdin=words, stdout=output, env=env)
+        process = subprocess.Popen(argv, stdin=words, stdout=output, env={**kept, **env})
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise SystemExit(f"{' '.join(argv[:4])}: exit code {process.returncode}")
         output.seek(0)
-        cpu = usage.ru_utime + usage.ru_stime
-        return wall, cpu, usage.ru_maxrss * 1024 / 1e6, output.read()
+        return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6, output.read()
 
 
 def grep(tree: Tree) -> Run:
-    """One fixed string, counted in every file; memory is grep's own."""
+    """One fixed string, counted in every file."""
     argv = ["grep", "-rcF", GREPPED[1], str(tree.root)]
-    wall, cpu, memory, text = timed(argv, env={**os.environ, "LC_ALL": "C"})
+    wall, cpu, memory, text = timed(argv, LC_ALL="C")
     found = (line.rpartition(":") for line in text.splitlines())
-    return Run(wall, cpu, memory, {os.path.relpath(p, tree.root): int(n) for p, _, n in found})
+    counted = {os.path.relpath(path, tree.root): int(count) for path, _, count in found}
+    return Run(wall, cpu, memory, counted)
 
 
-def python(tree: Tree, reader: str, workers: int = 0, kept: Path | None = None) -> Run:
+def python(tree: Tree, reader: str, cache: Path) -> Run:
     """One of the readers in this file."""
-    argv = [sys.executable, __file__, "--reader", reader, "--keep", str(tree.root)]
-    argv += ["--workers", str(workers), *(["--cache", str(kept)] if kept else [])]
-    paths = list(tree.holds)
-    if reader == "naive":
-        paths = paths[: max(1, round(_PART * len(paths)))]
+    argv = [sys.executable, __file__, "--reader", reader, str(tree.root), str(cache)]
+    paths = sample(tree) if reader == "naive" else list(tree.holds)
     wall, cpu, _, text = timed(argv, json.dumps(paths))
-    found = json.loads(text)
     part = sum(os.path.getsize(tree.root / path) for path in paths) / tree.size
+    found = json.loads(text)
     return Run(wall / part, cpu / part, found["memory"], found["counted"])
 
 
+def sample(tree: Tree) -> list[str]:
+    """A part of the files, each format among them."""
+    return list(tree.holds)[: max(len(KNOWN), round(PART * len(tree.holds)))]
+
+
+def check(tree: Tree, reader: str, run: Run) -> None:
+    """That the reader counted what was written: or else its time means nothing."""
+    paths = sample(tree) if reader == "naive" else list(tree.holds)
+    written = {path: tree.holds[path] for path in paths}
+    for path, (name, count) in written.items():
+        if reader == "grep" and name != GREPPED[0]:
+            count = 0
+        if run.counted.get(path) != count:
+            raise SystemExit(f"{reader}: {run.counted.get(path)} figures in {path}, not {count}")
+
+
+def measure(tree: Tree, rounds: int, place: Path) -> dict[str, list[Run]]:
+    """Every reader in turn, so that a drift of the machine meets all alike."""
+    runs: dict[str, list[Run]] = {reader: [] for reader in READERS}
+    for number in range(rounds):
+        for reader in READERS:
+            for path in tree.holds:  # into the page cache
+                (tree.root / path).read_bytes()
+            # The second time has the first one's cache; the others find none.
+            known = place / f"{'ours' if reader.startswith('ours') else reader}.{number}"
+            cache = place / "alone.sqlite" if "1" in reader else known.with_suffix(".sqlite")
+            if reader != "ours again":
+                cache.unlink(missing_ok=True)
+            run = grep(tree) if reader == "grep" else python(tree, reader, cache)
+            check(tree, reader, run)
+            runs[reader].append(run)
+    return runs
+
+
+def summary(tree: Tree, runs: dict[str, list[Run]]) -> dict[str, Any]:
+    """Medians, and what they say of the targets."""
+    rows = {}
+    for reader, each in runs.items():
+        walls = [run.wall for run in each]
+        wall = statistics.median(walls)
+        rows[reader] = {
+            "wall_s": round(wall, 3),
+            "fastest_s": round(min(walls), 3),
+            "slowest_s": round(max(walls), 3),
+            "cpu_s": round(statistics.median(run.cpu for run in each), 3),
+            "mb_per_s": round(tree.size / 1e6 / wall, 1),
+            "memory_mb": round(max(run.memory for run in each), 1),
+            "files": len(each[0].counted),
+            "figures": sum(each[0].counted.values()),
+        }
+    return {
+        "megabytes": round(tree.size / 1e6, 1),
+        "files": len(tree.holds),
+        "figures": tree.figures(),
+        "readers": rows,
+    }
+
+
+def ratios(found: dict[str, Any]) -> dict[str, float]:
+    """How often one's time goes into another's."""
+    wall = {reader: row["wall_s"] for reader, row in found["readers"].items()}
+    return {
+        "ours / grep": wall["ours"] / wall["grep"],
+        "naive / ours": wall["naive"] / wall["ours"],
+        "naive / ours, 1 process": wall["naive"] / wall["ours, 1 process"],
+        "one format / ours": wall["one format"] / wall["ours"],
+        "one format / ours, 1 process": wall["one format"] / wall["ours, 1 process"],
+        "ours / ours again": wall["ours"] / wall["ours again"],
+    }
+
+
+TARGETS = {
+    "ours / grep": "at most 3",
+    "naive / ours": "at least 10",
+    "one format / ours": "more than 1",
+}
+
+
+def show(trees: dict[str, dict[str, Any]], rounds: int, say: Callable[[str], None]) -> None:
+    """The summary for people."""
+    for name, found in trees.items():
+        say(
+            f"{name}: {found['megabytes']:.0f} MB in {found['files']} files, {found['figures']}"
+            f" figures; median of {rounds} rounds, {len(os.sched_getaffinity(0))} cores"
+        )
+        say(f"{'':18} {'s':>8} {'min':>8} {'max':>8} {'CPU s':>8} {'MB/s':>7} {'MB used':>8}")
+        for reader, row in found["readers"].items():
+            times = (row[key] for key in ("wall_s", "fastest_s", "slowest_s", "cpu_s"))
+            cells = " ".join(f"{value:8.2f}" for value in times)
+            part = "" if row["files"] == found["files"] else f"  scaled from {row['files']} files"
+            say(f"{reader:18} {cells} {row['mb_per_s']:7.0f} {row['memory_mb']:8.0f}{part}")
+        for ratio, value in found["ratios"].items():
+            target = TARGETS.get(ratio, "") if name == "sparse" else ""
+            say(f"    {ratio:30} {value:8.2f}  {target}".rstrip())
+        say("")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--reader")
-    parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--keep", type=Path)
+    if sys.argv[1:2] == ["--reader"]:
+        read_once(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--size", type=float, default=2e9, help="bytes of the sparse logs")
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="where to make the logs, and leave them")
+    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    read_once(arguments.keep, arguments.reader, arguments.workers, arguments.cache)
+    found = {}
+    kept = arguments.keep and nullcontext(str(arguments.keep))
+    with kept or tempfile.TemporaryDirectory() as logs, tempfile.TemporaryDirectory() as place:
+        for name in TREES:
+            share = 1 if name == "sparse" else 10
+            size, files = int(arguments.size) // share, max(len(KNOWN), arguments.files // share)
+            noise = 0 if name == "dense" else NOISE
+            tree = make_tree(Path(logs, name), size, files, noise, tagged=name == "tagged")
+            time.sleep(2.5)  # what is younger is not kept in the cache
+            found[name] = summary(tree, measure(tree, arguments.rounds, Path(place)))
+            found[name]["ratios"] = {k: round(v, 3) for k, v in ratios(found[name]).items()}
+    print(json.dumps(found)) if arguments.json else show(found, arguments.rounds, print)
 
 
 if __name__ == "__main__":

@@ -97,11 +97,20 @@ def _chosen(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list
 
 
 def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
-    from dlperf_hpc.launch.site import Site, load_site
+    from pydantic import ValidationError
 
-    return (
-        load_site(arguments.site) if arguments.site else Site.model_validate(ledger.manifest.site)
-    )
+    from dlperf_hpc.launch.site import Site, load_site
+    from dlperf_hpc.records import layout
+    from dlperf_hpc.spec.tomlfile import pydantic_issues
+
+    if arguments.site:
+        return load_site(arguments.site)
+    try:
+        return Site.model_validate(ledger.manifest.site)
+    except ValidationError as error:  # of another version
+        hint = Issue("site", "this version cannot use the profile kept there", "give --site")
+        source = str(ledger.root / layout.MANIFEST)
+        raise SpecError(source, [hint, *pydantic_issues(error, Site)]) from error
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
@@ -145,6 +154,8 @@ def _arrays(
         for result in _chosen(arguments, state_of(ledger, insist=not arguments.dry_run).results)
         if result.run.id not in waiting
     ]
+    if not results:
+        return ()
     runs = {run.id: run for run in ledger.manifest.runs}
     exclude = arguments.exclude_nodes
     if exclude == "auto":

@@ -137,15 +137,19 @@ def _engine(arguments: argparse.Namespace, sweep: Sweep) -> str:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.launch.plan import make_manifest
+    from dlperf_hpc.launch.plan import DEFAULT_BOUND, make_manifest
     from dlperf_hpc.launch.resume import array_bound
     from dlperf_hpc.launch.site import load_site
+    from dlperf_hpc.records import layout
 
     sweep = _load(arguments)
     engine = _engine(arguments, sweep)
     site = load_site(arguments.site or sweep.site)
-    manifest = make_manifest(sweep, site, engine, array_bound(site, engine))
     root = (arguments.logs / sweep.name).absolute()
+    # The arrays of a sweep that is on disk stay as they are: Slurm's bound need not be known.
+    again = not (arguments.dry_run or arguments.check) and (root / layout.MANIFEST).exists()
+    bound = DEFAULT_BOUND if again else array_bound(site, engine)
+    manifest = make_manifest(sweep, site, engine, bound)
     if arguments.dry_run:
         return _dry_run(root, manifest, site, arguments.json)
     if arguments.check:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,15 @@ def without_end(log: Path) -> None:
     log.write_text("".join(kept))
 
 
-def manifest(runs: Sequence[Run], engine: str = "local", time_limit_s: int = 600) -> Manifest:
+SITE = {"description": "", "srun": [], "environment": {"default": {"mpi": "pmi2"}}}
+
+
+def manifest(
+    runs: Sequence[Run],
+    engine: str = "local",
+    time_limit_s: int = 600,
+    site: Mapping[str, Any] = SITE,
+) -> Manifest:
     """A manifest of these runs: one array for each topology."""
     topologies = list(dict.fromkeys(run.case.topology for run in runs))
     arrays = tuple(
@@ -129,17 +137,19 @@ def manifest(runs: Sequence[Run], engine: str = "local", time_limit_s: int = 600
         measure=Measure(warmup=5, iterations=6),
         limits=Limits(),
         arrays=arrays,
-        site={"description": "", "srun": [], "environment": {"default": {"mpi": None}}},
+        site=dict(site),
         tool_version="0.1.0",
         created="2026-11-21T14:53:20.399564Z",
         source="sweeps/sample.toml",
     )
 
 
-def a_sweep(root: Path, runs: Sequence[Run], engine: str = "local") -> Manifest:
+def a_sweep(
+    root: Path, runs: Sequence[Run], engine: str = "local", site: Mapping[str, Any] = SITE
+) -> Manifest:
     """A sweep's directory before its first run."""
     root.mkdir(parents=True, exist_ok=True)
-    made = manifest(runs, engine)
+    made = manifest(runs, engine, site=site)
     write_manifest(root, made)
     return made
 

@@ -7,9 +7,18 @@ from pathlib import Path
 import pytest
 from spec_samples import load, write
 
-from dlperf_hpc.launch.plan import make_manifest, node_hours, plan_arrays
+from dlperf_hpc.launch.plan import (
+    DEFAULT_BOUND,
+    make_manifest,
+    node_hours,
+    plan_arrays,
+    rerun_arrays,
+)
+from dlperf_hpc.launch.resume import array_bound
 from dlperf_hpc.launch.site import Environment, Site
-from dlperf_hpc.records.manifest import read_manifest, write_manifest
+from dlperf_hpc.launch.submit import differences
+from dlperf_hpc.records.ledger import add_array, read_ledger
+from dlperf_hpc.records.manifest import Submission, add_submission, read_manifest, write_manifest
 from dlperf_hpc.spec.case import Topology, repeat_major
 from dlperf_hpc.spec.sweepfile import Sweep
 
@@ -84,6 +93,49 @@ def test_every_run_is_planned_once_under_unique_names(two_environments: Sweep, e
     for unique in ("name", "token"):
         assert len({getattr(array, unique) for array in manifest.arrays}) == len(manifest.arrays)
     assert all(array.token.startswith("dlperf-") for array in manifest.arrays)
+
+
+def test_an_array_is_cut_where_slurm_or_the_site_bounds_it(sweep: Sweep) -> None:
+    arrays = plan_arrays(sweep, one_queue=False, bound=4)
+    assert [(array.name, len(array.tasks)) for array in arrays] == [
+        *(("sample-1n1g-1", 4), ("sample-1n1g-2", 2), ("sample-2n2g-1", 4), ("sample-2n2g-2", 2))
+    ]
+    assert array_bound(Site(max_array_size=500), "slurm") == 500
+    assert array_bound(Site(max_array_size=500, max_submit=40), "slurm") == 40
+    assert array_bound(Site(max_submit=40), "local") == DEFAULT_BOUND
+
+
+def test_arrays_of_a_rerun(sweep: Sweep, tmp_path: Path) -> None:
+    """Just these runs, under names that are new, with the time limit that each topology had."""
+    root = tmp_path / "sweep"
+    root.mkdir()
+    manifest = make_manifest(sweep, SITE, "slurm")
+    write_manifest(root, manifest)
+    picked = [manifest.runs[index] for index in (1, 5, 8)]
+    first = rerun_arrays(read_ledger(root), picked, stretch=lambda limit: 2 * limit, exclude="n3")
+    assert [(a.name, a.time_limit_s, a.exclude) for a in first] == [
+        ("sample.r1-1n1g", 1200, "n3"),
+        ("sample.r1-2n2g", 3600, "n3"),
+    ]
+    assert [run for array in first for run in array.tasks] == picked
+    for array in first:
+        add_array(root, array)
+        add_submission(root, Submission(array.name, array.token, job_id="7"))
+    (second,) = rerun_arrays(read_ledger(root), picked[:1], stretch=lambda limit: limit + 1)
+    assert (second.name, second.time_limit_s) == ("sample.r2-1n1g", 1201)
+    assert rerun_arrays(read_ledger(root), []) == ()
+
+
+def test_what_differs_between_two_plans(sweep: Sweep, tmp_path: Path) -> None:
+    manifest = make_manifest(sweep, SITE, "slurm")
+    assert differences(manifest, make_manifest(sweep, SITE, "slurm", bound=2)) == []
+    assert differences(manifest, make_manifest(sweep, SITE, "local"))[0].startswith("engine: ")
+    top = TOP.replace("10:00", "11:00").replace("repeats = 3", "repeats = 2")
+    other = load(write(tmp_path, top=top, case="", tables="[matrix]\nbatch_size = [8, 16]"))
+    told = differences(manifest, make_manifest(other, SITE, "slurm"))
+    assert told[0] == "time limit of 1n1g: 600 s there, 660 s asked for"
+    assert told[1].startswith("4 runs only there: ddp/bert-tiny/bz16/1n1g/")
+    assert len(told) == 2
 
 
 def test_tokens_are_new_each_time(sweep: Sweep) -> None:

@@ -242,8 +242,8 @@ def test_a_line_too_long_is_cut_after_a_word_and_its_rest_dropped() -> None:
 
 def test_memory_is_bounded_whatever_the_tags_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demux, "MOST_STREAMS", 2)
-    data = b"".join(b"[1,%d]<stdout>:a\n" % rank for rank in range(4))
-    assert _chunks(data) == [(0, b"a"), (1, b"a")]
+    lines = b"".join(b"[1,%d]<stdout>:a\n" % rank for rank in range(4))
+    assert _chunks(b"[1,0]<stdout>:" + lines) == [(0, b"a"), (1, b"a")]
     monkeypatch.setattr(demux, "MOST_HELD", 100)
     held = b"[1,0]<stdout>:" + b"x" * 60 + b"[1,1]<stdout>:" + b"y" * 60
     ends = b"[1,0]<stdout>:speed: 3\n[1,0]<stdout>:b\n"

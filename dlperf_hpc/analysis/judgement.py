@@ -207,7 +207,7 @@ class _Judge:
         if troubles:
             worst = _telling(troubles)
             return _kind(worst), _told(worst, outcome.reason), []
-        if outcome.short:
+        if outcome.short or (outcome.measured is None and self.scanned.cut):
             cut = " (the file is cut within its last line)" if self.scanned.cut else ""
             return Status.PARTIAL, f"{outcome.reason}{cut}", []
         warnings = []

@@ -22,28 +22,29 @@ _LOOKS = 4
 _BETWEEN_S = 2.0  # slurmctld may still be working on a request whose sender is gone
 
 
-def jobs_by_token(tokens: Iterable[str], root: Path) -> dict[str, str]:
+def jobs_by_token(tokens: Iterable[str], root: Path, accounting: bool = True) -> dict[str, str]:
     """Job id of each of these arrays that the scheduler, or the directory, knows; by token.
 
-    SiteError if the scheduler cannot be asked: what is not known must not be submitted again.
+    ``accounting`` is asked last, for what nobody else knows. SiteError if the scheduler cannot be
+    asked: what is not known must not be submitted again.
     """
     wanted = set(tokens)
     found = {token: job for token, job in _queue().items() if token in wanted}
     if wanted - found.keys():
         found.update(_by_output(root, wanted - found.keys()))
-    if wanted - found.keys():
+    if accounting and wanted - found.keys():
         found.update(_accounted(wanted - found.keys()))
     return found
 
 
 def surely_by_token(tokens: Collection[str], root: Path) -> dict[str, str]:
     """The same, looking again for a while: an absent job may be a late one."""
-    found = jobs_by_token(tokens, root)
-    for _ in range(_LOOKS - 1):
+    for look in range(_LOOKS):
+        if look:
+            time.sleep(_BETWEEN_S)
+        found = jobs_by_token(tokens, root, accounting=look == _LOOKS - 1)
         if len(found) == len(tokens):
             break
-        time.sleep(_BETWEEN_S)
-        found = jobs_by_token(tokens, root)
     return found
 
 

@@ -10,9 +10,9 @@ from dlperf_hpc.errors import LedgerError, SiteError
 from dlperf_hpc.launch.query import Answer, JobState, ask
 from dlperf_hpc.launch.states import status_of
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.collect import Collection, quick_result, quick_results
+from dlperf_hpc.records.collect import Collection, Files, quick_result, quick_results
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
-from dlperf_hpc.records.manifest import Verdict, add_verdict
+from dlperf_hpc.records.manifest import Verdict, add_verdicts
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 
@@ -45,70 +45,79 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     if ledger.manifest.engine != "slurm" or not ask_scheduler:
         return collection
     tasks = {run: task for run, task in ledger.tasks().items() if task.job_id}
+    names = [result.run.id for result in collection.results]
     asked = {
-        result.run.id: result
-        for result in collection.results
-        if result.run.id in tasks and result.status is not Status.OK
+        name: result
+        for name, result in zip(names, collection.results)
+        if name in tasks and result.status is not Status.OK
     }
     keys = {name: (tasks[name].job_id, tasks[name].index) for name in asked}
     ended = {keys[name] for name, result in asked.items() if result.status.finished}
     answer = ask(set(keys.values()) - ended, ended)
     if insist and answer.silence:
         raise SiteError(f"{answer.silence}; what the scheduler has already must be known first")
-    results = []
-    for result in collection.results:
-        if result.run.id in asked:
-            task = tasks[result.run.id]
-            said = _said(answer, ledger.root, task)
-            if result.status.finished:
-                result = _begun_again(ledger.root, result, task, said)
-            else:
-                result = _settled(ledger.root, result, task, said, answer.silence)
-        results.append(result)
+    judge = _Judge(ledger.root, answer)
+    found = {name: judge.judged(result, tasks[name]) for name, result in asked.items()}
+    with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to
+        add_verdicts(ledger.root, judge.verdicts)
+    results = (found.get(name, result) for name, result in zip(names, collection.results))
     return replace(collection, results=tuple(results))
 
 
-def _said(answer: Answer, root: Path, task: Task) -> JobState | None:
-    """What Slurm says of this very task. A single task that is cancelled while it waits leaves no
-    trace, not even in accounting: it is missing among those of its array, and never began."""
-    said = answer.tasks.get((task.job_id, task.index))
-    if said is not None:
-        return said if said.is_of(task.array) else None
-    rest = answer.rest.get(task.job_id)
-    began = (root / layout.JOBS / f"{task.name}.out").exists()
-    if rest is None or began or not rest.is_of(task.array):
-        return None
-    return JobState("CANCELLED", "gone from its array before it began", "")
+class _Judge:
+    """Puts together what the disk said before the scheduler was asked, and what that said."""
 
+    def __init__(self, root: Path, answer: Answer) -> None:
+        self.root = root
+        self.answer = answer
+        self.files = Files(root)  # as they are after it was asked
+        self.verdicts: list[Verdict] = []
 
-def _begun_again(root: Path, result: RunResult, task: Task, said: JobState | None) -> RunResult:
-    """A run that ended badly, while its job lives: requeued, by hand or by preemption, or about
-    to end. And where the scheduler alone told of the end, it may have told of an earlier one."""
-    if said is None:
+    def judged(self, result: RunResult, task: Task) -> RunResult:
+        """How a run stands."""
+        said = self._said(task)
+        if result.status.finished:
+            return self._begun_again(result, task, said)
+        return self._settled(result, task, said)
+
+    def _said(self, task: Task) -> JobState | None:
+        """What Slurm says of this very task. A single task that is cancelled while it waits leaves
+        no trace, not even in accounting: it is missing among those of its array, never begun."""
+        said = self.answer.tasks.get((task.job_id, task.index))
+        if said is not None:
+            return said if said.is_of(task.array) else None
+        rest = self.answer.rest.get(task.job_id)
+        if rest is None or not rest.is_of(task.array):
+            return None
+        if (self.root / layout.JOBS / f"{task.name}.out").exists():
+            return None
+        return JobState("CANCELLED", "gone from its array before it began", "")
+
+    def _begun_again(self, result: RunResult, task: Task, said: JobState | None) -> RunResult:
+        """A run that ended badly, while its job lives: requeued, by hand or by preemption, or about
+        to end. Where the scheduler alone told of the end, it may have told of an earlier one."""
+        if said is None:
+            return result
+        status = status_of(said.state, said.reason)
+        if status in (Status.PENDING, Status.RUNNING):
+            words = "requeued" if status is Status.PENDING else "its job runs"
+            reason = f"{words} after: {result.reason}"
+            return replace(result, status=status, reason=reason, source="scheduler")
+        told_by_it = result.source == "scheduler" and status.finished
+        if told_by_it and _judged(result, said, "").reason != result.reason:
+            return self._settled(result, task, said)
         return result
-    status = status_of(said.state, said.reason)
-    if status in (Status.PENDING, Status.RUNNING):
-        words = "requeued" if status is Status.PENDING else "its job runs"
-        reason = f"{words} after: {result.reason}"
-        return replace(result, status=status, reason=reason, source="scheduler")
-    judged = _judged(result, said, "")
-    if result.source == "scheduler" and status.finished and judged.reason != result.reason:
-        return _settled(root, result, task, said, "")
-    return result
 
-
-def _settled(
-    root: Path, result: RunResult, task: Task, said: JobState | None, silence: str
-) -> RunResult:
-    """What the scheduler says, unless the run ended by itself while it was being asked."""
-    judged = _judged(result, said, silence)
-    if judged.status in (Status.PENDING, Status.RUNNING):
-        return judged
-    again = quick_result(result.run, root, None, limit_s=float("inf"), task=task)
-    if again.status.finished:
-        return again
-    if judged.status.finished:
-        with contextlib.suppress(LedgerError):  # another's sweep may not be ours to write
+    def _settled(self, result: RunResult, task: Task, said: JobState | None) -> RunResult:
+        """What the scheduler says, unless the run ended by itself while it was being asked."""
+        judged = _judged(result, said, self.answer.silence)
+        if judged.status in (Status.PENDING, Status.RUNNING):
+            return judged
+        if self.files.may_have(result.run):
+            again = quick_result(result.run, self.root, None, limit_s=float("inf"), task=task)
+            if again.status.finished:
+                return again
+        if judged.status.finished:
             words = Verdict(result.run.id, judged.status, judged.reason, job=task.name)
-            add_verdict(root, words)
-    return judged
+            self.verdicts.append(words)
+        return judged

@@ -229,13 +229,40 @@ def full_results(root: Path) -> Collection:
     return Collection(root, None, tuple(loose.values()), tuple(unread))
 
 
+class Files:
+    """Which files lie below a directory, each folder of it read once: of runs that have not begun
+    nothing is asked one by one."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+        self._names: dict[str, set[str] | None] = {}
+
+    def may_have(self, run: Run | ObservedRun) -> bool:
+        """False if there is neither log nor record of the run."""
+        folder, _, stem = run.id.rpartition("/")
+        if folder not in self._names:
+            try:
+                self._names[folder] = set(os.listdir(os.path.join(self._root, folder)))
+            except (FileNotFoundError, NotADirectoryError):
+                self._names[folder] = set()
+            except OSError:
+                self._names[folder] = None
+        names = self._names[folder]
+        return names is None or f"{stem}.log" in names or f"{stem}.json" in names
+
+
 def quick_results(ledger: Ledger) -> Collection:
     """How every run of a sweep stands, from disk alone."""
     tasks, words = ledger.tasks(), ledger.last_words()
     planned = {run.id: array for array in ledger.manifest.arrays for run in array.tasks}
+    files = Files(ledger.root)
     results = []
     for run in ledger.manifest.runs:
-        task = tasks.get(run.id)
-        limit_s = (task.array if task else planned[run.id]).time_limit_s
-        results.append(quick_result(run, ledger.root, words.get(run.id), limit_s, task))
+        name = run.id
+        if not files.may_have(run):
+            results.append(_without_log(run, None, words.get(name)))
+            continue
+        task = tasks.get(name)
+        limit_s = (task.array if task else planned[name]).time_limit_s
+        results.append(quick_result(run, ledger.root, words.get(name), limit_s, task))
     return Collection(ledger.root, ledger.manifest, tuple(results))

@@ -9,7 +9,7 @@ of runs that left no record. A run belongs to the task that was submitted last.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def find_array(root: Path, manifest: Manifest, name: str) -> Array:
     path = _array_path(root, name)
     if not path.is_file():
         raise LedgerError(f"{root}: sweep {manifest.sweep!r} has no array {name!r}")
-    return _read_array(path, manifest)
+    return _read_array(path, {run.id: run for run in manifest.runs})
 
 
 def add_array(root: Path, array: Array) -> None:
@@ -133,15 +133,15 @@ def _array_path(root: Path, name: str) -> Path:
 
 def _later_arrays(root: Path, manifest: Manifest) -> Iterable[Array]:
     paths = sorted((root / layout.ARRAYS).glob("*.json"))
-    return (_read_array(path, manifest) for path in paths)
+    runs = {run.id: run for run in manifest.runs} if paths else {}
+    return (_read_array(path, runs) for path in paths)
 
 
-def _read_array(path: Path, manifest: Manifest) -> Array:
+def _read_array(path: Path, runs: Mapping[str, Run]) -> Array:
     try:
         row = json.loads(path.read_bytes())
         if row["schema"] != SCHEMA:
             raise ValueError(f"schema is {row['schema']!r}, this version reads {SCHEMA!r}")
-        runs: dict[str, Run] = {run.id: run for run in manifest.runs}
         return array_of(row, tuple(runs[name] for name in row["tasks"]))
     except OSError as error:
         raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error

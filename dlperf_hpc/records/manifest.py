@@ -7,7 +7,7 @@ is never changed once written; what happens later is kept beside it: see :mod:`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -207,9 +207,11 @@ def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
     return rows
 
 
-def _append(path: Path, row: Mapping[str, Any]) -> None:
+def _append(path: Path, *rows: Mapping[str, Any]) -> None:
+    if not rows:
+        return
     try:
-        append_line(path, json.dumps(row))
+        append_line(path, "\n".join(map(json.dumps, rows)))
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -226,8 +228,14 @@ def read_submissions(root: Path) -> list[Submission]:
 
 def add_verdict(root: Path, verdict: Verdict) -> None:
     """Keep a scheduler's final word: it forgets within minutes."""
-    row = {**vars(verdict), "status": verdict.status.value, "time": verdict.time or utc()}
-    _append(root / layout.VERDICTS, row)
+    add_verdicts(root, [verdict])
+
+
+def add_verdicts(root: Path, verdicts: Iterable[Verdict]) -> None:
+    """The same of several, at once."""
+    now = utc()
+    rows = [{**vars(v), "status": v.status.value, "time": v.time or now} for v in verdicts]
+    _append(root / layout.VERDICTS, *rows)
 
 
 def read_verdicts(root: Path) -> dict[str, Verdict]:

@@ -23,6 +23,7 @@ from faults.stage import Stage, Trial
 FAULT = "the submitting process is SIGKILLed at a random instant"
 TOPOLOGIES = ("1n1g", "1n2g", "2n1g", "2n2g", "4n1g", "4n2g")
 REPEATS = 2
+_VERBS = ("sweep", "rerun")
 # Jobs that are held cost nothing: only who submits is struck.
 HELD = 'partition = "main"\nexclusive = false\npoll_s = 1.0\nsbatch = { hold = true }\n'
 
@@ -33,35 +34,42 @@ def kills(stage: Stage, number: int, seed: int = 1, stream: int = 0) -> Trial:
     dice = random.Random(f"{seed}.{stream}")
     trial = Trial(FAULT)
     seen: Counter[str] = Counter()
-    span_s = {verb: _undisturbed(stage, verb, stream) for verb in ("sweep", "rerun")}
+    spans = {verb: _undisturbed(stage, verb, stream) for verb in ("sweep", "rerun")}
     for count in range(number):
-        verb = ("sweep", "rerun")[count // 2 % 2]
-        home = stage.root / f"kill-{stream}-{count}"
-        seen[_one(stage, home, verb, count % 2 == 1, dice.uniform(0, span_s[verb]), trial)] += 1
-        shutil.rmtree(home)
+        scene = _Submission(stage, stage.root / f"kill-{stream}-{count}", _VERBS[count // 2 % 2])
+        whole_s, submitting_s = spans[scene.arguments[0]]
+        # Half of the instants from all of its life, half from where it matters most.
+        submitting = count // 4 % 2 == 0
+        after_s = dice.uniform(0, submitting_s if submitting else whole_s)
+        seen[_one(scene, count % 2 == 1, submitting, after_s, trial)] += 1
+        shutil.rmtree(scene.place.root)
     trial.seconds = time.monotonic() - begin
     told = ", ".join(f"{times} {where}" for where, times in sorted(seen.items()))
     trial.note = f"{number} kills, half of them with their sbatch: {told}"
     return trial
 
 
-def _undisturbed(stage: Stage, verb: str, stream: int) -> float:
-    """How long the command takes (s), and with it the span in which a kill may fall."""
+def _undisturbed(stage: Stage, verb: str, stream: int) -> tuple[float, float]:
+    """How long the command takes, and how long it submits (s): where a kill may fall."""
     scene = _Submission(stage, stage.root / f"calm-{stream}-{verb}", verb)
     begin = time.monotonic()
-    scene.process().wait()
-    took = time.monotonic() - begin
+    process = scene.process()
+    scene.wait_for_submissions(process)
+    first = time.monotonic()
+    process.wait()
+    end = time.monotonic()
     assert scene.check(Trial(FAULT)) == 0
     scene.cancel()
-    return took
+    return end - begin, end - first
 
 
 def _one(
-    stage: Stage, home: Path, verb: str, whole_group: bool, after_s: float, trial: Trial
+    scene: _Submission, whole_group: bool, submitting: bool, after_s: float, trial: Trial
 ) -> str:
     """One kill; where it fell."""
-    scene = _Submission(stage, home, verb)
     process = scene.process()
+    if submitting:
+        scene.wait_for_submissions(process)
     time.sleep(after_s)
     if whole_group:
         os.killpg(process.pid, signal.SIGKILL)
@@ -71,7 +79,7 @@ def _one(
     fell = scene.progress()
     again = scene.again()
     if again.returncode != 0:
-        trial.error = trial.error or f"{verb} again: {again.stdout}{again.stderr}"
+        trial.error = trial.error or f"typed again: {again.stdout}{again.stderr}"
     if "found again" in again.stdout:
         fell = "between a job's acceptance and its note"
     scene.check(trial)
@@ -120,6 +128,11 @@ class _Submission:
     def _rows(self) -> list[str]:
         path = self.root / layout.SUBMISSIONS
         return path.read_text().splitlines() if path.exists() else []
+
+    def wait_for_submissions(self, process: subprocess.Popen[bytes]) -> None:
+        """Return as the first array is about to be submitted."""
+        while process.poll() is None and len(self._rows()) <= self.planned:
+            time.sleep(0.001)
 
     def progress(self) -> str:
         rows = len(self._rows()) - self.planned

@@ -1,0 +1,133 @@
+"""``rerun`` as a command: which runs it takes, what it refuses, which nodes it leaves out."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+import pytest
+from record_samples import a_run, a_sweep, begun, ended, ended_ok, many, paths
+from report_samples import case
+
+from dlperf_hpc import rerun
+from dlperf_hpc.launch.nodes import suspects
+from dlperf_hpc.records.ledger import read_ledger
+from dlperf_hpc.records.manifest import (
+    Submission,
+    Verdict,
+    add_submission,
+    add_verdict,
+    read_submissions,
+)
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.spec.case import Run
+
+RUNS = many([case("1n1g"), case("1n2g")], 4)
+NO_SLURM = {"PATH": "/nowhere"}
+
+
+def command(*arguments: object) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = rerun.main([str(argument) for argument in arguments])
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Runs of every kind that a directory alone tells of."""
+    root = tmp_path / "mixed"
+    a_sweep(root, RUNS, engine="slurm", site={"poll_s": 1.0})
+    ended_ok(root, RUNS[0])
+    for index, status in ((1, Status.FAILED), (2, Status.TIMEOUT), (3, Status.CANCELLED)):
+        ended(root, RUNS[index], status, "x")
+    begun(root, RUNS[4])
+    for index, status in ((5, Status.NODE_FAILED), (6, Status.REJECTED)):
+        add_verdict(root, Verdict(RUNS[index].id, status, "x"))
+    return root
+
+
+def taken(root: Path, *options: str) -> set[int]:
+    """Indices of the runs that would be submitted again."""
+    _, out, _ = command(root, "--dry-run", "--json", *options)
+    return {index for index, run in enumerate(RUNS) if f'"{run.id}"' in out}
+
+
+def test_which_runs_are_taken(mixed: Path) -> None:
+    assert taken(mixed) == {1, 2, 5}
+    assert taken(mixed, "--status", "cancelled,rejected") == {3, 6}
+    assert taken(mixed, "--status", "node-failed") == {5}
+    assert taken(mixed, "--only", "1n1g") == {2}
+    assert taken(mixed, "--run", RUNS[1].id, "--run", RUNS[0].id) == {1}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--status", "ok"], "ok cannot be rerun"),
+        (["--status", "failed,pending,splendid"], "pending, splendid cannot be rerun"),
+        (["--status", ""], "nothing cannot be rerun"),
+        (["--only", "9n9g"], "no topology 9n9g"),
+        (["--time", "x0"], "--time"),
+        (["--time", "soon"], "--time"),
+    ],
+)
+def test_what_is_refused(mixed: Path, options: list[str], told: str) -> None:
+    code, out, err = command(mixed, "--dry-run", *options)
+    assert (code, out) == (2, "") and told in err
+
+
+def test_nothing_is_submitted_where_the_scheduler_cannot_be_asked(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it cannot be asked of may still run: taken for lost, it would run twice."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho Submitted batch job 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    for array in read_ledger(mixed).arrays:
+        add_submission(mixed, Submission(array.name, array.token, job_id="9"))
+    before = read_submissions(mixed)
+    code, out, err = command(mixed)
+    assert (code, out) == (2, "") and "squeue: not on the PATH" in err
+    assert "must be known first" in err
+    assert read_submissions(mixed) == before and not (mixed / "arrays").exists()
+
+
+def test_a_site_of_another_version_is_told(tmp_path: Path) -> None:
+    a_sweep(tmp_path / "sweep", RUNS, engine="slurm", site={"colour": "red", "gpus": "many"})
+    code, out, err = command(tmp_path / "sweep", "--dry-run")
+    assert (code, out) == (2, "") and "colour" in err and "give --site" in err
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+def on(root: Path, run: Run, host: str) -> None:
+    """Let a run have been on another host than n1."""
+    log = paths(root, run).log
+    log.write_text(log.read_text().replace('"n1"', f'"{host}"').replace("host=n1", f"host={host}"))
+
+
+def test_nodes_on_which_runs_died_or_were_slow(tmp_path: Path) -> None:
+    hosts = [*["n1"] * 9, "n2", "n2", "n2", "n3", "n3", "n3", "n4", "n4"]
+    runs = many([case("1n2g")], len(hosts))
+    a_sweep(tmp_path, runs)
+    for run, host in zip(runs, hosts):
+        if host == "n3" and run.repeat > 13:
+            ended(tmp_path, run, Status.FAILED, "rank 0 died")
+        else:
+            ended_ok(tmp_path, run, seconds=0.05 * (1.1 if host in ("n2", "n4") else 1))
+        on(tmp_path, run, host)
+    found = suspects(read_ledger(tmp_path))
+    assert found == {
+        "n2": "its runs are 9.1 % below the median of their cases",
+        "n3": "2 of 3 runs on it died",
+    }  # n4 was as slow, but twice only
+
+
+def test_a_healthy_sweep_suspects_nobody(tmp_path: Path) -> None:
+    a_sweep(tmp_path, [a_run(repeat=number) for number in range(1, 5)])
+    for number in range(1, 5):
+        ended_ok(tmp_path, a_run(repeat=number), seconds=0.05 + 1e-4 * number)
+    assert suspects(read_ledger(tmp_path)) == {}
