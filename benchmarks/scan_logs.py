@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import resource
@@ -61,7 +62,7 @@ KNOWN: dict[str, tuple[str, str]] = {
 
 OTHERS = (
     r"bing_bert_progress: step=(\d+), loss=([\d.]+), lr=",
-    r"DLLL \{.*\"step\": .*\"data\": ",
+    r"DLLL \{.*\"step\": \[\d+, (\d+)\].*\"data\": ",
     r"Training Epoch: \d+ .*train\.ips : ([\d.]+) ",
     r"Epoch: \d+ Iteration: (\d+) .*train\.total_ips : ([\d.]+) ",
     r"dlperf \S+ iteration n=(\d+)",
@@ -103,8 +104,9 @@ def one_format(root: Path, paths: list[str]) -> Iterator[tuple[str, int]]:
         search, count = re.compile(pattern).search, 0
         with open(root / path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                if needle in line and search(line):
-                    count += 1
+                match = search(line) if needle in line else None
+                if match:
+                    count += math.isfinite(float(match[1]))
         yield path, count
 
 
@@ -118,8 +120,9 @@ def naive(root: Path, paths: list[str]) -> Iterator[tuple[str, int]]:
             for raw in file:
                 line = raw.decode("utf-8", errors="replace").strip()
                 for search in searches:
-                    if search(line):
-                        count += 1
+                    match = search(line)
+                    if match:
+                        count += math.isfinite(float(match[1]))
         yield path, count
 
 
@@ -137,19 +140,15 @@ def ours(root: Path, workers: int | None, cache: Path | None) -> Iterator[tuple[
 
 def read_once(reader: str, root: Path, cache: Path) -> None:
     """A reader's own process: prints what it counted, and the memory of its processes."""
-    workers = 1 if "1" in reader else len(os.sched_getaffinity(0))
+    workers = 1 if "1" in reader else min(8, len(os.sched_getaffinity(0)))
     if reader.startswith("ours"):
         counted = dict(ours(root, workers, cache))
     else:
-        counted = dict(
-            {"one format": one_format, "naive": naive}[reader](root, json.load(sys.stdin))
-        )
-    peaks = [resource.getrusage(who).ru_maxrss for who in WHO]
-    memory = (peaks[0] + workers * peaks[1]) * 1024 / 1e6
-    print(json.dumps({"counted": counted, "memory": memory}))
-
-
-WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        read = {"one format": one_format, "naive": naive}[reader]
+        counted = dict(read(root, json.load(sys.stdin)))
+    mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    print(json.dumps({"counted": counted, "memory": (mine + workers * worker) * 1024 / 1e6}))
 
 
 def timed(argv: list[str], told: str = "", **env: str) -> tuple[float, float, float, str]:
@@ -208,13 +207,11 @@ def check(tree: Tree, reader: str, run: Run) -> None:
 def measure(tree: Tree, rounds: int, place: Path) -> dict[str, list[Run]]:
     """Every reader in turn, so that a drift of the machine meets all alike."""
     runs: dict[str, list[Run]] = {reader: [] for reader in READERS}
-    for number in range(rounds):
+    for _ in range(rounds):
         for reader in READERS:
             for path in tree.holds:  # into the page cache
                 (tree.root / path).read_bytes()
-            # The second time has the first one's cache; the others find none.
-            known = place / f"{'ours' if reader.startswith('ours') else reader}.{number}"
-            cache = place / "alone.sqlite" if "1" in reader else known.with_suffix(".sqlite")
+            cache = place / ("one.sqlite" if "1" in reader else "all.sqlite")
             if reader != "ours again":
                 cache.unlink(missing_ok=True)
             run = grep(tree) if reader == "grep" else python(tree, reader, cache)
@@ -250,14 +247,11 @@ def summary(tree: Tree, runs: dict[str, list[Run]]) -> dict[str, Any]:
 def ratios(found: dict[str, Any]) -> dict[str, float]:
     """How often one's time goes into another's."""
     wall = {reader: row["wall_s"] for reader, row in found["readers"].items()}
-    return {
-        "ours / grep": wall["ours"] / wall["grep"],
-        "naive / ours": wall["naive"] / wall["ours"],
-        "naive / ours, 1 process": wall["naive"] / wall["ours, 1 process"],
-        "one format / ours": wall["one format"] / wall["ours"],
-        "one format / ours, 1 process": wall["one format"] / wall["ours, 1 process"],
-        "ours / ours again": wall["ours"] / wall["ours again"],
-    }
+    pairs = (
+        *(("ours", "grep"), ("naive", "ours"), ("naive", "ours, 1 process")),
+        *(("one format", "ours"), ("one format", "ours, 1 process"), ("ours", "ours again")),
+    )
+    return {f"{one} / {other}": round(wall[one] / wall[other], 3) for one, other in pairs}
 
 
 TARGETS = {
@@ -286,6 +280,16 @@ def show(trees: dict[str, dict[str, Any]], rounds: int, say: Callable[[str], Non
         say("")
 
 
+def made(place: Path, size: int, files: int) -> dict[str, Tree]:
+    """Every tree; but for the first a tenth of the size."""
+    trees = {}
+    for name in TREES:
+        share = 1 if name == TREES[0] else 10
+        number, noise = max(len(KNOWN), files // share), 0 if name == "dense" else NOISE
+        trees[name] = make_tree(place / name, size // share, number, noise, name == "tagged")
+    return trees
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--reader"]:
         read_once(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
@@ -300,14 +304,11 @@ def main() -> None:
     found = {}
     kept = arguments.keep and nullcontext(str(arguments.keep))
     with kept or tempfile.TemporaryDirectory() as logs, tempfile.TemporaryDirectory() as place:
-        for name in TREES:
-            share = 1 if name == "sparse" else 10
-            size, files = int(arguments.size) // share, max(len(KNOWN), arguments.files // share)
-            noise = 0 if name == "dense" else NOISE
-            tree = make_tree(Path(logs, name), size, files, noise, tagged=name == "tagged")
-            time.sleep(2.5)  # what is younger is not kept in the cache
+        trees = made(Path(logs), int(arguments.size), arguments.files)
+        time.sleep(2.5)  # what is younger is not kept in the cache
+        for name, tree in trees.items():
             found[name] = summary(tree, measure(tree, arguments.rounds, Path(place)))
-            found[name]["ratios"] = {k: round(v, 3) for k, v in ratios(found[name]).items()}
+            found[name]["ratios"] = ratios(found[name])
     print(json.dumps(found)) if arguments.json else show(found, arguments.rounds, print)
 
 

@@ -71,3 +71,20 @@ def test_bert_beside_huggingface(capsys: pytest.CaptureFixture[str]) -> None:
     names["show"](rows, found["device"], argparse.Namespace(**found))
     text = capsys.readouterr().out
     assert "samples/s" in text and "huggingface" in text and " x " in text and "tf32 needs" in text
+
+
+def test_scan_logs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # The benchmark itself stops if a reader counts other figures than were written.
+    found = run("scan_logs.py", "--size 1e7 --files 24 --rounds 1")
+    assert list(found) == ["sparse", "dense", "tagged"]
+    for tree in found.values():
+        rows = tree["readers"]
+        for reader in ("one format", "ours, 1 process", "ours", "ours again"):
+            assert rows[reader]["figures"] == tree["figures"] > 50
+        assert 0 < rows["grep"]["figures"] < tree["figures"] >= rows["naive"]["figures"] > 0
+        assert all(row["wall_s"] > 0 and row["memory_mb"] > 0 for row in rows.values())
+        assert all(ratio > 0 for ratio in tree["ratios"].values())
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    names_of("scan_logs.py")["show"](found, 1, print)
+    text = capsys.readouterr().out
+    assert "scaled from 12 files" in text and "ours / grep" in text and "at most 3" in text

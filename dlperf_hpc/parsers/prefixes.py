@@ -35,6 +35,7 @@ _ANSI_BYTES = re.compile(_ANSI.pattern.encode())
 _TORCHRUN = r"\[(?:rank(?P<global>[0-9]{1,9})|default(?P<local>[0-9]{1,9}))\]: ?"
 _IS_TORCHRUN = re.compile(_TORCHRUN)
 _SURE = re.compile(rf"(?:{STAMP})?{TAG} ?|{_TORCHRUN}")
+_SURELY = ("[rank", "[default")  # or it is a tag
 _ANY_TAG = re.compile(TAG.encode())
 _GLOO_TAG = re.compile(rb"\[[0-9]{1,9}\]<std")
 
@@ -106,7 +107,9 @@ class Launcher:
         """A line's text without prefixes and ANSI codes, and what they told."""
         if "\x1b" in text:
             text = _ANSI.sub("", text)
-        line = _strip_sure(Prefixed(None, None, text))
+        line = Prefixed(None, None, text)
+        if "]<std" in text or text.startswith(_SURELY):
+            line = _strip_sure(line)
         for form in self.forms:
             found = form.match(line.text)
             if found is not None:
@@ -251,8 +254,6 @@ def _without_form(text: str, form: Form) -> str:
 def _strip_sure(line: Prefixed) -> Prefixed:
     """Without the prefixes that cannot be mistaken."""
     for _ in range(_DEEPEST):
-        if "]<std" not in line.text and not line.text.startswith(("[rank", "[default")):
-            break  # as nearly always
         found = _SURE.match(line.text)
         if found is None:
             break

@@ -82,6 +82,7 @@ class Scanner:
         self._needles = list(wanting)
         self._wanting = list(wanting.values())
         self._exact = BytesAhoCorasick([needle.encode() for needle in self._needles])
+        self._alone = [frozenset([needle]) for needle in range(len(self._needles))]
         self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
         rows = [needle for needle in wanting if not any(map(str.isalnum, needle))]
         self._rows: list[tuple[set[str], BytesAhoCorasick]] = [
@@ -109,7 +110,7 @@ class Scanner:
         whole = itertools.chain([head], blocks)
         hits = self._tagged(whole, state) if launcher.tagged else self._plain(whole, state)
         for hit in hits:
-            text, why = _decoded(hit.data, min(hit.needles) >= self._first_fact)
+            text, why = _decoded(hit, self._first_fact)
             if why:
                 _add(notes, Note(hit.number, f"{why}: not read"))
             else:
@@ -161,6 +162,8 @@ class Scanner:
     def _needles_in(self, line: bytes) -> frozenset[int]:
         """Every needle in a line."""
         found = self._exact.find_matches_as_indexes(line, overlapping=True)
+        if len(found) == 1:  # as in most lines
+            return self._alone[found[0][0]]
         return frozenset([needle for needle, _, _ in found])
 
     def _tagged(self, blocks: Iterable[bytes], state: _Pass) -> Iterator[_Hit]:
@@ -248,11 +251,12 @@ class Scanner:
         return bool(tail) and tail == before and len(rest) <= LONGEST_LINE
 
 
-def _decoded(data: bytes | None, settings: bool) -> tuple[str, str]:
+def _decoded(hit: _Hit, first_fact: int) -> tuple[str, str]:
     """A line's text, or why it is not to be read: there is damage that may lie within a number.
 
-    In a line of ``settings`` it may lie in anything, even in what is only counted.
+    In a line of settings it may lie in anything, even in what is only counted.
     """
+    data = hit.data
     if data is None:
         return "", _TOO_LONG
     if b"\0" in data:
@@ -261,7 +265,7 @@ def _decoded(data: bytes | None, settings: bool) -> tuple[str, str]:
         return data.decode("utf-8"), ""
     except UnicodeDecodeError:
         text = data.decode("utf-8", errors="replace")
-    if settings or _BROKEN.search(text):
+    if min(hit.needles) >= first_fact or _BROKEN.search(text):
         return "", "holds bytes that are no text"
     return text, ""
 

@@ -19,8 +19,8 @@ from dlperf_hpc.records.foreign import Note, ScannedFile
 Progress = Callable[[Source], None]
 _MOST_WORKERS = 8  # a login node is everybody's
 _FEW_BYTES = 8 << 20  # below this, starting other processes costs more than it saves
-_TASK_BYTES = 4 << 20  # small files go to a worker in one task, as many as this
-_AHEAD = 8  # tasks per worker that are given out, or done and not yet asked for
+_TASK_BYTES = 1 << 20  # small files go to a worker in one task, as many as this
+_AHEAD = 32  # tasks per worker that are given out, or done and not yet asked for
 
 _Found = tuple[ScannedFile, bytes]  # and as the cache keeps it
 

@@ -127,8 +127,9 @@ class Stage:
 
     def start(self, daemon: str) -> None:
         self.cluster.node("start", daemon)
-        if daemon == "slurmctld":
-            self.until(lambda: self.cluster.run(["squeue"]).returncode == 0, "slurmctld")
+        asks = {"slurmctld": ["squeue"], "slurmdbd": ["sacctmgr", "-n", "show", "cluster"]}
+        if daemon in asks:
+            self.until(lambda: self.cluster.run(asks[daemon]).returncode == 0, daemon)
 
     @staticmethod
     def until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:

@@ -1,0 +1,88 @@
+"""Many files: found in the order of their names, read in parallel, and not a second time."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from dlperf_hpc.parsers import search
+from dlperf_hpc.parsers.cache import ScanCache, packed
+from dlperf_hpc.parsers.search import scan_all, scan_source
+from dlperf_hpc.parsers.sources import Source, find
+from dlperf_hpc.records.foreign import ScannedFile
+
+
+def log(number: int) -> str:
+    """Of DeepSpeed's, with ``number`` + 1 lines of its timer."""
+    return "".join(
+        f"[2021-05-29 19:{n // 60:02d}:{n % 60:02d},000] [INFO] [timer.py:157:stop] 0/{n},"
+        f" SamplesPerSec={100 + number}.5\n"
+        for n in range(1, number + 2)
+    )
+
+
+def made(root: Path, files: int = 40) -> list[Source]:
+    """Logs that were changed long ago."""
+    for number in range(files):
+        path = root / f"{number:03d}.log"
+        path.write_text(log(number))
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    return [each for each in find([root]) if isinstance(each, Source)]
+
+
+def old(source: Source) -> Source:
+    """As if its inode were as old as its content."""
+    return Source(source.path, source.size, identity=(*source.identity[:4], 0))
+
+
+def steps(file: ScannedFile) -> int:
+    return sum(len(reading.steps) for reading in file.readings)
+
+
+def test_files_come_in_order_whoever_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = made(tmp_path)
+    alone = [scanned.file for scanned in scan_all(sources, ScanCache(None), workers=1)]
+    assert [steps(file) for file in alone] == list(range(1, 41))
+    monkeypatch.setattr(search, "_FEW_BYTES", 0)
+    monkeypatch.setattr(search, "_AHEAD", 1)
+    for task in (1, 5_000):
+        monkeypatch.setattr(search, "_TASK_BYTES", task)
+        seen: list[Source] = []
+        many = list(scan_all(sources, ScanCache(None), seen.append, workers=3))
+        assert [scanned.file for scanned in many] == alone
+        assert seen == sources == [scanned.source for scanned in many]
+
+
+def test_what_the_cache_cannot_read_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    sources = [old(source) for source in made(tmp_path / "logs", 4)]
+    kept = tmp_path / "cache" / "scans.sqlite"
+    first = list(scan_all(sources, ScanCache(kept)))
+    assert not any(scanned.cached for scanned in first)
+    again = list(scan_all(sources, ScanCache(kept)))
+    assert all(scanned.cached for scanned in again)
+    assert [scanned.file for scanned in again] == [scanned.file for scanned in first]
+    with sqlite3.connect(kept) as database:
+        (damaged,) = database.execute("SELECT MIN(file) FROM scans").fetchone()
+        database.execute("UPDATE scans SET content = x'00' WHERE file = ?", (damaged,))
+    for cached in ([False, True, True, True], [True] * 4):
+        found = list(scan_all(sources, ScanCache(kept)))
+        assert [scanned.cached for scanned in found] == cached
+        assert [scanned.file for scanned in found] == [scanned.file for scanned in first]
+    changed = [Source(sources[0].path, 1, identity=sources[0].identity[:2]), *sources[1:]]
+    assert not next(scan_all(changed, ScanCache(kept))).cached
+
+
+def test_a_cache_is_written_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlperf_hpc.parsers.cache._MOST_HELD", 0)
+    (source, _) = made(tmp_path, 2)
+    kept = tmp_path / "scans.sqlite"
+    ScanCache(kept).put(old(source), packed(scan_source(source)))
+    assert ScanCache(kept).get(old(source)) == scan_source(source)
+    ScanCache(kept).put(source, b"")  # its inode is a second old
+    assert not ScanCache(kept).has(source)
