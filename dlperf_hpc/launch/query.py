@@ -113,9 +113,12 @@ class Answer(NamedTuple):
     silence: str = ""
 
 
-def ask(wanted: Set[tuple[str, int]], also: Set[tuple[str, int]] = frozenset()) -> Answer:
+def ask(
+    wanted: Set[tuple[str, int]], also: Set[tuple[str, int]] = frozenset(), insist: bool = False
+) -> Answer:
     """State of these (job id, index) tasks, as far as Slurm still knows; of ``also`` only what
-    squeue happens to know. One squeue, at most one sacct."""
+    squeue happens to know. One squeue, at most one sacct. With ``insist`` SiteError if squeue
+    cannot be asked."""
     everything = wanted | also
     if not everything:
         return Answer({})
@@ -125,6 +128,8 @@ def ask(wanted: Set[tuple[str, int]], also: Set[tuple[str, int]] = frozenset()) 
         rows = queued(sorted({job for job, _ in everything}))
     except SiteError as error:
         silence = str(error)
+        if insist:
+            raise
     known = _of(everything, rows)
     forgotten = wanted - known.keys()
     if forgotten:

@@ -53,9 +53,10 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     }
     keys = {name: (tasks[name].job_id, tasks[name].index) for name in asked}
     ended = {keys[name] for name, result in asked.items() if result.status.finished}
-    answer = ask(set(keys.values()) - ended, ended)
-    if insist and answer.silence:
-        raise SiteError(f"{answer.silence}; what the scheduler has already must be known first")
+    try:
+        answer = ask(set(keys.values()) - ended, ended, insist)
+    except SiteError as error:
+        raise SiteError(f"{error}; what the scheduler has already must be known first") from error
     judge = _Judge(ledger.root, answer)
     found = {name: judge.judged(result, tasks[name]) for name, result in asked.items()}
     with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to

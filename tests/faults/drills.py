@@ -26,6 +26,7 @@ if [ -e {home}/doom.$SLURM_ARRAY_TASK_ID ]; then
 fi
 exec {python} "$@"
 """
+PATIENT = "while [ -e {home}/doom.$SLURM_ARRAY_TASK_ID ]; do sleep 0.2; done"
 DEAF = "trap '' USR2 TERM; exec sleep 600"
 GREEDY = "exec {python} -c 'import time; x = b\"a\" * (1600 << 20); time.sleep(120)'"
 
@@ -79,8 +80,7 @@ def rank_killed(stage: Stage, fault: str) -> Trial:
 
 @drill("out of memory (killed by slurmd)")
 def out_of_memory(stage: Stage, fault: str) -> Trial:
-    greedy = GREEDY.format(python=sys.executable)
-    scene = _instead(stage, fault, greedy, keys='mem = "1200M"\nexclude = "n3,n4"')
+    scene = _instead(stage, fault, GREEDY, keys='mem = "1200M"\nexclude = "n3,n4"')
     scene.begin()
     scene.wait(lambda: scene.ended(1) == "out_of_memory", "the kill")
     return scene.complete()
@@ -91,7 +91,8 @@ def _instead(stage: Stage, fault: str, instead: str, **options: Any) -> Scene:
     python = stage.root / f"python-{len(list(stage.root.glob('python-*')))}"
     scene = Scene(stage, fault, environment=f'python = "{python}"', **options)
     home = scene.place.root
-    python.write_text(INSTEAD.format(home=home, instead=instead, python=sys.executable))
+    told = instead.format(home=home, python=sys.executable)
+    python.write_text(INSTEAD.format(home=home, instead=told, python=sys.executable))
     python.chmod(0o755)
     scene.doom(1, "none@-1")  # no rank has that number
     return scene
@@ -111,7 +112,10 @@ def disk_full(stage: Stage, fault: str) -> Trial:
         scene.wait(lambda: not scene.queue.alive(scene.root), "the end of the run without room")
         scene.press("status", scene.root)
         if stage.mounted:
-            scene.notes.append(f"tmpfs of {os.statvfs(stage.small).f_blocks * 4 // 1024} MiB")
+            size = os.statvfs(stage.small).f_blocks * 4 // 1024
+            scene.notes.append(
+                f"tmpfs of {size} MiB; the attempt without room could leave no trace"
+            )
             refused = scene.press("rerun", scene.root, "--status", BAD, code=2)
             assert "cannot be written: No space left" in refused.stderr, refused.stderr
     return scene.complete()
@@ -234,10 +238,28 @@ def _power_cut(scene: Scene) -> None:
     scene.queue.call("scontrol", "update", "nodename=n4", "state=down", "reason=drill")
 
 
+@drill("a limit on submitted jobs (AssocMaxSubmitJobLimit)", alone=True)
+def submit_limit(stage: Stage, fault: str) -> Trial:
+    """First as one who goes away, then as one who stays: in waves, as the queue empties."""
+    scene = Scene(stage, fault, topologies=("1n1g", "1n2g", "2n1g"), runs=1)
+    limit = ("sacctmgr", "-i", "modify", "user", stage.user, "set")
+    stage.queue.call(*limit, "MaxSubmitJobs=1")
+    try:
+        first = scene.sweep(code=1)
+        assert first.stdout.count("submitted: job") == 1, first.stdout + first.stderr
+        assert "not yet submitted: 2 arrays with 2 runs" in first.stderr, first.stderr
+        assert "AssocMaxSubmitJobLimit" in first.stderr
+        scene.sweep("--wait", code=0)
+        scene.look()
+    finally:
+        stage.queue.call(*limit, "MaxSubmitJobs=-1")
+    assert len(read_ledger(scene.root).arrays) == len(scene.queue.jobs(scene.root)) == 3
+    return scene.complete()
+
+
 @drill("slurmctld restarts while a run goes on", alone=True)
 def controller_restarts(stage: Stage, fault: str) -> Trial:
-    scene = Scene(stage, fault)
-    scene.gate(1)
+    scene = _instead(stage, fault, PATIENT)
     scene.begin()
     scene.wait(lambda: scene.state(1) == "RUNNING", "the second task")
     stage.stop("slurmctld")
@@ -321,22 +343,3 @@ def _preempted(stage: Stage, fault: str, partition: str, state: str) -> Scene:
     stage.queue.call("sbatch", *options, "--wrap=sleep 1")
     scene.wait(lambda: scene.state(1) == state, state)
     return scene
-
-
-@drill("a limit on submitted jobs (AssocMaxSubmitJobLimit)", alone=True)
-def submit_limit(stage: Stage, fault: str) -> Trial:
-    """First as one who goes away, then as one who stays: in waves, as the queue empties."""
-    scene = Scene(stage, fault, topologies=("1n1g", "1n2g", "2n1g"), runs=1)
-    limit = ("sacctmgr", "-i", "modify", "user", stage.user, "set")
-    stage.queue.call(*limit, "MaxSubmitJobs=1")
-    try:
-        first = scene.sweep(code=1)
-        assert first.stdout.count("submitted: job") == 1, first.stdout + first.stderr
-        assert "not yet submitted: 2 arrays with 2 runs" in first.stderr, first.stderr
-        assert "AssocMaxSubmitJobLimit" in first.stderr
-        scene.sweep("--wait", code=0)
-        scene.look()
-    finally:
-        stage.queue.call(*limit, "MaxSubmitJobs=-1")
-    assert len(read_ledger(scene.root).arrays) == len(scene.queue.jobs(scene.root)) == 3
-    return scene.complete()
