@@ -33,7 +33,7 @@ class BackendDeclaration:
 
     ``library`` says in which framework's form the models must be (``torch``, ``tensorflow``);
     ``open_session(case, world, workload)`` builds model, data and optimizer and returns a
-    :class:`~dlperf_hpc.train.session.Session`.
+    :class:`~dlperf_hpc.train.session.Session`. ``modules`` are what it imports beside ``library``.
     """
 
     name: str
@@ -44,6 +44,7 @@ class BackendDeclaration:
     open_session: Callable[..., Any]
     options: tuple[Option, ...] = ()
     data_sources: tuple[str, ...] = ("synthetic",)
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Finds every back end and workload by its file: a new one needs no edit anywhere else.
 
-A module of ``train/backends`` declares ``BACKEND``, one of ``train/workloads`` declares
+A module of ``train/backends`` declares ``BACKENDS``, one of ``train/workloads`` declares
 ``WORKLOADS``. Their forms for one framework (``bert_torch.py``) import it at the top and are left
 alone here, so that the login node loads none.
 """
@@ -45,7 +45,7 @@ def registry() -> Registry:
     """Everything declared in this installation."""
     found: dict[str, BackendDeclaration] = {}
     for module in _modules(backends):
-        found[module.BACKEND.name] = module.BACKEND
+        found.update({backend.name: backend for backend in module.BACKENDS})
     models: dict[str, WorkloadDeclaration] = {}
     for module in _modules(workloads):
         models.update({workload.name: workload for workload in module.WORKLOADS})

@@ -12,8 +12,6 @@ from dlperf_hpc.spec.case import Case, Run, Topology
 from dlperf_hpc.train.registry import registry
 
 LIMIT_S = 900  # of a job; it takes seconds, and its ranks bound what they do themselves
-# Modules that a back end imports beside the library its models are written in.
-_MORE_MODULES = {"deepspeed": ("deepspeed",), "horovod": ("horovod",)}
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,9 @@ def targets_of(arrays: Sequence[Array], nodes: int) -> list[Target]:
 
 def _of(arrays: Sequence[Array], nodes: int) -> Target:
     cases = [run.case for array in arrays for run in array.tasks]
-    libraries = {registry().backends[case.framework].library for case in cases}
-    more = {name for case in cases for name in _MORE_MODULES.get(case.framework, ())}
+    backends = {registry().backends[case.framework] for case in cases}
+    libraries = {backend.library for backend in backends}
+    more = {name for backend in backends for name in backend.modules}
     case = max(cases, key=lambda case: (min(nodes, case.topology.nodes), case.ranks_per_node))
     topology = replace(case.topology, nodes=min(nodes, case.topology.nodes))
     return Target(

@@ -19,15 +19,17 @@ def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Ses
     return DdpSession(case, world, workload)
 
 
-BACKEND = BackendDeclaration(
-    name="ddp",
-    doc=__doc__,
-    library="torch",
-    precisions=("fp32", "tf32", "bf16", "fp16"),
-    optimizers=("adam", "adamw", "sgd"),
-    open_session=open_session,
-    options=(
-        Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
-        Option("bucket_mb", 25, "size of DDP's gradient buckets, MiB", minimum=1),
+BACKENDS = (
+    BackendDeclaration(
+        name="ddp",
+        doc=__doc__,
+        library="torch",
+        precisions=("fp32", "tf32", "bf16", "fp16"),
+        optimizers=("adam", "adamw", "sgd"),
+        open_session=open_session,
+        options=(
+            Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
+            Option("bucket_mb", 25, "size of DDP's gradient buckets, MiB", minimum=1),
+        ),
     ),
 )
