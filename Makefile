@@ -4,14 +4,18 @@
 # make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
 # make lint         formatting, lint, types
+# make envs         an environment for each framework that .venv does not have, below .envs;
+#                   one of them: make env-deepspeed, env-tensorflow, env-horovod
 
 PYTHON ?= python3
 VENV ?= .venv
+ENVS ?= .envs
+FRAMEWORKS = deepspeed tensorflow horovod
 CONSTRAINTS ?= requirements/constraints.txt
 RUN = $(VENV)/bin/python
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: quickstart test bench faults fuzz lint clean slurm
+.PHONY: quickstart test bench faults fuzz lint clean slurm envs $(FRAMEWORKS:%=env-%)
 
 $(VENV)/.base: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -24,6 +28,14 @@ $(VENV)/.base: pyproject.toml $(CONSTRAINTS)
 
 $(VENV)/.test: $(VENV)/.base
 	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[mpi,torch,test]'
+	touch $@
+
+envs: $(FRAMEWORKS:%=env-%)
+
+$(FRAMEWORKS:%=env-%): env-%: $(ENVS)/%/.done
+
+$(ENVS)/%/.done: requirements/%.txt $(CONSTRAINTS) $(wildcard requirements/*.sh)
+	PYTHON=$(PYTHON) CONSTRAINTS=$(CONSTRAINTS) sh requirements/environment.sh $* $(ENVS)/$*
 	touch $@
 
 quickstart: $(VENV)/.base
@@ -54,4 +66,4 @@ fuzz: $(VENV)/.test
 	PYTHONPATH=tests $(RUN) -m fuzz.fuzz_scan
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) $(ENVS) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

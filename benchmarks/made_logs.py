@@ -77,7 +77,9 @@ _NOISE: tuple[Printer, ...] = (
         " [1] 1/-1/-1->0->-1|-1->0->1/-1/-1 [2] 2/-1/-1->3->1"
     ),
     lambda n, r: (
-        f"vs003:{n}:{n + 77} [{r.randrange(8)}] NCCL INFO threadThresholds 8/8/64 | 256/8/64 | 8/8"
+        f"vs003:{n}:{n + 77} [{r.randrange(8)}] NCCL INFO Trees [0] 1/-1/-1->0->-1|-1->0->1/-1/-1"
+        " [1] 1/-1/-1->0->-1|-1->0->1/-1/-1 [2] 3/-1/-1->0->2|2->0->3/-1/-1 [3] 3/-1/-1->0->2|2->0"
+        "->3/-1/-1 [4] 6/-1/-1->0->7|7->0->6/-1/-1 [5] 6/-1/-1->0->7|7->0->6/-1/-1"
     ),
     lambda n, r: (
         f"{_day(n)}.{r.randrange(10**6):06d}: I tensorflow/stream_executor/platform/default/"
@@ -103,8 +105,9 @@ _NOISE: tuple[Printer, ...] = (
     ),
     lambda n, r: f"loaded shard {n}: {r.randrange(10**6)} samples, vocab: 30528, time: 0.31 s",
     lambda n, r: (
-        f"[{_day(n)},{r.randrange(1000):03d}] [INFO] [config.py:631:print]   zero_allow_untrained"
-        " ......... False"
+        f"[{_day(n)},{r.randrange(1000):03d}] [INFO] [config.py:631:print]   activation_check"
+        'pointing_config  {"partition_activations": false, "cpu_checkpointing": false, "profile":'
+        ' false, "contiguous_memory_optimization": false}'
     ),
     lambda n, r: f"rank {r.randrange(8)}: loss scale {r.randrange(65536)}, overflow: False",
     lambda n, r: f"+ export CUDA_VISIBLE_DEVICES={r.randrange(8)} BATCH_SIZE={n}",
@@ -119,7 +122,9 @@ _NOISE: tuple[Printer, ...] = (
         f" session_manager.py:{n % 600}] Running local_init_op."
     ),
     lambda n, r: (
-        f"INFO:tensorflow:loss = {_loss(n):.4f}, step = {n} ({r.uniform(9, 11):.3f} sec), epoch: 0"
+        f"{_day(n)}.{r.randrange(10**6):06d}: W tensorflow/core/grappler/optimizers/"
+        "loop_optimizer.cc:906] Skipping loop optimization for Merge node with control input:"
+        f" cond_{n}/branch_executed/_17"
     ),
     lambda n, r: "",
 )

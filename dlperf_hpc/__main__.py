@@ -15,12 +15,15 @@ VERBS = {
     "compare": "what got faster, slower or stayed the same: two sweeps, or published results",
     "extract": "DLPerf's result table and JSON from a directory of logs",
     "doctor": "on this site, will it work? checks, and a job of seconds",
+    "prepare": "training data from plain text; `data prepare` is the same",
 }
 
 
 def main(argv: list[str] | None = None) -> int:
     """Hand the arguments to the verb's own main."""
     arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:2] == ["data", "prepare"]:
+        arguments = arguments[1:]
     if not arguments or arguments[0] not in VERBS:
         text = "\n".join(f"  {verb:8} {doc}" for verb, doc in VERBS.items())
         asked = bool(arguments) and arguments[0] in ("-h", "--help")

@@ -5,9 +5,11 @@ DlperfError                      what went wrong, where, and what to do
 ├── SiteError                    a site profile, or a command the site lacks
 ├── LedgerError                  a sweep's directory: absent, foreign, read-only, already used
 ├── LogError                     a job log or record that cannot be read as one
+├── DataError                    text or training data that is not what it should be
 └── RunError                     on a compute node, inside one run
     ├── WorldError               the ranks are not the topology asked for
     ├── DeviceError              no such device, or a precision it lacks
+    ├── WeightsError             a file of initial weights that is not the model's
     └── MeasurementError         the window ran, but its number may not be reported
 
 ``exit_code`` is what a verb returns when the error reaches it: 2 for usage and spec errors,
@@ -67,6 +69,12 @@ class LogError(DlperfError):
     exit_code = 1
 
 
+class DataError(DlperfError):
+    """Text to prepare, or prepared data, that cannot be used: names file, found and expected."""
+
+    exit_code = 1
+
+
 class RunError(DlperfError):
     """Something that ends one run, on the compute node, with a record of why."""
 
@@ -79,6 +87,10 @@ class WorldError(RunError):
 
 class DeviceError(RunError):
     """The device, or a precision it would need, is not there."""
+
+
+class WeightsError(RunError):
+    """A file of initial weights that cannot be read, or was written for another model."""
 
 
 class MeasurementError(RunError):

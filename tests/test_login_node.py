@@ -31,7 +31,7 @@ def _modules(*arguments: str) -> set[str]:
     return set(done.stdout.rpartition("MODULES ")[2].split())
 
 
-@pytest.mark.parametrize("verb", ["sweep", "status", "report", "compare", "extract"])
+@pytest.mark.parametrize("verb", ["sweep", "status", "report", "compare", "extract", "prepare"])
 def test_help_loads_the_standard_library_only(verb: str) -> None:
     found = _modules(verb, "--help")
     assert not found & (HEAVY | PLOTTING | {"pydantic", "submitit", "rich"})

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dlperf_hpc.parsers import search
-from dlperf_hpc.parsers.cache import ScanCache, packed
+from dlperf_hpc.parsers.cache import ScanCache
+from dlperf_hpc.parsers.packing import packed
 from dlperf_hpc.parsers.search import scan_all, scan_source
 from dlperf_hpc.parsers.sources import Source, find
 from dlperf_hpc.records.foreign import ScannedFile

@@ -243,7 +243,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         top='topologies = ["1n1g", "4g", "1n3g"]\nrepeats = "3"\nbase = "2n2g"\nnmae = "x"',
         case="""
             precision = "fp8"
-            zero_stage = 1
+            zero_stage = 4
             typo = 1
             batch_size = 8
         """,

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import sqlite3
 import time
 import zlib
 from pathlib import Path
 
+from dlperf_hpc.parsers.packing import unpacked
 from dlperf_hpc.parsers.sources import Source
 from dlperf_hpc.records.foreign import ScannedFile
 
@@ -43,12 +43,6 @@ def _version() -> str:
     return digest.hexdigest()
 
 
-def packed(file: ScannedFile) -> bytes:
-    """As the cache keeps it."""
-    # The same as of to_dict(), which takes six times as long.
-    return zlib.compress(json.dumps(file, default=vars).encode(), 1)
-
-
 class ScanCache:
     """Results by the identity of their files; ``path`` None keeps nothing."""
 
@@ -67,7 +61,7 @@ class ScanCache:
                 "SELECT content FROM scans WHERE file = ? AND version = ?",
                 (_key(source), _version()),
             ).fetchone()
-            return ScannedFile.from_dict(json.loads(zlib.decompress(row[0]))) if row else None
+            return unpacked(row[0]) if row else None
         except (sqlite3.Error, zlib.error, KeyError, TypeError, ValueError):
             return None
 
@@ -84,7 +78,7 @@ class ScanCache:
         return row is not None
 
     def put(self, source: Source, content: bytes) -> None:
-        """Remember what :func:`packed` made, from the next :meth:`save` on."""
+        """Remember what :mod:`~dlperf_hpc.parsers.packing` made, from the next :meth:`save` on."""
         changed_s = max(source.identity[3:], default=0) / 1e9
         if self._database is None or not source.identity or changed_s > self._now - _YOUNG_S:
             return

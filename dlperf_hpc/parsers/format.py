@@ -8,7 +8,6 @@ out of a line, as they are printed, and tells a :class:`Draft`; it converts no u
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -87,7 +86,7 @@ class Draft:
         if number is None:
             self.note(line, f"iteration {str(iteration)[:40]!r} is no number")
             return
-        speed = _number(printed)
+        speed = None if printed is None else _number(printed)
         if printed is not None and (speed is None or speed <= 0):
             self.note(line, f"{self.printed.unit.value} {str(printed)[:40]!r} is no measurement")
             speed = None
@@ -95,10 +94,16 @@ class Draft:
             self.stamps = stamps
         self.steps.append(
             Step(
-                line.number, number, line.rank, stamp, speed,
-                _number(loss), _number(lr), _number(memory_mb),
+                line.number,
+                number,
+                line.rank,
+                stamp,
+                speed,
+                None if loss is None else _number(loss),
+                None if lr is None else _number(lr),
+                None if memory_mb is None else _number(memory_mb),
             )
-        )  # fmt: skip
+        )
 
     def total(
         self,
@@ -176,18 +181,19 @@ def _number(value: float | str | None) -> float | None:
     if value is None:
         return None
     try:
-        number = float(value) if _is_plain(value) else math.nan
+        number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) and abs(number) <= _HIGHEST else None
+    # Not for nan either.
+    return number if -_HIGHEST <= number <= _HIGHEST and _is_plain(value) else None
 
 
 def _whole(value: int | str) -> int | None:
     try:
-        number = int(value) if len(str(value)) <= 18 and _is_plain(value) else None
+        number = int(value) if len(str(value)) <= 18 else -1
     except ValueError:
         return None
-    return number if number is not None and number >= 0 else None
+    return number if number >= 0 and _is_plain(value) else None
 
 
 def _is_plain(value: float | str) -> bool:

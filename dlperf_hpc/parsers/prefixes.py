@@ -24,11 +24,14 @@ import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Optional
+
+from ahocorasick_rs import BytesAhoCorasick
 
 from dlperf_hpc.parsers.demux import HEAD_BYTES, STAMP, TAG, demultiplex, is_spaced
 
 _DEEPEST = 8
+_MOST_MET = 4096
 _FEWEST = 3
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ANSI_BYTES = re.compile(_ANSI.pattern.encode())
@@ -36,6 +39,7 @@ _TORCHRUN = r"\[(?:rank(?P<global>[0-9]{1,9})|default(?P<local>[0-9]{1,9}))\]: ?
 _IS_TORCHRUN = re.compile(_TORCHRUN)
 _SURE = re.compile(rf"(?:{STAMP})?{TAG} ?|{_TORCHRUN}")
 _SURELY = ("[rank", "[default")  # or it is a tag
+_MAY_BE_SURE = ("[", *"MTWFS")  # a bracket or a day's name
 _ANY_TAG = re.compile(TAG.encode())
 _GLOO_TAG = re.compile(rb"\[[0-9]{1,9}\]<std")
 
@@ -60,9 +64,14 @@ _CANDIDATE = re.compile(
     rb"[A-Za-z._-]{0,252}[0-9][A-Za-z0-9._-]{0,252}:(?=[ \r\n]))"
 )
 _BLANK = re.compile(rb"\n(?=[ \t\r]*\n)")
+_NAMING = BytesAhoCorasick([b"pdsh ", b"WORLD INFO DICT: "])
 _PDSH_COMMAND = re.compile(r"\bpdsh [^\n]{0,200}?-w ([A-Za-z0-9._,-]{1,10000})")
 _WORLD = re.compile(r"WORLD INFO DICT: \{([^}\n]{0,10000})\}")
 _QUOTED = re.compile(r"'([A-Za-z0-9._-]{1,253})'")
+
+
+_Told = tuple[Optional[int], Optional[str]]  # rank and host
+_Met = tuple[int, str, Optional[int], Optional[str]]  # depth, prefix, what was told before
 
 
 class Prefixed(NamedTuple):
@@ -85,10 +94,11 @@ class Form(NamedTuple):
     def match(self, text: str) -> re.Match[str] | None:
         """The prefix at the beginning of ``text``."""
         found = self.pattern.match(text)
-        if found is None or not self.hosts:
-            return found
-        host = found["host"]
-        return found if host in self.hosts or _shape(host) in self.hosts else None
+        return found if found is not None and self.takes(found) else None
+
+    def takes(self, found: re.Match[str]) -> bool:
+        """Whether what ``pattern`` matched is this form's prefix."""
+        return not self.hosts or found["host"] in self.hosts or _shape(found["host"]) in self.hosts
 
 
 @dataclass(frozen=True)
@@ -102,19 +112,32 @@ class Launcher:
     name: str = "none"
     tagged: bool = False
     forms: tuple[Form, ...] = field(default=())
+    _met: dict[_Met, _Told | tuple[()]] = field(default_factory=dict, compare=False, repr=False)
 
     def strip(self, text: str) -> Prefixed:
         """A line's text without prefixes and ANSI codes, and what they told."""
         if "\x1b" in text:
             text = _ANSI.sub("", text)
-        line = Prefixed(None, None, text)
+        rank, host = None, None
         if "]<std" in text or text.startswith(_SURELY):
-            line = _strip_sure(line)
-        for form in self.forms:
-            found = form.match(line.text)
-            if found is not None:
-                line = _strip_sure(_without(line, found))
-        return line
+            rank, host, text = _strip_sure(Prefixed(rank, host, text))
+        for depth, form in enumerate(self.forms):
+            found = form.pattern.match(text)
+            if found is None:
+                continue
+            # A prefix is met again and again, behind the same outer ones.
+            key = (depth, found[0], rank, host)
+            told = self._met.get(key)
+            if told is None:
+                told = _told(found, rank, host) if form.takes(found) else ()
+                if len(self._met) < _MOST_MET:
+                    self._met[key] = told
+            if told:
+                rank, host = told
+                text = text[found.end() :]
+                if text.startswith(_MAY_BE_SURE):
+                    rank, host, text = _strip_sure(Prefixed(rank, host, text))
+        return Prefixed(rank, host, text)
 
 
 def census(head: bytes) -> Launcher:
@@ -160,7 +183,7 @@ def _forms(head: bytes) -> list[Form]:
         if form is None:
             break
         forms.append(form)
-        lines = [_without_form(line, form) for line in lines]
+        lines = _without_form(lines, form)
         if not named and not _may_have_form("\n".join(["", *lines]).encode()):
             break
     return forms
@@ -168,10 +191,13 @@ def _forms(head: bytes) -> list[Form]:
 
 def _may_have_form(head: bytes) -> bool:
     """Whether it is worth looking: most files have no prefix, and this is asked of each."""
-    candidates = len(_CANDIDATE.findall(head))
-    return candidates >= _FEWEST and (
-        2 * candidates > head.count(b"\n") - len(_BLANK.findall(head)) - 1
-    )
+    lines = head.count(b"\n") - len(_BLANK.findall(head)) - 1
+    middle = max(head.rfind(b"\n", 0, len(head) // 2), 0)
+    candidates = len(_CANDIDATE.findall(head, 0, middle + 1))
+    if 2 * (candidates + head.count(b"\n", middle)) <= lines:
+        return False
+    candidates += len(_CANDIDATE.findall(head, middle))
+    return candidates >= _FEWEST and 2 * candidates > lines
 
 
 def _form(lines: list[str], named: frozenset[str]) -> Form | None:
@@ -189,7 +215,7 @@ def _most(covered: int, lines: list[str]) -> bool:
 
 
 def _torchrun(lines: list[str]) -> Form | None:
-    covered = sum(_IS_TORCHRUN.match(line) is not None for line in lines)
+    covered = sum([_IS_TORCHRUN.match(line) is not None for line in lines if line[:1] == "["])
     return Form("torchrun", _IS_TORCHRUN) if _most(covered, lines) else None
 
 
@@ -212,7 +238,7 @@ def _hosts(
     name: str, pattern: re.Pattern[str], lines: list[str], named: frozenset[str]
 ) -> Form | None:
     """A form with host names in it."""
-    words = Counter(found["host"] for found in map(pattern.match, lines) if found)
+    words = Counter([found["host"] for found in map(pattern.match, lines) if found])
     hosts = {word: n for word, n in words.items() if word in named or _may_be_host(word)}
     covered = sum(hosts.values())
     if not _most(covered, lines) or covered < 2 * len(hosts):
@@ -233,7 +259,7 @@ def _may_be_host(word: str) -> bool:
 
 def _named_hosts(head: bytes) -> frozenset[str]:
     """Hosts that DeepSpeed's launcher tells of: pdsh's command line, the dictionary of workers."""
-    if b"pdsh " not in head and b"WORLD INFO DICT: " not in head:
+    if not _NAMING.find_matches_as_indexes(head):
         return frozenset()
     text = head.decode("utf-8", errors="replace")
     commands = (match.split(",") for match in _PDSH_COMMAND.findall(text))
@@ -246,9 +272,20 @@ def _shape(host: str) -> str:
     return _NUMBERS.sub("#", host)
 
 
-def _without_form(text: str, form: Form) -> str:
-    found = form.match(text)
-    return text[found.end() :] if found else text
+def _without_form(lines: list[str], form: Form) -> list[str]:
+    """The lines behind a form's prefix, if they have it."""
+    match, met, rest = form.pattern.match, dict[str, bool](), []
+    for line in lines:
+        found = match(line)
+        if found is not None:
+            prefix = found[0]
+            taken = met.get(prefix)
+            if taken is None:
+                taken = met[prefix] = form.takes(found)
+            if taken:
+                line = line[len(prefix) :]
+        rest.append(line)
+    return rest
 
 
 def _strip_sure(line: Prefixed) -> Prefixed:
@@ -263,9 +300,14 @@ def _strip_sure(line: Prefixed) -> Prefixed:
 
 def _without(line: Prefixed, found: re.Match[str]) -> Prefixed:
     """The line behind the prefix ``found``, with what it tells."""
+    return Prefixed(*_told(found, line.rank, line.host), line.text[found.end() :])
+
+
+def _told(found: re.Match[str], outer: int | None, host: str | None) -> _Told:
+    """Rank and host by a prefix; ``outer`` and ``host`` are those of the prefixes before it."""
     told = found.groupdict()
-    host, outer = told.get("host") or line.host, line.rank
+    host = told.get("host") or host
     rank = told.get("rank") or told.get("global") or told.get("local")
     if told.get("local") and host is None and outer is not None:
         host = str(outer)
-    return Prefixed(int(rank) if rank else outer, host, line.text[found.end() :])
+    return int(rank) if rank else outer, host

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,7 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from dlperf_hpc.errors import LogError
-from dlperf_hpc.parsers.cache import ScanCache, packed
+from dlperf_hpc.parsers.cache import ScanCache
+from dlperf_hpc.parsers.packing import packed, unpacked
 from dlperf_hpc.parsers.scan import scanner
 from dlperf_hpc.parsers.sources import Source, blocks
 from dlperf_hpc.records.foreign import Note, ScannedFile
@@ -84,10 +84,10 @@ def _scan(sources: Sequence[Source], workers: int | None) -> Iterator[_Found]:
         given = (pool.submit(_scan_task, task) for task in tasks)
         waiting = deque(islice(given, _AHEAD * workers))
         while waiting:
-            # Pickled once more by the worker, so that what waits is small.
-            done: list[_Found] = pickle.loads(waiting.popleft().result())
+            done = waiting.popleft().result()
             waiting.extend(islice(given, 1))
-            yield from done
+            for content in done:
+                yield unpacked(content), content
 
 
 def _tasks(sources: Sequence[Source], size: int) -> Iterator[list[Source]]:
@@ -102,8 +102,8 @@ def _tasks(sources: Sequence[Source], size: int) -> Iterator[list[Source]]:
         yield task
 
 
-def _scan_task(sources: Sequence[Source]) -> bytes:
-    return pickle.dumps([_found(source) for source in sources], pickle.HIGHEST_PROTOCOL)
+def _scan_task(sources: Sequence[Source]) -> list[bytes]:
+    return [packed(scan_source(source)) for source in sources]
 
 
 def _found(source: Source) -> _Found:

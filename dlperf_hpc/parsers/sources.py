@@ -22,7 +22,9 @@ import zstandard
 
 from dlperf_hpc.errors import LogError
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 18
+"""As much as a core's own cache holds beside what works on it: 1 MiB takes half as long again."""
+
 _HEAD_BYTES = 1 << 13
 _PASSED_OVER = (
     *(".png", ".jpg", ".pdf", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".npy", ".h5", ".hdf5"),
@@ -205,8 +207,9 @@ def _as_far_as_it_goes(file: Any) -> Iterator[bytes]:
             part = read(BLOCK_BYTES)
         except _BROKEN as error:
             part, broken = b"", error
-        parts.append(part)
-        size += len(part)
+        if part:
+            parts.append(part)
+            size += len(part)
         if size and (size >= BLOCK_BYTES or not part):
             yield b"".join(parts)
             parts, size = [], 0

@@ -17,10 +17,8 @@ _FULL = re.compile(
     r"([0-9][0-9]{3}[-/][0-9]{2}[-/][0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})"
     r"(?:[.,]([0-9]{1,9}))?"
 )
-_ABSL = re.compile(
-    r"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
-    r"\.(?P<fraction>\d{6})\b"
-)
+_ABSL = re.compile(r"[IWEF](?<!\w[IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\b")
+_POWERS = tuple(10**digits for digits in range(10))
 _DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 
@@ -32,24 +30,37 @@ def full_stamp(text: str, last: bool = True) -> float | None:
     match = _FULL.search(text)
     if match is None:
         return None
-    if last and text.count("-", match.end()) + text.count("/", match.end()) > 1:
+    if last and _may_hold_date(text, match.end()):
         for later in _FULL.finditer(text, match.end()):
             match = later
     date, hour, minute, second, fraction = match.groups()
-    midnight = _midnight(date)
-    if midnight is None or hour > "23" or minute > "59" or second > "59":
+    begun = _minute(date, hour, minute)
+    if begun is None or second > "59":
         return None
-    seconds = midnight + 3600 * int(hour) + 60 * int(minute) + int(second)
-    return seconds + _fraction(fraction)
+    seconds = begun + int(second)
+    return seconds + int(fraction) / _POWERS[len(fraction)] if fraction else seconds
 
 
-@functools.lru_cache(maxsize=64)
-def _midnight(date: str) -> float | None:
+def _may_hold_date(text: str, start: int) -> bool:
+    """Whether a date's dashes or slashes stand behind ``start``: quicker told than a stamp."""
+    for mark in "-/":
+        at = text.find(mark, start)
+        while at >= 0:
+            if text[at + 3 : at + 4] in ("-", "/"):
+                return True
+            at = text.find(mark, at + 1)
+    return False
+
+
+@functools.lru_cache(maxsize=1024)
+def _minute(date: str, hour: str, minute: str) -> float | None:
+    if hour > "23" or minute > "59":
+        return None
     try:
         day = datetime(int(date[:4]), int(date[5:7]), int(date[8:]), tzinfo=timezone.utc)
     except ValueError:
         return None
-    return day.timestamp()
+    return day.timestamp() + 3600 * int(hour) + 60 * int(minute)
 
 
 def absl_stamp(text: str) -> float | None:
@@ -57,14 +68,8 @@ def absl_stamp(text: str) -> float | None:
     match = _ABSL.search(text)
     if match is None:
         return None
-    month, day = int(match["month"]), int(match["day"])
-    hour, minute, second = (int(match[name]) for name in ("hour", "minute", "second"))
+    month, day, hour, minute, second, millionths = map(int, match.groups())
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
         return None
     days = _DAYS_BEFORE[month - 1] + day - 1
-    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
-    return seconds + _fraction(match["fraction"])
-
-
-def _fraction(digits: str | None) -> float:
-    return int(digits) / 10 ** len(digits) if digits else 0.0
+    return ((days * 24 + hour) * 60 + minute) * 60 + second + millionths / 10**6

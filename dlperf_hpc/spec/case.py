@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 _TOPOLOGY = re.compile(r"([1-9][0-9]{0,4})n([1-9][0-9]{0,2})g")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+]+|\.{2,}")
@@ -46,7 +46,11 @@ class Topology:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What turns gradients into an update; ``grad_clip`` 0 means no clipping by global norm."""
+    """What turns gradients into an update; ``grad_clip`` 0 means no clipping by global norm.
+
+    ``name`` is one of :data:`OPTIMIZERS`. ``min_coeff`` and ``max_coeff`` bound the trust ratio of
+    ``lamb-deepspeed``; no other optimizer reads them.
+    """
 
     name: str = "adamw"
     lr: float = 1e-4
@@ -55,6 +59,38 @@ class Optimizer:
     beta2: float = 0.999
     eps: float = 1e-6
     grad_clip: float = 1.0
+    bias_correction: bool = True
+    max_coeff: float = 10.0
+    min_coeff: float = 0.01
+
+
+OPTIMIZERS = ("adam", "adamw", "sgd", "lamb", "lamb-nvidia", "lamb-deepspeed")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate moves; :mod:`dlperf_hpc.train.schedules` has each one's formula.
+
+    ``warmup``, ``total`` and ``decay_steps`` count optimizer steps; ``offset`` is added to the
+    learning rate, whatever the schedule says. :data:`SCHEDULES` has what each of them reads.
+    """
+
+    name: str = "constant"
+    warmup: int = 0
+    total: int = 0
+    power: float = 1.0
+    decay_rate: float = 1.0
+    decay_steps: int = 1
+    offset: float = 0.0
+
+
+SCHEDULES: dict[str, tuple[str, ...]] = {
+    "constant": (),
+    "polynomial": ("warmup", "total", "power"),
+    "warmup_exp_decay_poly": ("warmup", "total"),
+    "warmup_linear_decay_exp": ("warmup", "decay_rate", "decay_steps"),
+    "warmup_exp_decay_exp": ("warmup", "decay_rate", "decay_steps"),
+}
 
 
 @dataclass(frozen=True)
@@ -92,6 +128,7 @@ class Case:
     seq_len: int
     accumulation: int = 1
     optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
     data: str = "synthetic"
     data_path: str = ""
     device: str = "auto"
@@ -149,11 +186,19 @@ class Case:
         known = {f.name for f in fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
         values["topology"] = Topology.parse(values["topology"])
-        optimizer, settings = values.get("optimizer", {}), {f.name for f in fields(Optimizer)}
-        values["optimizer"] = Optimizer(**{k: v for k, v in optimizer.items() if k in settings})
+        values["optimizer"] = _read(Optimizer, values.get("optimizer", {}))
+        values["schedule"] = _read(Schedule, values.get("schedule", {}))
         values["options"] = tuple(sorted(dict(values.get("options", {})).items()))
         values["tags"] = tuple(values.get("tags", ()))
         return cls(**values)
+
+
+_Settings = TypeVar("_Settings", Optimizer, Schedule)
+
+
+def _read(kind: type[_Settings], data: Mapping[str, Any]) -> _Settings:
+    known = {f.name for f in fields(kind)}
+    return kind(**{key: value for key, value in data.items() if key in known})
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ the compute node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
@@ -34,6 +34,10 @@ class BackendDeclaration:
     ``library`` says in which framework's form the models must be (``torch``, ``tensorflow``);
     ``open_session(case, world, workload)`` builds model, data and optimizer and returns a
     :class:`~dlperf_hpc.train.session.Session`. ``modules`` are what it imports beside ``library``.
+
+    ``one_per_node`` says that one process may drive all GPUs of a node (processes_per_node = 1).
+    ``check(values)`` gives (key, message) for what is wrong with a case's values, by key, where
+    no single one of them shows it.
     """
 
     name: str
@@ -45,6 +49,22 @@ class BackendDeclaration:
     options: tuple[Option, ...] = ()
     data_sources: tuple[str, ...] = ("synthetic",)
     modules: tuple[str, ...] = ()
+    one_per_node: bool = False
+    check: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None
+
+
+@dataclass(frozen=True)
+class SampleLayout:
+    """What a sample of real data must be for a case.
+
+    ``kind`` names the family of models ("bert", "gpt2"); token ids are below ``vocab``; a sample
+    has ``seq_len`` tokens and, for BERT, room for ``predictions`` masked positions.
+    """
+
+    kind: str
+    vocab: int
+    seq_len: int
+    predictions: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +75,7 @@ class WorkloadDeclaration:
     synthetic data, a dict of arrays that are the model's arguments by name.
 
     ``flops_per_sample(case)`` is model FLOPs, forward and backward, of one sample.
+    ``layout(case)`` says what its real data is like; None where it has none.
     """
 
     name: str
@@ -66,6 +87,7 @@ class WorkloadDeclaration:
     flops_per_sample: Callable[..., float]
     options: tuple[Option, ...] = ()
     min_seq_len: int = 1
+    layout: Callable[..., SampleLayout] | None = None
 
 
 @dataclass(frozen=True)

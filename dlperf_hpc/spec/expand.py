@@ -7,13 +7,15 @@ checked here on each.
 
 from __future__ import annotations
 
+import glob
 import itertools
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlperf_hpc.errors import Issue
-from dlperf_hpc.spec.case import Case, Optimizer, Topology, fitting, tag
+from dlperf_hpc.spec.case import SCHEDULES, Case, Optimizer, Schedule, Topology, fitting, tag
 from dlperf_hpc.spec.declarations import Registry
 from dlperf_hpc.spec.keys import KEYS
 from dlperf_hpc.spec.tables import Rule, Tables, Values
@@ -28,10 +30,22 @@ _TAG_NAMES = {
     "seq_len": "seq",
     "global_batch": "gbs",  # the rule, not its outcome: accumulation differs along one curve
     "optimizer.name": "",
+    "optimizer.bias_correction": "bias",
+    "schedule.name": "",
+    "schedule.decay_rate": "decay",
+    "schedule.decay_steps": "per",
     "data": "",
     "device": "",
     "environment": "env",
     "processes_per_node": "ppn",
+}
+# Values that a name cannot hold as they are; the schedules by the names bing_bert gives them.
+_TAG_VALUES = {
+    "lamb-nvidia": "lambnvidia",
+    "lamb-deepspeed": "lambdeepspeed",
+    "warmup_exp_decay_poly": "EP",
+    "warmup_linear_decay_exp": "LE",
+    "warmup_exp_decay_exp": "EE",
 }
 
 
@@ -104,10 +118,9 @@ def _matches(point: Values, rule: Rule, registry: Registry) -> bool:
     return all(values.get(key) == wanted for key, wanted in rule.when.items())
 
 
-_OPTIMIZER_KEYS = {
-    key.removeprefix("optimizer."): key for key in KEYS if key.startswith("optimizer.")
-}
-_PLAIN_KEYS = KEYS.keys() - {"global_batch", *_OPTIMIZER_KEYS.values()}
+_OPTIMIZER, _SCHEDULE = "optimizer.", "schedule."
+_TABLES = (_OPTIMIZER, _SCHEDULE)
+_PLAIN_KEYS = {key for key in KEYS if not key.startswith(_TABLES)} - {"global_batch"}
 _KEY_DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
 
@@ -154,13 +167,69 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
         range_ = f"{shortest} to {longest} tokens of {workload.name}"
         issues.append(Issue("seq_len", f"{full['seq_len']} is not within the {range_}"))
     gpus = Topology.parse(full["topology"]).gpus_per_node
-    if full["processes_per_node"] not in (None, gpus):
+    if full["processes_per_node"] not in (None, gpus, 1 if backend.one_per_node else None):
         rule = f"{backend.name} runs one process per GPU, {gpus} on each node"
+        rule += ", or a single one" if backend.one_per_node else ""
         message = f"{full['processes_per_node']} will not do on {full['topology']}: {rule}"
         issues.append(Issue("processes_per_node", message))
-    if full["data_path"] and full["data"] != "real":
-        issues.append(Issue("data_path", "is given, but data is not 'real'"))
+    issues += _data_issues(full)
+    if backend.check:
+        issues += [Issue(key, message) for key, message in backend.check(full)]
+    issues += _optimizer_issues(point, full) + _schedule_issues(point, full)
     return issues + _option_issues(point, registry) + _batch_issues(point)
+
+
+def _optimizer_issues(point: Values, full: Values) -> list[Issue]:
+    """Settings that the optimizer would pass over, or cannot work with."""
+    name, issues = full["optimizer.name"], []
+    if name != "lamb-deepspeed":
+        issues += [
+            Issue(key, f"is given, but only lamb-deepspeed reads it, and this is {name}")
+            for key in ("optimizer.min_coeff", "optimizer.max_coeff")
+            if key in point
+        ]
+    elif full["optimizer.min_coeff"] > full["optimizer.max_coeff"]:
+        bounds = f"{full['optimizer.min_coeff']} is above max_coeff {full['optimizer.max_coeff']}"
+        issues.append(Issue("optimizer.min_coeff", bounds))
+    if name == "sgd" and "optimizer.bias_correction" in point:
+        issues.append(Issue("optimizer.bias_correction", "is given, but sgd has none"))
+    if name == "lamb-nvidia" and not full["optimizer.grad_clip"]:
+        rule = "lamb-nvidia divides gradients by max(1, global norm / grad_clip)"
+        issues.append(Issue("optimizer.grad_clip", f"0 will not do: {rule}"))
+    return issues
+
+
+def _schedule_issues(point: Values, full: Values) -> list[Issue]:
+    """Settings that the schedule would pass over, or needs and was not given."""
+    name = full["schedule.name"]
+    read = [_SCHEDULE + setting for setting in SCHEDULES[name]]
+    needed = [key for key in read if key not in ("schedule.warmup", "schedule.power")]
+    always = ["schedule.name", "schedule.offset"]
+    reads = f"{name} reads {', '.join(read + always[1:])}"
+    issues = [
+        Issue(key, f"is given, but the schedule does not read it ({reads})")
+        for key in point
+        if key.startswith(_SCHEDULE) and key not in read + always
+    ]
+    issues += [
+        Issue(key, f"is missing: the schedule {name} needs it")
+        for key in needed
+        if key not in point or (key == "schedule.total" and not point[key])
+    ]
+    return issues
+
+
+def _data_issues(full: Values) -> list[Issue]:
+    path = full["data_path"]
+    if full["data"] != "real":
+        return [Issue("data_path", "is given, but data is not 'real'")] if path else []
+    if not path:
+        return [Issue("data_path", "is not given: data = 'real' needs a directory or a pattern")]
+    # What a compute node alone can resolve ($TMPDIR, a relative path) is checked there.
+    if not os.path.isabs(path) or "$" in path or glob.glob(path):
+        return []
+    hint = "if only compute nodes see it, write it with a variable of theirs, as $TMPDIR/data"
+    return [Issue("data_path", f"{path!r} is not there", hint)]
 
 
 def _option_issues(point: Values, registry: Registry) -> list[Issue]:
@@ -193,17 +262,27 @@ def _case(point: Values, registry: Registry) -> Case:
     return Case(
         **{key: full[key] for key in _PLAIN_KEYS},
         topology=Topology.parse(full["topology"]),
-        optimizer=Optimizer(**{name: full[key] for name, key in _OPTIMIZER_KEYS.items()}),
+        optimizer=Optimizer(**_table(_OPTIMIZER, full)),
+        schedule=Schedule(**_table(_SCHEDULE, full)),
         options=tuple((name, full[name]) for name in sorted(options)),
         tags=fitting(_tags(point, registry)),
     )
+
+
+def _table(prefix: str, full: Values) -> Values:
+    """The keys of one table without its name."""
+    return {key.removeprefix(prefix): full[key] for key in KEYS if key.startswith(prefix)}
 
 
 def _tags(point: Values, registry: Registry) -> list[str]:
     """What tells a case from its default variant, so that two variants never share a file."""
     defaults = _defaults(point, registry)
     return [
-        tag(_TAG_NAMES.get(key, key.removeprefix("optimizer.")), value)
+        tag(_tag_name(key), _TAG_VALUES.get(value, value) if key.endswith(".name") else value)
         for key, value in sorted(point.items())
         if key not in _IN_THE_NAME and value != defaults[key]
     ]
+
+
+def _tag_name(key: str) -> str:
+    return _TAG_NAMES.get(key, key.removeprefix(_OPTIMIZER).removeprefix(_SCHEDULE))

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from dlperf_hpc.errors import Issue
-from dlperf_hpc.spec.case import Topology
+from dlperf_hpc.spec.case import SCHEDULES, Topology
 from dlperf_hpc.spec.declarations import Option, Registry
 
 
@@ -44,6 +44,7 @@ Name = Annotated[
 ]
 Line = Annotated[str, matching(r"[^\x00-\x1f\x7f]*", "write one line without control characters")]
 Count = Annotated[int, Field(ge=1, le=10**9)]
+Steps = Annotated[int, Field(ge=0, le=10**9)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -75,13 +76,23 @@ KEYS = {
             None,
             "samples per optimizer step; sets accumulation, must divide by batch_size x devices",
         ),
-        Key("optimizer.name", Name, "adamw", "adam, adamw or sgd"),
-        Key("optimizer.lr", Rate, 1e-4, "learning rate, constant"),
+        Key("optimizer.name", Name, "adamw", "adam, adamw, sgd, or a LAMB"),
+        Key("optimizer.lr", Rate, 1e-4, "learning rate: the schedule's peak"),
         Key("optimizer.weight_decay", Rate, 0.01, "weight decay"),
         Key("optimizer.beta1", Beta, 0.9, "first-moment decay (sgd: momentum)"),
         Key("optimizer.beta2", Beta, 0.999, "second-moment decay"),
         Key("optimizer.eps", Rate, 1e-6, "epsilon"),
         Key("optimizer.grad_clip", Rate, 1.0, "clip gradients to this global norm; 0 is off"),
+        Key("optimizer.bias_correction", bool, True, "correct the moments of the first steps"),
+        Key("optimizer.max_coeff", Rate, 10.0, "lamb-deepspeed: largest trust ratio"),
+        Key("optimizer.min_coeff", Rate, 0.01, "lamb-deepspeed: smallest trust ratio"),
+        Key("schedule.name", Literal[tuple(SCHEDULES)], "constant", "shape of the learning rate"),
+        Key("schedule.warmup", Steps, 0, "optimizer steps from 0 to the peak"),
+        Key("schedule.total", Steps, 0, "optimizer steps until the rate is 0"),
+        Key("schedule.power", Rate, 1.0, "exponent of the polynomial"),
+        Key("schedule.decay_rate", Rate, 1.0, "factor per decay_steps after the warm-up"),
+        Key("schedule.decay_steps", Count, 1, "optimizer steps that decay_rate is for"),
+        Key("schedule.offset", Rate, 0.0, "added to the learning rate"),
         Key("data", Literal["synthetic", "real"], "synthetic", "where samples come from"),
         Key("data_path", Line, "", "files of data = real, as the compute nodes see them"),
         Key("device", Literal["auto", "cpu", "cuda"], "auto", "auto: GPUs where there are any"),

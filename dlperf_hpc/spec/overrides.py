@@ -7,13 +7,13 @@ from typing import Any
 
 
 def flat(table: Any) -> Any:
-    """A case table with an ``optimizer`` table in it as dotted keys; anything else as it is."""
+    """A case table with its ``optimizer`` and ``schedule`` tables as dotted keys."""
     if not isinstance(table, Mapping):
         return table
     result: dict[str, Any] = {}
     for key, value in table.items():
-        if key == "optimizer" and isinstance(value, Mapping):
-            result.update({f"optimizer.{name}": inner for name, inner in value.items()})
+        if key in ("optimizer", "schedule") and isinstance(value, Mapping):
+            result.update({f"{key}.{name}": inner for name, inner in value.items()})
         else:
             result[key] = value
     return result

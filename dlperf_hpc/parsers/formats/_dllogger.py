@@ -12,7 +12,7 @@ A record need not begin its line (a progress bar stands before it), and two may 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,7 +24,8 @@ from dlperf_hpc.parsers.stamps import full_stamp
 _RECORD = re.compile(
     r"DLLL? (?P<stamp>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?) - "
 )
-_METRIC = re.compile(r"(?:(?<=\s)|^)(?P<name>[A-Za-z_][\w.]*) : (?P<value>\S*)", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
+_OTHER_BLANK = re.compile(r"[\t\n\r\f\v]")
 _WORDS = re.compile(r"(?:(?:Training |Validation )?(?:Epoch|Iteration): [0-9]{1,15} *)+")
 _TUPLE = re.compile(r"\([0-9]{1,15}, [0-9]{1,15}\)")
 _DIGITS = re.compile(r"[0-9]+")
@@ -76,20 +77,43 @@ def records(text: str) -> Iterator[Record]:
         body = text[match.end() : following.start() if following else len(text)]
         if following and not body.endswith(" "):
             body = body.rpartition(" ")[0]  # cut by the next record: its last word is no word
-        metrics = list(_METRIC.finditer(body))
-        head = body[: metrics[0].start()] if metrics else body
+        head, metrics = _metrics(body)
         yield Record(
             full_stamp(match["stamp"]),
             _step(head.strip()),
-            {metric["name"]: metric["value"] for metric in metrics},
+            metrics,
             head.startswith("PARAMETER"),
             body,
         )
 
 
-def read_lines(program: Program, line: Line, draft: Draft) -> None:
-    """One line with records of a program's; a note if it has none, or one that is damaged."""
-    known = [tell(program, line, draft, record) for record in records(line.text)]
+def _metrics(body: str) -> tuple[str, dict[str, str]]:
+    """What stands before the first ``name : value``, and each name's (last) value."""
+    blanks = body if body.isprintable() else _OTHER_BLANK.sub(" ", body)
+    head, at = body, 0
+    metrics: dict[str, str] = {}
+    colon = blanks.find(" : ")
+    while colon >= 0:
+        start = blanks.rfind(" ", at, colon) + 1 or at
+        if _NAME.fullmatch(body, start, colon):
+            if not metrics:
+                head = body[:start]
+            at = blanks.find(" ", colon + 3)
+            at = len(body) if at < 0 else at
+            metrics[body[start:colon]] = body[colon + 3 : at]
+            colon = blanks.find(" : ", at)
+        else:
+            colon = blanks.find(" : ", colon + 1)
+    return head, metrics
+
+
+def read_lines(
+    program: Program, line: Line, draft: Draft, found: Iterable[Record] | None = None
+) -> None:
+    """One line with records of a program's (``found``, if they were looked for before); a note if
+    it has none, or one that is damaged."""
+    found = records(line.text) if found is None else found
+    known = [tell(program, line, draft, record) for record in found]
     if not known or not all(known):
         draft.note(line, "a line of dllogger's, but not as this program prints it")
 
@@ -148,8 +172,12 @@ def _iteration(program: Program, line: Line, draft: Draft, record: Record) -> No
 
 
 def _first(names: tuple[str, ...], record: Record) -> float | str | None:
-    found = (_plain(record.metrics.get(name)) for name in names)
-    return next((value for value in found if value is not None), None)
+    for name in names:
+        if name in record.metrics:
+            value = _plain(record.metrics[name])
+            if value is not None:
+                return value
+    return None
 
 
 def _plain(value: Any) -> float | str | None:

@@ -56,7 +56,9 @@ def read(line: Line, draft: Draft) -> None:
         _read_setting(line, draft)
         return
     start = 0
-    for match in _TIMER.finditer(line.text):
+    counts = line.text.rfind(", ", 0, line.text.find("SamplesPerSec="))
+    # There is no blank in what stands before that comma.
+    for match in _TIMER.finditer(line.text, line.text.rfind(" ", 0, max(counts, 0)) + 1):
         _read_timer(line, draft, match, full_stamp(line.text[start : match.start()]))
         start = match.end()
     if start == 0:

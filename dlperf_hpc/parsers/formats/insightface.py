@@ -15,16 +15,16 @@ import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import over_epochs
-from dlperf_hpc.parsers.formats._numbers import NUMBER
+from dlperf_hpc.parsers.formats._numbers import NUMBER, word
 from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Evidence, Printed, Scope
 
 _BATCH = re.compile(
-    r"\bEpoch\[(?P<epoch>[0-9]{1,9})\] Batch \[(?P<index>[0-9]{1,9})\]\s+"
+    rf"{word('Epoch')}\[(?P<epoch>[0-9]{{1,9}})\] Batch \[(?P<index>[0-9]{{1,9}})\]\s+"
     rf"Speed: (?P<rate>{NUMBER}) samples/sec"
 )
-_MINE = re.compile(r"\bEpoch\[[0-9]+\] Batch \[[0-9]+\]\s+Speed: ")
-_LOSS = re.compile(rf"\blossvalue=(?P<loss>{NUMBER})")
+_MINE = re.compile(rf"{word('Epoch')}\[[0-9]+\] Batch \[[0-9]+\]\s+Speed: ")
+_LOSS = re.compile(rf"{word('lossvalue=')}(?P<loss>{NUMBER})")
 
 
 def read(line: Line, draft: Draft) -> None:

@@ -28,10 +28,9 @@ from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Evidence, Printed, Unit
 
 _FIGURE = _megatron.FIGURE
-_ITERATION = re.compile(
-    rf"(?:samples/sec: {{0,8}}(?P<rate>{_FIGURE}) \| )?"
-    r"iteration +(?P<n>[0-9]{1,18})/ *(?:[0-9]{1,18}|infinity) \|"
-)
+_NUMBERS = r"iteration +(?P<n>[0-9]{1,18})/ *(?:[0-9]{1,18}|infinity) \|"
+_ITERATION = re.compile(rf"(?:samples/sec: {{0,8}}(?P<rate>{_FIGURE}) \| )?{_NUMBERS}")
+_WITHOUT_RATE = re.compile(rf"{_NUMBERS}(?P<rate>x{{0}})")  # the same, found in a tenth of the time
 _ELAPSED = re.compile(
     rf"elapsed time per iteration ?\((?P<unit>ms|s)\): *(?P<time>{_FIGURE})(?:/{_FIGURE})? *\|"
 )
@@ -47,7 +46,8 @@ def read(line: Line, draft: Draft) -> None:
     if _megatron.NEEDLE not in line.text:
         _megatron.read_setting(line, draft)
         return
-    heads = list(_ITERATION.finditer(line.text))
+    head_pattern = _ITERATION if "samples/sec: " in line.text else _WITHOUT_RATE
+    heads = list(head_pattern.finditer(line.text))
     start = 0
     for head, following in zip_longest(heads, heads[1:]):
         stamp = full_stamp(line.text[start : head.start()])

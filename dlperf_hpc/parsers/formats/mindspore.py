@@ -19,11 +19,11 @@ import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import over_epochs
-from dlperf_hpc.parsers.formats._numbers import NUMBER, THREE_DECIMALS
+from dlperf_hpc.parsers.formats._numbers import NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.records.foreign import Counter, Evidence, Printed, Unit
 
 _STEP = re.compile(
-    rf"\bepoch: (?P<epoch>[0-9]{{1,9}}),?(?: current epoch percent: {NUMBER},)? "
+    rf"{word('epoch: ')}(?P<epoch>[0-9]{{1,9}}),?(?: current epoch percent: {NUMBER},)? "
     r"step:? (?P<done>[0-9]{1,9}), (?P<what>outputs are|loss is)(?P<outputs>.{0,200})"
 )
 _LOSS = re.compile(rf"(?:\bvalue=|^) *[\[(]* *(?P<loss>{NUMBER})(?:[\]), ]|$)")

@@ -60,7 +60,7 @@ def _record(line: Line, draft: Draft) -> None:
             draft.fact(line, "precision", "fp16")
         if rank.isascii() and rank.isdigit() and len(rank) < 9:
             line = line._replace(rank=int(rank))
-    read_lines(PROGRAM, line, draft)
+    read_lines(PROGRAM, line, draft, found)
 
 
 def _setting(line: Line, draft: Draft) -> None:

@@ -13,15 +13,15 @@ import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import one_more
-from dlperf_hpc.parsers.formats._numbers import NUMBER, THREE_DECIMALS
+from dlperf_hpc.parsers.formats._numbers import NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.parsers.formats._oneflow import ASIDE_NEEDLES, END, aside, memory_mb, stamp
 from dlperf_hpc.records.foreign import Evidence
 
 _STEP = re.compile(
-    rf"\bstep: (?P<index>[0-9]+), total_loss: (?P<loss>{NUMBER}), mlm_loss: {NUMBER}, "
+    rf"{word('step: ')}(?P<index>[0-9]+), total_loss: (?P<loss>{NUMBER}), mlm_loss: {NUMBER}, "
     rf"nsp_loss: {NUMBER}, throughput: (?P<rate>{THREE_DECIMALS}){END}"
 )
-_MINE = re.compile(r"\bstep: [0-9]+, total_loss: ")
+_MINE = re.compile(rf"{word('step: ')}[0-9]+, total_loss: ")
 
 
 def read(line: Line, draft: Draft) -> None:

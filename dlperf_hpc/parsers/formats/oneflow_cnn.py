@@ -15,16 +15,16 @@ import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import over_epochs
-from dlperf_hpc.parsers.formats._numbers import NUMBER, THREE_DECIMALS
+from dlperf_hpc.parsers.formats._numbers import NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.parsers.formats._oneflow import ASIDE_NEEDLES, END, aside, memory_mb, stamp
 from dlperf_hpc.records.foreign import Evidence
 
 _STEP = re.compile(
-    r"\btrain: epoch (?P<epoch>[0-9]{1,9}), iter (?P<done>[0-9]{1,9}),"
+    rf"{word('train: epoch ')}(?P<epoch>[0-9]{{1,9}}), iter (?P<done>[0-9]{{1,9}}),"
     rf"(?: loss: (?P<loss>{NUMBER}),)? top_1: {NUMBER}, top_k: {NUMBER}, "
     rf"samples/s: (?P<rate>{THREE_DECIMALS}){END}"
 )
-_MINE = re.compile(r"\btrain: epoch [0-9]+, iter [0-9]+,")
+_MINE = re.compile(rf"{word('train: epoch ')}[0-9]+, iter [0-9]+,")
 
 
 def read(line: Line, draft: Draft) -> None:

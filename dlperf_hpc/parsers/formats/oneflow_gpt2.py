@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.formats._numbers import NUMBER, THREE_DECIMALS
+from dlperf_hpc.parsers.formats._numbers import NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.parsers.formats._oneflow import ASIDE_NEEDLES, END, aside, memory_mb, stamp
 from dlperf_hpc.records.foreign import Evidence
 
@@ -21,7 +21,7 @@ _STEP = re.compile(
     rf"\bstep: (?P<done>[0-9]+), loss: (?P<loss>{NUMBER}), "
     rf"throughput: (?P<rate>{THREE_DECIMALS}){END}"
 )
-_MINE = re.compile(r"\bstep: [0-9]+, loss: [^,]*, throughput: ")
+_MINE = re.compile(rf"{word('step: ')}[0-9]+, loss: [^,]*, throughput: ")
 
 
 def read(line: Line, draft: Draft) -> None:

@@ -20,12 +20,12 @@ import re
 from dataclasses import replace
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.formats._numbers import NUMBER
+from dlperf_hpc.parsers.formats._numbers import NUMBER, word
 from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Evidence, Printed, Unit
 
 _HEAD = re.compile(
-    r"\bepoch: [0-9]+, progress: [0-9]+/[0-9]+, step: (?P<done>[0-9]+)[],] "
+    rf"{word('epoch: ')}[0-9]+, progress: [0-9]+/[0-9]+, step: (?P<done>[0-9]+)[],] "
     rf"(?:loss: (?P<loss>{NUMBER}),)?"
 )
 _SPEED = re.compile(rf", speed: (?P<speed>{NUMBER}) steps/s, file: ")

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import one_more
-from dlperf_hpc.parsers.formats._numbers import NUMBER
+from dlperf_hpc.parsers.formats._numbers import NUMBER, word
 from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Averaging, Counter, Evidence, Printed, Scope
 
@@ -33,15 +33,16 @@ _HEAD = re.compile(
     r"|\[Train\]\[Epoch [0-9]+/[0-9]+\]\[Iter: (?P<dynamic>[0-9]+)/[0-9]+\]"
 )
 _RATE = re.compile(rf", ips: (?P<rate>{NUMBER}) (?:samples|images)/s")
-_LOSS = re.compile(rf"\bloss: +(?P<loss>{NUMBER})")
-_LR = re.compile(rf"\blr(?:\(\w+\))?: *(?P<lr>{NUMBER})", re.ASCII)
+_LOSS = re.compile(rf"{word('loss: ')} *(?P<loss>{NUMBER})")
+_LR = re.compile(rf"{word('lr')}(?:\(\w+\))?: *(?P<lr>{NUMBER})", re.ASCII)
 _BATCH = re.compile(r"DataLoader\.Train\.sampler\.batch_size=(?P<batch>[0-9]+)")
 _STATIC, _DYNAMIC, _OLD = 4, 5, 10
 
 
 def read(line: Line, draft: Draft) -> None:
     """A printed iteration, or the batch size among the arguments."""
-    head = _HEAD.search(line.text)
+    marked = "train step:" in line.text or "[Train]" in line.text
+    head = _HEAD.search(line.text) if marked else None
     if head is None:
         batch = _BATCH.search(line.text)
         if batch:

@@ -13,16 +13,16 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.formats._numbers import NUMBER
+from dlperf_hpc.parsers.formats._numbers import NUMBER, word
 from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Counter, Evidence, Printed, Scope
 
 _HEAD = re.compile(r"\b(?:tobal|total|global) step:? (?P<done>[0-9]+)(?: / [0-9]+)?,")
-_LOSS = re.compile(rf"\bloss: (?P<loss>{NUMBER}),")
-_RATE = re.compile(rf"\bips: (?P<rate>{NUMBER}) sequences/sec")
-_MEMORY = re.compile(r"\bmax_mem_allocated: (?P<mb>[0-9]+) MB")
-_MERGE = re.compile(r"\bgradient_merge_steps=(?P<value>[0-9]+)")
-_BATCH = re.compile(r"\bbatch_size=(?P<value>[0-9]+)")
+_LOSS = re.compile(rf"{word('loss: ')}(?P<loss>{NUMBER}),")
+_RATE = re.compile(rf"{word('ips: ')}(?P<rate>{NUMBER}) sequences/sec")
+_MEMORY = re.compile(rf"{word('max_mem_allocated: ')}(?P<mb>[0-9]+) MB")
+_MERGE = re.compile(rf"{word('gradient_merge_steps=')}(?P<value>[0-9]+)")
+_BATCH = re.compile(rf"{word('batch_size=')}(?P<value>[0-9]+)")
 _FP16 = re.compile(r"\buse_(?:amp|pure_fp16)=(?P<value>True|False|0|1)\b")
 
 

@@ -21,12 +21,12 @@ import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import one_more
-from dlperf_hpc.parsers.formats._numbers import NUMBER
+from dlperf_hpc.parsers.formats._numbers import NUMBER, word
 from dlperf_hpc.records.foreign import Averaging, Evidence, Printed, Unit
 
-_HEAD = re.compile(r"\bEpoch: \[[0-9]+\]\[ *(?P<number>[0-9]+)/[0-9]+\]")
+_HEAD = re.compile(rf"{word('Epoch: ')}\[[0-9]+\]\[ *(?P<number>[0-9]+)/[0-9]+\]")
 _TIME = re.compile(rf"\s+Time +(?P<last>{NUMBER}) \( *(?P<mean>{NUMBER})\)")
-_LOSS = re.compile(rf"\bLoss +(?P<loss>{NUMBER}) \(")
+_LOSS = re.compile(rf"{word('Loss ')} *(?P<loss>{NUMBER}) \(")
 _MODEL = re.compile(r"=> creating model '(?P<model>[^']{1,80})'")
 
 

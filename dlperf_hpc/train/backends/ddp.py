@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.spec.case import OPTIMIZERS, Case
 from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
 
 if TYPE_CHECKING:
@@ -25,11 +25,17 @@ BACKENDS = (
         doc=__doc__,
         library="torch",
         precisions=("fp32", "tf32", "bf16", "fp16"),
-        optimizers=("adam", "adamw", "sgd"),
+        optimizers=OPTIMIZERS,
         open_session=open_session,
+        data_sources=("synthetic", "real"),
         options=(
             Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
             Option("bucket_mb", 25, "size of DDP's gradient buckets, MiB", minimum=1),
+            Option(
+                "optimizer_placement",
+                False,
+                "split the optimizer's state over ranks (ZeRO stage 1): ZeroRedundancyOptimizer",
+            ),
         ),
     ),
 )

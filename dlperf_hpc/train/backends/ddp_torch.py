@@ -10,7 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlperf_hpc.spec.case import Case
 from dlperf_hpc.spec.declarations import WorkloadDeclaration
-from dlperf_hpc.train.backends.optimizers_torch import build_optimizer
+from dlperf_hpc.train.backends.optimizers_torch import build_optimizer, set_lr
+from dlperf_hpc.train.backends.placement_torch import place_optimizer
 from dlperf_hpc.train.backends.session_torch import TorchSession, join
 from dlperf_hpc.train.ranks import World
 
@@ -27,7 +28,10 @@ class DdpSession(TorchSession):
             bucket_cap_mb=case.option("bucket_mb"),
             gradient_as_bucket_view=True,
         )
-        self.optimizer = build_optimizer(case.optimizer, self.module)
+        # A sweep of an earlier version has no such option.
+        placed = dict(case.options).get("optimizer_placement", False)
+        build = place_optimizer if placed else build_optimizer
+        self.optimizer: torch.optim.Optimizer = build(case.optimizer, self.module)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self.open_window(0)
 
@@ -37,7 +41,7 @@ class DdpSession(TorchSession):
         last = self._micro_steps % self.case.accumulation == 0
         with contextlib.nullcontext() if last else self.model.no_sync():
             with self.autocast():
-                loss = self.model(**self.batch)
+                loss = self.model(**self.next_batch())
             share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
             self.scaler.scale(share).backward()
         if last:
@@ -49,6 +53,8 @@ class DdpSession(TorchSession):
         if clip:
             self.scaler.unscale_(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip, foreach=True)
+        # Not _optimizer_steps: a window counts its own from 0.
+        set_lr(self.optimizer, self.case, self._micro_steps // self.case.accumulation - 1)
         self.scaler.step(self.optimizer)
         if self.scaler.is_enabled():
             # Kept on the device: asking whether a step was skipped would wait for it.

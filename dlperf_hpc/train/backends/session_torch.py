@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import resource
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from dlperf_hpc.train.backends.device_torch import (
     device_facts,
     set_precision,
 )
+from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
 
 # Longer than any limit of the guard's: torch would abort first, before anything is written down.
@@ -64,7 +66,10 @@ class TorchSession:
         model, batch = workload.build("torch", case, world.rank)
         self.module: torch.nn.Module = model.to(self.device)
         self.parameters = sum(p.numel() for p in self.module.parameters())
-        self.batch = {name: torch.as_tensor(a).to(self.device) for name, a in batch.items()}
+        self._feed = open_feed(case, world, workload, self._host_tensors)
+        self.batch = self._on_device(
+            self._feed.next_batch() if self._feed else self._host_tensors(batch)
+        )
         self._micro_steps = 0
         self._loss = torch.zeros((), device=self.device)
 
@@ -72,6 +77,24 @@ class TorchSession:
         """Where a forward pass computes in bf16 or fp16, and nothing in full precision."""
         kind = AUTOCAST.get(self.case.precision)
         return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()
+
+    def next_batch(self) -> dict[str, torch.Tensor]:
+        """The model's arguments for one micro-batch, on this rank's device.
+
+        Synthetic data is one batch that stays there; real data is the next one read ahead.
+        """
+        return self._on_device(self._feed.next_batch()) if self._feed else self.batch
+
+    def _host_tensors(self, arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Tensors in host memory; for a GPU in pages that it can fetch while the host goes on."""
+        tensors = {name: torch.as_tensor(array) for name, array in arrays.items()}
+        if self.device.type != "cuda":
+            return tensors
+        torch.cuda.set_device(self.device)  # a thread's own setting, and this may be the feed's
+        return {name: tensor.pin_memory() for name, tensor in tensors.items()}
+
+    def _on_device(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: t.to(self.device, non_blocking=True) for name, t in tensors.items()}
 
     def synchronize(self) -> None:
         """Wait for the GPU; a CPU's work is done when its call returns."""
@@ -82,6 +105,8 @@ class TorchSession:
         """Make room for one mark and one loss per iteration, and for those at the beginning."""
         marks = 1 + iterations
         self._marked = 0
+        if self._feed:
+            self._feed.open_window()
         self._losses = [self._loss] * marks
         self._optimizer_steps = 0
         self._skipped: Any = torch.zeros((), device=self.device)
@@ -124,8 +149,8 @@ class TorchSession:
             return float(sum(p.abs().sum(dtype=torch.float64) for p in self.module.parameters()))
 
     def data_wait_s(self) -> float:
-        """Synthetic data lies on the device before the window opens."""
-        return 0.0
+        """Synthetic data lies on the device before the window opens: 0 then."""
+        return self._feed.waited_s if self._feed else 0.0
 
     def memory_mb(self) -> float:
         """Peak of the CUDA allocator, or of the process's resident set; MiB."""
@@ -135,4 +160,5 @@ class TorchSession:
 
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
-        return {**device_facts(self.device), "parameters": self.parameters}
+        data = self._feed.facts if self._feed else {}
+        return {**device_facts(self.device), "parameters": self.parameters, **data}

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.spec.case import Case
-from dlperf_hpc.spec.declarations import Option, WorkloadDeclaration
+from dlperf_hpc.spec.declarations import Option, SampleLayout, WorkloadDeclaration
+from dlperf_hpc.train.weights import INITIAL_WEIGHTS, initialise
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,36 +185,53 @@ def build(library: str, case: Case, rank: int) -> tuple[Any, dict[str, IntArray]
     Ranks see different samples of the same seed: ``seed`` for the weights, (``seed``, ``rank``)
     for the data.
     """
-    if library != "torch":
-        raise ValueError(f"BERT is not written for {library}")
-    from dlperf_hpc.train.workloads.bert_torch import BertForPreTraining
-
     config = config_of(case)
     predictions = predictions_per_sequence(case.seq_len)
     seed = case.seed * 1_000_003 + rank
     batch = synthetic_batch(config, case.batch_size, case.seq_len, predictions, seed)
-    return BertForPreTraining(config), batch
+    return initialise(library, _model(library, config, case), case), batch
+
+
+def _model(library: str, config: BertConfig, case: Case) -> Any:
+    if library == "torch":
+        from dlperf_hpc.train.workloads import bert_torch
+
+        return bert_torch.BertForPreTraining(config)
+    if library == "tensorflow":
+        from dlperf_hpc.train.workloads import bert_tensorflow
+        from dlperf_hpc.train.workloads.layers_tensorflow import prepare
+
+        return bert_tensorflow.BertForPreTraining(config, *prepare(case))
+    raise ValueError(f"BERT is not written for {library}")
 
 
 def _flops(case: Case) -> float:
     return flops_per_sample(config_of(case), case.seq_len, predictions_per_sequence(case.seq_len))
 
 
+def _layout(case: Case) -> SampleLayout:
+    return SampleLayout(
+        "bert", config_of(case).vocab, case.seq_len, predictions_per_sequence(case.seq_len)
+    )
+
+
 _OPTIONS = (
     Option("layer_norm", "post", "post (Google, NVIDIA) or pre (DeepSpeed)", LAYER_NORMS),
     Option("dropout", 0.1, "probability, hidden states and attention; 0 is off", maximum=0.99),
+    INITIAL_WEIGHTS,
 )
 
 WORKLOADS = tuple(
     WorkloadDeclaration(
         name=name,
         doc=f"BERT pre-training (masked language model + next sentence), {config.layers} layers",
-        libraries=("torch",),
+        libraries=("torch", "tensorflow"),
         default_seq_len=64 if name == "bert-tiny" else 128,
         max_seq_len=config.max_positions,
         min_seq_len=4,
         build=build,
         flops_per_sample=_flops,
+        layout=_layout,
         options=_OPTIONS,
     )
     for name, config in SIZES.items()

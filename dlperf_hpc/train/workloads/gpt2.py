@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.spec.case import Case
-from dlperf_hpc.spec.declarations import Option, WorkloadDeclaration
+from dlperf_hpc.spec.declarations import Option, SampleLayout, WorkloadDeclaration
+from dlperf_hpc.train.weights import INITIAL_WEIGHTS, initialise
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,17 +120,30 @@ def build(library: str, case: Case, rank: int) -> tuple[Any, dict[str, IntArray]
     Ranks see different samples of the same seed: ``seed`` for the weights, (``seed``, ``rank``)
     for the data.
     """
-    if library != "torch":
-        raise ValueError(f"GPT-2 is not written for {library}")
-    from dlperf_hpc.train.workloads.gpt2_torch import Gpt2
-
     config = config_of(case)
     batch = synthetic_batch(config, case.batch_size, case.seq_len, case.seed * 1_000_003 + rank)
-    return Gpt2(config), batch
+    return initialise(library, _model(library, config, case), case), batch
+
+
+def _model(library: str, config: Gpt2Config, case: Case) -> Any:
+    if library == "torch":
+        from dlperf_hpc.train.workloads import gpt2_torch
+
+        return gpt2_torch.Gpt2(config)
+    if library == "tensorflow":
+        from dlperf_hpc.train.workloads import gpt2_tensorflow
+        from dlperf_hpc.train.workloads.layers_tensorflow import prepare
+
+        return gpt2_tensorflow.Gpt2(config, *prepare(case))
+    raise ValueError(f"GPT-2 is not written for {library}")
 
 
 def _flops(case: Case) -> float:
     return flops_per_sample(config_of(case), case.seq_len)
+
+
+def _layout(case: Case) -> SampleLayout:
+    return SampleLayout("gpt2", config_of(case).vocab, case.seq_len)
 
 
 _OPTIONS = (
@@ -139,17 +153,19 @@ _OPTIONS = (
         False,
         "keep each layer's input only and compute the layer again in the backward pass",
     ),
+    INITIAL_WEIGHTS,
 )
 
 WORKLOADS = tuple(
     WorkloadDeclaration(
         name=name,
         doc=f"GPT-2 pre-training (causal language model), {config.layers} layers",
-        libraries=("torch",),
+        libraries=("torch", "tensorflow"),
         default_seq_len=64 if name == "gpt2-tiny" else 1024,
         max_seq_len=config.max_positions,
         build=build,
         flops_per_sample=_flops,
+        layout=_layout,
         options=_OPTIONS,
     )
     for name, config in SIZES.items()

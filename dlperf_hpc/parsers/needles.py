@@ -1,0 +1,78 @@
+"""Many fixed strings sought at once, at about the speed of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ahocorasick_rs import BytesAhoCorasick, MatchKind
+
+_GROUP = 64  # needles that the SIMD prefilter takes at most: more are sought in turns
+
+Hit = tuple[int, int]
+"""Where a needle ends, and which it is."""
+
+
+class Group(NamedTuple):
+    """Needles that are sought in one pass, and their numbers."""
+
+    search: BytesAhoCorasick
+    numbers: Sequence[int]
+
+
+class Needles:
+    """Fixed strings, known by their numbers: the order in which they are given."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = [text.encode() for text in texts]
+        self._exact = BytesAhoCorasick(self._texts)
+        self._alone = [frozenset([number]) for number in range(len(self._texts))]
+        self._hidden = [self._overlapping(text) for text in self._texts]
+
+    def groups(self, numbers: Iterable[int]) -> list[Group]:
+        """To be looked for together."""
+        numbers = list(numbers)
+        parts = [numbers[at : at + _GROUP] for at in range(0, len(numbers), _GROUP)]
+        return [
+            Group(BytesAhoCorasick([self._texts[n] for n in part], MatchKind.LeftmostFirst), part)
+            for part in parts
+        ]
+
+    def find(self, data: bytes, begin: int, end: int, groups: Sequence[Group]) -> list[Hit]:
+        """The needles in a part of ``data``, by their ends; of those of a group that overlap,
+        one."""
+        part = data if end - begin == len(data) else memoryview(data)[begin:end]
+        hits = [
+            (begin + stop, numbers[index])
+            for search, numbers in groups
+            for index, _, stop in search.find_matches_as_indexes(part)
+        ]
+        if len(groups) > 1:
+            hits.sort()
+        return hits
+
+    def among(self, data: bytes, hits: Sequence[Hit], line: bytes) -> frozenset[int]:
+        """The needles of a line in which ``hits`` were found, those that these overlap too."""
+        for end, number in hits:
+            if data.startswith(self._hidden[number], end):
+                return self.of(line)
+        if len(hits) == 1:  # as in most lines
+            return self._alone[hits[0][1]]
+        return frozenset([number for _, number in hits])
+
+    def of(self, line: bytes) -> frozenset[int]:
+        """Every needle in a line."""
+        found = self._exact.find_matches_as_indexes(line, overlapping=True)
+        if len(found) == 1:
+            return self._alone[found[0][0]]
+        return frozenset([number for number, _, _ in found])
+
+    def _overlapping(self, text: bytes) -> tuple[bytes, ...]:
+        """What stands behind ``text`` if another needle begins within it; b"" if one is within."""
+        rests = {
+            other[len(text) - at :]
+            for other in self._texts
+            for at in range(len(text))
+            if other != text and (other.startswith(text[at:]) or text.startswith(other, at))
+        }
+        return tuple(rests)

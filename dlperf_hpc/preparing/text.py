@@ -1,0 +1,159 @@
+"""Documents out of plain text and of wikiextractor's JSON lines, and sentences out of these."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dlperf_hpc.errors import DataError
+
+# The end of a sentence: a stop, perhaps a closing quote or bracket, white space, and what a
+# sentence may begin with. "e.g. the" has no capital behind it.
+_SENTENCE_END = re.compile(r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]*[A-Z0-9])""")
+
+
+def text_files(inputs: Sequence[Path]) -> list[Path]:
+    """The files named, and those in the directories named, in order of their names.
+
+    Hidden files are passed over. DataError for what is not there, or for a directory of none.
+    """
+    found: list[Path] = []
+    for path in inputs:
+        if path.is_file():
+            found.append(path)
+        elif path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
+            if not inside:
+                raise DataError(f"{path}: no file is in this directory")
+            found += inside
+        else:
+            raise DataError(f"{path}: no such file or directory")
+    return found
+
+
+def _hidden(path: Path, top: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(top).parts)
+
+
+def documents(path: Path, whole_files: bool) -> Iterator[str]:
+    """The documents of one file that are not empty.
+
+    A file whose first line is a JSON object is read as JSON lines, the document of each in
+    ``"text"`` (wikiextractor's and Megatron's form). Of other files blank lines separate documents,
+    or with ``whole_files`` each is one. DataError if the file is not readable UTF-8 text.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield from _documents(path, file, whole_files)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: not UTF-8 text ({error.reason}, byte {error.object[error.start]:#04x}):"
+            " convert it (iconv), or leave it out"
+        ) from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _documents(path: Path, lines: Iterator[str], whole_files: bool) -> Iterator[str]:
+    held: list[str] = []
+    as_json = None
+    for number, line in enumerate(lines, 1):
+        if "\0" in line:
+            raise DataError(f"{path}: line {number}: a NUL byte: not a text file")
+        if as_json is None and line.strip():
+            as_json = _is_object(line)
+        if as_json:
+            text = _json_text(path, number, line) if line.strip() else ""
+            if text.strip():
+                yield text
+        elif line.strip() or whole_files:
+            held.append(line)
+        elif held:
+            yield "".join(held)
+            held = []
+    rest = "".join(held)
+    if rest.strip():
+        yield rest
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _json_text(path: Path, number: int, line: str) -> str:
+    try:
+        text = json.loads(line)["text"]
+    except (ValueError, KeyError, TypeError) as error:
+        where = f"{path}: line {number}"
+        raise DataError(f'{where}: not a JSON object with "text", as those before it') from error
+    if not isinstance(text, str):
+        raise DataError(f'{path}: line {number}: "text" is {type(text).__name__}, not a string')
+    return text
+
+
+def sentences(document: str, one_per_line: bool) -> list[str]:
+    """The sentences of a document: its lines, or split at stops before a capital or a digit."""
+    if one_per_line:
+        return [line.strip() for line in document.splitlines() if line.strip()]
+    return _SENTENCE_END.split(" ".join(document.split()))
+
+
+def spool(
+    files: Sequence[Path], whole_files: bool, shards: int, directory: Path
+) -> tuple[list[Path], int]:
+    """Every shard's documents in a file of JSON strings, and the number of all documents.
+
+    Documents go to shards in order, by the share of the text's bytes that lies before them: which
+    shard a document is in depends on the text and the number of shards alone. DataError if a shard
+    gets none.
+    """
+    total = sum(os.path.getsize(file) for file in files) or 1
+    paths = [directory / f"{number}.spool" for number in range(shards)]
+    counts = [0] * shards
+    before = 0
+    with _Spools(paths) as spools:
+        for file in files:
+            for document in documents(file, whole_files):
+                number = min(before * shards // total, shards - 1)
+                spools.write(number, json.dumps(document) + "\n")
+                counts[number] += 1
+                before += len(document.encode())
+    if not sum(counts):
+        raise DataError(f"{files[0]}: no text in {len(files)} file(s): nothing to prepare")
+    if not all(counts):
+        raise DataError(f"{sum(counts)} documents do not fill {shards} shards: fewer --shards")
+    return paths, sum(counts)
+
+
+class _Spools:
+    """One open file at a time; shards only ever go up."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths, self._number = paths, -1
+        self._file = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
+
+    def __enter__(self) -> _Spools:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, number: int, line: str) -> None:
+        if number != self._number:
+            self._file.close()
+            self._file = open(self._paths[number], "a", encoding="utf-8")  # noqa: SIM115
+            self._number = number
+        self._file.write(line)
+
+
+def spooled(path: Path) -> Iterator[str]:
+    """The documents of one shard."""
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)

@@ -1,0 +1,293 @@
+"""DeepSpeed, ZeRO stages 0 to 3: NCCL on GPUs, gloo on CPUs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.spec.case import OPTIMIZERS, Case, Optimizer, Topology
+from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
+
+if TYPE_CHECKING:
+    from dlperf_hpc.train.ranks import World
+    from dlperf_hpc.train.session import Session
+
+Config = dict[str, Any]
+
+NO_FP16 = (
+    "fp16 needs a GPU: DeepSpeed has none for CPUs (take bf16 or fp32, or framework ddp for fp16)"
+)
+
+# What a file may leave to others, as files written for the transformers library do.
+_AUTO = "auto"
+
+# Which key of a sweep stands behind a key of DeepSpeed's.
+_SWEEP_KEYS = {
+    "train_batch_size": "batch_size x devices x accumulation",
+    "train_micro_batch_size_per_gpu": "batch_size",
+    "gradient_accumulation_steps": "accumulation",
+    "gradient_clipping": "optimizer.grad_clip",
+    "zero_optimization.stage": "zero_stage",
+    "fp16.enabled": "precision",
+    "fp16.loss_scale": "precision fp16: 0 is dynamic",
+    "bf16.enabled": "precision",
+    "steps_per_print": "steps_per_print",
+    "timers.throughput.enabled": "steps_per_print",
+}
+
+# Keys of a user's file that would change what is measured behind the sweep's back.
+_REFUSED = {
+    "scheduler": "the learning rate's schedule is the sweep's",
+    "amp": "precision is the sweep's, and apex is not used",
+    "torch_autocast": "precision is the sweep's, by DeepSpeed's own fp16 and bf16",
+    "data_types": "precision is the sweep's",
+    "elasticity": "batch sizes and ranks are the sweep's",
+    "autotuning": "batch sizes and the ZeRO stage are the sweep's",
+    "curriculum_learning": "it would change the samples' length",
+    "data_efficiency": "it would change the samples",
+    "progressive_layer_drop": "it would leave layers out",
+    "tensor_parallel": "the models here are data-parallel",
+    "sequence_parallel_size": "the models here are data-parallel",
+}
+
+
+def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
+    """Join the process group and build model, data and engine on this rank's device.
+
+    SpecError if the case's own configuration file contradicts it; RunError where DeepSpeed cannot
+    be imported; DeviceError for what the device lacks.
+    """
+    from dlperf_hpc.train.backends.deepspeed_torch import DeepSpeedSession
+
+    return DeepSpeedSession(case, world, workload)
+
+
+def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a case, given by its keys, asks of DeepSpeed in vain, as far as the login node sees.
+
+    That is its configuration file, too, if it is to be seen there.
+    """
+    case = _case_of(values)
+    for issue in refusals(case):
+        yield issue.where, issue.message
+    path = Path(case.option("deepspeed_config"))
+    try:
+        issues = merge(_read(path), case)[1] if path.is_file() else []
+    except SpecError as error:
+        issues = list(error.issues)
+    for issue in issues:
+        yield "deepspeed_config", f"{path}: {issue}"
+
+
+def _case_of(values: Mapping[str, Any]) -> Case:
+    names = {option.name for option in BACKENDS[0].options}
+    table = {
+        key.partition(".")[2]: value
+        for key, value in values.items()
+        if key.startswith("optimizer.")
+    }
+    case = Case(
+        framework=values["framework"],
+        model=values["model"],
+        topology=Topology.parse(values["topology"]),
+        precision=values["precision"],
+        batch_size=values["batch_size"],
+        seq_len=values["seq_len"],
+        accumulation=values["accumulation"],
+        optimizer=Optimizer(**table),
+        device=values["device"],
+        options=tuple((key, value) for key, value in values.items() if key in names),
+    )
+    total = values.get("global_batch")
+    return replace(case, accumulation=total // case.micro_batch) if total else case
+
+
+def configuration(case: Case) -> Config:
+    """DeepSpeed's configuration of a case, its user's own file merged in.
+
+    SpecError with all that :func:`refusals` finds, or in which the file contradicts the sweep, and
+    if the file cannot be read.
+    """
+    path = case.option("deepspeed_config")
+    config, issues = merge(_read(Path(path)) if path else {}, case)
+    if issues:
+        raise SpecError(path, issues)
+    refused = refusals(case)
+    if refused:
+        raise SpecError(case.id, refused)
+    return config
+
+
+def refusals(case: Case) -> list[Issue]:
+    """What a case asks of DeepSpeed in vain, whatever its device turns out to be."""
+    issues = []
+    if case.precision == "fp16" and case.device == "cpu":
+        issues.append(Issue("precision", NO_FP16))
+    stage, name = case.option("zero_stage"), case.optimizer.name
+    if stage and name.startswith("lamb"):
+        why = "needs whole tensors, and ZeRO cuts them: take adam or adamw, or zero_stage = 0"
+        issues.append(Issue("zero_stage", f"{stage} will not do for {name}, which {why}"))
+    if stage == 3 and case.option("compile"):
+        why = "embeddings are used outside their modules, which it collects in eager mode only"
+        issues.append(Issue("zero_stage", f"3 will not do with compile: {why}"))
+    return issues
+
+
+def generate(case: Case) -> Config:
+    """What a case says, in DeepSpeed's keys. The optimizer is handed over as an object."""
+    fp16 = case.precision == "fp16"
+    prints = case.option("steps_per_print")
+    return {
+        "train_batch_size": case.global_batch,
+        "train_micro_batch_size_per_gpu": case.batch_size,
+        "gradient_accumulation_steps": case.accumulation,
+        "managed_gradient_accumulation": True,  # the engine counts, and steps at every k-th
+        "gradient_clipping": case.optimizer.grad_clip,
+        "zero_optimization": {"stage": case.option("zero_stage")},
+        # An optimizer that works element by element may be cut into parts, known to it or not.
+        "zero_allow_untested_optimizer": True,
+        "fp16": {"enabled": True, "loss_scale": 0} if fp16 else {"enabled": False},
+        "bf16": {"enabled": case.precision == "bf16"},
+        "steps_per_print": prints or None,
+        # On by default, whether it prints or not, and it waits for the device in every iteration.
+        "timers": {"throughput": {"enabled": prints > 0}},
+        **({"log_level": "info"} if prints else {}),  # else what it prints is dropped
+    }
+
+
+def merge(given: Mapping[str, Any], case: Case) -> tuple[Config, list[Issue]]:
+    """A user's configuration with what the sweep says in place, and where they contradict.
+
+    ``given`` may say the same as the sweep, leave it out or say "auto"; in everything else it is
+    followed. Its optimizer must be the sweep's, and is left out: the sweep's is in its place.
+    """
+    ours, theirs = generate(case), dict(given)
+    if "bfloat16" in theirs:  # an older name
+        theirs.setdefault("bf16", theirs.pop("bfloat16"))
+    refused = [key for key in theirs if key in _REFUSED and _says_something(theirs[key])]
+    issues = [Issue(key, f"is refused: {_REFUSED[key]}") for key in refused]
+    issues += _optimizer_issues(theirs.pop("optimizer", {}), case.optimizer)
+    issues += _contradictions(theirs, ours, "")
+    kept = {key: value for key, value in theirs.items() if key not in _REFUSED}
+    return _merged(ours, kept), issues
+
+
+def _says_something(value: Any) -> bool:
+    return bool(value.get("enabled", value) if isinstance(value, Mapping) else value)
+
+
+def _contradictions(given: Mapping[str, Any], ours: Mapping[str, Any], at: str) -> Iterator[Issue]:
+    for key, wanted in ours.items():
+        value, where = given.get(key, wanted), at + key
+        if isinstance(wanted, dict) and isinstance(value, Mapping):
+            yield from _contradictions(value, wanted, f"{where}.")
+        elif value not in (wanted, _AUTO):
+            yield _apart(where, value, wanted, _SWEEP_KEYS.get(where))
+
+
+def _apart(where: str, value: Any, wanted: Any, key: str | None) -> Issue:
+    by = f" ({key})" if key else ""
+    return Issue(
+        where, f"is {json.dumps(value)} in this file, {json.dumps(wanted)} by the sweep{by}"
+    )
+
+
+def _optimizer_issues(block: Mapping[str, Any], settings: Optimizer) -> list[Issue]:
+    """Where a file's ``optimizer`` is not the sweep's."""
+    given = {key: value for key, value in block.get("params", {}).items() if value != _AUTO}
+    kind = str(block.get("type", _AUTO)).lower()
+    # DeepSpeed's "Adam" decays weights as AdamW does, unless it is told not to.
+    adam = "adamw" if given.pop("adam_w_mode", True) else "adam"
+    name = {"adam": adam, "lamb": "lamb-deepspeed", _AUTO: settings.name}.get(kind, kind)
+    given.pop("torch_adam", None)  # says how it is computed: not DeepSpeed's to say here
+    wanted = _optimizer_values(settings)
+    issues = [
+        _apart(f"optimizer.params.{key}", value, wanted.get(key), f"optimizer.{key}")
+        for key, value in given.items()
+        if value != wanted.get(key)
+    ]
+    if name != settings.name:
+        told = f"is {block['type']!r} in this file, which is {name}; {settings.name} by the sweep"
+        issues.append(Issue("optimizer.type", f"{told} (optimizer.name)"))
+    return issues
+
+
+def _optimizer_values(settings: Optimizer) -> dict[str, Any]:
+    """A sweep's optimizer by DeepSpeed's names."""
+    values: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+    values["max_grad_norm"] = settings.grad_clip  # of older files, beside gradient_clipping
+    if settings.name == "sgd":
+        return {**values, "momentum": settings.beta1}
+    values["betas"] = [settings.beta1, settings.beta2]
+    values.update(eps=settings.eps, bias_correction=settings.bias_correction)
+    if settings.name == "lamb-deepspeed":
+        values.update(max_coeff=settings.max_coeff, min_coeff=settings.min_coeff)
+    return values
+
+
+def _merged(ours: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
+    """Both, with what is in ``ours`` as it is there."""
+    both = {**given, **ours}
+    for key, value in ours.items():
+        if isinstance(value, dict) and isinstance(given.get(key), Mapping):
+            both[key] = _merged(value, given[key])
+    return both
+
+
+def _read(path: Path) -> Config:
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_doubles)
+    except (OSError, ValueError) as error:
+        issue = Issue("deepspeed_config", f"cannot be read: {error}")
+        raise SpecError(str(path), [issue]) from None
+    if not isinstance(given, dict):
+        raise SpecError(str(path), [Issue("deepspeed_config", "must hold one JSON object")])
+    return given
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> Config:
+    keys = [key for key, _ in pairs]
+    doubled = sorted({key for key in keys if keys.count(key) > 1})
+    if doubled:
+        raise ValueError(f"{', '.join(doubled)} is there twice")
+    return dict(pairs)
+
+
+BACKENDS = (
+    BackendDeclaration(
+        name="deepspeed",
+        doc=__doc__,
+        library="torch",
+        precisions=("fp32", "tf32", "bf16", "fp16"),
+        optimizers=OPTIMIZERS,
+        open_session=open_session,
+        data_sources=("synthetic", "real"),
+        check=check,
+        modules=("deepspeed",),
+        options=(
+            Option(
+                "zero_stage",
+                0,
+                "spread over ranks: 1 optimizer states, 2 gradients too, 3 parameters too",
+                maximum=3,
+            ),
+            Option(
+                "deepspeed_config",
+                "",
+                "the user's own DeepSpeed configuration (JSON), as the compute nodes see it",
+            ),
+            # The same words as ddp's: DeepSpeed's engine.compile() does no more.
+            Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
+            Option(
+                "steps_per_print",
+                0,
+                "DeepSpeed prints its own throughput every so many optimizer steps, for which it"
+                " waits for the device twice in each iteration; 0 is off",
+            ),
+        ),
+    ),
+)

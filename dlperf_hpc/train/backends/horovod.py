@@ -1,0 +1,96 @@
+"""Horovod under PyTorch and under TensorFlow: two back ends, one way to exchange gradients.
+
+MPI carries the gradients on CPUs, NCCL on GPUs where Horovod was built with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.errors import WorldError
+from dlperf_hpc.spec.case import OPTIMIZERS, Case
+from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
+
+if TYPE_CHECKING:
+    from dlperf_hpc.train.ranks import World
+    from dlperf_hpc.train.session import Session
+
+
+def open_torch(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
+    """Initialise Horovod and build model, data and optimizer on this rank's device."""
+    from dlperf_hpc.train.backends.horovod_torch import HorovodTorchSession
+
+    return HorovodTorchSession(case, world, workload)
+
+
+def open_tensorflow(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
+    """The same under TensorFlow."""
+    from dlperf_hpc.train.backends.horovod_tensorflow import HorovodTensorflowSession
+
+    return HorovodTensorflowSession(case, world, workload)
+
+
+def check_world(hvd: Any, world: World) -> None:
+    """WorldError unless Horovod's ranks are MPI's; ``hvd`` is its module, initialised."""
+    theirs = (hvd.rank(), hvd.size(), hvd.local_rank())
+    ours = (world.rank, world.size, world.local_rank)
+    if theirs != ours:
+        raise WorldError(
+            f"Horovod counts rank, size and local rank as {theirs}, MPI as {ours}: unset the"
+            " HOROVOD_* variables, and build Horovod with this environment's MPI"
+            " (make env-horovod)"
+        )
+
+
+def horovod_facts(hvd: Any) -> dict[str, Any]:
+    """Version and build of Horovod, as ``hvd``, its module, tells them."""
+    import horovod
+
+    return {
+        "horovod": horovod.__version__,
+        "horovod_mpi": bool(hvd.mpi_built() and hvd.mpi_enabled()),
+        "horovod_nccl": bool(hvd.nccl_built()),
+    }
+
+
+_OPTIONS = (
+    Option("fp16_compression", False, "exchange gradients in half precision"),
+    Option(
+        "allreduce",
+        "post_accumulation",
+        "once per optimizer step, or every_micro_batch",
+        ("post_accumulation", "every_micro_batch"),
+    ),
+)
+_PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+
+BACKENDS = (
+    BackendDeclaration(
+        name="horovod-torch",
+        doc="Horovod for PyTorch",
+        data_sources=("synthetic", "real"),
+        library="torch",
+        precisions=_PRECISIONS,
+        optimizers=OPTIMIZERS,
+        open_session=open_torch,
+        options=(
+            *_OPTIONS,
+            Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
+        ),
+        modules=("horovod",),
+    ),
+    BackendDeclaration(
+        name="horovod-tensorflow",
+        doc="Horovod for TensorFlow",
+        data_sources=("synthetic", "real"),
+        library="tensorflow",
+        precisions=_PRECISIONS,
+        optimizers=OPTIMIZERS,
+        open_session=open_tensorflow,
+        options=(
+            *_OPTIONS,
+            Option("xla", False, "XLA compiles what is a device's own work, not the exchange"),
+        ),
+        modules=("horovod",),
+    ),
+)

@@ -1,0 +1,184 @@
+"""LAMB in PyTorch, in three variants. Imports torch: never loaded on the login node.
+
+With g the gradient of a parameter w, b1 and b2 the betas, t the number of this step from 1:
+
+    m = b1 m + (1 - b1) g         v = b2 v + (1 - b2) g^2
+    r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w
+    w = w - lr (||w|| / ||r||) r
+
+- ``lamb``: that, the paper's with phi(z) = z (You et al. 2020, arXiv:1904.00962, algorithm 2), on
+  every parameter. The trust ratio is 1 where a norm is 0.
+- ``lamb-nvidia``: the trust ratio is 1 on parameters without weight decay (biases, LayerNorm), as
+  in apex's FusedLAMB and in NVIDIA's TensorFlow BERT. Gradients are to be divided by max(1, their
+  global norm / grad_clip) first; here as for every optimizer that is done by who calls it.
+- ``lamb-deepspeed``: the trust ratio is held between ``min_coeff`` and ``max_coeff``; bias
+  correction acts on the whole step, r = m / (sqrt(v) + eps) + decay w and
+  lr sqrt(1 - b2^t) / (1 - b1^t) in place of lr (DeepSpeed's ``fused_lamb_cuda_kernel.cu``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VARIANTS = ("lamb", "lamb-nvidia", "lamb-deepspeed")
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB over all parameters at a time (foreach kernels), without waiting for the device.
+
+    Everything that steers it stands in ``param_groups``, so that libraries which make an
+    optimizer of their own from those (Horovod, DeepSpeed) keep it.
+    """
+
+    # GradScaler then hands over ``grad_scale`` and ``found_inf`` as tensors and does not wait.
+    _step_supports_amp_scaling = True
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        bias_correction: bool = True,
+        variant: str = "lamb",
+        min_coeff: float = 0.01,
+        max_coeff: float = 10.0,
+    ) -> None:
+        if variant not in VARIANTS:
+            raise ValueError(f"there is no LAMB {variant!r}, only {', '.join(VARIANTS)}")
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "bias_correction": bias_correction,
+            "variant": variant,
+            "min_coeff": min_coeff,
+            "max_coeff": max_coeff,
+        }
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """One update of every parameter that has a gradient; nothing where ``found_inf`` is set."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        scale: Tensor | None = getattr(self, "grad_scale", None)
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if parameters:
+                gradients: list[Tensor] = [p.grad for p in parameters]
+                if scale is not None:
+                    torch._foreach_div_(gradients, scale)
+                self._update(group, parameters, gradients, found_inf)
+        return loss
+
+    def _update(
+        self,
+        group: dict[str, Any],
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        found_inf: Tensor | None,
+    ) -> None:
+        averages, squares = self._moments(parameters)
+        keep: Tensor | float = 1.0
+        if found_inf is not None:
+            keep = (found_inf == 0).to(torch.float64).reshape(())
+            _erase(gradients, keep)
+        beta1, beta2 = group["betas"]
+        _blend(averages, beta1, keep)
+        torch._foreach_add_(averages, gradients, alpha=1.0 - beta1)
+        _blend(squares, beta2, keep)
+        torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - beta2)
+        steps = group.setdefault("steps", _zero(parameters[0]))
+        steps += keep
+        updates, factor = _directions(group, steps, parameters, averages, squares)
+        rate = -group["lr"] * keep * factor
+        _apply(group, parameters, updates, rate.to(updates[0].dtype))
+
+    def _moments(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+        states = [self.state[parameter] for parameter in parameters]
+        return [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
+
+
+def _zero(like: Tensor) -> Tensor:
+    """The step counter: on the device, since a skipped step is not known elsewhere; double, since
+    1 - beta2^t of the first steps would lose half its digits."""
+    return torch.zeros((), dtype=torch.float64, device=like.device)
+
+
+def _erase(gradients: list[Tensor], keep: Tensor) -> None:
+    """Make gradients 0 where ``keep`` is 0, infinities and NaN too.
+
+    0 x inf is NaN, so it is their bits that are multiplied, as integers.
+    """
+    bits = [g.view(_BITS[g.element_size()]) for g in gradients]
+    torch._foreach_mul_(bits, keep.to(bits[0].dtype))
+
+
+def _blend(moments: list[Tensor], beta: float, keep: Tensor | float) -> None:
+    """Multiply by beta, or by 1 where the step is skipped."""
+    if isinstance(keep, float):
+        torch._foreach_mul_(moments, beta)
+    else:
+        torch._foreach_mul_(moments, (1.0 - (1.0 - beta) * keep).to(moments[0].dtype))
+
+
+def _directions(
+    group: dict[str, Any],
+    steps: Tensor,
+    parameters: list[Tensor],
+    averages: list[Tensor],
+    squares: list[Tensor],
+) -> tuple[list[Tensor], Tensor]:
+    """r of each parameter, and what bias correction makes of lr (of ``lamb-deepspeed`` alone)."""
+    beta1, beta2 = group["betas"]
+    deepspeed = group["variant"] == "lamb-deepspeed"
+    root = correction = one = torch.ones_like(steps)
+    if group["bias_correction"]:
+        # 1 before the first step that is kept: 0 would make 0 / 0 of one that is skipped.
+        done = steps.clamp(min=1.0)
+        root = torch.sqrt(1.0 - beta2**done)
+        correction = root / (1.0 - beta1**done)
+    # m / c1 / (sqrt(v / c2) + eps) is (sqrt(c2) / c1) m / (sqrt(v) + eps sqrt(c2)).
+    eps = group["eps"] * (one if deepspeed else root)
+    denominators = torch._foreach_sqrt(squares)
+    torch._foreach_add_(denominators, eps.to(squares[0].dtype))
+    updates = list(torch._foreach_div(averages, denominators))
+    if not deepspeed:
+        torch._foreach_mul_(updates, correction.to(updates[0].dtype))
+    if group["weight_decay"]:
+        torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+    return updates, correction if deepspeed else one
+
+
+def _apply(
+    group: dict[str, Any], parameters: list[Tensor], updates: list[Tensor], rate: Tensor
+) -> None:
+    """w = w + rate x trust ratio x update, in place."""
+    variant = group["variant"]
+    if variant == "lamb-nvidia" and not group["weight_decay"]:
+        torch._foreach_mul_(updates, rate)
+        torch._foreach_add_(parameters, updates)
+        return
+    weights = torch.stack(torch._foreach_norm(parameters))
+    norms = torch.stack(torch._foreach_norm(updates))
+    ratios = weights / norms
+    if variant == "lamb-deepspeed":
+        ratios = ratios.clamp(group["min_coeff"], group["max_coeff"])
+    ratios = torch.where((weights > 0) & (norms > 0), ratios, 1.0) * rate
+    torch._foreach_addcmul_(parameters, updates, list(ratios.unbind()))

@@ -1,0 +1,67 @@
+"""TensorFlow's own data parallelism: MultiWorkerMirroredStrategy, or MirroredStrategy on one node.
+
+NCCL on GPUs, RING over gRPC on CPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.spec.case import OPTIMIZERS, Case, Topology
+from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
+
+if TYPE_CHECKING:
+    from dlperf_hpc.train.ranks import World
+    from dlperf_hpc.train.session import Session
+
+STRATEGIES = ("multi_worker", "mirrored")
+
+
+def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
+    """Meet the other workers and build model, data and optimizer on this rank's device."""
+    from dlperf_hpc.train.backends.strategy_tensorflow import StrategySession
+
+    return StrategySession(case, world, workload)
+
+
+def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the strategy cannot do on the case's topology."""
+    topology = Topology.parse(values["topology"])
+    processes = values["processes_per_node"] or topology.gpus_per_node
+    if values["strategy"] == "mirrored" and (topology.nodes, processes) != (1, 1):
+        yield (
+            "strategy",
+            f"'mirrored' is one process for the devices of one node, not {processes} on each of"
+            f" {topology.nodes}: set processes_per_node = 1, and 'multi_worker' for several nodes",
+        )
+    several = processes < topology.gpus_per_node
+    if values["strategy"] == "multi_worker" and several and values["device"] == "cpu":
+        yield (
+            "processes_per_node",
+            "1 will not do on CPUs: MultiWorkerMirroredStrategy drives one CPU device per process",
+        )
+
+
+BACKENDS = (
+    BackendDeclaration(
+        name="tensorflow",
+        doc=__doc__,
+        data_sources=("synthetic", "real"),
+        library="tensorflow",
+        precisions=("fp32", "tf32", "bf16", "fp16"),
+        optimizers=OPTIMIZERS,
+        open_session=open_session,
+        one_per_node=True,
+        check=check,
+        options=(
+            Option(
+                "strategy",
+                "multi_worker",
+                "multi_worker, or mirrored: one process for all devices of one node",
+                STRATEGIES,
+            ),
+            Option("xla", False, "XLA compiles what is a device's own work, not the exchange"),
+        ),
+    ),
+)

@@ -1,0 +1,86 @@
+"""Learning-rate schedules, each as the recipe it stands for computes it. Standard library only.
+
+Steps are optimizer steps, counted from 0: :func:`learning_rate` of ``step`` is what the
+``step + 1``-th update uses, so a warm-up begins with a rate of zero, as it does in each source.
+Skipped steps (fp16 overflow) count: knowing of them would wait for the device.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from dlperf_hpc.spec.case import Schedule
+
+
+def _constant(schedule: Schedule, step: int) -> float:
+    """1."""
+    return 1.0
+
+
+def _polynomial(schedule: Schedule, step: int) -> float:
+    """step / warmup below ``warmup``; then (1 - step / total) ^ power, 0 from ``total`` on.
+
+    TensorFlow's PolynomialDecay to 0 inside a linear warm-up (tf-models-official 2.3
+    ``nlp/optimization.py`` with power 1; NVIDIA's TensorFlow BERT ``optimization.py`` with power
+    0.5 for LAMB). The decay counts from step 0, not from the end of the warm-up.
+    """
+    if step < schedule.warmup:
+        return step / schedule.warmup
+    return float(_left(schedule, step) ** schedule.power)
+
+
+def _warmup_exp_decay_poly(schedule: Schedule, step: int) -> float:
+    """(step / warmup) ^ 1.5 below ``warmup``; then (1 - step / total) ^ 2, 0 from ``total`` on.
+
+    ``EP`` of DeepSpeed's bing_bert, degrees included: its configurations cannot change them. Past
+    ``total`` the source's parabola rises again; no recipe goes there, and here it stays at 0.
+    """
+    if step < schedule.warmup:
+        return float((step / schedule.warmup) ** 1.5)
+    return _left(schedule, step) ** 2
+
+
+def _warmup_linear_decay_exp(schedule: Schedule, step: int) -> float:
+    """step / warmup below ``warmup``; then decay_rate ^ ((step - warmup) / decay_steps).
+
+    ``LE`` of DeepSpeed's bing_bert, its default.
+    """
+    if step < schedule.warmup:
+        return step / schedule.warmup
+    return _exponential(schedule, step)
+
+
+def _warmup_exp_decay_exp(schedule: Schedule, step: int) -> float:
+    """(step / warmup) ^ 2 below ``warmup``; then decay_rate ^ ((step - warmup) / decay_steps).
+
+    ``EE`` of DeepSpeed's bing_bert.
+    """
+    if step < schedule.warmup:
+        return float((step / schedule.warmup) ** 2)
+    return _exponential(schedule, step)
+
+
+def _left(schedule: Schedule, step: int) -> float:
+    return max(0.0, 1.0 - step / schedule.total)
+
+
+def _exponential(schedule: Schedule, step: int) -> float:
+    return float(schedule.decay_rate ** ((step - schedule.warmup) / schedule.decay_steps))
+
+
+SHAPES: dict[str, Callable[[Schedule, int], float]] = {
+    "constant": _constant,
+    "polynomial": _polynomial,
+    "warmup_exp_decay_poly": _warmup_exp_decay_poly,
+    "warmup_linear_decay_exp": _warmup_linear_decay_exp,
+    "warmup_exp_decay_exp": _warmup_exp_decay_exp,
+}
+
+
+def learning_rate(peak: float, schedule: Schedule, step: int) -> float:
+    """Learning rate of the update after ``step`` others: peak x shape(step) + offset.
+
+    ``peak`` is :attr:`dlperf_hpc.spec.case.Optimizer.lr`. The offset belongs to the recipes of
+    bing_bert, which add it whatever the schedule says (``--lr_offset``).
+    """
+    return peak * SHAPES[schedule.name](schedule, step) + schedule.offset

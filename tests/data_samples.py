@@ -1,0 +1,38 @@
+"""Text and prepared data for the tests of real data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from pydoc_data.topics import topics
+
+from dlperf_hpc.prepare import main
+from dlperf_hpc.spec.declarations import SampleLayout
+from dlperf_hpc.train.workloads.bert import predictions_per_sequence
+
+TOPICS = ("assert", "assignment", "atom-identifiers", "class", "compound", "exceptions", "import")
+
+
+def write_corpus(directory: Path) -> Path:
+    """Some of Python's manual, a file a topic: about 70 kB, a paragraph a document."""
+    corpus = directory / "corpus"
+    corpus.mkdir()
+    for name in TOPICS:
+        (corpus / f"{name}.txt").write_text(topics[name], encoding="utf-8")
+    return corpus
+
+
+def prepared(corpus: Path, out: Path, *options: str, seq_len: int = 64) -> Path:
+    """``prepare`` in this process, with a small vocabulary of the text's own."""
+    arguments = [str(corpus), "--out", str(out), "--seq-len", str(seq_len)]
+    if "jsonl" not in options:
+        arguments += ["--train-tokenizer", "--vocab-size", "500"]
+    assert main([*arguments, *options]) == 0
+    return out
+
+
+def bert_layout(data: Path, seq_len: int = 64) -> SampleLayout:
+    """What a BERT with just the data's vocabulary needs."""
+    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    vocab = manifest["tokenizer"]["vocab_size"]
+    return SampleLayout("bert", vocab, seq_len, predictions_per_sequence(seq_len))

@@ -1,0 +1,28 @@
+"""MirroredStrategy with two devices in one process. Arguments: RESULTS FRAMEWORK WEIGHTS.
+
+A process of its own: the number of a CPU's logical devices is settled once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from session_checks import losses, main, opened
+
+from dlperf_hpc.spec.case import Optimizer, Topology
+from dlperf_hpc.train.ranks import World
+
+
+def mirrored(world: World, framework: str) -> dict[str, Any]:
+    changes = {"topology": Topology(1, 2), "processes_per_node": 1}
+    options = {"strategy": "mirrored"}
+    settings = Optimizer(lr=1e-3)
+    with opened(world, framework, optimizer=settings, options=options, **changes) as session:
+        found = losses(session, 10)
+        components = [session.strategy.experimental_local_results(v) for v in session.variables]
+        equal = all((a.numpy() == b.numpy()).all() for a, b in components)
+        return {"losses": found, "facts": session.facts(), "equal": bool(equal)}
+
+
+if __name__ == "__main__":
+    main([mirrored])
