@@ -166,6 +166,7 @@ def _alone(group: Sequence[RunResult], card: str | None) -> tuple[CaseSummary, l
     )
     found = findings.of_results(group, numberless) + findings.of_sample(sample)
     found += findings.of_windows(case, windows) + findings.of_foreign(foreign)
+    found += findings.of_launches(counted)
     if sample is not None:
         card = physics.card_of(counted, card)
         # Every run must be possible, so the fastest is held against the card.

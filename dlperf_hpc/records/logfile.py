@@ -199,4 +199,5 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
         log=str(path),
         facts={**facts, "ranks": log.ranks, "measure": log.tables.get("measure", {})},
         warnings=tuple(log.warnings),
+        launch=str(log.begin.get("launch", "")),
     )

@@ -127,7 +127,8 @@ class RunResult:
     ``source`` says what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``.
     ``window`` is there if, and only if, the log holds a complete summary; a number counts in a
     median only if ``status`` is ok. ``facts`` are the log's provenance and world, as written.
-    A log of another program has ``foreign`` in place of ``window``.
+    A log of another program has ``foreign`` in place of ``window``. ``launch`` is that of a log of
+    ours: see :func:`dlperf_hpc.records.task.launch_id`.
     """
 
     run: Run | ObservedRun
@@ -142,6 +143,7 @@ class RunResult:
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     foreign: ForeignWindow | None = None
+    launch: str = ""
 
     @property
     def samples_per_s(self) -> float | None:

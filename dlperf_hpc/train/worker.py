@@ -12,7 +12,7 @@ from pathlib import Path
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.store import Attempt, begin_log, log_event, open_attempt
-from dlperf_hpc.records.task import launch_id, task_index
+from dlperf_hpc.records.task import job_seconds, launch_id, task_index, turn
 from dlperf_hpc.spec.case import Run
 from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
 from dlperf_hpc.train.guard import Guard
@@ -36,8 +36,10 @@ def main(root: Path, array_name: str) -> None:
 def _run(root: Path, array_name: str, guard: Guard) -> None:
     manifest = read_manifest(root)
     array = find_array(root, manifest, array_name)
-    run = array.tasks[task_index()]
-    guard.time_limit_s = array.time_limit_s
+    run = array.run_of(task_index(), turn())
+    # Turns before this one may have used up more than their own share of the job's time.
+    job_limit_s = array.repeats_per_job * array.time_limit_s
+    guard.time_limit_s = min(array.time_limit_s, job_limit_s - job_seconds())
     guard.phase("startup", manifest.limits.startup_s)
     # Known before MPI is: ranks that never find each other must still say which run they are.
     guard.attempt = open_attempt(manifest.sweep, run, root, launch_id())
