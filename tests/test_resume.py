@@ -143,6 +143,36 @@ def test_repeats_take_turns_in_one_job(place: Workplace, queue: Queue) -> None:
     assert submitted(place.verb("sweep", *sweep)) == 0
 
 
+def test_an_archive_is_read_as_the_directory_was(
+    place: Workplace, held: Path, queue: Queue
+) -> None:
+    spec, root = place.tiny("kept", ["1n1g", "2n1g"]), place.directory("kept")
+    assert submitted(place.verb("sweep", spec, "--site", held)) == 2
+    early = place.verb("archive", root)
+    assert early.returncode == 2 and "2 runs have not ended" in early.stderr
+    one = next(job for job in queue.jobs(root))
+    queue.call("scontrol", "release", one)
+    wait_until(lambda: len(queue.alive(root)) == 1, 120, "the end of one run")
+    assert place.verb("cancel", root).returncode == 0
+    before = states(place, root)
+    assert sorted(before.values()) == ["cancelled", "ok"]
+    report = place.verb("report", root, "--json")
+    done = place.verb("archive", root)
+    assert done.returncode == 0 and "written: kept.zip" in done.stdout, done.stderr
+    twice = place.verb("archive", root)
+    assert twice.returncode == 2 and "is there already" in twice.stderr
+    shutil.rmtree(root)
+    archive = place.root / "kept.zip"
+    assert states(place, archive) == before
+    again = place.verb("report", archive, "--json", "--out", place.root / "again")
+    assert json.loads(again.stdout)["cases"] == json.loads(report.stdout)["cases"]
+    assert f"{archive}/ddp/bert-tiny/" in (place.root / "again" / "runs.csv").read_text()
+    unchanged = place.verb("rerun", archive)
+    assert unchanged.returncode == 2 and "unpack it first" in unchanged.stderr
+    shutil.unpack_archive(archive, root.parent)
+    assert states(place, root) == before
+
+
 def test_a_requeued_run_is_a_new_attempt_of_the_same_job(place: Workplace, queue: Queue) -> None:
     site = place.write("site.toml", READY + DOOMED.format(place.root))
     place.write("doom.0", "hang@0")

@@ -148,6 +148,11 @@ def read_manifest(root: Path) -> Manifest:
             f"{root}: no {layout.MANIFEST} there, so this is not a sweep's directory;"
             " give the directory that `python -m dlperf_hpc.sweep` printed (logs/<sweep>)"
         ) from None
+    except NotADirectoryError:
+        raise LedgerError(
+            f"{root}: is a file, not a sweep's directory; if it is an archive, unpack it first"
+            f" (python -m zipfile -e {root} DIR)"
+        ) from None
     except OSError as error:
         raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
