@@ -79,7 +79,7 @@ class Sweep:
     """A sweep that holds: every case in it can be asked of a scheduler.
 
     ``time_limit_s`` is by topology, in seconds, for one run. ``repeats_per_job`` divides
-    ``repeats`` and counts on a cluster only. ``notes`` are what is odd in the file but may be meant.
+    ``repeats`` and counts on a cluster only. ``notes`` are odd in the file but may be meant.
     """
 
     name: str
