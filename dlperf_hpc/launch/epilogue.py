@@ -86,7 +86,7 @@ _ENDINGS = _rules(
     (r"slurmstepd\S*: error: (execve\(\): .*)$", Status.FAILED, "a rank cannot start: {0}"),
     (r"(execvp error on file .*)$", Status.FAILED, "a rank cannot start: {0}"),
     (
-        r"^srun: error: .*\bmpi/(\S+)",
+        r"^srun: error: .*\bmpi/([\w.+-]+)",
         Status.FAILED,
         "srun has no MPI plug-in {0}: choose one of `srun --mpi=list` as mpi in the site profile",
     ),
