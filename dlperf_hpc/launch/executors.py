@@ -249,7 +249,9 @@ def _srun_arguments(root: Path, array: Array, site: Site, environment: Environme
 
 def _teardown_lines(root: Path, array: Array, site: Site) -> list[str]:
     epilogue = shlex.join(epilogue_command(root, array))
-    lines = ["dlperf_code=$?", f'{epilogue} "$dlperf_code"', "dlperf_ended=$?"]
+    lines = ["dlperf_code=$?", f'{epilogue} "$dlperf_code"']
+    if array.repeats_per_job > 1 or site.requeue:
+        lines.append("dlperf_ended=$?")
     if array.repeats_per_job > 1:
         over = f"[ $dlperf_ended -eq {PUT_BACK} ] || [ $dlperf_ended -eq {LAST_TURN} ]"
         lines += [f"if {over}; then break; fi", "done"]
