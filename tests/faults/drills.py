@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.records.ledger import read_ledger
 from queueing import executions
+
+from dlperf_hpc.records.ledger import read_ledger
 from faults.stage import BAD, Scene, Stage, Trial, shim
 
 Strike = Callable[[Stage, str], Trial]
