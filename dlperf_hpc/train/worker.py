@@ -19,7 +19,7 @@ from dlperf_hpc.train.guard import Guard
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
-from dlperf_hpc.train.telemetry import gpu_state
+from dlperf_hpc.train.telemetry import Watch, find_device, gpu_state
 from dlperf_hpc.train.window import measure_window, warm_up, window_length
 
 
@@ -70,10 +70,10 @@ def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard
     estimates = world.gather(warm_up(session, manifest.measure.warmup, guard.beat))
     iterations = window_length(manifest.measure, run.case.accumulation, max(estimates))
     _enter(attempt, world, guard, "measure", limits.iteration_s)
-    gpu = all_facts[world.rank].get("device_uuid")
-    before = gpu_state(gpu)
+    gpu = find_device(all_facts[world.rank].get("device_uuid"))
+    before, watch = gpu_state(gpu), Watch(gpu)
     timed = measure_window(session, world, iterations, guard.beat)
-    states = world.gather((before, gpu_state(gpu)))
+    states = world.gather({"before": before, "window": watch.summary(), "after": gpu_state(gpu)})
     _enter(attempt, world, guard, "shutdown", limits.shutdown_s)
     windows = world.gather(timed)
     summary.check(windows)
