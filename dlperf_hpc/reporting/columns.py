@@ -259,8 +259,8 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     *_FOREIGN,
     Column("gpu_util", "number", "%", "time with a kernel running, mean over devices (NVML)",
            _gpu(lambda g: g.util)),
-    Column("gpu_memory_mb", "number", "MiB", "most memory in use on any device, by whomever (NVML); "
-           "memory_mb is the allocator's peak", _gpu(lambda g: g.memory_mb)),
+    Column("gpu_memory_mb", "number", "MiB", "most memory in use on any device, by whomever (NVML)"
+           "; memory_mb is the allocator's peak", _gpu(lambda g: g.memory_mb)),
     Column("gpu_sm_mhz", "number", "MHz", "SM clock, mean over devices", _gpu(lambda g: g.sm_mhz)),
     Column("gpu_watts", "number", "W", "power of a device, mean", _gpu(lambda g: g.watts)),
     Column("gpu_joules", "number", "J", "energy of all devices in the window",
