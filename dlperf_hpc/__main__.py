@@ -14,6 +14,7 @@ VERBS = {
     "report": "speedup tables, CSVs and plot from job logs, ours and other people's",
     "compare": "what got faster, slower or stayed the same: two sweeps, or published results",
     "extract": "DLPerf's result table and JSON from a directory of logs",
+    "archive": "a sweep's directory as one file",
     "doctor": "on this site, will it work? checks, and a job of seconds",
     "prepare": "training data from plain text; `data prepare` is the same",
 }

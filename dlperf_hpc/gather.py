@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from dlperf_hpc.parsers.names import facts_of_path, variant_of_path
 from dlperf_hpc.parsers.search import Scanned, scan_all
 from dlperf_hpc.parsers.sources import Source, Unread, blocks, find
 from dlperf_hpc.records import layout
+from dlperf_hpc.records.archive import unpacked
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import SCHEMA, Manifest
@@ -78,6 +80,29 @@ def gather(
     for path in paths:
         if not path.exists():
             raise LedgerError(f"{path}: no such file or directory")
+    with ExitStack() as stack:
+        places = {stack.enter_context(unpacked(path)): path for path in paths}
+        found = _gathered(list(places), rule, said, cache, progress, leave_out)
+    moved = {str(place): str(path) for place, path in places.items() if place != path}
+    return replace(found, results=tuple(_as_named(result, moved) for result in found.results))
+
+
+def _as_named(result: RunResult, moved: Mapping[str, str]) -> RunResult:
+    """With the log's place as the user finds it: in the archive, not where that was unpacked."""
+    for place, path in moved.items():
+        if result.log.startswith(f"{place}/"):
+            return replace(result, log=path + result.log[len(place) :])
+    return result
+
+
+def _gathered(
+    paths: Sequence[Path],
+    rule: Rule,
+    said: Mapping[str, Any],
+    cache: ScanCache,
+    progress: Progress,
+    leave_out: Iterable[Path],
+) -> Gathered:
     sweeps = [full_results(root) for root in _sweeps(paths)]
     roots = [sweep.root for sweep in sweeps]
     found = list(

@@ -175,7 +175,7 @@ def _arrays(
 def _dry_run(root: Path, site: Site, arrays: Sequence[Array], as_json: bool) -> int:
     from dlperf_hpc.launch.executors import slurm_executor
 
-    scripts = [slurm_executor(root, array, site).script(len(array.tasks)) for array in arrays]
+    scripts = [slurm_executor(root, array, site).script(array.size) for array in arrays]
     if as_json:
         told = [
             {"array": array.name, "runs": [run.id for run in array.tasks], "script": script}

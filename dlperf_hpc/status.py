@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def _parser() -> argparse.ArgumentParser:
     made = cli.parser("status", "One table: per topology how many runs stand how.")
-    made.add_argument("directory", type=Path, help="the sweep's directory, logs/<sweep>")
+    made.add_argument(
+        "directory", type=Path, help="the sweep's directory, logs/<sweep>, or archive"
+    )
     made.add_argument("--offline", action="store_true", help="believe the disk, ask no scheduler")
     made.add_argument("--json", action="store_true", help="every run with its state, as JSON")
     made.add_argument("--watch", action="store_true", help="a live table, until all has ended")
@@ -68,11 +70,14 @@ def _watched(arguments: argparse.Namespace) -> Collection:
 
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.launch.watch import current
+    from dlperf_hpc.records.archive import unpacked
 
     if arguments.watch:
         collection = _watched(arguments)
         return 1 if any(result.status.bad for result in collection.results) else 0
-    collection = current(arguments.directory, ask_scheduler=not arguments.offline)
+    with unpacked(arguments.directory) as root:
+        archived = root != arguments.directory
+        collection = current(root, ask_scheduler=not (arguments.offline or archived))
     if arguments.json:
         print(json.dumps(_as_json(collection), indent=1))
     else:

@@ -188,7 +188,7 @@ def _dry_run(root: Path, manifest: Manifest, site: Site, as_json: bool) -> int:
     from dlperf_hpc.launch.plan import node_hours
 
     scripts = {
-        array.name: slurm_executor(root, array, site).script(len(array.tasks))
+        array.name: slurm_executor(root, array, site).script(array.size)
         for array in manifest.arrays
         if manifest.engine == "slurm"
     }

@@ -56,7 +56,7 @@ def array_of(directory: Path, site: Site, **parts: str) -> Array:
 
 def script_of(directory: Path, site: Site, **parts: str) -> str:
     array = array_of(directory, site, **parts)
-    return slurm_executor(directory / "logs", array, site).script(len(array.tasks))
+    return slurm_executor(directory / "logs", array, site).script(array.size)
 
 
 def options_of(script: str) -> set[str]:

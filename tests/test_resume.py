@@ -18,6 +18,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import launch_of
 
 # Jobs that wait until they are released: submitting costs little, and nothing runs meanwhile.
 HELD = 'partition = "main"\nexclusive = false\npoll_s = 1.0\nsbatch = { hold = true }\n'
@@ -111,6 +112,65 @@ def test_rerun_of_3_failed_of_40(place: Workplace, queue: Queue) -> None:
     kept = left.attempts / f"{left.log.stem}.attempt1.log"
     assert "no Python here" in kept.read_text()
     assert place.verb("cancel", root).returncode == 0
+
+
+def test_repeats_take_turns_in_one_job(place: Workplace, queue: Queue) -> None:
+    """Four repeats in two jobs; one of them fails alone, and is rerun in a job of its own."""
+    doomed = DOOMED.format(place.root).replace("_TASK_ID", "_TASK_ID.$DLPERF_TURN")
+    site = place.write("site.toml", READY + doomed)
+    doom = place.write("doom.0.0", "raise@0")
+    spec, root = place.tiny("turns", ["1n1g"], repeats=4), place.directory("turns")
+    three = place.verb("sweep", spec, "--site", site, "--set", "repeats_per_job=3")
+    assert three.returncode == 2 and "what does: 1, 2, 4" in three.stderr
+    sweep = (spec, "--site", site, "--set", "repeats_per_job=2")
+    assert submitted(place.verb("sweep", *sweep)) == 1
+    runs = [run.id for run in read_ledger(root).manifest.runs]
+    assert {index for _, index in queue.alive(root)} <= {0, 1}
+    wait_until(lambda: not queue.alive(root), 120, "the end of both jobs")
+    assert list(states(place, root).values()) == ["failed", "ok", "ok", "ok"]
+    report = place.verb("report", root)
+    assert "3/4  shared-allocation" in report.stdout, report.stdout
+    told = (root / "report" / "report.md").read_text()
+    assert "3 of 3 runs were measured in turn inside 2 jobs" in told
+    ((job, _),) = queue.jobs(root).items()
+    assert [launch_of(RunPaths(root, run)) for run in runs] == [
+        *(f"{job}_{index}.0.{turn}" for index in (0, 1) for turn in (0, 1))
+    ]
+    doom.unlink()
+    assert submitted(place.verb("rerun", root, "--site", site)) == 1
+    wait_until(lambda: not queue.alive(root), 60, "the end of the rerun")
+    assert [ends[-1] for ends in executions(root).values()] == ["ok"] * 4
+    assert submitted(place.verb("sweep", *sweep)) == 0
+
+
+def test_an_archive_is_read_as_the_directory_was(
+    place: Workplace, held: Path, queue: Queue
+) -> None:
+    spec, root = place.tiny("kept", ["1n1g", "2n1g"]), place.directory("kept")
+    assert submitted(place.verb("sweep", spec, "--site", held)) == 2
+    early = place.verb("archive", root)
+    assert early.returncode == 2 and "2 runs have not ended" in early.stderr
+    one = next(job for job in queue.jobs(root))
+    queue.call("scontrol", "release", one)
+    wait_until(lambda: len(queue.alive(root)) == 1, 120, "the end of one run")
+    assert place.verb("cancel", root).returncode == 0
+    before = states(place, root)
+    assert sorted(before.values()) == ["cancelled", "ok"]
+    report = place.verb("report", root, "--json")
+    done = place.verb("archive", root)
+    assert done.returncode == 0 and "written: kept.zip" in done.stdout, done.stderr
+    twice = place.verb("archive", root)
+    assert twice.returncode == 2 and "is there already" in twice.stderr
+    shutil.rmtree(root)
+    archive = place.root / "kept.zip"
+    assert states(place, archive) == before
+    again = place.verb("report", archive, "--json", "--out", place.root / "again")
+    assert json.loads(again.stdout)["cases"] == json.loads(report.stdout)["cases"]
+    assert f"{archive}/ddp/bert-tiny/" in (place.root / "again" / "runs.csv").read_text()
+    unchanged = place.verb("rerun", archive)
+    assert unchanged.returncode == 2 and "unpack it first" in unchanged.stderr
+    shutil.unpack_archive(archive, root.parent)
+    assert states(place, root) == before
 
 
 def test_a_requeued_run_is_a_new_attempt_of_the_same_job(place: Workplace, queue: Queue) -> None:

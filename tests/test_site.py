@@ -77,6 +77,22 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
     ]
 
 
+def test_the_script_of_repeats_in_turn(tmp_path: Path) -> None:
+    top = 'topologies = ["2n4g"]\nrepeats = 6\nrepeats_per_job = 3\ntime_limit = "12:30"'
+    script = script_of(tmp_path, Site(), top=top)
+    assert {"--array=0-1%2", "--time=38"} <= options_of(script)
+    lines = script.splitlines()
+    first = lines.index("for DLPERF_TURN in 0 1 2; do")
+    assert lines[first + 1] == "export DLPERF_TURN DLPERF_JOB_SECONDS=$SECONDS"
+    assert lines[first + 2] == f'{MARK[:-1]}.$DLPERF_TURN"'
+    assert lines[-4:] == [
+        "dlperf_ended=$?",
+        "if [ $dlperf_ended -eq 75 ] || [ $dlperf_ended -eq 76 ]; then break; fi",
+        "done",
+        "exit $dlperf_code",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "added", "removed"),
     [

@@ -14,6 +14,7 @@ from dlperf_hpc.analysis.cards import CEILING
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
 from dlperf_hpc.records.observed import ObservedCase
 from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
+from dlperf_hpc.records.task import shared_job
 from dlperf_hpc.spec.case import Case
 
 MIN_REPEATS = 6
@@ -52,6 +53,8 @@ FLAGS: Mapping[str, str] = {
     "printed-only": "samples/s is what the program printed: no clock in the log to hold it against",
     "clock-and-print-differ": "what the program printed is more than "
     f"{100 * CROSS_CHECK:.0f} % off what the log's own clock says",
+    "shared-allocation": "runs that count were measured in turn inside one job "
+    "(`repeats_per_job`): their spread knows nothing of other nodes and other days",
     "duplicate-run": "more than one result for a run; only its first ok attempt counts",
 }
 """Every flag there is, and when it is set."""
@@ -199,6 +202,16 @@ def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list
         note = f"the runs differ in {', '.join(differing)}: they are not repeats of one case"
         found.append(Finding("mixed-settings", note))
     return found
+
+
+def of_launches(results: Sequence[RunResult]) -> list[Finding]:
+    """Whether the runs that count were measured in turn, in fewer jobs than there are runs."""
+    jobs = [job for result in results if (job := shared_job(result.launch)) is not None]
+    if len(jobs) == len(set(jobs)):
+        return []
+    told = f"{len(jobs)} of {len(results)} runs were measured in turn inside {len(set(jobs))} job"
+    note = f"{told}{'s' * (len(set(jobs)) > 1)}: their spread is that of one allocation"
+    return [Finding("shared-allocation", note)]
 
 
 def of_efficiency(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, median
 
 from dlperf_hpc.analysis import findings, physics
 from dlperf_hpc.analysis.findings import DROP, Finding
@@ -34,8 +35,9 @@ class CaseSummary:
 
     Of the windows that count: ``optimizer_steps`` is the fewest in any, ``skipped_steps`` (per
     window), ``rank_spread`` (fraction) and ``memory_mb`` (MB per device) the most in any, all None
-    if there is no window. ``accumulation`` and ``global_batch`` (samples per optimizer step) are
-    the windows' if those agree, else what the case asks for. ``tflops_per_device`` and ``mfu``
+    if there is no window. ``gpu_util`` (%, mean), ``gpu_memory_mb`` (MiB, the most) and
+    ``joules_per_sample`` (median) are NVML's, None without it. ``accumulation`` and
+    ``global_batch`` (samples per optimizer step) are the windows' if those agree, else what the case asks for. ``tflops_per_device`` and ``mfu``
     (share of the card's dense peak) are of the median; None where model, length, precision or card
     is not known.
     """
@@ -58,6 +60,9 @@ class CaseSummary:
     skipped_steps: int | None = None
     rank_spread: float | None = None
     memory_mb: float | None = None
+    gpu_util: float | None = None
+    gpu_memory_mb: float | None = None
+    joules_per_sample: float | None = None
     tflops_per_device: float | None = None
     mfu: float | None = None
     flags: tuple[str, ...] = ()
@@ -166,6 +171,7 @@ def _alone(group: Sequence[RunResult], card: str | None) -> tuple[CaseSummary, l
     )
     found = findings.of_results(group, numberless) + findings.of_sample(sample)
     found += findings.of_windows(case, windows) + findings.of_foreign(foreign)
+    found += findings.of_launches(counted)
     if sample is not None:
         card = physics.card_of(counted, card)
         # Every run must be possible, so the fastest is held against the card.
@@ -175,7 +181,24 @@ def _alone(group: Sequence[RunResult], card: str | None) -> tuple[CaseSummary, l
             tflops_per_device=physics.tflops_per_device(case, sample.median),
             mfu=physics.mfu(case, sample.median, card),
         )
-    return _with_windows(summary, windows, foreign), found
+    return _with_windows(_with_gpus(summary, counted), windows, foreign), found
+
+
+def _with_gpus(summary: CaseSummary, counted: Sequence[RunResult]) -> CaseSummary:
+    used = [result.gpu for result in counted if result.gpu is not None]
+    util = [gpu.util for gpu in used if gpu.util is not None]
+    memory = [gpu.memory_mb for gpu in used if gpu.memory_mb is not None]
+    energy = [
+        result.gpu.joules / result.window.samples
+        for result in counted
+        if result.window is not None and result.gpu is not None and result.gpu.joules is not None
+    ]
+    return replace(
+        summary,
+        gpu_util=fmean(util) if util else None,
+        gpu_memory_mb=max(memory) if memory else None,
+        joules_per_sample=median(energy) if energy else None,
+    )
 
 
 def _with_windows(

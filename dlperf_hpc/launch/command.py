@@ -14,7 +14,8 @@ from dlperf_hpc.errors import SiteError
 # Left over from an allocation or a user's profile, these change what the commands mean or print.
 _SLURM = ("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "SALLOC_")
 _POISON = (*_SLURM, "PMI_", "PMIX_", "OMPI_", "HYDRA_", "MPI_LOCAL")
-_KEEP = ("SLURM_CONF", "SLURM_CONF_SERVER")
+# Where the cluster is, and who is asking (sites with auth/jwt).
+_KEEP = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 
 
 @dataclass(frozen=True)

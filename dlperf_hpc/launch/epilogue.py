@@ -27,12 +27,14 @@ from dlperf_hpc.records.store import (
     read_record,
 )
 from dlperf_hpc.records.task import (
+    LAST_TURN,
     LAUNCH_MARK,
     PUT_BACK,
     SETUP_MARK,
     launch_id,
     task_index,
     task_name,
+    turn,
 )
 
 _TAIL_BYTES = 65536
@@ -84,7 +86,7 @@ _ENDINGS = _rules(
     (r"slurmstepd\S*: error: (execve\(\): .*)$", Status.FAILED, "a rank cannot start: {0}"),
     (r"(execvp error on file .*)$", Status.FAILED, "a rank cannot start: {0}"),
     (
-        r"^srun: error: .*\bmpi/(\S+)",
+        r"^srun: error: .*\bmpi/([\w.+-]+)",
         Status.FAILED,
         "srun has no MPI plug-in {0}: choose one of `srun --mpi=list` as mpi in the site profile",
     ),
@@ -161,7 +163,7 @@ def _tail(path: Path) -> str:
 def close(root: Path, array: str, code: int) -> Status:
     """Make the record of this task's run if no rank has; the status of the record."""
     manifest = read_manifest(root)
-    run = find_array(root, manifest, array).tasks[task_index()]
+    run = find_array(root, manifest, array).run_of(task_index(), turn())
     complete_log(RunPaths(root, run.id))
     attempt = open_attempt(manifest.sweep, run, root, launch_id())
     if attempt is None:
@@ -177,4 +179,5 @@ def close(root: Path, array: str, code: int) -> Status:
 
 if __name__ == "__main__":
     ended = close(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
-    sys.exit(PUT_BACK if ended is Status.PREEMPTED else 0)
+    job_ends = ended in (Status.CANCELLED, Status.NODE_FAILED)
+    sys.exit(PUT_BACK if ended is Status.PREEMPTED else LAST_TURN if job_ends else 0)

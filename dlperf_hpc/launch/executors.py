@@ -22,7 +22,14 @@ from dlperf_hpc.launch.mpiexec import MpiexecExecutor
 from dlperf_hpc.launch.site import NODE_LIST, Environment, Site
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Array
-from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK, PUT_BACK
+from dlperf_hpc.records.task import (
+    ARRAY_MARK,
+    JOB_SECONDS,
+    LAST_TURN,
+    LAUNCH_MARK,
+    PUT_BACK,
+    TURN,
+)
 
 _SIGNAL_BEFORE_END_S = 10  # SIGUSR2 so long before Slurm's own end, for a record of why
 # What a running task is called, and how often it has been put back, for the shell to fill in.
@@ -158,13 +165,13 @@ def _options(array: Array, site: Site) -> dict[str, Any]:
         "comment": array.token,
         "nodes": array.topology.nodes,
         "ntasks_per_node": _ranks_per_node(array),
-        "time": math.ceil(array.time_limit_s / 60),
+        "time": math.ceil(array.repeats_per_job * array.time_limit_s / 60),
     }
 
 
 def _further_options(root: Path, array: Array, site: Site) -> dict[str, Any]:
     """The options of sbatch that submitit does not know, or not as we mean them."""
-    tasks = len(array.tasks)
+    tasks = array.size
     requeue = {} if site.requeue is None else {"requeue" if site.requeue else "no-requeue": True}
     # One file for a task's batch script and all its ranks; "array" also where there is one task,
     # so that every run is called <job>_<index>.
@@ -200,11 +207,18 @@ def _gpu_request(array: Array, site: Site) -> dict[str, Any]:
 
 
 def _setup_lines(array: Array, site: Site, environment: Environment) -> list[str]:
+    mark = f"echo {shlex.quote(f'{ARRAY_MARK} {array.token}')}"
     # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
-    marks = [
-        f"echo {shlex.quote(f'{ARRAY_MARK} {array.token}')}",
-        f'echo "{LAUNCH_MARK} {_TASK}.{_RESTARTS}"',
-    ]
+    launch = f"{LAUNCH_MARK} {_TASK}.{_RESTARTS}"
+    marks = [mark, f'echo "{launch}"']
+    if array.repeats_per_job > 1:
+        turns = " ".join(map(str, range(array.repeats_per_job)))
+        marks = [
+            mark,
+            f"for {TURN} in {turns}; do",
+            f"export {TURN} {JOB_SECONDS}=$SECONDS",
+            f'echo "{launch}.${TURN}"',
+        ]
     # srun has not inherited it since 22.05. Ours is told by an option, any other by the variable.
     cpus = [f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}"] if site.cpus_per_task else []
     return [*marks, "(", *environments.setup_lines(environment, _restart_bound(site)), *cpus]
@@ -235,13 +249,18 @@ def _srun_arguments(root: Path, array: Array, site: Site, environment: Environme
 
 def _teardown_lines(root: Path, array: Array, site: Site) -> list[str]:
     epilogue = shlex.join(epilogue_command(root, array))
-    again = []
+    lines = ["dlperf_code=$?", f'{epilogue} "$dlperf_code"']
+    if array.repeats_per_job > 1 or site.requeue:
+        lines.append("dlperf_ended=$?")
+    if array.repeats_per_job > 1:
+        over = f"[ $dlperf_ended -eq {PUT_BACK} ] || [ $dlperf_ended -eq {LAST_TURN} ]"
+        lines += [f"if {over}; then break; fi", "done"]
     if site.requeue:
-        again = [
-            f'[ $? -ne {PUT_BACK} ] || [ "{_RESTARTS}" -ge {site.requeue} ] ||'
+        lines.append(
+            f'[ $dlperf_ended -ne {PUT_BACK} ] || [ "{_RESTARTS}" -ge {site.requeue} ] ||'
             f' scontrol requeue "{_TASK}"'
-        ]
-    return ["dlperf_code=$?", f'{epilogue} "$dlperf_code"', *again, "exit $dlperf_code"]
+        )
+    return [*lines, "exit $dlperf_code"]
 
 
 def local_executor(root: Path, array: Array, site: Site) -> LocalQueueExecutor:

@@ -47,11 +47,13 @@ def arrays_of(
     one_queue: bool,
     bound: int = DEFAULT_BOUND,
     exclude: str = "",
+    repeats_per_job: int = 1,
 ) -> tuple[Array, ...]:
     """Arrays of ``runs``, in their order, under names that begin with ``name``.
 
     On a cluster there is one array for each topology (and environment), in pieces if it has more
-    than ``bound`` tasks: Slurm bounds the index. ``one_queue``, for the local engine, which runs
+    than ``bound`` indices: Slurm bounds them. Each index takes ``repeats_per_job`` neighbours in
+    turn. ``one_queue``, for the local engine, which runs
     one task after another anyway, keeps the order over all runs: an array is then a stretch of
     neighbours in that order.
     """
@@ -63,7 +65,7 @@ def arrays_of(
     arrays: list[Array] = []
     for group, stretch in itertools.groupby(runs, key=_group_of):
         tasks = tuple(stretch)
-        pieces = [tasks] if one_queue else _pieces(tasks, bound)
+        pieces = [tasks] if one_queue else _pieces(tasks, bound * repeats_per_job)
         for number, piece in enumerate(pieces, 1):
             suffix = f"-{len(arrays) + 1}" if one_queue else f"-{number}" * (len(pieces) > 1)
             array = Array(
@@ -74,19 +76,28 @@ def arrays_of(
                 time_limit_s=time_limit_s[group.topology],
                 tasks=piece,
                 exclude=exclude,
+                repeats_per_job=repeats_per_job,
             )
             arrays.append(array)
     return tuple(arrays)
 
 
-def _pieces(tasks: tuple[Run, ...], bound: int) -> list[tuple[Run, ...]]:
-    return [tasks[start : start + bound] for start in range(0, len(tasks), bound)]
+def _pieces(tasks: tuple[Run, ...], most: int) -> list[tuple[Run, ...]]:
+    return [tasks[start : start + most] for start in range(0, len(tasks), most)]
 
 
 def plan_arrays(sweep: Sweep, one_queue: bool, bound: int = DEFAULT_BOUND) -> tuple[Array, ...]:
-    """The sweep's arrays, each in repeat-major order."""
-    runs = repeat_major(list(sweep.cases), sweep.repeats)
-    return arrays_of(sweep.name, runs, sweep.time_limit_s, one_queue=one_queue, bound=bound)
+    """The sweep's arrays, each in repeat-major order. This machine is one allocation anyway, so the
+    local queue (``one_queue``) has no use for several repeats in a job."""
+    per_job = 1 if one_queue else sweep.repeats_per_job
+    return arrays_of(
+        sweep.name,
+        repeat_major(list(sweep.cases), sweep.repeats, per_job),
+        sweep.time_limit_s,
+        one_queue=one_queue,
+        bound=bound,
+        repeats_per_job=per_job,
+    )
 
 
 def rerun_arrays(
@@ -97,7 +108,7 @@ def rerun_arrays(
     exclude: str = "",
     stretch: Callable[[int], int] = lambda seconds: seconds,
 ) -> tuple[Array, ...]:
-    """New arrays of runs that the ledger knows, under names that no array has yet.
+    """New arrays of runs that the ledger knows, under names that no array has yet; a job for each.
 
     ``stretch`` gives the new time limit (s) for that of a run's latest array.
     """

@@ -238,7 +238,7 @@ def _to_slurm(root: Path, array: Array, site: Site) -> str:
     read: of 10 000 runs 10 000 files, and most of the time."""
     executor = executors.slurm_executor(root, array, site)
     (root / layout.JOBS).mkdir(exist_ok=True)
-    executor.parameters["map_count"] = len(array.tasks)
+    executor.parameters["map_count"] = array.size
     return str(executor._submit_command(executor._submitit_command_str).job_id)
 
 

@@ -63,7 +63,8 @@ class Ledger:
         for submission in self.submissions:
             array = by_token.get(submission.token)
             if array is not None and (submission.job_id or submission.error):
-                for index, run in enumerate(array.tasks):
+                for place, run in enumerate(array.tasks):
+                    index = place // array.repeats_per_job
                     found[run.id] = Task(array, index, submission.job_id)
         return found
 

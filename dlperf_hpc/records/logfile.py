@@ -14,7 +14,7 @@ from typing import Any
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.records.lines import PREFIX, Line, read_line, unflatten
-from dlperf_hpc.records.results import RunResult, Window, misfits
+from dlperf_hpc.records.results import GpuUse, RunResult, Window, misfits
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.spec.case import Case, Run
 
@@ -32,6 +32,7 @@ class ParsedLog:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     ranks: list[dict[str, Any]] = field(default_factory=list)
     iterations: list[dict[str, Any]] = field(default_factory=list)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
     phase: str = ""
     end: Line | None = None
     started: str = ""
@@ -45,6 +46,8 @@ def _take(log: ParsedLog, line: Line) -> None:
         log.begin, log.started = line.values, line.time
     elif line.event == "rank":
         log.ranks.append(line.values)
+    elif line.event == "gpu":
+        log.gpus.append(line.values)
     elif line.event == "iteration":
         log.iterations.append(line.values)
     elif line.event == "phase":
@@ -199,4 +202,6 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
         log=str(path),
         facts={**facts, "ranks": log.ranks, "measure": log.tables.get("measure", {})},
         warnings=tuple(log.warnings),
+        launch=str(log.begin.get("launch", "")),
+        gpu=GpuUse.of_devices([gpu for gpu in log.gpus if gpu.get("when") == "window"]),
     )

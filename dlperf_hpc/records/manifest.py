@@ -30,8 +30,10 @@ _Row = TypeVar("_Row")
 class Array:
     """One job array: runs that share a topology, an environment and a time limit.
 
-    ``token`` is unique to this array and travels in the job's comment; ``tasks[i]`` is the run of
-    array index i. ``exclude`` are nodes to leave out, as Slurm writes them (``n[3,7]``).
+    ``token`` is unique to this array and travels in the job's comment; ``tasks`` are its runs:
+    each array index has ``repeats_per_job`` of them, neighbours, which its job measures in turn.
+    ``time_limit_s`` is one run's. ``exclude`` are nodes to leave out, as Slurm writes them
+    (``n[3,7]``).
     """
 
     name: str
@@ -41,6 +43,16 @@ class Array:
     time_limit_s: int
     tasks: tuple[Run, ...]
     exclude: str = ""
+    repeats_per_job: int = 1
+
+    @property
+    def size(self) -> int:
+        """How many indices the array has: jobs, as squeue shows them."""
+        return len(self.tasks) // self.repeats_per_job
+
+    def run_of(self, index: int, turn: int = 0) -> Run:
+        """The run that array index ``index`` measures as its ``turn``-th, both from 0."""
+        return self.tasks[index * self.repeats_per_job + turn]
 
 
 @dataclass(frozen=True)
@@ -135,6 +147,11 @@ def read_manifest(root: Path) -> Manifest:
         raise LedgerError(
             f"{root}: no {layout.MANIFEST} there, so this is not a sweep's directory;"
             " give the directory that `python -m dlperf_hpc.sweep` printed (logs/<sweep>)"
+        ) from None
+    except NotADirectoryError:
+        raise LedgerError(
+            f"{root}: is a file, not a sweep's directory; if it is an archive, unpack it first"
+            f" (python -m zipfile -e {root} DIR)"
         ) from None
     except OSError as error:
         raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error

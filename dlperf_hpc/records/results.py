@@ -6,8 +6,11 @@ scheduler said. Everything in :mod:`dlperf_hpc.analysis` starts from these value
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import reduce
+from math import isfinite
+from operator import or_
 from sys import float_info
 from typing import Any
 
@@ -90,6 +93,54 @@ class Window:
 
 
 @dataclass(frozen=True)
+class GpuUse:
+    """What NVML saw of a run's devices during the window: means over devices of utilisation (%),
+    SM clock (MHz) and power (W), the most memory in use on any (MiB, by whomever) and the hottest
+    (degrees C), the energy of all together (J), and every throttle reason seen on any (bits)."""
+
+    util: float | None = None
+    memory_mb: float | None = None
+    sm_mhz: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
+    joules: float | None = None
+    throttle: int | None = None
+
+    @classmethod
+    def of_devices(cls, told: Sequence[Mapping[str, Any]]) -> GpuUse | None:
+        """From the log's ``gpu`` lines of the window; what no line has as a number is None."""
+        found = {
+            name: put_together(values)
+            for name, put_together in _OVER_DEVICES.items()
+            if (values := [row[name] for row in told if _is_number(row.get(name))])
+        }
+        return cls(**found) if found else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _any_bit(values: Sequence[float]) -> int:
+    return reduce(or_, map(int, values))
+
+
+_OVER_DEVICES: dict[str, Callable[[Sequence[float]], Any]] = {
+    "util": _mean,
+    "memory_mb": max,
+    "sm_mhz": _mean,
+    "watts": _mean,
+    "celsius": max,
+    "joules": sum,
+    "throttle": _any_bit,
+}
+
+
+@dataclass(frozen=True)
 class ForeignWindow:
     """What a foreign log gives by ``rule``: throughput over all devices, and how it was found.
 
@@ -127,7 +178,8 @@ class RunResult:
     ``source`` says what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``.
     ``window`` is there if, and only if, the log holds a complete summary; a number counts in a
     median only if ``status`` is ok. ``facts`` are the log's provenance and world, as written.
-    A log of another program has ``foreign`` in place of ``window``.
+    A log of another program has ``foreign`` in place of ``window``. ``launch`` is that of a log of
+    ours: see :func:`dlperf_hpc.records.task.launch_id`.
     """
 
     run: Run | ObservedRun
@@ -142,6 +194,8 @@ class RunResult:
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     foreign: ForeignWindow | None = None
+    launch: str = ""
+    gpu: GpuUse | None = None
 
     @property
     def samples_per_s(self) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 from dlperf_hpc.analysis.speedup import CaseSummary, throughput
 from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.records.observed import ObservedCase
-from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
+from dlperf_hpc.records.results import ForeignWindow, GpuUse, RunResult, Window
 from dlperf_hpc.reporting.terminal import printable
 from dlperf_hpc.spec.case import Case
 
@@ -149,6 +149,12 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
            "ranks' times in any window that counts", lambda s: s.rank_spread),
     Column("memory_mb_max", "number", "MB", "largest peak memory of a device in any window that "
            "counts", lambda s: s.memory_mb),
+    Column("gpu_util", "number", "%", "time with a kernel running, mean over devices and runs "
+           "(NVML)", lambda s: s.gpu_util),
+    Column("gpu_memory_mb_max", "number", "MiB", "most memory in use on any device of any run "
+           "(NVML)", lambda s: s.gpu_memory_mb),
+    Column("gpu_joules_per_sample", "number", "J", "energy of all devices / samples, median of the "
+           "runs", lambda s: s.joules_per_sample),
     Column("tflops_per_device", "number", "TFLOPS", "model FLOPs of the median, forward and "
            "backward, padding included, per device; empty for a model or length that is not known",
            lambda s: s.tflops_per_device),
@@ -180,6 +186,11 @@ def _either(of: Callable[[Window | ForeignWindow], Any]) -> Callable[[RunResult]
         return None if window is None or throughput(result) is None else of(window)
 
     return value
+
+
+def _gpu(of: Callable[[GpuUse], Any]) -> Callable[[RunResult], Any]:
+    """What NVML saw, of a run that counts."""
+    return lambda r: None if r.gpu is None or throughput(r) is None else of(r.gpu)
 
 
 _FOREIGN: tuple[Column[RunResult], ...] = (
@@ -246,8 +257,21 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("steady", "boolean", "", "whether the window passed the steadiness test; empty: not "
            "tested", _either(lambda w: w.steady)),
     *_FOREIGN,
+    Column("gpu_util", "number", "%", "time with a kernel running, mean over devices (NVML)",
+           _gpu(lambda g: g.util)),
+    Column("gpu_memory_mb", "number", "MiB", "most memory in use on any device, by whomever (NVML)"
+           "; memory_mb is the allocator's peak", _gpu(lambda g: g.memory_mb)),
+    Column("gpu_sm_mhz", "number", "MHz", "SM clock, mean over devices", _gpu(lambda g: g.sm_mhz)),
+    Column("gpu_watts", "number", "W", "power of a device, mean", _gpu(lambda g: g.watts)),
+    Column("gpu_joules", "number", "J", "energy of all devices in the window",
+           _gpu(lambda g: g.joules)),
+    Column("gpu_celsius", "number", "deg C", "hottest device", _gpu(lambda g: g.celsius)),
+    Column("gpu_throttle", "integer", "bits", "every throttle reason NVML gave; 0 for none",
+           _gpu(lambda g: g.throttle)),
     Column("source", "text", "", "what the row rests on: log, record, scheduler or manifest",
            lambda r: r.source),
+    Column("launch", "text", "", "`<job>_<index>.<restarts>`, and `.<turn>` where a job measures "
+           "several repeats: those share an allocation", lambda r: r.launch),
     Column("started", "text", "UTC", "start of the attempt", lambda r: r.started),
     Column("ended", "text", "UTC", "end of the attempt", lambda r: r.ended),
     Column("log", "text", "", "path of the log", lambda r: r.log),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dlperf_hpc.analysis.findings import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, throughput
 from dlperf_hpc.analysis.statistics import Interval, Sample
+from dlperf_hpc.analysis.switches import Switch, switches
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.terminal import by_series, interval_text, number, percent, printable
@@ -44,6 +45,7 @@ def markdown_report(
         parts.append("No plot: no run counts yet.")
     for name, members in by_series(summaries).items():
         parts.append(_series(name, members))
+    parts.append(_switches(summaries))
     parts.append(_not_ok(results))
     parts.append(_unread(unread))
     parts.append(_legend(summaries))
@@ -186,6 +188,44 @@ def _row(summary: CaseSummary) -> str:
         percent(summary.efficiency),
         f"{summary.ok}/{summary.runs}",
         ", ".join(summary.flags),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _switches(summaries: Sequence[CaseSummary]) -> str:
+    found = switches(summaries)
+    if not found:
+        return ""
+    headings = ("batch", "precision", "topology", "switched on", "samples/s off", "on", "change",
+                "ratio CI", "memory_mb off", "on", "change")  # fmt: skip
+    lines = [
+        "## One option switched on",
+        "",
+        "Cases that differ in one option, side by side: the change it makes.",
+        "",
+        f"| {' | '.join(headings)} |",
+        f"| {' | '.join('-' * len(heading) for heading in headings)} |",
+        *(_switch_row(switch) for switch in found),
+    ]
+    return "\n".join(lines)
+
+
+def _switch_row(switch: Switch) -> str:
+    off, on, case = switch.off, switch.on, switch.on.case
+    memory = ["", "", ""]
+    if switch.memory_mb is not None and off.memory_mb:
+        share = f"{100 * switch.memory_mb / off.memory_mb:+.1f} %"
+        memory = [number(off.memory_mb), number(on.memory_mb), f"{switch.memory_mb:+.0f} ({share})"]
+    cells = [
+        str(case.batch_size or ""),
+        escape(case.precision),
+        str(case.topology),
+        code(f"{case.framework}/{case.model} {switch.name}"),
+        number(off.samples_per_s),
+        number(on.samples_per_s),
+        f"{100 * (switch.ratio - 1):+.1f} %",
+        interval_text(switch.interval),
+        *memory,
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -14,6 +14,7 @@ from dlperf_hpc.analysis.dlperf_rule import dlperf_tables
 from dlperf_hpc.analysis.findings import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE
+from dlperf_hpc.analysis.switches import Switch, switches
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records.files import write_atomically
 from dlperf_hpc.records.results import RunResult
@@ -102,6 +103,7 @@ def report_json(
     """The whole report as plain JSON values: null for what is not known, never NaN.
 
     Cases and runs have the names of the CSV columns; ``flags`` and ``notes`` are lists.
+    ``switches`` are pairs of cases that differ in one option.
     ``dlperf`` holds, per series, the table as DLPerf's scripts round it, and what it lacks.
     """
     cases = rows(CASE_COLUMNS, summaries)
@@ -123,10 +125,24 @@ def report_json(
         "flags": {flag: meaning for flag, meaning in FLAGS.items() if flag in used},
         "cases": cases,
         "runs": rows(RUN_COLUMNS, results),
+        "switches": [_switch(switch) for switch in switches(summaries)],
         "dlperf": {
             series: {"result": table.to_dict(), "missing": list(table.reasons)}
             for series, table in dlperf_tables(results).items()
         },
+    }
+
+
+def _switch(switch: Switch) -> dict[str, Any]:
+    ends = (switch.interval.low, switch.interval.high) if switch.interval else (None, None)
+    return {
+        "switch": switch.name,
+        "off": switch.off.case.id,
+        "on": switch.on.case.id,
+        "ratio": switch.ratio,
+        "ratio_low": ends[0],
+        "ratio_high": ends[1],
+        "memory_mb_change": switch.memory_mb,
     }
 
 

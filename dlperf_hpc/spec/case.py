@@ -214,9 +214,17 @@ class Run:
         return f"{self.case.id}_{self.repeat}"
 
 
-def repeat_major(cases: list[Case], repeats: int) -> list[Run]:
-    """All cases once, then all again: drift of the machine spreads evenly over the cases."""
-    return [Run(case, repeat) for repeat in range(1, repeats + 1) for case in cases]
+def repeat_major(cases: list[Case], repeats: int, per_job: int = 1) -> list[Run]:
+    """All cases once, then all again: drift of the machine spreads evenly over the cases.
+
+    ``per_job`` repeats of a case, a divisor of ``repeats``, stay together.
+    """
+    return [
+        Run(case, repeat)
+        for first in range(1, repeats + 1, per_job)
+        for case in cases
+        for repeat in range(first, first + per_job)
+    ]
 
 
 def tag(name: str, value: Any) -> str:

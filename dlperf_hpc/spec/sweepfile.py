@@ -60,6 +60,7 @@ class SweepFile(_Table):
     description: str = ""
     topologies: Annotated[list[Any], Field(min_length=1)]
     repeats: Annotated[int, Field(ge=1, le=1000)] = 7
+    repeats_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
     base: str | None = None
     site: str | None = None
     cluster: Literal["auto", "slurm", "local"] = "auto"
@@ -77,8 +78,8 @@ class SweepFile(_Table):
 class Sweep:
     """A sweep that holds: every case in it can be asked of a scheduler.
 
-    ``time_limit_s`` is by topology, in seconds, for one run. ``notes`` are what is odd in the file
-    but may be meant.
+    ``time_limit_s`` is by topology, in seconds, for one run. ``repeats_per_job`` divides
+    ``repeats`` and counts on a cluster only. ``notes`` are odd in the file but may be meant.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Sweep:
     limits: Limits
     cases: tuple[Case, ...]
     notes: tuple[str, ...] = ()
+    repeats_per_job: int = 1
 
 
 def clock_seconds(text: str) -> int:
@@ -188,6 +190,15 @@ class _Reading:
             self.issues.append(Issue("base", message, hint))
         return base
 
+    def repeats_per_job(self) -> int:
+        """How many repeats of a case one job measures in turn."""
+        repeats, per_job = self.file.repeats, self.file.repeats_per_job
+        if repeats % per_job:
+            fitting = ", ".join(str(n) for n in range(1, repeats + 1) if repeats % n == 0)
+            message = f"{per_job} does not divide the {repeats} repeats"
+            self.issues.append(Issue("repeats_per_job", message, f"what does: {fitting}"))
+        return per_job
+
     def time_limits(self) -> dict[Topology, int]:
         """Seconds for one run, by topology."""
         given = self.file.time_limit
@@ -229,7 +240,7 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
     flat = flat_case_tables(tables)
     file, issues = _read_file(apply_overrides(flat, overrides or {}, SweepFile.model_fields))
     reading = _Reading(file, issues, tables.get("topologies"))
-    base, limits = reading.base(), reading.time_limits()
+    base, limits, per_job = reading.base(), reading.time_limits(), reading.repeats_per_job()
     read, more = read_tables(file, registry, reading.names)
     expansion = expand(read, reading.topologies, registry)
     issues += [*more, *expansion.issues]
@@ -252,6 +263,7 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
         limits=Limits(**file.limits.model_dump()),
         cases=tuple(expansion.cases),
         notes=(*reading.notes, *expansion.notes),
+        repeats_per_job=per_job,
     )
 
 

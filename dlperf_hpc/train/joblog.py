@@ -70,9 +70,9 @@ def log_window(attempt: Attempt, manifest: Manifest, windows: list[Timed]) -> No
     finish(attempt, Status.OK, detail=detail)
 
 
-def log_gpus(attempt: Attempt, states: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    """Each rank's GPU before and after the window; nothing where there is no NVML."""
-    for rank, pair in enumerate(states):
-        for when, state in zip(("before", "after"), pair):
+def log_gpus(attempt: Attempt, states: Sequence[dict[str, dict[str, Any]]]) -> None:
+    """Each rank's GPU before, during and after the window; nothing where there is no NVML."""
+    for rank, account in enumerate(states):
+        for when, state in account.items():
             if state:
                 log_event(attempt, "gpu", {"rank": rank, "when": when, **state})

@@ -1,37 +1,144 @@
-"""A GPU's own account of itself before and after the window: clocks, heat, power, throttling.
+"""A GPU's own account of itself, by NVML: its state before and after the window, and during it.
 
-Through NVML, never inside the window. Not having it is normal (CPUs, other vendors) and is said by
-leaving it out.
+A thread looks twice a second, and NVML's calls hold no Python lock: the timed loop adds nothing
+for it. Not having NVML is normal (CPUs, other vendors) and is said by leaving it out.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+_EVERY_S = 0.5
 
-def gpu_state(uuid: str | None) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class Sample:
+    """What NVML says of a device at one moment: % of time with a kernel on it, MiB in use by
+    whomever, SM clock in MHz, W, degrees C, and the bits of its throttle reasons."""
+
+    util: float
+    memory_mb: float
+    sm_mhz: float
+    watts: float
+    celsius: float
+    throttle: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU as NVML knows it: the module and its handle."""
+
+    nvml: Any
+    handle: Any
+
+
+def find_device(uuid: str | None) -> Device | None:
+    """The GPU of that UUID, as PyTorch prints it; None without NVML, or without such a GPU."""
+    if uuid is None:
+        return None
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+    except ImportError:
+        return None
+    except nvml.NVMLError:
+        return None
+    return Device(nvml, handle)
+
+
+def gpu_state(device: Device | None) -> dict[str, Any]:
     """Clocks in MHz, temperature in degrees C, power in W, and NVML's throttle-reason bits.
 
-    Empty for None and without NVML's library; ``uuid`` as PyTorch prints it.
+    Empty without a device; ``unreadable`` with NVML's words where it refuses.
     """
-    if uuid is None:
+    if device is None:
         return {}
+    nvml, handle = device.nvml, device.handle
     try:
-        import pynvml
-    except ImportError:
-        return {}
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
         return {
-            "driver": str(pynvml.nvmlSystemGetDriverVersion()),
-            "sm_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            "sm_mhz_max": pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            "mem_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-            "celsius": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-            "watts": pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-            "watts_limit": pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
-            "throttle": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+            "driver": str(nvml.nvmlSystemGetDriverVersion()),
+            "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "sm_mhz_max": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "mem_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "celsius": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            "watts_limit": nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+            "throttle": nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
         }
-    except pynvml.NVMLError as error:
+    except nvml.NVMLError as error:
         return {"unreadable": str(error)}
+
+
+def _sample(device: Device) -> Sample:
+    nvml, handle = device.nvml, device.handle
+    return Sample(
+        util=nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        memory_mb=nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20,
+        sm_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        watts=nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        celsius=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        throttle=nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+    )
+
+
+def _joules(device: Device) -> float | None:
+    """Since the driver was loaded; None where the card does not count (before Volta)."""
+    with contextlib.suppress(device.nvml.NVMLError):
+        return float(device.nvml.nvmlDeviceGetTotalEnergyConsumption(device.handle)) / 1e3
+    return None
+
+
+class Watch:
+    """Looks at a device from its making to :meth:`summary`; does nothing without a device."""
+
+    def __init__(self, device: Device | None) -> None:
+        self._device = device
+        self._samples: list[Sample] = []
+        self._over = threading.Event()
+        self._joules = _joules(device) if device else None
+        self._thread = threading.Thread(target=self._look, name="gpu-watch", daemon=True)
+        if device:
+            self._thread.start()
+
+    def _look(self) -> None:
+        assert self._device is not None
+        with contextlib.suppress(self._device.nvml.NVMLError):  # what there is until then counts
+            while not self._over.wait(_EVERY_S):
+                self._samples.append(_sample(self._device))
+
+    def summary(self) -> dict[str, Any]:
+        """What was seen, as :func:`summarise` has it, and the energy in between."""
+        if self._device is None:
+            return {}
+        self._over.set()
+        self._thread.join()
+        after = _joules(self._device)
+        known = self._joules is not None and after is not None
+        energy = {"joules": round((after or 0.0) - (self._joules or 0.0), 3)} if known else {}
+        return {**summarise(self._samples), **energy}
+
+
+def summarise(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Means of utilisation (%), clock (MHz) and power (W); the most memory (MiB) and heat (degrees
+    C); every throttle reason that was seen. Empty without a sample."""
+    if not samples:
+        return {}
+    n = len(samples)
+    throttle = 0
+    for sample in samples:
+        throttle |= sample.throttle
+    return {
+        "samples": n,
+        "util": round(sum(s.util for s in samples) / n, 2),
+        "memory_mb": round(max(s.memory_mb for s in samples), 1),
+        "sm_mhz": round(sum(s.sm_mhz for s in samples) / n, 1),
+        "watts": round(sum(s.watts for s in samples) / n, 2),
+        "celsius": max(s.celsius for s in samples),
+        "throttle": throttle,
+    }

@@ -12,14 +12,14 @@ from pathlib import Path
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.store import Attempt, begin_log, log_event, open_attempt
-from dlperf_hpc.records.task import launch_id, task_index
+from dlperf_hpc.records.task import job_seconds, launch_id, task_index, turn
 from dlperf_hpc.spec.case import Run
 from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
 from dlperf_hpc.train.guard import Guard
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
-from dlperf_hpc.train.telemetry import gpu_state
+from dlperf_hpc.train.telemetry import Watch, find_device, gpu_state
 from dlperf_hpc.train.window import measure_window, warm_up, window_length
 
 
@@ -36,8 +36,10 @@ def main(root: Path, array_name: str) -> None:
 def _run(root: Path, array_name: str, guard: Guard) -> None:
     manifest = read_manifest(root)
     array = find_array(root, manifest, array_name)
-    run = array.tasks[task_index()]
-    guard.time_limit_s = array.time_limit_s
+    run = array.run_of(task_index(), turn())
+    # Turns before this one may have used up more than their own share of the job's time.
+    job_limit_s = array.repeats_per_job * array.time_limit_s
+    guard.time_limit_s = min(array.time_limit_s, job_limit_s - job_seconds())
     guard.phase("startup", manifest.limits.startup_s)
     # Known before MPI is: ranks that never find each other must still say which run they are.
     guard.attempt = open_attempt(manifest.sweep, run, root, launch_id())
@@ -68,10 +70,10 @@ def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard
     estimates = world.gather(warm_up(session, manifest.measure.warmup, guard.beat))
     iterations = window_length(manifest.measure, run.case.accumulation, max(estimates))
     _enter(attempt, world, guard, "measure", limits.iteration_s)
-    gpu = all_facts[world.rank].get("device_uuid")
-    before = gpu_state(gpu)
+    gpu = find_device(all_facts[world.rank].get("device_uuid"))
+    before, watch = gpu_state(gpu), Watch(gpu)
     timed = measure_window(session, world, iterations, guard.beat)
-    states = world.gather((before, gpu_state(gpu)))
+    states = world.gather({"before": before, "window": watch.summary(), "after": gpu_state(gpu)})
     _enter(attempt, world, guard, "shutdown", limits.shutdown_s)
     windows = world.gather(timed)
     summary.check(windows)

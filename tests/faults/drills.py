@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from queueing import executions
+
 from dlperf_hpc.records.ledger import read_ledger
 from faults.stage import BAD, Scene, Stage, Trial, shim
 
@@ -335,8 +337,19 @@ def preempted_ended(stage: Stage, fault: str) -> Trial:
         return scene.complete()
 
 
-def _preempted(stage: Stage, fault: str, partition: str, state: str) -> Scene:
-    keys = 'sbatch = { nodelist = "n3" }'
+@drill("preempted with a notice, put back by the profile's requeue = 2")
+def preempted_with_notice(stage: Stage, fault: str) -> Trial:
+    with stage.nodes["n3"]:
+        scene = _preempted(stage, fault, "warned", "PENDING", "requeue = 2")
+        scene.heal()
+        scene.wait(lambda: scene.ended(1) == "ok", "the second attempt")
+        scene.notes.append("the batch script puts it back itself, in the grace time")
+        assert list(executions(scene.root).values())[1] == ["preempted", "ok"]
+        return scene.complete()
+
+
+def _preempted(stage: Stage, fault: str, partition: str, state: str, keys: str = "") -> Scene:
+    keys += '\nsbatch = { nodelist = "n3" }'
     scene = Scene(stage, fault, partition=partition, exclusive=True, keys=keys)
     scene.begin("hang@0")
     options = ("--partition=first", "--nodelist=n3", "--exclusive", "--output=/dev/null")

@@ -25,6 +25,8 @@ TOPOLOGIES = ("1n1g", "1n2g", "2n1g", "2n2g", "4n1g", "4n2g")
 REPEATS = 2
 _VERBS = ("sweep", "rerun")
 # Jobs that are held cost nothing: only who submits is struck.
+ROWS = 2 * len(TOPOLOGIES)  # of each array one as sbatch is about to be called, one as it answers
+SBATCH_S = 0.05  # about what a call of sbatch takes
 HELD = 'partition = "main"\nexclusive = false\npoll_s = 1.0\nsbatch = { hold = true }\n'
 
 
@@ -34,14 +36,15 @@ def kills(stage: Stage, number: int, seed: int = 1, stream: int = 0) -> Trial:
     dice = random.Random(f"{seed}.{stream}")
     trial = Trial(FAULT)
     seen: Counter[str] = Counter()
-    spans = {verb: _undisturbed(stage, verb, stream) for verb in ("sweep", "rerun")}
+    life_s = {verb: _undisturbed(stage, verb, stream) for verb in _VERBS}
     for count in range(number):
         scene = _Submission(stage, stage.root / f"kill-{stream}-{count}", _VERBS[count // 2 % 2])
-        whole_s, submitting_s = spans[scene.arguments[0]]
-        # Half of the instants from all of its life, half from where it matters most.
-        submitting = count // 4 % 2 == 0
-        after_s = dice.uniform(0, submitting_s if submitting else whole_s)
-        seen[_one(scene, count % 2 == 1, submitting, after_s, trial)] += 1
+        # Half of the instants from all of its life, half from where it matters most: after the
+        # row-th of the rows that it writes as it submits.
+        row, after_s = 0, dice.uniform(0, life_s[scene.arguments[0]])
+        if count // 4 % 2 == 0:
+            row, after_s = dice.randint(1, ROWS - 1), dice.uniform(0, SBATCH_S)
+        seen[_one(scene, count % 2 == 1, row, after_s, trial)] += 1
         shutil.rmtree(scene.place.root)
     trial.seconds = time.monotonic() - begin
     told = ", ".join(f"{times} {where}" for where, times in sorted(seen.items()))
@@ -49,27 +52,21 @@ def kills(stage: Stage, number: int, seed: int = 1, stream: int = 0) -> Trial:
     return trial
 
 
-def _undisturbed(stage: Stage, verb: str, stream: int) -> tuple[float, float]:
-    """How long the command takes, and how long it submits (s): where a kill may fall."""
+def _undisturbed(stage: Stage, verb: str, stream: int) -> float:
+    """How long the command takes; s."""
     scene = _Submission(stage, stage.root / f"calm-{stream}-{verb}", verb)
     begin = time.monotonic()
-    process = scene.process()
-    scene.wait_for_submissions(process)
-    first = time.monotonic()
-    process.wait()
+    scene.process().wait()
     end = time.monotonic()
     assert scene.check(Trial(FAULT)) == 0
     scene.cancel()
-    return end - begin, end - first
+    return end - begin
 
 
-def _one(
-    scene: _Submission, whole_group: bool, submitting: bool, after_s: float, trial: Trial
-) -> str:
+def _one(scene: _Submission, whole_group: bool, row: int, after_s: float, trial: Trial) -> str:
     """One kill; where it fell."""
     process = scene.process()
-    if submitting:
-        scene.wait_for_submissions(process)
+    scene.wait_for_row(process, row)
     time.sleep(after_s)
     if whole_group:
         os.killpg(process.pid, signal.SIGKILL)
@@ -129,14 +126,14 @@ class _Submission:
         path = self.root / layout.SUBMISSIONS
         return path.read_text().splitlines() if path.exists() else []
 
-    def wait_for_submissions(self, process: subprocess.Popen[bytes]) -> None:
-        """Return as the first array is about to be submitted."""
-        while process.poll() is None and len(self._rows()) <= self.planned:
+    def wait_for_row(self, process: subprocess.Popen[bytes], number: int) -> None:
+        """Return when so many rows were written since it began."""
+        while process.poll() is None and len(self._rows()) < self.planned + number:
             time.sleep(0.001)
 
     def progress(self) -> str:
         rows = len(self._rows()) - self.planned
-        if rows >= 2 * len(TOPOLOGIES):
+        if rows >= ROWS:
             return "after the last"
         return "among the submissions" if rows > 0 else "before the first"
 

@@ -35,8 +35,10 @@ from dlperf_hpc.records.task import LAUNCH_MARK
 _ALL = "Nodes=n1,n2,n3,n4 MaxTime=INFINITE State=UP"
 CONF = (
     *("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"),
+    "SlurmctldParameters=preempt_send_user_signal",
     f"PartitionName=requeued {_ALL} PriorityTier=1 PreemptMode=REQUEUE",
     f"PartitionName=ended {_ALL} PriorityTier=1 PreemptMode=CANCEL",
+    f"PartitionName=warned {_ALL} PriorityTier=1 PreemptMode=CANCEL GraceTime=40",
     f"PartitionName=first {_ALL} PriorityTier=10 PreemptMode=OFF",
     # Memory that is asked for is a limit: slurmd looks every second, and kills.
     *("JobAcctGatherType=jobacct_gather/linux", "JobAcctGatherParams=OverMemoryKill"),

@@ -215,7 +215,7 @@ def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[Finding
         for array in arrays:
             path = Path(directory, "script.sbatch")
             try:
-                path.write_text(slurm_executor(root, array, site).script(len(array.tasks)))
+                path.write_text(slurm_executor(root, array, site).script(array.size))
             except DlperfError as error:
                 yield Finding("FAIL", f"script of {array.name}", str(error))
                 continue

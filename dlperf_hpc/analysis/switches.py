@@ -1,0 +1,73 @@
+"""What switching one thing on changes: cases that differ in a single tag, side by side.
+
+A tag is an option that left its default (``optimizer_placement``, ``xla``, ``zerostage1``), so the
+case without it is the one to hold it against. Other people's logs say ``on`` and ``off``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dlperf_hpc.analysis.speedup import CaseSummary
+from dlperf_hpc.analysis.statistics import Interval, ratio_interval
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Case ``on`` has the tag ``name``, case ``off`` lacks it, and all else is the same.
+
+    ``ratio`` is samples/s on / off, of the medians. ``memory_mb`` is the difference of the peaks of
+    a device, on - off; MB, None where one of them is not known.
+    """
+
+    name: str
+    off: CaseSummary
+    on: CaseSummary
+    ratio: float
+    interval: Interval | None
+    memory_mb: float | None
+
+
+def switches(summaries: Sequence[CaseSummary]) -> list[Switch]:
+    """Every such pair of which runs count on both sides, in the order of the cases."""
+    counted = [summary for summary in summaries if summary.sample is not None]
+    by_variant = {_variant(summary, _tags(summary)): summary for summary in counted}
+    return [
+        _switch(name, by_variant[rest], on)
+        for on in counted
+        for name, rest in _without_one(on)
+        if rest in by_variant
+    ]
+
+
+_Variant = tuple[object, ...]
+
+
+def _tags(summary: CaseSummary) -> frozenset[str]:
+    return frozenset(summary.case.tags) - {"off"}
+
+
+def _variant(summary: CaseSummary, tags: frozenset[str]) -> _Variant:
+    case = summary.case
+    shape = (case.batch_size, case.seq_len, case.precision, case.topology)
+    return case.framework, case.model, *shape, tags
+
+
+def _without_one(summary: CaseSummary) -> Iterator[tuple[str, _Variant]]:
+    tags = _tags(summary)
+    for name in sorted(tags):
+        yield name, _variant(summary, tags - {name})
+
+
+def _switch(name: str, off: CaseSummary, on: CaseSummary) -> Switch:
+    assert off.sample is not None and on.sample is not None
+    known = off.memory_mb is not None and on.memory_mb is not None
+    return Switch(
+        name=name,
+        off=off,
+        on=on,
+        ratio=on.sample.median / off.sample.median,
+        interval=ratio_interval(on.sample.interval, off.sample.interval),
+        memory_mb=(on.memory_mb or 0.0) - (off.memory_mb or 0.0) if known else None,
+    )

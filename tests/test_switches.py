@@ -1,0 +1,48 @@
+"""What one option changes: cases that differ in it alone, side by side."""
+
+from __future__ import annotations
+
+import pytest
+from report_samples import bad, case, oks
+
+from dlperf_hpc.analysis.speedup import summarise
+from dlperf_hpc.analysis.switches import switches
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.markdown import markdown_report
+from dlperf_hpc.reporting.write import report_json
+
+
+def test_the_published_deltas_of_optimizer_placement_come_out() -> None:
+    """OneFlow's GPT-2 on one node: 104 to 89 samples/s (-14.4 %), 5603 to 3849 MB (-31.3 %)."""
+    off, on = case("1n8g"), case("1n8g", tags=("optimizerplacement",))
+    results = oks(off, 104, 104, memory_mb=5603.0) + oks(on, 89, 89, memory_mb=3849.0)
+    summaries = summarise(results, "1n8g")
+    (found,) = switches(summaries)
+    assert (found.name, found.memory_mb) == ("optimizerplacement", -1754)
+    assert found.ratio == pytest.approx(89 / 104)
+    text = markdown_report("placement", summaries, results)
+    assert "| -14.4 % |" in text and "| -1754 (-31.3 %) |" in text
+    (row,) = report_json("placement", summaries, results, None, "")["switches"]
+    assert (row["off"], row["on"]) == (off.id, on.id)
+
+
+def test_on_and_off_are_a_pair_too() -> None:
+    results = oks(case(tags=("off",)), 412) + oks(case(tags=("on",)), 395)
+    assert [switch.name for switch in switches(summarise(results))] == ["on"]
+
+
+def test_only_one_difference_counts() -> None:
+    plain, xla = case("1n4g"), case("1n4g", tags=("xla",))
+    others = [
+        case("1n8g", tags=("xla",)),
+        case("1n4g", tags=("lr1e-05", "zerostage1")),
+        case("1n4g", batch_size=99, tags=("xla",)),
+    ]
+    results = oks(plain, 100) + [r for other in others for r in oks(other, 90)]
+    results.append(bad(xla, 1, Status.FAILED))
+    assert switches(summarise(results)) == []
+    both = case("1n4g", tags=("lr1e-05", "xla"))
+    found = switches(summarise([*oks(xla, 110), *oks(plain, 100), *oks(both, 120)]))
+    assert [(s.name, s.on.case.tags) for s in found] == [
+        *(("xla", ("xla",)), ("lr1e-05", ("lr1e-05", "xla")))
+    ]
