@@ -208,28 +208,6 @@ def test_an_int_where_a_float_belongs_is_that_float(tmp_path: Path) -> None:
     assert one.id.endswith("bert-tiny_b8_fp32-dropout0-lr1")
 
 
-@pytest.mark.parametrize("key", sorted(registry().planned_options))
-def test_planned_options_are_refused_with_the_reason(tmp_path: Path, key: str) -> None:
-    (found,) = issues_of(write(tmp_path, case=f"batch_size = 8\n{key} = 1"))
-    assert found == f"case.{key}: the key {key!r} is refused: {registry().planned_options[key]}"
-
-
-def test_planned_frameworks_and_models_are_refused_with_the_reason(tmp_path: Path) -> None:
-    known = registry()
-    path = tmp_path / "planned.toml"
-    path.write_text(f"""
-topologies = ["1n1g"]
-[matrix]
-batch_size = [8]
-framework = {["ddp", *known.planned_backends]}
-model = {["bert-tiny", *known.planned_workloads]}
-""")
-    found = issues_of(path)
-    assert len(found) == len(known.planned_backends) + len(known.planned_workloads)
-    for name, reason in {**known.planned_backends, **known.planned_workloads}.items():
-        assert any(f"{name!r} is refused: {reason}" in issue for issue in found)
-
-
 def test_names_that_are_close_are_offered(tmp_path: Path) -> None:
     path = write(tmp_path)
     assert issues_of(path, model="bert_base") == [

@@ -462,16 +462,6 @@ def test_the_page_has_every_option_framework_and_model() -> None:
         assert meaning.replace("`", "") == option.doc
 
 
-def test_the_page_lists_what_is_planned_and_nothing_that_is_built() -> None:
-    known = registry()
-    (planned,) = re.findall(r"\*\*Planned, and refused.*?\n\n", PAGE, re.DOTALL)
-    assert set(re.findall(r"`([\w-]+)`", planned)) == {
-        *known.planned_backends,
-        *known.planned_workloads,
-        *known.planned_options,
-    }
-
-
 def test_the_pages_rows_are_keys_that_exist() -> None:
     models = (SweepFile, sweepfile._Measure, sweepfile._Limits)
     names = {name for table in models for name in table.model_fields} | {*KEYS}

@@ -37,9 +37,9 @@ class CaseSummary:
     window), ``rank_spread`` (fraction) and ``memory_mb`` (MB per device) the most in any, all None
     if there is no window. ``gpu_util`` (%, mean), ``gpu_memory_mb`` (MiB, the most) and
     ``joules_per_sample`` (median) are NVML's, None without it. ``accumulation`` and
-    ``global_batch`` (samples per optimizer step) are the windows' if those agree, else what the case asks for. ``tflops_per_device`` and ``mfu``
-    (share of the card's dense peak) are of the median; None where model, length, precision or card
-    is not known.
+    ``global_batch`` (samples per optimizer step) are the windows' if those agree, else what the
+    case asks for. ``tflops_per_device`` and ``mfu`` (share of the card's dense peak) are of the
+    median; None where model, length, precision or card is not known.
     """
 
     case: Case | ObservedCase

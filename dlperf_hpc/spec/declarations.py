@@ -8,7 +8,7 @@ the compute node.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable
 
 
@@ -92,13 +92,10 @@ class WorkloadDeclaration:
 
 @dataclass(frozen=True)
 class Registry:
-    """Everything declared in this installation, by name; ``planned`` is known but not built yet."""
+    """Everything declared in this installation, by name."""
 
     backends: Mapping[str, BackendDeclaration]
     workloads: Mapping[str, WorkloadDeclaration]
-    planned_backends: Mapping[str, str] = field(default_factory=dict)
-    planned_workloads: Mapping[str, str] = field(default_factory=dict)
-    planned_options: Mapping[str, str] = field(default_factory=dict)
 
     def options(self, framework: str, model: str) -> tuple[Option, ...]:
         """The options a case of this back end and workload may set."""

@@ -58,14 +58,21 @@ class Expansion:
     notes: list[str]
 
 
-def expand(tables: Tables, topologies: Sequence[Topology], registry: Registry) -> Expansion:
-    """All cases of the sweep, and every issue that no single value shows."""
+def expand(
+    tables: Tables, topologies: Sequence[Topology], registry: Registry, narrowed: bool = False
+) -> Expansion:
+    """All cases of the sweep, and every issue that no single value shows.
+
+    ``narrowed``: values of the command line stand in place of the file's, so that cases which
+    differed in these may now be one and the same.
+    """
     size = math.prod(len(axis) for axis in tables.axes) * len(topologies)
     if size > MOST_CASES:
         return Expansion([], [Issue("matrix", f"makes {size} cases, above {MOST_CASES}")], [])
     cases: dict[str, Case] = {}
     issues: dict[Issue, None] = {}
     used: set[str] = set()
+    merged = 0
     for point in _points(tables, topologies, registry, used):
         missing = [key for key in _REQUIRED if key not in point]
         found = [
@@ -77,7 +84,9 @@ def expand(tables: Tables, topologies: Sequence[Topology], registry: Registry) -
             found = _point_issues(point, registry)
         if not missing and not found:
             case = _case(point, registry)
-            if case.id in cases:
+            if narrowed and cases.get(case.id) == case:
+                merged += 1
+            elif case.id in cases:
                 message = f"{case.id} comes out twice; one would overwrite the other"
                 found = [Issue("cases", message)]
             cases[case.id] = case
@@ -87,6 +96,8 @@ def expand(tables: Tables, topologies: Sequence[Topology], registry: Registry) -
             break
     rules = (*tables.exclude, *tables.override)
     notes = [f"{rule.where} matches no case" for rule in rules if rule.where not in used]
+    if merged:
+        notes.append(f"--set made {merged} cases equal to others: {len(cases)} are left")
     return Expansion(list(cases.values()), list(issues), notes)
 
 

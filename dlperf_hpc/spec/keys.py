@@ -158,17 +158,14 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
 def key_issue(
     where: str, name: str, registry: Registry, top_level: Iterable[str] = ()
 ) -> Issue | None:
-    """Refuse a key nobody declares; say so when it belongs to a back end not built yet."""
+    """Refuse a key nobody declares."""
     known = known_keys(registry)
     if name in known:
         return None
-    if name in registry.planned_options:
-        return Issue(where, f"the key {name!r} is refused: {registry.planned_options[name]}")
     if name in top_level:
         hint = f"{name} stands at the top of the file, above the first [table]"
         return Issue(where, f"{name!r} is not a key of a case", hint)
-    names = [*known, *registry.planned_options, *top_level]
-    return Issue(where, f"unknown key {name!r}", nearest(name, names))
+    return Issue(where, f"unknown key {name!r}", nearest(name, [*known, *top_level]))
 
 
 def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[Any, Issue | None]:
@@ -182,7 +179,7 @@ def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[A
     if isinstance(value, float):
         return value + 0.0, None  # -0.0 is 0.0
     check = _NAMED.get(name)
-    return value, _name_issue(where, name, value, *check(registry)) if check else None
+    return value, _name_issue(where, name, value, check(registry)) if check else None
 
 
 def topology_issue(where: str, value: Any) -> Issue | None:
@@ -196,19 +193,15 @@ def topology_issue(where: str, value: Any) -> Issue | None:
     return None
 
 
-_NAMED: dict[str, Callable[[Registry], tuple[Iterable[str], Mapping[str, str]]]] = {
-    "framework": lambda registry: (registry.backends, registry.planned_backends),
-    "model": lambda registry: (registry.workloads, registry.planned_workloads),
-    "precision": lambda registry: (PRECISIONS, {}),
+_NAMED: dict[str, Callable[[Registry], Iterable[str]]] = {
+    "framework": lambda registry: registry.backends,
+    "model": lambda registry: registry.workloads,
+    "precision": lambda registry: PRECISIONS,
 }
 
 
-def _name_issue(
-    where: str, kind: str, value: str, built: Iterable[str], planned: Mapping[str, str]
-) -> Issue | None:
+def _name_issue(where: str, kind: str, value: str, built: Iterable[str]) -> Issue | None:
     if value in built:
         return None
-    if value in planned:
-        return Issue(where, f"{kind} {value!r} is refused: {planned[value]}")
-    offered = nearest(value, [*built, *planned]) or f"there are: {', '.join(sorted(built))}"
+    offered = nearest(value, list(built)) or f"there are: {', '.join(sorted(built))}"
     return Issue(where, f"there is no {kind} {value!r}", offered)

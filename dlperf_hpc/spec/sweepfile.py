@@ -242,7 +242,7 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
     reading = _Reading(file, issues, tables.get("topologies"))
     base, limits, per_job = reading.base(), reading.time_limits(), reading.repeats_per_job()
     read, more = read_tables(file, registry, reading.names)
-    expansion = expand(read, reading.topologies, registry)
+    expansion = expand(read, reading.topologies, registry, narrowed=bool(overrides))
     issues += [*more, *expansion.issues]
     if not expansion.cases and not issues:
         issues.append(Issue("exclude", "leaves no case at all"))

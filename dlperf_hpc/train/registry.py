@@ -18,13 +18,6 @@ from dlperf_hpc.train import backends, workloads
 
 _FORMS = ("_torch", "_tensorflow")
 
-# Names that a sweep may well try, and why they are refused.
-PLANNED_BACKENDS = {
-    "horovod": "Horovod is two back ends: write horovod-torch or horovod-tensorflow",
-}
-PLANNED_WORKLOADS: dict[str, str] = {}
-PLANNED_OPTIONS: dict[str, str] = {}
-
 
 def _modules(package: ModuleType) -> Iterator[ModuleType]:
     for info in pkgutil.iter_modules(package.__path__):
@@ -41,4 +34,4 @@ def registry() -> Registry:
     models: dict[str, WorkloadDeclaration] = {}
     for module in _modules(workloads):
         models.update({workload.name: workload for workload in module.WORKLOADS})
-    return Registry(found, models, PLANNED_BACKENDS, PLANNED_WORKLOADS, PLANNED_OPTIONS)
+    return Registry(found, models)
