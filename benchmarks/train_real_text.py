@@ -14,6 +14,7 @@ model; exit code 1 if a loss ended above.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -67,7 +68,10 @@ def prepare(model: str, text: list[Path], out: Path, seed: int = 1) -> None:
     arguments = [*map(str, text), "--out", str(out), "--format", recipe.format, "--seed", str(seed)]
     arguments += ["--train-tokenizer", "--vocab-size", str(recipe.vocab), "--documents", "files"]
     arguments += ["--seq-len", str(recipe.seq_len), "--workers", "1"]
-    if main(arguments):
+    # What it prints of itself belongs to the user, not into our JSON.
+    with contextlib.redirect_stdout(sys.stderr):
+        code = main(arguments)
+    if code:
         raise SystemExit(f"{model}: the text could not be prepared")
 
 
@@ -165,20 +169,26 @@ def launch(arguments: argparse.Namespace, model: str, data: Path) -> dict[str, A
     return found
 
 
-def judge(framework: str, model: str, bound: float, found: dict[str, Any]) -> bool:
-    """Prints the curve; True if it ended below the entropy."""
-    losses = found["losses"]
-    last = sum(losses[-LAST:]) / len(losses[-LAST:])
+def judged(model: str, bound: float, found: dict[str, Any]) -> dict[str, Any]:
+    """The curve's ends beside the entropy; ``last`` is the mean of the last steps."""
+    end = found["losses"][-LAST:]
+    last = sum(end) / len(end)
+    return {"model": model, "last": last, "entropy": bound, "below": last < bound, **found}
+
+
+def show(framework: str, found: dict[str, Any]) -> None:
+    """One line: the curve and what it comes to."""
+    losses: list[float] = found["losses"]
     step = max(1, len(losses) // 8)
     curve = " ".join(f"{loss:.2f}" for loss in [*losses[::step], losses[-1]])
-    verdict = "below" if last < bound else "NOT below"
+    verdict = "below" if found["below"] else "NOT below"
     print(
-        f"{framework} {model}: loss {losses[0]:.3f} -> {last:.3f} (mean of the last {LAST} of"
-        f" {len(losses)} steps), {verdict} the unigram entropy {bound:.3f} nats; waited"
-        f" {found['data_wait_s']:.3f} s for data; every {step} steps: {curve}",
+        f"{framework} {found['model']}: loss {losses[0]:.3f} -> {found['last']:.3f} (mean of the"
+        f" last {min(LAST, len(losses))} of {len(losses)} steps), {verdict} the unigram entropy"
+        f" {found['entropy']:.3f} nats; waited {found['data_wait_s']:.3f} s for data; every {step}"
+        f" steps: {curve}",
         flush=True,
     )
-    return last < bound
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -191,6 +201,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--ranks", type=int, default=2)
     made.add_argument("--python", default=sys.executable, help="the framework's Python")
     made.add_argument("--set", action="append", default=[], metavar="OPTION=JSON")
+    made.add_argument("--json", action="store_true", help="every loss, as JSON")
     made.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     return made
 
@@ -206,13 +217,17 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as scratch:
         text = write_text(Path(scratch, "text"))
-        good = []
+        results = []
         for model in models:
             data = Path(scratch, model)
             prepare(model, text, data)
             found = launch(arguments, model, data)
-            good.append(judge(arguments.framework, model, entropy(model, data), found))
-    return 0 if all(good) else 1
+            results.append(judged(model, entropy(model, data), found))
+            if not arguments.json:
+                show(arguments.framework, results[-1])
+    if arguments.json:
+        print(json.dumps(results))
+    return 0 if all(result["below"] for result in results) else 1
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """What does the wrapper cost? Its timed loop beside the training loop one would write by hand.
 
-``python benchmarks/wrapper_cost.py [--rounds N] [--device cpu|cuda] [--json]``. One process, one
-rank. Both loops drive the same model, optimizer, process group and data, in turn (ABBA, so that a
-drift of the machine meets both alike): a round is two blocks of each, and its ratio is that of
-the two throughputs. Target: the median within 0.5 % of 1.
+``python benchmarks/wrapper_cost.py [--framework NAME] [--rounds N] [--device cpu|cuda] [--json]``,
+in the Python of that framework's environment. One process, one rank. Both loops drive the same
+model, optimizer, process group and data, in turn (ABBA, so that a drift of the machine meets both
+alike): a round is two blocks of each, and its ratio is that of the two throughputs. Target: the
+median within 0.5 % of 1.
 
 Nothing else should run on the machine: the interval says how much of it was noise. On a CPU the
 greatest noise is the C library giving memory back and faulting it in again, in blocks now of one
@@ -13,30 +14,29 @@ loop, now of the other; so it is told to keep what it has.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import statistics
 import time
 from dataclasses import replace
 from typing import Any
 
-import torch
+from bare_loops import BARE
 
 from dlperf_hpc.analysis.statistics import Interval, median_interval
 from dlperf_hpc.spec.case import Case, Topology
-from dlperf_hpc.train.backends.ddp_torch import DdpSession
 from dlperf_hpc.train.guard import Guard
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.window import timed_loop, warm_up
 from dlperf_hpc.train.workloads.bert import (
     BertConfig,
     predictions_per_sequence,
     synthetic_batch,
 )
-from dlperf_hpc.train.workloads.bert_torch import BertForPreTraining
 
 TARGET = 0.005
 
@@ -53,9 +53,10 @@ def keep_memory() -> None:
 def make_case(arguments: argparse.Namespace) -> Case:
     """The benchmark's case, with every option at its default."""
     declared = registry()
-    options = {option.name: option.default for option in declared.options("ddp", arguments.model)}
+    declarations = declared.options(arguments.framework, arguments.model)
+    options = {option.name: option.default for option in declarations}
     return Case(
-        framework="ddp",
+        framework=arguments.framework,
         model=arguments.model,
         topology=Topology(1, 1),
         precision=arguments.precision,
@@ -66,43 +67,27 @@ def make_case(arguments: argparse.Namespace) -> Case:
     )
 
 
-def build_small(_library: str, case: Case, rank: int) -> tuple[Any, dict[str, Any]]:
+def build_small(library: str, case: Case, rank: int) -> tuple[Any, dict[str, Any]]:
     """A BERT of a tenth of bert-tiny, so that many rounds fit into a minute."""
+    module = importlib.import_module(f"dlperf_hpc.train.workloads.bert_{library}")
     config = BertConfig(layers=1, hidden=64, heads=2, ffn=128, vocab=1024)
     predictions = predictions_per_sequence(case.seq_len)
     batch = synthetic_batch(config, case.batch_size, case.seq_len, predictions, rank)
-    return BertForPreTraining(config), batch
+    return module.BertForPreTraining(config), batch
 
 
-def bare_loop(session: DdpSession, iterations: int) -> int:
-    """The plain loop, nothing of the wrapper's in it; nanoseconds."""
-    model, optimizer, batch = session.model, session.optimizer, session.batch
-    parameters, clip = session.module.parameters, session.case.optimizer.grad_clip
-    device, bf16 = session.device, session.case.precision == "bf16"
-    start = time.perf_counter_ns()
-    for _ in range(iterations):
-        with torch.autocast(device.type, torch.bfloat16) if bf16 else contextlib.nullcontext():
-            loss = model(**batch)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters(), clip, foreach=True)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    del loss  # and its graph: the wrapper's last one is gone by now too
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter_ns() - start
-
-
-def wrapped_loop(session: DdpSession, guard: Guard, iterations: int) -> int:
+def wrapped_loop(session: Session, guard: Guard, iterations: int) -> int:
     """The wrapper's loop as a run has it, but for the barriers outside of it; nanoseconds."""
     session.open_window(iterations)
     session.synchronize()
     return timed_loop(session, iterations, guard.beat)
 
 
-def measure(session: DdpSession, guard: Guard, rounds: int, iterations: int) -> list[float]:
+def measure(
+    framework: str, session: Session, guard: Guard, rounds: int, iterations: int
+) -> list[float]:
     """Throughput of the wrapper's loop over that of the bare one, round by round."""
-    ratios = []
+    bare, ratios = BARE[framework], []
     gc.collect()
     gc.disable()  # once: a collection between blocks takes longer than a block
     for number in range(rounds):
@@ -110,14 +95,14 @@ def measure(session: DdpSession, guard: Guard, rounds: int, iterations: int) -> 
         spent = {"A": 0, "B": 0}
         for side in order:
             if side == "A":
-                spent[side] += bare_loop(session, iterations)
+                spent[side] += bare(session, iterations)
             else:
                 spent[side] += wrapped_loop(session, guard, iterations)
         ratios.append(spent["A"] / spent["B"])
     return ratios
 
 
-def marks_us(session: DdpSession, guard: Guard, times: int = 20_000) -> float:
+def marks_us(session: Session, guard: Guard, times: int = 20_000) -> float:
     """What the wrapper adds to an iteration, alone: one mark and one beat, microseconds."""
     session.open_window(times)
     mark, beat = session.mark, guard.beat
@@ -140,16 +125,19 @@ def verdict(interval: Interval | None) -> str:
     return "not shown: the interval is wider than the target; more rounds, or a quieter machine"
 
 
-def summary(ratios: list[float], session: DdpSession, iterations: int) -> dict[str, Any]:
+def summary(
+    ratios: list[float], case: Case, facts: dict[str, Any], iterations: int
+) -> dict[str, Any]:
     """Everything that is printed, as plain values."""
-    interval, case = median_interval(ratios), session.case
+    interval = median_interval(ratios)
     return {
+        "framework": case.framework,
         "model": case.model,
         "precision": case.precision,
         "batch_size": case.batch_size,
         "seq_len": case.seq_len,
-        "device": session.facts()["device_name"],
-        "torch": torch.__version__,
+        "device": facts["device_name"],
+        "library": facts.get("torch") or facts.get("tensorflow"),
         "iterations_per_block": iterations,
         "ratios": [round(ratio, 5) for ratio in ratios],
         "median": statistics.median(ratios),
@@ -162,8 +150,8 @@ def summary(ratios: list[float], session: DdpSession, iterations: int) -> dict[s
 def show(found: dict[str, Any]) -> None:
     """The summary for people."""
     print(
-        f"{found['model']} {found['precision']}, {found['batch_size']} x {found['seq_len']} tokens"
-        f" on {found['device']}, torch {found['torch']}; blocks of"
+        f"{found['framework']}: {found['model']} {found['precision']}, {found['batch_size']} x"
+        f" {found['seq_len']} tokens on {found['device']}, {found['library']}; blocks of"
         f" {found['iterations_per_block']} iterations, ABBA"
     )
     if len(found["ratios"]) <= 100:
@@ -179,6 +167,7 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--framework", choices=tuple(BARE), default="ddp")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--iterations", type=int, default=5, help="in each of a round's 4 blocks")
     parser.add_argument("--warmup", type=int, default=20)
@@ -201,10 +190,10 @@ def main() -> None:
     workload = registry().workloads[case.model]
     if arguments.small:
         workload = replace(workload, build=build_small)
-    session = DdpSession(case, discover(), workload)
+    session = registry().backends[case.framework].open_session(case, discover(), workload)
     warm_up(session, arguments.warmup, guard.beat)
-    ratios = measure(session, guard, arguments.rounds, arguments.iterations)
-    found = summary(ratios, session, arguments.iterations)
+    ratios = measure(case.framework, session, guard, arguments.rounds, arguments.iterations)
+    found = summary(ratios, case, session.facts(), arguments.iterations)
     found["marks_us"] = marks_us(session, guard)
     print(json.dumps(found)) if arguments.json else show(found)
     session.close()
