@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from record_samples import a_run, begun, manifest, timed
 
@@ -35,7 +36,7 @@ def test_without_a_gpu_there_is_nothing_to_tell() -> None:
 
 
 def test_devices_are_put_together_and_what_is_no_number_is_left_out() -> None:
-    told = [
+    told: list[dict[str, Any]] = [
         {"rank": 0, "util": 90, "memory_mb": 1000.0, "watts": 300, "joules": 5.0, "throttle": 4},
         {"rank": 1, "util": 80, "memory_mb": 1100.0, "watts": "?", "joules": 6.0, "throttle": 1},
     ]
