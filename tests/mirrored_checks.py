@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from session_checks import losses, main, opened
+from session_checks import CURVE, losses, main, opened
 
-from dlperf_hpc.spec.case import Optimizer, Topology
+from dlperf_hpc.spec.case import Topology
 from dlperf_hpc.train.ranks import World
 
 
 def mirrored(world: World, framework: str) -> dict[str, Any]:
-    changes = {"topology": Topology(1, 2), "processes_per_node": 1}
-    options = {"strategy": "mirrored"}
-    settings = Optimizer(lr=1e-3)
-    with opened(world, framework, optimizer=settings, options=options, **changes) as session:
+    changes = {**CURVE, "topology": Topology(1, 2), "processes_per_node": 1}
+    with opened(world, framework, options={"strategy": "mirrored"}, **changes) as session:
         found = losses(session, 10)
         components = [session.strategy.experimental_local_results(v) for v in session.variables]
         equal = all((a.numpy() == b.numpy()).all() for a, b in components)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from dlperf_hpc.errors import DataError
@@ -72,7 +73,7 @@ def refusal(world: World, path: str, **changes: Any) -> dict[str, Any]:
 def main() -> None:
     bert, gpt2, damaged = sys.argv[1:]
     world = discover()
-    checks = {
+    checks: dict[str, Callable[[], Any]] = {
         "bert": lambda: window(world, "bert-tiny", bert),
         "gpt2": lambda: window(world, "gpt2-tiny", gpt2),
         "samples": lambda: samples(world, bert),

@@ -122,9 +122,9 @@ def test_we_read_tensorflows_records(by_tensorflow: dict[str, Any]) -> None:
     file = tfrecord.TFRecordFile(by_tensorflow["directory"] / "theirs.tfrecord")
     file.check()
     assert len(file) == 3
-    for number in range(3):
-        found = {name: values.tolist() for name, values in example.decode(file[number]).items()}
-        assert found == by_tensorflow["theirs"][number]
+    decoded = example.decode([file[number] for number in range(3)])
+    found = [{name: values.tolist() for name, values in one.items()} for one in decoded]
+    assert found == by_tensorflow["theirs"]
 
 
 def test_crc32c_is_the_one_of_the_standard() -> None:
@@ -195,7 +195,8 @@ def test_ranks_share_the_samples(tmp_path: Path, counts: list[int], ranks: int) 
 
 
 def test_every_pass_is_another_order_and_the_seed_repeats_it(tmp_path: Path) -> None:
-    directory, passes = write_shards(tmp_path / "data", [12, 12]), []
+    directory = write_shards(tmp_path / "data", [12, 12])
+    passes: list[int] = []
 
     def first(seed: int) -> list[int]:
         source = batches(Share(shards(directory), 0, 1, seed), 8, passes.append)

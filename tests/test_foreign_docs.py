@@ -16,7 +16,7 @@ from dlperf_hpc.analysis.rules import RULES, rule
 from dlperf_hpc.analysis.segments import APART, MOST
 from dlperf_hpc.compare import main as compare
 from dlperf_hpc.extract import main as extract
-from dlperf_hpc.parsers import demux, names, scan, sources, troubles
+from dlperf_hpc.parsers import demux, names, needles, scan, sources, troubles
 from dlperf_hpc.parsers.format import MAX_STEPS, Format
 from dlperf_hpc.parsers.names import facts_of_path
 from dlperf_hpc.parsers.registry import formats
@@ -138,9 +138,9 @@ def test_limits_are_those_of_the_code() -> None:
     assert rows["length of a line"] == f"{scan.LONGEST_LINE >> 10} KiB"
     assert rows["lines that say that something broke"] == f"{troubles.MOST} of one file"
     assert rows["folders above a file that are looked at for its settings"] == str(names._FOLDERS)
-    assert scan.SETTINGS_BYTES == sources.BLOCK_BYTES == 1 << 20  # "first MiB", "a MiB at a time"
+    assert (scan.SETTINGS_BYTES, sources.BLOCK_BYTES) == (1 << 20, 256 << 10)  # "256 KiB at a time"
     assert (demux.MOST_STREAMS, demux.MOST_HELD) == (65_536, 64 << 20)
-    assert f"up to {APART} of\n  the printed iterations" in FOREIGN and scan._GROUP == 64
+    assert f"up to {APART} of\n  the printed iterations" in FOREIGN and needles._GROUP == 64
     for ending in re.findall(r"`(\.\w+)`", FOREIGN.partition("Passed over")[2].partition(")")[0]):
         assert ending in sources._PASSED_OVER
 

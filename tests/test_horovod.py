@@ -12,6 +12,7 @@ import pytest
 from frameworks import framework_python
 from reference_curve import ddp_curve, relative, same_curve, session_checks
 
+from dlperf_hpc.errors import RunError
 from dlperf_hpc.train.registry import registry
 
 pytestmark = pytest.mark.timeout(900)
@@ -107,6 +108,15 @@ def test_horovod_steps_every_optimizer(torch_found: Found) -> None:
 def test_another_world_than_mpis_is_an_error(torch_found: Found) -> None:
     for told in torch_found["another_world"]:
         assert "make env-horovod" in told and "MPI as (0, 1, 0)" in told
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_an_environment_without_it_is_named_with_the_cure(name: str) -> None:
+    """The tests' own Python has no Horovod."""
+    backend = registry().backends[name]
+    with pytest.raises(RunError, match=r"Horovod for .* cannot be imported by") as caught:
+        backend.open_session(None, None, None)
+    assert sys.executable in str(caught.value) and "make env-horovod" in str(caught.value)
 
 
 def test_a_wheels_name_says_what_it_was_compiled_against(tmp_path: Path) -> None:

@@ -141,4 +141,6 @@ def test_checkpointing_changes_no_number_and_computes_twice(found: dict[str, Any
 
 
 def test_gelus_are_torchs(found: dict[str, Any]) -> None:
-    assert max(found["gelus"].values()) <= 2e-6
+    # Against float64. TensorFlow's tanh is off by up to 3e-7, and the slope of the approximation is
+    # 1 - tanh(x)^2 times up to 15: TensorFlow's own gelu is as far from it.
+    assert max(found["gelus"].values()) <= 5e-6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -145,3 +146,16 @@ def test_padding_changes_nothing() -> None:
     mask = torch.nn.functional.pad(torch.ones_like(batch["input_ids"]), (0, 8))
     assert model(**padded, input_mask=mask).item() == pytest.approx(expected.item(), rel=1e-9)
     assert model(**padded).item() != pytest.approx(expected.item(), rel=1e-9)
+
+
+def test_the_benchmark_on_real_text_runs() -> None:
+    """For its form: 3 steps are too few to learn anything, and it says so."""
+    script = Path(__file__).parent.parent / "benchmarks" / "train_real_text.py"
+    options = ["--model", "bert-tiny", "--ranks", "1", "--steps", "3", "--json"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    argv = [sys.executable, str(script), *options]
+    done = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=200, check=False)
+    assert done.returncode == 1, done.stderr[-3000:]
+    (found,) = json.loads(done.stdout)
+    assert len(found["losses"]) == 3 and found["losses"][0] > 10
+    assert 4 < found["entropy"] < math.log(200) and not found["below"]

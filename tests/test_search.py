@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlperf_hpc.parsers import search
 from dlperf_hpc.parsers.cache import ScanCache
-from dlperf_hpc.parsers.packing import packed
+from dlperf_hpc.parsers.needles import Needles
+from dlperf_hpc.parsers.packing import packed, unpacked
+from dlperf_hpc.parsers.scan import scanner
 from dlperf_hpc.parsers.search import scan_all, scan_source
-from dlperf_hpc.parsers.sources import Source, find
-from dlperf_hpc.records.foreign import ScannedFile
+from dlperf_hpc.parsers.sources import BLOCK_BYTES, Source, find
+from dlperf_hpc.records.foreign import ScannedFile, Step
 
 
 def log(number: int) -> str:
@@ -87,3 +91,45 @@ def test_a_cache_is_written_as_it_grows(tmp_path: Path, monkeypatch: pytest.Monk
     assert ScanCache(kept).get(old(source)) == scan_source(source)
     ScanCache(kept).put(source, b"")  # its inode is a second old
     assert not ScanCache(kept).has(source)
+
+
+def test_what_was_found_is_packed_and_unpacked_as_it_was(tmp_path: Path) -> None:
+    read = scan_source(made(tmp_path, 3)[2])
+    reading = read.readings[0]
+    odd = (
+        Step(1, 10**17, None, 1.5, None, 0.1, None, None),
+        Step(2, 10**40, 3, None, None, -2.5e-9, None, 7.0),  # beyond a machine's number
+    )
+    for steps in (reading.steps, (), odd, odd[:1]):
+        file = replace(read, readings=(replace(reading, steps=steps), reading))
+        assert unpacked(packed(file)) == file
+    content = packed(read)
+    for damaged in (b"", content[:-4], zlib.compress(zlib.decompress(content)[:-8])):
+        with pytest.raises((ValueError, zlib.error)):
+            unpacked(damaged)
+
+
+def test_needles_that_overlap_are_all_found_in_a_line() -> None:
+    needles = Needles(["step: ", " loss", "loss = ", "loss", "ss = 1", "x"])
+    line = b"no x\nstep: loss = 1\nx"
+    hits = needles.find(line, 5, 20, needles.groups(range(6)))
+    assert hits and needles.among(line, hits, line[5:20]) == needles.of(line[5:20]) == {
+        0,
+        1,
+        2,
+        3,
+        4,
+    }
+    assert needles.find(line, 5, 20, needles.groups([5])) == []
+    assert needles.find(line, 0, 21, needles.groups([5])) == [(4, 5), (21, 5)]
+
+
+def test_settings_behind_the_first_mebibyte_are_those_of_formats_recognised() -> None:
+    setting = b"train_batch_size ............. 64\n"
+    figure = b"[2021-05-29 19:53:43,103] [INFO] [timer.py:157:stop] 0/50, SamplesPerSec=100.5\n"
+    noise = b"nothing of interest in here at all\n" * 40_000
+    for log, known in ((noise + setting + figure, []), (figure + noise + setting, [64])):
+        blocks = [log[at : at + BLOCK_BYTES] for at in range(0, len(log), BLOCK_BYTES)]
+        file = scanner().scan("a.log", len(log), blocks)
+        assert [fact.value for fact in file.facts] == known
+        assert len(file.readings[0].steps) == 1

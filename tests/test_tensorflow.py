@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from frameworks import run_checks
 from reference_curve import ddp_curve, relative, same_curve, session_checks
 
-from dlperf_hpc.errors import SpecError
+from dlperf_hpc.errors import RunError, SpecError
 from dlperf_hpc.spec.sweepfile import load_sweep
 from dlperf_hpc.train.registry import registry
 
@@ -102,6 +103,13 @@ def test_one_process_with_two_devices_trains_as_two_do(
     assert relative(mirrored["losses"], means) < 1e-3
     assert mirrored["equal"], "its devices' parameters differ"
     assert mirrored["facts"]["strategy"] == "MirroredStrategy"
+
+
+def test_an_environment_without_it_is_named_with_the_cure() -> None:
+    """The tests' own Python has no TensorFlow."""
+    with pytest.raises(RunError, match="TensorFlow cannot be imported by") as caught:
+        registry().backends["tensorflow"].open_session(None, None, None)
+    assert sys.executable in str(caught.value) and "make env-tensorflow" in str(caught.value)
 
 
 def refusal(tmp_path: Path, topology: str, lines: str) -> str:

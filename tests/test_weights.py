@@ -13,7 +13,7 @@ import pytest
 
 from dlperf_hpc.errors import WeightsError
 from dlperf_hpc.spec.case import Case, Topology
-from dlperf_hpc.train import weights
+from dlperf_hpc.train import make_weights, weights
 from dlperf_hpc.train.workloads import bert, gpt2
 
 SHAPES = {"one": (2, 3), "two.bias": (4,)}
@@ -141,3 +141,42 @@ def test_saving_replaces_the_file_at_once(tmp_path: Path) -> None:
         weights.save(Broken(), path)
     assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+# --- the command that writes one ----------------------------------------------------------------
+
+
+def test_the_command_writes_what_the_sweep_reads(tmp_path: Path) -> None:
+    import torch
+
+    path = tmp_path / "weights.npz"
+    arguments = ["bert-tiny", str(path), "--seed", "9", "--option", "layer_norm=pre"]
+    assert make_weights.main(arguments) == 0
+    case = case_of("bert-tiny", layer_norm="pre", initial_weights=str(path))
+    model, _ = WORKLOADS["bert-tiny"].build("torch", case, 0)
+    torch.manual_seed(9)
+    fresh, _ = WORKLOADS["bert-tiny"].build("torch", case_of("bert-tiny", layer_norm="pre"), 0)
+    pairs = zip(model.parameters(), fresh.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bert-tiny", "w.npz", "--option", "layer_norm=both"], "layer_norm is one of post, pre"),
+        (["gpt2-tiny", "w.npz", "--option", "layer_norm=pre"], "has no option 'layer_norm'"),
+        (["gpt2-tiny", "w.npz", "--option", "dropout=much"], "'much'"),
+        (["gpt2-tiny", "nowhere/w.npz"], "nowhere is not a directory"),
+    ],
+)
+def test_the_command_refuses(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert make_weights.main(arguments) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

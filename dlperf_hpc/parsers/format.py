@@ -189,11 +189,19 @@ def _number(value: float | str | None) -> float | None:
 
 
 def _whole(value: int | str) -> int | None:
+    if isinstance(value, str):
+        if not value.isdigit():  # it may have a sign, or blanks around it
+            return _whole_number(value)
+        return int(value) if len(value) <= 18 and value.isascii() else None
+    return value if 0 <= value < 10**18 else None
+
+
+def _whole_number(value: str) -> int | None:
     try:
-        number = int(value) if len(str(value)) <= 18 else -1
+        number = int(value) if len(value) <= 18 and _is_plain(value) else -1
     except ValueError:
         return None
-    return number if number >= 0 and _is_plain(value) else None
+    return number if number >= 0 else None
 
 
 def _is_plain(value: float | str) -> bool:

@@ -24,7 +24,8 @@ class Needles:
     """Fixed strings, known by their numbers: the order in which they are given."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = [text.encode() for text in texts]
+        self._strings = list(texts)
+        self._texts = [text.encode() for text in self._strings]
         self._exact = BytesAhoCorasick(self._texts)
         self._alone = [frozenset([number]) for number in range(len(self._texts))]
         self._hidden = [self._overlapping(text) for text in self._texts]
@@ -53,12 +54,19 @@ class Needles:
 
     def among(self, data: bytes, hits: Sequence[Hit], line: bytes) -> frozenset[int]:
         """The needles of a line in which ``hits`` were found, those that these overlap too."""
+        if len(hits) == 1:  # as in most lines
+            end, number = hits[0]
+            if not data.startswith(self._hidden[number], end):
+                return self._alone[number]
+            return self.of(line)
         for end, number in hits:
             if data.startswith(self._hidden[number], end):
                 return self.of(line)
-        if len(hits) == 1:  # as in most lines
-            return self._alone[hits[0][1]]
         return frozenset([number for _, number in hits])
+
+    def all_in(self, text: str, numbers: Iterable[int]) -> bool:
+        """Whether each of these needles is in ``text``."""
+        return all([self._strings[number] in text for number in numbers])
 
     def of(self, line: bytes) -> frozenset[int]:
         """Every needle in a line."""

@@ -118,7 +118,9 @@ class Launcher:
         """A line's text without prefixes and ANSI codes, and what they told."""
         if "\x1b" in text:
             text = _ANSI.sub("", text)
-        rank, host = None, None
+        rank = host = None
+        if not self.forms and text[:1] != "[" and "]<std" not in text:
+            return Prefixed(None, None, text)  # as nearly all are
         if "]<std" in text or text.startswith(_SURELY):
             rank, host, text = _strip_sure(Prefixed(rank, host, text))
         for depth, form in enumerate(self.forms):

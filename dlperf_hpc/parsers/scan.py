@@ -118,18 +118,16 @@ class Scanner:
                 return
         prefixed = state.launcher.strip(text)
         concerned = self._takers(needles)
-        if prefixed.text is not text:  # a needle may have been in what was taken off
+        if len(prefixed.text) < len(text) and not self._needles.all_in(prefixed.text, needles):
+            # What was taken off held a needle, or was put into the midst of one.
             concerned = tuple(each for each in concerned if _holds_one(each, prefixed.text))
-        line = Line(
-            number,
-            prefixed.text,
-            prefixed.rank if rank is None else rank,
-            host or prefixed.host,
-        )
+        rank = prefixed.rank if rank is None else rank
+        line = Line(number, prefixed.text, rank, host or prefixed.host)
+        drafts = state.drafts
         for each in concerned:
-            draft = state.drafts.get(each.name)
+            draft = drafts.get(each.name)
             if draft is None:
-                draft = state.drafts[each.name] = Draft(each)
+                draft = drafts[each.name] = Draft(each)
             each.read(line, draft)
         if not concerned and len(state.told) < troubles.MOST:
             found = troubles.trouble_in(number, line.text)
