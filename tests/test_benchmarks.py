@@ -54,24 +54,27 @@ def test_verdict_of_wrapper_cost() -> None:
     assert verdict(None) == "one round says nothing"
 
 
-def test_bert_beside_huggingface(capsys: pytest.CaptureFixture[str]) -> None:
-    small = "--device cpu --model bert-tiny --modes eager --batch-size 2 --seq-len 16"
+def test_models_beside_others(capsys: pytest.CaptureFixture[str]) -> None:
+    small = "--device cpu --models bert-tiny gpt2-tiny --modes eager --batch-size 2 --seq-len 16"
     few = "--warmup 1 --windows 2 --iterations 1 --precisions fp32 tf32"
-    found = run("bert_gpu.py", f"{small} {few}")
-    ours, theirs, *refused = found["rows"]
-    assert [ours["code"], theirs["code"]] == ["dlperf_hpc", "huggingface"]
-    for row in (ours, theirs):
+    found = run("models.py", f"{small} {few}")
+    rows = [row for row in found["rows"] if not row["refused"]]
+    assert [(row["model"], row["code"]) for row in rows] == [
+        *(("bert-tiny", "dlperf_hpc"), ("bert-tiny", "huggingface")),
+        *(("gpt2-tiny", code) for code in ("dlperf_hpc", "huggingface", "nanogpt")),
+    ]
+    for row in rows:
         assert row["slowest"] <= row["samples_per_s"] <= row["fastest"]
-        assert 9 < row["loss"] < 13  # chance: ln 30528 + ln 2
+        assert 9 < row["loss"] < 13  # chance: ln 30528 + ln 2, ln 50304
         assert row["tflops"] is not None and row["share_of_peak"] is None  # of no known card
-    assert theirs["gflop_per_sample"] > ours["gflop_per_sample"]
-    assert len(refused) == 2
-    assert all("tf32 needs an NVIDIA GPU" in row["refused"] for row in refused)
-    names = names_of("bert_gpu.py")
-    rows = [names["Row"](**row) for row in found["rows"]]
-    names["show"](rows, found["device"], argparse.Namespace(**found))
+    assert rows[1]["gflop_per_sample"] > rows[0]["gflop_per_sample"]
+    refused = [row["refused"] for row in found["rows"] if row["refused"]]
+    assert len(refused) == 5 and all("tf32 needs an NVIDIA GPU" in text for text in refused)
+    names = names_of("models.py")
+    shown = [names["Row"](**row) for row in found["rows"]]
+    names["show"](shown, found["device"], argparse.Namespace(**found))
     text = capsys.readouterr().out
-    assert "samples/s" in text and "huggingface" in text and " x " in text and "tf32 needs" in text
+    assert "samples/s" in text and "nanogpt" in text and "ours x " in text and "tf32 needs" in text
 
 
 def test_scan_logs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,141 @@
+"""The same models as others write them, as workloads: HuggingFace's, and nanoGPT's way.
+
+Each takes our batch in its own form and gives its loss; sizes are the case's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dlperf_hpc.spec.case import Case
+from dlperf_hpc.train.workloads import bert, gpt2
+
+Built = tuple[nn.Module, dict[str, Any]]
+NOT_COUNTED = -100
+
+
+class _Loss(nn.Module):
+    """A transformers model whose ``forward`` gives its loss, as a workload's model does."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model.train()
+
+    def forward(self, **batch: Tensor) -> Any:
+        return self.model(**batch).loss
+
+
+def huggingface_bert(library: str, case: Case, rank: int) -> Built:
+    """transformers' BertForPreTraining: one label per token, most of them not counted."""
+    import numpy as np
+    import transformers
+
+    config = bert.config_of(case)
+    settings = transformers.BertConfig(
+        vocab_size=config.vocab,
+        hidden_size=config.hidden,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=config.ffn,
+        max_position_embeddings=config.max_positions,
+        hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=config.dropout,
+        attn_implementation="sdpa",
+    )
+    _, ours = bert.build(library, case, rank)
+    labels = np.full_like(ours["input_ids"], NOT_COUNTED)
+    np.put_along_axis(labels, ours["masked_lm_positions"], ours["masked_lm_ids"], axis=1)
+    return _Loss(transformers.BertForPreTraining(settings)), {
+        "input_ids": ours["input_ids"],
+        "token_type_ids": ours["segment_ids"],
+        "labels": labels,
+        "next_sentence_label": ours["next_sentence_labels"],
+    }
+
+
+def huggingface_gpt2(library: str, case: Case, rank: int) -> Built:
+    """transformers' GPT2LMHeadModel, which shifts the labels by itself."""
+    import numpy as np
+    import transformers
+
+    config = gpt2.config_of(case)
+    settings = transformers.GPT2Config(
+        vocab_size=config.vocab,
+        n_positions=config.max_positions,
+        n_embd=config.hidden,
+        n_layer=config.layers,
+        n_head=config.heads,
+        n_inner=config.ffn,
+        resid_pdrop=config.dropout,
+        embd_pdrop=config.dropout,
+        attn_pdrop=config.dropout,
+        attn_implementation="sdpa",
+    )
+    _, ours = gpt2.build(library, case, rank)
+    first = np.full_like(ours["labels"][:, :1], NOT_COUNTED)
+    shifted = np.concatenate([first, ours["labels"][:, :-1]], axis=1)
+    model = _Loss(transformers.GPT2LMHeadModel(settings))
+    return model, {"input_ids": ours["input_ids"], "labels": shifted}
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.p = heads, dropout
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.c_fc, self.mlp_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        parts = self.c_attn(self.ln_1(x)).split(width, dim=2)
+        shape = (batch, tokens, self.heads, width // self.heads)
+        q, k, v = (part.view(shape).transpose(1, 2) for part in parts)
+        p = self.p if self.training else 0.0
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+        x = x + self.drop(self.c_proj(y.transpose(1, 2).contiguous().view(batch, tokens, width)))
+        out: Tensor = x + self.drop(self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)))))
+        return out
+
+
+class _Plain(nn.Module):
+    """GPT as nanoGPT has it: positions looked up, the loss torch's own over all scores."""
+
+    def __init__(self, config: gpt2.Gpt2Config) -> None:
+        super().__init__()
+        self.wte = nn.Embedding(config.vocab, config.hidden)
+        self.wpe = nn.Embedding(config.max_positions, config.hidden)
+        self.drop = nn.Dropout(config.dropout)
+        blocks = (_Block(config.hidden, config.heads, config.dropout) for _ in range(config.layers))
+        self.h = nn.ModuleList(blocks)
+        self.ln_f = nn.LayerNorm(config.hidden)
+        self.lm_head = nn.Linear(config.hidden, config.vocab, bias=False)
+        self.lm_head.weight = self.wte.weight
+        nn.init.normal_(self.wte.weight, std=config.init_std)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        x = self.drop(self.wte(input_ids) + self.wpe(positions))
+        for block in self.h:
+            x = block(x)
+        scores = self.lm_head(self.ln_f(x))
+        return F.cross_entropy(scores.view(-1, scores.shape[-1]), labels.view(-1))
+
+
+def nanogpt(library: str, case: Case, rank: int) -> Built:
+    """A GPT-2 of this size in nanoGPT's manner."""
+    _, ours = gpt2.build(library, case, rank)
+    return _Plain(gpt2.config_of(case)), ours
+
+
+def others(model: str) -> dict[str, Callable[..., Built]]:
+    """Whose code there is to compare a workload with, by name."""
+    if model.startswith("bert"):
+        return {"huggingface": huggingface_bert}
+    return {"huggingface": huggingface_gpt2, "nanogpt": nanogpt}
