@@ -211,7 +211,8 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
             times.append(1 / rate)
     span = numbers[window.last] - numbers[window.first]
     if covered < SPAN * span or not seconds > 0:
-        raise NoFigure(f"lines of {covered:.0f} of the window's {span} iterations print a speed")
+        what = f"lines of {covered:.0f} of the window's {span} iterations print a speed"
+        raise NoFigure(what, short=bool(window.lacking))
     steps = segment.steps[window.first + 1 - offset : window.last + 1 - offset]
     warnings = [window.warning] if window.warning else []
     if covered < span:
