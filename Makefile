@@ -1,5 +1,5 @@
 # make quickstart   a first sweep on this machine, everything installed into .venv
-# make test         the tests, on a real one-machine Slurm
+# make test         the tests, on a real one-machine Slurm, with all frameworks
 # make bench        what takes longer: start-up times, the wrapper's own cost
 # make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
@@ -34,7 +34,7 @@ envs: $(FRAMEWORKS:%=env-%)
 
 $(FRAMEWORKS:%=env-%): env-%: $(ENVS)/%/.done
 
-$(ENVS)/%/.done: requirements/%.txt $(CONSTRAINTS) $(wildcard requirements/*.sh)
+$(ENVS)/%/.done: requirements/%.txt $(CONSTRAINTS) $(wildcard requirements/*.sh requirements/*.py)
 	PYTHON=$(PYTHON) CONSTRAINTS=$(CONSTRAINTS) sh requirements/environment.sh $* $(ENVS)/$*
 	touch $@
 
@@ -44,7 +44,7 @@ quickstart: $(VENV)/.base
 slurm:
 	sh slurm/install.sh
 
-test: $(VENV)/.test slurm
+test: $(VENV)/.test slurm envs
 	OMP_NUM_THREADS=1 $(RUN) -m pytest $(ARGS)
 
 lint: $(VENV)/.test

@@ -7,8 +7,8 @@
 #   that the wheel also works in an environment that it was not built in.
 more="-std=c++17 -g0 -O2"
 case "$*" in
+    *-shared*) more="$more -Wl,-rpath,\$ORIGIN/../../../.." ;; # links xla_mpi_ops.cc.o, too
     *xla_mpi_ops.cc*) more="$more -UTENSORFLOW_VERSION -DTENSORFLOW_VERSION=0" ;;
-    *-shared*) more="$more -Wl,-rpath,\$ORIGIN/../../../.." ;;
 esac
 # shellcheck disable=SC2086 # words, each of them
 exec g++ "$@" $more

@@ -12,7 +12,9 @@ from dlperf_hpc.errors import DataError
 
 # The end of a sentence: a stop, perhaps a closing quote or bracket, white space, and what a
 # sentence may begin with. "e.g. the" has no capital behind it.
-_SENTENCE_END = re.compile(r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]*[A-Z0-9])""")
+_SENTENCE_END = re.compile(
+    r"""(?:(?<=[.!?])|(?<=[.!?]["')\]]))\s+(?=["'(\[]*[A-Z0-9])""",
+)
 
 
 def text_files(inputs: Sequence[Path]) -> list[Path]:

@@ -6,6 +6,7 @@ int64 ``input_ids``, ``input_mask``, ``segment_ids`` [T], ``masked_lm_positions`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from dlperf_hpc.errors import DataError
 from dlperf_hpc.samples import example, fields, tfrecord
 from dlperf_hpc.samples.fields import Array, Arrays
 from dlperf_hpc.spec.declarations import SampleLayout
+
+_TOGETHER = 1024  # records decoded at once while a file is checked
 
 FEATURES = (*fields.PER_TOKEN, *fields.PER_PREDICTION, fields.WEIGHTS, fields.LABEL)
 
@@ -35,14 +38,21 @@ class RecordShard:
         self._file = tfrecord.TFRecordFile(path)
         self.samples = len(self._file)
         if self.samples:
-            self._sample(0)
+            self._samples([0])
 
-    def _sample(self, number: int) -> Arrays:
-        where = f"{self.path}: record {number}"
+    def _samples(self, numbers: Sequence[int]) -> list[Arrays]:
         try:
-            features = example.decode(self._file[number])
+            samples = example.decode([self._file[number] for number in numbers])
         except ValueError as error:
-            raise DataError(f"{where}: {error}: the file is damaged") from error
+            if len(numbers) > 1:  # which one?
+                return [sample for number in numbers for sample in self._samples([number])]
+            text = f"{self.path}: record {numbers[0]}: {error}: the file is damaged"
+            raise DataError(text) from error
+        for number, features in zip(numbers, samples):
+            self._look(f"{self.path}: record {number}", features)
+        return samples
+
+    def _look(self, where: str, features: Arrays) -> None:
         absent = [name for name in FEATURES if name not in features]
         if absent:
             raise fields.missing(where, absent, list(features))
@@ -50,27 +60,36 @@ class RecordShard:
             values = features[name]
             if len(values) != fields.width(name, self.layout):
                 raise fields.wrong_width(where, name, len(values), self.layout)
-            wanted = "f" if name == fields.WEIGHTS else "i"
-            if values.dtype.kind != wanted:
-                raise DataError(f"{where}: {name}: found {values.dtype}, expected another type")
-        return features
+            kind = np.dtype(np.float32 if name == fields.WEIGHTS else np.int64)
+            if values.dtype != kind:
+                raise DataError(f"{where}: {name}: found {values.dtype}, expected {kind}")
 
     def check(self) -> None:
         """Every checksum, feature and value. DataError for what is damaged or out of range."""
         self._file.check()
-        for number in range(self.samples):
-            features, where = self._sample(number), f"{self.path}: record {number}"
+        for first in range(0, self.samples, _TOGETHER):
+            numbers = range(first, min(first + _TOGETHER, self.samples))
+            samples = self._samples(numbers)
             for name in FEATURES:
-                if name != fields.WEIGHTS:
-                    fields.check_values(where, name, features[name], self.layout)
-            weights = features[fields.WEIGHTS]
-            if not np.isin(weights, (0.0, 1.0)).all():
-                text = f"{fields.WEIGHTS}: found {weights.tolist()}, expected 1 or 0 each"
-                raise DataError(f"{where}: {text}")
+                self._check_values(name, numbers, [sample[name] for sample in samples])
+
+    def _check_values(self, name: str, numbers: Sequence[int], values: list[Array]) -> None:
+        """All records together; one by one to name the first that is wrong."""
+        together, where = np.concatenate(values), f"{self.path}: record {numbers[0]}"
+        try:
+            if name != fields.WEIGHTS:
+                fields.check_values(where, name, together, self.layout)
+            elif not np.isin(together, (0.0, 1.0)).all():
+                raise DataError(f"{where}: {name}: found {together}, expected 1 or 0 each")
+        except DataError:
+            if len(numbers) == 1:
+                raise
+            for number, own in zip(numbers, values):
+                self._check_values(name, [number], [own])
 
     def read(self, rows: Array) -> Arrays:
         """Samples by number."""
-        samples = [self._sample(int(row)) for row in rows]
+        samples = self._samples(rows.tolist())
         arrays = {name: np.stack([sample[name] for sample in samples]) for name in FEATURES}
         arrays[fields.LABEL] = arrays[fields.LABEL][:, 0]
         return arrays

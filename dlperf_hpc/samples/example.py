@@ -7,7 +7,7 @@ int64_list=3}, each list{value=1}, numbers packed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -81,14 +81,12 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         at += size
 
 
-def _packed_varints(data: bytes) -> Array:
-    """All varints of ``data`` at once: int64."""
+def _varints(data: bytes) -> Array:
+    """All varints of ``data`` at once: int64. The last of them is whole."""
     raw = np.frombuffer(data, np.uint8)
     last = np.flatnonzero(raw < 0x80)
-    if not len(last) or last[-1] != len(raw) - 1:
-        if not len(raw):
-            return np.zeros(0, np.int64)
-        raise ValueError("a varint that does not end")
+    if len(last) == len(raw):
+        return raw.astype(np.int64)
     first = np.concatenate([[0], last[:-1] + 1])
     if int((last - first).max()) > 9:
         raise ValueError("a varint of more than 10 bytes")
@@ -98,46 +96,52 @@ def _packed_varints(data: bytes) -> Array:
     return values
 
 
-def _numbers(content: bytes, kind: int) -> Array:
-    """The values of a float or integer list, packed or one by one."""
-    parts: list[Array] = []
+def _integers(lists: Sequence[bytes]) -> Iterator[Array]:
+    """The values of each list of varints. Decoded together: there are many, and they are short."""
+    if any(content and content[-1] >= 0x80 for content in lists):
+        raise ValueError("a varint that does not end")
+    data = b"".join(lists)
+    ends = np.cumsum([0, *map(len, lists)])
+    counted = np.concatenate([[0], np.cumsum(np.frombuffer(data, np.uint8) < 0x80)])[ends]
+    values = _varints(data)
+    for start, end in zip(counted, counted[1:]):
+        yield values[start:end]
+
+
+def _numbers(content: bytes, kind: int) -> bytes:
+    """A float or integer list as packed bytes, whether it is packed or not."""
+    parts = []
     for number, wire, value in _fields(content):
-        if number != 1:
-            continue
-        if kind == _FLOATS:
-            parts.append(np.frombuffer(value, "<f4"))
-        elif wire == _BYTES:
-            parts.append(_packed_varints(value))
-        else:
-            parts.append(np.array([value], np.uint64).astype(np.int64))
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        if number == 1:
+            parts.append(_varint(value) if kind == _INTEGERS and wire == _VARINT else value)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _feature(content: bytes) -> Array | None:
-    for number, _, value in _fields(content):
-        if number in (_FLOATS, _INTEGERS):
-            return _numbers(value, number)
-    return None
+def _lists(data: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """(name, kind of list, packed values) of an Example's features, those of bytes left out."""
+    for number, _, features in _fields(data):
+        for key, _, entry in _fields(features) if number == 1 else ():
+            parts = {n: value for n, _, value in _fields(entry)} if key == 1 else {}
+            for kind, _, content in _fields(parts.get(2, b"")):
+                if kind in (_FLOATS, _INTEGERS):
+                    yield bytes(parts.get(1, b"")).decode(), kind, _numbers(content, kind)
 
 
-def decode(data: bytes) -> dict[str, Array]:
-    """Name to int64 or float32 values; features of bytes are left out. ValueError if damaged."""
-    found: dict[str, Array] = {}
+def decode(examples: Sequence[bytes]) -> list[dict[str, Array]]:
+    """Of each Example name to int64 or float32 values; features of bytes are left out.
+
+    ValueError if one of them is damaged.
+    """
     try:
-        entries = [entry for n, _, features in _fields(data) if n == 1 for entry in _map(features)]
-        for name, content in entries:
-            values = _feature(content)
-            if values is not None:
-                found[name] = values
+        found = [list(_lists(data)) for data in examples]
+        packed = [content for lists in found for _, kind, content in lists if kind == _INTEGERS]
+        integers = _integers(packed)
+        return [
+            {
+                name: np.frombuffer(content, "<f4") if kind == _FLOATS else next(integers)
+                for name, kind, content in lists
+            }
+            for lists in found
+        ]
     except (IndexError, TypeError, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"not a tf.train.Example: {error}") from error
-    return found
-
-
-def _map(features: bytes) -> Iterator[tuple[str, bytes]]:
-    for number, _, entry in _fields(features):
-        if number == 1:
-            parts = {n: value for n, _, value in _fields(entry)}
-            yield bytes(parts.get(1, b"")).decode(), parts.get(2, b"")

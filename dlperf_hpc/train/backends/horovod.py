@@ -10,24 +10,30 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.spec.case import OPTIMIZERS, Case
 from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
+from dlperf_hpc.train.importing import load
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
     from dlperf_hpc.train.session import Session
 
+_CURE = "install it there (docs/frameworks.md; make env-horovod builds an environment)"
+
 
 def open_torch(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
-    """Initialise Horovod and build model, data and optimizer on this rank's device."""
-    from dlperf_hpc.train.backends.horovod_torch import HorovodTorchSession
+    """Initialise Horovod and build model, data and optimizer on this rank's device.
 
-    return HorovodTorchSession(case, world, workload)
+    RunError if Horovod or PyTorch cannot be imported, WorldError if Horovod's ranks are not MPI's.
+    """
+    form = load(f"{__name__}_torch", "Horovod for PyTorch", _CURE)
+    session: Session = form.HorovodTorchSession(case, world, workload)
+    return session
 
 
 def open_tensorflow(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
     """The same under TensorFlow."""
-    from dlperf_hpc.train.backends.horovod_tensorflow import HorovodTensorflowSession
-
-    return HorovodTensorflowSession(case, world, workload)
+    form = load(f"{__name__}_tensorflow", "Horovod for TensorFlow", _CURE)
+    session: Session = form.HorovodTensorflowSession(case, world, workload)
+    return session
 
 
 def check_world(hvd: Any, world: World) -> None:

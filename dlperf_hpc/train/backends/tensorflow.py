@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.spec.case import OPTIMIZERS, Case, Topology
 from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
+from dlperf_hpc.train.importing import load
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -19,10 +20,14 @@ STRATEGIES = ("multi_worker", "mirrored")
 
 
 def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
-    """Meet the other workers and build model, data and optimizer on this rank's device."""
-    from dlperf_hpc.train.backends.strategy_tensorflow import StrategySession
+    """Meet the other workers and build model, data and optimizer on this rank's device.
 
-    return StrategySession(case, world, workload)
+    RunError if TensorFlow cannot be imported.
+    """
+    cure = "install it there (make env-tensorflow builds an environment)"
+    form = load("dlperf_hpc.train.backends.strategy_tensorflow", "TensorFlow", cure)
+    session: Session = form.StrategySession(case, world, workload)
+    return session
 
 
 def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

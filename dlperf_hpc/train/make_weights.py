@@ -1,0 +1,90 @@
+"""Write a file for ``initial_weights``: ``python -m dlperf_hpc.train.make_weights --help``.
+
+Runs in any environment that holds PyTorch or TensorFlow; every framework reads what either wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.spec.case import Case, Topology
+from dlperf_hpc.spec.declarations import Option, WorkloadDeclaration
+from dlperf_hpc.train import weights
+from dlperf_hpc.train.registry import registry
+
+
+def _value(option: Option, text: str) -> Any:
+    """A choice as it is declared; ValueError for any other text."""
+    for choice in option.choices or ((False, True) if option.default in (False, True) else ()):
+        if str(choice).lower() == text.lower():
+            return choice
+    if option.choices:
+        raise ValueError(f"{option.name} is one of {', '.join(map(str, option.choices))}")
+    return type(option.default)(text)
+
+
+def _case(workload: WorkloadDeclaration, settings: Sequence[str], seed: int) -> Case:
+    """The smallest case of a model; ValueError for an option that it lacks, or a bad value."""
+    declared = {option.name: option for option in workload.options}
+    values = {name: option.default for name, option in declared.items()}
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        if name not in declared or name == weights.INITIAL_WEIGHTS.name:
+            raise ValueError(f"{workload.name} has no option {name!r} that shapes its weights")
+        values[name] = _value(declared[name], text)
+    options = tuple(sorted(values.items()))
+    return Case(
+        framework="",
+        model=workload.name,
+        topology=Topology(1, 1),
+        precision="fp32",
+        batch_size=1,
+        seq_len=workload.min_seq_len + 4,  # room for a masked token
+        seed=seed,
+        options=options,
+    )
+
+
+def _build(library: str, case: Case) -> Any:
+    if library == "torch":
+        import torch
+
+        torch.manual_seed(case.seed)
+    model, _ = registry().workloads[case.model].build(library, case, 0)
+    return model
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the file; exit code 2 for arguments that cannot be."""
+    workloads = registry().workloads
+    parser = argparse.ArgumentParser(prog="python -m dlperf_hpc.train.make_weights")
+    parser.add_argument("model", choices=sorted(workloads))
+    parser.add_argument("file", type=Path, help="where to write it (.npz); replaced if it exists")
+    parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default 1)")
+    parser.add_argument("--library", choices=("torch", "tensorflow"), default="torch")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the model as in a sweep, such as layer_norm=pre; repeatable",
+    )
+    given = parser.parse_args(arguments)
+    try:
+        case = _case(workloads[given.model], given.option, given.seed)
+        if not given.file.parent.is_dir():
+            raise ValueError(f"{given.file.parent} is not a directory")
+    except ValueError as error:
+        print(f"make_weights: {error}", file=sys.stderr)
+        return 2
+    weights.save(_build(given.library, case), given.file)
+    print(f"{given.file}: {given.model}, seed {given.seed}, {given.file.stat().st_size} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
