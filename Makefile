@@ -1,6 +1,6 @@
 # make quickstart   a first sweep on this machine, everything installed into .venv
 # make test         the tests, on a real one-machine Slurm, with all frameworks
-# make bench        what takes longer: start-up times, the wrapper's own cost
+# make bench        what takes longer: the wrapper's own cost, models beside others', reading logs, 10 000 runs
 # make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
 # make lint         formatting, lint, types
@@ -52,10 +52,17 @@ lint: $(VENV)/.test
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-bench: $(VENV)/.test
+bench: $(VENV)/.test envs slurm
 	$(RUN) benchmarks/startup.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/wrapper_cost.py
+	for each in deepspeed:deepspeed tensorflow:tensorflow horovod:horovod-torch horovod:horovod-tensorflow; do \
+	  OMP_NUM_THREADS=1 $(ENVS)/$${each%:*}/bin/python benchmarks/wrapper_cost.py \
+	    --framework $${each#*:} || exit 1; done
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/models.py --device cpu --models bert-tiny gpt2-tiny \
+	  --precisions fp32 --batch-size 4 --warmup 5 --iterations 10
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/train_real_text.py
 	$(RUN) benchmarks/scan_logs.py
+	$(RUN) benchmarks/ten_thousand.py
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/faults/campaign.py --markdown docs/faults.md
