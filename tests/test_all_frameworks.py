@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from frameworks import framework_python
 from sweeping import Workplace, local_environment
 
 from dlperf_hpc.records.collect import full_results
+from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import read_record
 
 SWEEPS = Path(__file__).resolve().parent.parent / "sweeps"
 ENVIRONMENTS = {
@@ -66,6 +70,16 @@ def _site(place: Workplace, top: str = "") -> Path:
     return place.write("site.toml", "\n".join([top, default, *tables]))
 
 
+def _spec(
+    place: Workplace, name: str, topologies: list[str], options: str = "", iterations: int = 4
+) -> Path:
+    """A tiny sweep over every back end; ``options`` go into [case]."""
+    spec = place.tiny(name, topologies, more=EVERY)
+    text = spec.read_text().replace('framework = "ddp"\n', options)
+    spec.write_text(text.replace("iterations = 6", f"iterations = {iterations}"))
+    return spec
+
+
 def _all_rows(place: Workplace, name: str, topologies: list[str]) -> None:
     """Every back end has every row, and they measured the same thing."""
     rows = {(row["framework"], row["topology"]): row for row in place.table(name)}
@@ -84,12 +98,34 @@ def _all_rows(place: Workplace, name: str, topologies: list[str]) -> None:
 @pytest.mark.timeout(900)
 def test_every_back_end_has_every_row_on_this_machine(tmp_path: Path) -> None:
     place = Workplace(tmp_path, local_environment())
-    topologies = ["1n1g", "1n2g", "1n4g"]
-    spec = place.tiny("all", topologies, more=EVERY)
-    spec.write_text(spec.read_text().replace('framework = "ddp"\n', "").replace("= 6", "= 4"))
+    topologies = ["1n1g", "1n2g"]
+    spec = _spec(place, "all", topologies)
     done = place.verb("sweep", spec, "--cluster", "local", "--site", _site(place), timeout=880)
     assert done.returncode == 0, done.stdout + done.stderr
     _all_rows(place, "all", topologies)
+
+
+@pytest.mark.timeout(900)
+def test_equal_weights_and_data_give_one_curve_on_four_ranks(tmp_path: Path) -> None:
+    """50 steps of AdamW in fp32, without dropout: the back ends agree to 1e-3 at every step."""
+    place = Workplace(tmp_path, local_environment())
+    weights = tmp_path / "weights.npz"
+    make = [sys.executable, "-m", "dlperf_hpc.train.make_weights", "bert-tiny", str(weights)]
+    subprocess.run(make, env=dict(place.env), check=True, timeout=120)
+    options = f'initial_weights = "{weights}"\ndropout = 0.0\n'
+    spec = _spec(place, "curves", ["1n4g"], options, iterations=48)
+    done = place.verb("sweep", spec, "--cluster", "local", "--site", _site(place), timeout=880)
+    assert done.returncode == 0, done.stdout + done.stderr
+    curves = {}
+    for result in full_results(place.directory("curves")).results:
+        record = read_record(RunPaths(place.directory("curves"), result.run.id).record)
+        assert record is not None, result.reason
+        curves[result.run.case.framework] = record["detail"]["loss"]
+    assert set(curves) == set(ENVIRONMENTS)
+    reference = curves.pop("ddp")
+    assert len(reference) == 48 and reference[-1] < reference[0] - 0.1
+    for framework, curve in curves.items():
+        assert curve == pytest.approx(reference, rel=1e-3), framework
 
 
 @pytest.mark.timeout(600)
@@ -98,9 +134,8 @@ def test_every_back_end_under_srun_on_two_nodes(tmp_path: Path, onebox: Onebox) 
     site = _site(
         place, 'partition = "main"\nexclusive = false\npoll_s = 1.0\narray_parallelism = 1'
     )
-    spec = place.tiny("wide", ["2n2g"], more=EVERY)
-    text = spec.read_text().replace('framework = "ddp"\n', "").replace("= 6", "= 4")
-    spec.write_text(text.replace("bert-tiny", "gpt2-tiny"))
+    spec = _spec(place, "wide", ["2n2g"])
+    spec.write_text(spec.read_text().replace("bert-tiny", "gpt2-tiny"))
     done = place.verb("sweep", spec, "--site", site, "--wait", timeout=580)
     assert done.returncode == 0, done.stdout + done.stderr
     _all_rows(place, "wide", ["2n2g"])
