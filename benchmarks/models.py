@@ -81,7 +81,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[Case, str, str]]:
 def workload_of(case: Case, code: str) -> WorkloadDeclaration:
     """The declared workload, or the same with somebody else's model in it."""
     declared = registry().workloads[case.model]
-    return declared if code == OURS else replace(declared, build=others(case.model)[code])
+    return declared if code == OURS else replace(declared, **others(case.model)[code])
 
 
 def flops_of(case: Case, code: str) -> float:

@@ -1,11 +1,11 @@
 """The same models as others write them, as workloads: HuggingFace's, and nanoGPT's way.
 
-Each takes our batch in its own form and gives its loss; sizes are the case's.
+Each takes our batch in its own form and gives its loss; sizes are the case's. A pair of functions
+is what a workload declares: ``build(library, case)`` and ``batch(case, rank)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dlperf_hpc.spec.case import Case
 from dlperf_hpc.train.workloads import bert, gpt2
 
-Built = tuple[nn.Module, dict[str, Any]]
+Arrays = dict[str, Any]
 NOT_COUNTED = -100
 
 
@@ -30,9 +30,8 @@ class _Loss(nn.Module):
         return self.model(**batch).loss
 
 
-def huggingface_bert(library: str, case: Case, rank: int) -> Built:
-    """transformers' BertForPreTraining: one label per token, most of them not counted."""
-    import numpy as np
+def huggingface_bert(_library: str, case: Case) -> nn.Module:
+    """transformers' BertForPreTraining."""
     import transformers
 
     config = bert.config_of(case)
@@ -47,10 +46,17 @@ def huggingface_bert(library: str, case: Case, rank: int) -> Built:
         attention_probs_dropout_prob=config.dropout,
         attn_implementation="sdpa",
     )
-    _, ours = bert.build(library, case, rank)
+    return _Loss(transformers.BertForPreTraining(settings))
+
+
+def huggingface_bert_batch(case: Case, rank: int) -> Arrays:
+    """One label per token, most of them not counted."""
+    import numpy as np
+
+    ours = bert.batch(case, rank)
     labels = np.full_like(ours["input_ids"], NOT_COUNTED)
     np.put_along_axis(labels, ours["masked_lm_positions"], ours["masked_lm_ids"], axis=1)
-    return _Loss(transformers.BertForPreTraining(settings)), {
+    return {
         "input_ids": ours["input_ids"],
         "token_type_ids": ours["segment_ids"],
         "labels": labels,
@@ -58,9 +64,8 @@ def huggingface_bert(library: str, case: Case, rank: int) -> Built:
     }
 
 
-def huggingface_gpt2(library: str, case: Case, rank: int) -> Built:
-    """transformers' GPT2LMHeadModel, which shifts the labels by itself."""
-    import numpy as np
+def huggingface_gpt2(_library: str, case: Case) -> nn.Module:
+    """transformers' GPT2LMHeadModel."""
     import transformers
 
     config = gpt2.config_of(case)
@@ -76,11 +81,17 @@ def huggingface_gpt2(library: str, case: Case, rank: int) -> Built:
         attn_pdrop=config.dropout,
         attn_implementation="sdpa",
     )
-    _, ours = gpt2.build(library, case, rank)
+    return _Loss(transformers.GPT2LMHeadModel(settings))
+
+
+def huggingface_gpt2_batch(case: Case, rank: int) -> Arrays:
+    """Labels not yet shifted: the model does that by itself."""
+    import numpy as np
+
+    ours = gpt2.batch(case, rank)
     first = np.full_like(ours["labels"][:, :1], NOT_COUNTED)
     shifted = np.concatenate([first, ours["labels"][:, :-1]], axis=1)
-    model = _Loss(transformers.GPT2LMHeadModel(settings))
-    return model, {"input_ids": ours["input_ids"], "labels": shifted}
+    return {"input_ids": ours["input_ids"], "labels": shifted}
 
 
 class _Block(nn.Module):
@@ -128,14 +139,17 @@ class _Plain(nn.Module):
         return F.cross_entropy(scores.view(-1, scores.shape[-1]), labels.view(-1))
 
 
-def nanogpt(library: str, case: Case, rank: int) -> Built:
+def nanogpt(_library: str, case: Case) -> nn.Module:
     """A GPT-2 of this size in nanoGPT's manner."""
-    _, ours = gpt2.build(library, case, rank)
-    return _Plain(gpt2.config_of(case)), ours
+    return _Plain(gpt2.config_of(case))
 
 
-def others(model: str) -> dict[str, Callable[..., Built]]:
-    """Whose code there is to compare a workload with, by name."""
+def others(model: str) -> dict[str, dict[str, Any]]:
+    """Whose code there is to compare a workload with, by name: what it puts in the workload's
+    place."""
     if model.startswith("bert"):
-        return {"huggingface": huggingface_bert}
-    return {"huggingface": huggingface_gpt2, "nanogpt": nanogpt}
+        return {"huggingface": {"build": huggingface_bert, "batch": huggingface_bert_batch}}
+    return {
+        "huggingface": {"build": huggingface_gpt2, "batch": huggingface_gpt2_batch},
+        "nanogpt": {"build": nanogpt},
+    }

@@ -67,13 +67,20 @@ def make_case(arguments: argparse.Namespace) -> Case:
     )
 
 
-def build_small(library: str, case: Case, rank: int) -> tuple[Any, dict[str, Any]]:
-    """A BERT of a tenth of bert-tiny, so that many rounds fit into a minute."""
+# A BERT of a tenth of bert-tiny, so that many rounds fit into a minute.
+SMALL = BertConfig(layers=1, hidden=64, heads=2, ffn=128, vocab=1024)
+
+
+def build_small(library: str, _case: Case) -> Any:
+    """The small model, in that library's form."""
     module = importlib.import_module(f"dlperf_hpc.train.workloads.bert_{library}")
-    config = BertConfig(layers=1, hidden=64, heads=2, ffn=128, vocab=1024)
+    return module.BertForPreTraining(SMALL)
+
+
+def batch_small(case: Case, rank: int) -> dict[str, Any]:
+    """Its batch."""
     predictions = predictions_per_sequence(case.seq_len)
-    batch = synthetic_batch(config, case.batch_size, case.seq_len, predictions, rank)
-    return module.BertForPreTraining(config), batch
+    return synthetic_batch(SMALL, case.batch_size, case.seq_len, predictions, rank)
 
 
 def wrapped_loop(session: Session, guard: Guard, iterations: int) -> int:
@@ -189,7 +196,7 @@ def main() -> None:
     guard.phase("benchmark", float("inf"))
     workload = registry().workloads[case.model]
     if arguments.small:
-        workload = replace(workload, build=build_small)
+        workload = replace(workload, build=build_small, batch=batch_small)
     session = registry().backends[case.framework].open_session(case, discover(), workload)
     warm_up(session, arguments.warmup, guard.beat)
     ratios = measure(case.framework, session, guard, arguments.rounds, arguments.iterations)

@@ -145,7 +145,7 @@ def optimizers_are_plain_torch(world: World) -> dict[str, Any]:
         with opened(alone, optimizer=settings) as session:
             torch.manual_seed(session.case.seed)
             declared = registry().workloads["bert-tiny"]
-            model, batch = declared.build("torch", session.case, 0)
+            model, batch = declared.build("torch", session.case), declared.batch(session.case, 0)
             start = [p.detach().clone() for p in model.parameters()]
             optimizer = _plain_optimizer(settings, model)
             tensors = {key: torch.as_tensor(array) for key, array in batch.items()}

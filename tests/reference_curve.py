@@ -22,7 +22,7 @@ def initial_weights(directory: Path) -> Path:
     path = directory / "bert-tiny.npz"
     options = (("dropout", 0.0), ("initial_weights", ""), ("layer_norm", "post"))
     case = Case("ddp", "bert-tiny", Topology(1, 1), "fp32", 2, 16, options=options)
-    model, _ = registry().workloads["bert-tiny"].build("torch", case, 0)
+    model = registry().workloads["bert-tiny"].build("torch", case)
     weights.save(model, path)
     return path
 

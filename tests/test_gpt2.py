@@ -20,7 +20,7 @@ from dlperf_hpc.train.workloads.gpt2 import (
     SIZES,
     TOKENS,
     Gpt2Config,
-    build,
+    batch,
     flops_per_sample,
     parameter_count,
     synthetic_batch,
@@ -133,7 +133,7 @@ def test_seed_and_rank_make_the_batch() -> None:
     def ids(seed: int, rank: int) -> Any:
         options = (("checkpoint_activations", False), ("dropout", 0.0))
         one = Case("ddp", "gpt2-tiny", Topology(1, 2), "fp32", 2, 8, seed=seed, options=options)
-        return build("torch", one, rank)[1]["input_ids"].tolist()
+        return batch(one, rank)["input_ids"].tolist()
 
     assert ids(1, 0) == ids(1, 0)
     assert len({str(ids(seed, rank)) for seed in (1, 2) for rank in (0, 1)}) == 4

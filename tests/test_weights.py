@@ -35,12 +35,12 @@ def test_a_model_begins_with_the_files_weights(tmp_path: Path, model: str) -> No
     import torch
 
     torch.manual_seed(1)
-    first, _ = WORKLOADS[model].build("torch", case_of(model), 0)
+    first = WORKLOADS[model].build("torch", case_of(model))
     path = tmp_path / "weights.npz"
     weights.save(first, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["weights.npz"]
     torch.manual_seed(2)
-    second, _ = WORKLOADS[model].build("torch", case_of(model, initial_weights=str(path)), 0)
+    second = WORKLOADS[model].build("torch", case_of(model, initial_weights=str(path)))
     wanted, got = first.state_dict(), second.state_dict()
     assert wanted.keys() == got.keys()
     assert all(torch.equal(got[name], tensor) for name, tensor in wanted.items())
@@ -49,14 +49,14 @@ def test_a_model_begins_with_the_files_weights(tmp_path: Path, model: str) -> No
 def test_a_file_of_another_variant_is_refused_by_name(tmp_path: Path) -> None:
     build = WORKLOADS["bert-tiny"].build
     path = tmp_path / "pre.npz"
-    weights.save(build("torch", case_of("bert-tiny", layer_norm="pre"), 0)[0], path)
+    weights.save(build("torch", case_of("bert-tiny", layer_norm="pre")), path)
     with pytest.raises(WeightsError, match=r"holds 'final_norm.bias' and 1 more, which the model"):
-        build("torch", case_of("bert-tiny", initial_weights=str(path)), 0)
+        build("torch", case_of("bert-tiny", initial_weights=str(path)))
 
 
 def test_a_framework_the_model_is_not_written_for() -> None:
     with pytest.raises(ValueError, match="not written for jax"):
-        WORKLOADS["gpt2-tiny"].build("jax", case_of("gpt2-tiny"), 0)
+        WORKLOADS["gpt2-tiny"].build("jax", case_of("gpt2-tiny"))
 
 
 def damaged(kind: str) -> tuple[dict[str, Any], str]:
@@ -153,9 +153,9 @@ def test_the_command_writes_what_the_sweep_reads(tmp_path: Path) -> None:
     arguments = ["bert-tiny", str(path), "--seed", "9", "--option", "layer_norm=pre"]
     assert make_weights.main(arguments) == 0
     case = case_of("bert-tiny", layer_norm="pre", initial_weights=str(path))
-    model, _ = WORKLOADS["bert-tiny"].build("torch", case, 0)
+    model = WORKLOADS["bert-tiny"].build("torch", case)
     torch.manual_seed(9)
-    fresh, _ = WORKLOADS["bert-tiny"].build("torch", case_of("bert-tiny", layer_norm="pre"), 0)
+    fresh = WORKLOADS["bert-tiny"].build("torch", case_of("bert-tiny", layer_norm="pre"))
     pairs = zip(model.parameters(), fresh.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
 

@@ -71,8 +71,8 @@ class SampleLayout:
 class WorkloadDeclaration:
     """A model with its data.
 
-    ``build(library, case, rank)`` returns the model in that library's form and the rank's batch of
-    synthetic data, a dict of arrays that are the model's arguments by name.
+    ``build(library, case)`` returns the model in that library's form; ``batch(case, rank)`` the
+    rank's batch of synthetic data, a dict of arrays that are the model's arguments by name.
 
     ``flops_per_sample(case)`` is model FLOPs, forward and backward, of one sample.
     ``layout(case)`` says what its real data is like; None where it has none.
@@ -84,6 +84,7 @@ class WorkloadDeclaration:
     default_seq_len: int
     max_seq_len: int
     build: Callable[..., Any]
+    batch: Callable[..., Any]
     flops_per_sample: Callable[..., float]
     options: tuple[Option, ...] = ()
     min_seq_len: int = 1

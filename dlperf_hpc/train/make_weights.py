@@ -54,7 +54,7 @@ def _build(library: str, case: Case) -> Any:
         import torch
 
         torch.manual_seed(case.seed)
-    model, _ = registry().workloads[case.model].build(library, case, 0)
+    model = registry().workloads[case.model].build(library, case)
     return model
 
 

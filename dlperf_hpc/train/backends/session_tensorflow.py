@@ -42,12 +42,12 @@ class TensorflowSession:
         set_precision(case, self.devices)
         count = len(self.devices.names)
         with scope, tf.device(self.devices.names[0]):
-            self.model, batch = workload.build("tensorflow", case, count * world.rank)
+            self.model = workload.build("tensorflow", case)
         self.variables = list(self.model.trainable_variables)
         self.parameters = sum(v.shape.num_elements() for v in self.variables)
         self._feed = open_feed(case, world, workload, self._parted, count)
-        others = range(count * world.rank + 1, count * world.rank + count)
-        batches = [batch, *(workload.build("tensorflow", case, other)[1] for other in others)]
+        mine = range(count * world.rank, count * (world.rank + 1))
+        batches = (workload.batch(case, number) for number in mine)
         placed = self._feed.next_batch() if self._feed else self._placed(batches)
         self._micro_steps = 0
         self._rate: tuple[float, Any] = (float("nan"), None)

@@ -63,12 +63,14 @@ class TorchSession:
         self.device = choose_device(case, world)
         set_precision(case, self.device)
         torch.manual_seed(case.seed)
-        model, batch = workload.build("torch", case, world.rank)
-        self.module: torch.nn.Module = model.to(self.device)
+        self.module: torch.nn.Module = workload.build("torch", case).to(self.device)
+        torch.manual_seed(case.seed * 1_000_003 + world.rank)  # dropout is each rank's own
         self.parameters = sum(p.numel() for p in self.module.parameters())
         self._feed = open_feed(case, world, workload, self._host_tensors)
         self.batch = self._on_device(
-            self._feed.next_batch() if self._feed else self._host_tensors(batch)
+            self._feed.next_batch()
+            if self._feed
+            else self._host_tensors(workload.batch(case, world.rank))
         )
         self._micro_steps = 0
         self._loss = torch.zeros((), device=self.device)

@@ -179,17 +179,16 @@ def config_of(case: Case) -> BertConfig:
     return replace(SIZES[case.model], **options)
 
 
-def build(library: str, case: Case, rank: int) -> tuple[Any, dict[str, IntArray]]:
-    """The model in ``library``'s form, on the CPU, and this rank's synthetic batch.
+def build(library: str, case: Case) -> Any:
+    """The model in ``library``'s form, on the CPU; the same on all ranks."""
+    return initialise(library, _model(library, config_of(case), case), case)
 
-    Ranks see different samples of the same seed: ``seed`` for the weights, (``seed``, ``rank``)
-    for the data.
-    """
-    config = config_of(case)
+
+def batch(case: Case, rank: int) -> dict[str, IntArray]:
+    """A rank's synthetic batch: ranks see different samples of the same seed."""
     predictions = predictions_per_sequence(case.seq_len)
     seed = case.seed * 1_000_003 + rank
-    batch = synthetic_batch(config, case.batch_size, case.seq_len, predictions, seed)
-    return initialise(library, _model(library, config, case), case), batch
+    return synthetic_batch(config_of(case), case.batch_size, case.seq_len, predictions, seed)
 
 
 def _model(library: str, config: BertConfig, case: Case) -> Any:
@@ -230,6 +229,7 @@ WORKLOADS = tuple(
         max_seq_len=config.max_positions,
         min_seq_len=4,
         build=build,
+        batch=batch,
         flops_per_sample=_flops,
         layout=_layout,
         options=_OPTIONS,

@@ -114,15 +114,15 @@ def config_of(case: Case) -> Gpt2Config:
     return replace(SIZES[case.model], **{name: case.option(name) for name in names})
 
 
-def build(library: str, case: Case, rank: int) -> tuple[Any, dict[str, IntArray]]:
-    """The model in ``library``'s form, on the CPU, and this rank's synthetic batch.
+def build(library: str, case: Case) -> Any:
+    """The model in ``library``'s form, on the CPU; the same on all ranks."""
+    return initialise(library, _model(library, config_of(case), case), case)
 
-    Ranks see different samples of the same seed: ``seed`` for the weights, (``seed``, ``rank``)
-    for the data.
-    """
-    config = config_of(case)
-    batch = synthetic_batch(config, case.batch_size, case.seq_len, case.seed * 1_000_003 + rank)
-    return initialise(library, _model(library, config, case), case), batch
+
+def batch(case: Case, rank: int) -> dict[str, IntArray]:
+    """A rank's synthetic batch: ranks see different samples of the same seed."""
+    seed = case.seed * 1_000_003 + rank
+    return synthetic_batch(config_of(case), case.batch_size, case.seq_len, seed)
 
 
 def _model(library: str, config: Gpt2Config, case: Case) -> Any:
@@ -164,6 +164,7 @@ WORKLOADS = tuple(
         default_seq_len=64 if name == "gpt2-tiny" else 1024,
         max_seq_len=config.max_positions,
         build=build,
+        batch=batch,
         flops_per_sample=_flops,
         layout=_layout,
         options=_OPTIONS,
