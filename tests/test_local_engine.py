@@ -25,6 +25,14 @@ env = { DLPERF_FAULT = "stop@0" }
 """
 
 
+STUCK = """
+[environment.asleep]
+env = { DLPERF_FAULT = "hang@1" }
+[environment.stopped]
+env = { DLPERF_FAULT = "stop@1" }
+"""
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path, local_environment())
@@ -76,6 +84,20 @@ def test_ranks_that_fail_end_their_run_and_no_other(place: Workplace) -> None:
     assert moment(results["stopped"].ended) - moment(results["stopped"].started) < 20 + 60
     (row,) = (row for row in place.table("faults") if "killed" in row["tags"])
     assert row["samples_per_s"] == "" and row["speedup"] == "" and row["runs_ok"] == "0"
+
+
+def test_who_is_waited_for_is_named(place: Workplace) -> None:
+    """One rank sleeps, one is stopped, the others wait for it: the reason says who is who."""
+    site = place.write("site.toml", STUCK)
+    more = '[limits]\nstartup_s = 15.0\n[matrix]\nenvironment = ["asleep", "stopped"]\n'
+    spec = place.tiny("stuck", ["1n2g"], more=more)
+    done = place.verb("sweep", spec, "--cluster", "local", "--site", site)
+    assert done.returncode == 1, done.stdout + done.stderr
+    results = place.results("stuck")
+    assert "no progress for 15 s in phase warmup" in results["asleep"].reason
+    assert "rank 1 stands at faults.py:" in results["asleep"].reason
+    assert "rank 0 stands at " in results["asleep"].reason
+    assert "rank 1 says nothing" in results["stopped"].reason
 
 
 def test_interrupt_ends_the_running_run(place: Workplace) -> None:

@@ -45,7 +45,8 @@ class Attempt:
 @dataclass(frozen=True)
 class Failure:
     """What one rank left when it failed. ``consequence``: of another's end (a signal, a
-    lost connection), so it cannot say why the run ended."""
+    lost connection), so it cannot say why the run ended. ``place``: where a rank stood that made no
+    progress, as ``file.py:12 function``."""
 
     rank: int
     host: str
@@ -54,6 +55,7 @@ class Failure:
     time: str
     traceback: str = ""
     consequence: bool = False
+    place: str = ""
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
@@ -189,7 +191,10 @@ def read_failures(attempt: Attempt) -> list[Failure]:
     """All accounts of an attempt, causes before consequences, then by time."""
     rows = [json.loads(path.read_bytes()) for path in attempt.paths.failures(attempt.number)]
     known = [f.name for f in fields(Failure)]
-    told = [{**{key: row[key] for key in known}, "status": Status(row["status"])} for row in rows]
+    told = [
+        {**{key: row[key] for key in known if key in row}, "status": Status(row["status"])}
+        for row in rows
+    ]
     failures = [Failure(**values) for values in told]
     return sorted(failures, key=lambda failure: (failure.consequence, failure.time))
 

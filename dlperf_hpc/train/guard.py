@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -33,6 +33,7 @@ from dlperf_hpc.records.store import (
     finish,
     format_trace,
     leave_failure,
+    read_failures,
 )
 
 _POLL_S = 0.5
@@ -54,6 +55,8 @@ _OUT_OF_MEMORY = (
     "STATUS_ALLOC_FAILED",  # cuBLAS and cuDNN, when their workspace no longer fits
 )
 _NOTICE_S = 90.0
+_STRAGGLERS_S = 3.0  # for the others' accounts: their watchdogs are due within a second
+_MOST_PLACES, _MOST_RANKS = 3, 8  # that a reason names
 _LAST_WORDS_S = 15.0  # for writing a failure down, on however slow a file system
 
 
@@ -130,11 +133,8 @@ class Guard:
             if self._left_s() < 0:
                 self._end(Status.TIMEOUT, f"{self._ran()}: over its {self.time_limit_s:g} s")
             if time.monotonic() - self._beat > self._limit_s:
-                self._end(
-                    Status.FAILED,
-                    f"no progress for {self._limit_s:g} s in phase {self._phase}",
-                    trace=all_stacks(),
-                )
+                reason = f"no progress for {self._limit_s:g} s in phase {self._phase}"
+                self._end(Status.FAILED, reason, trace=all_stacks(), place=standing())
 
     def _left_s(self) -> float:
         return self.time_limit_s - (time.monotonic() - self._started)
@@ -157,7 +157,14 @@ class Guard:
         finally:
             os._exit(1)
 
-    def _end(self, status: Status, reason: str, trace: str = "", consequence: bool = False) -> None:
+    def _end(
+        self,
+        status: Status,
+        reason: str,
+        trace: str = "",
+        consequence: bool = False,
+        place: str = "",
+    ) -> None:
         """Say why, write it down, leave; the first of this process's threads to come here does."""
         self._ending.acquire()
         try:
@@ -166,7 +173,7 @@ class Guard:
             reason = f"rank {self.rank} on {host}: {reason}"
             _print(f"{trace}dlperf_hpc: {status.value}: {reason}")
             if self.attempt is not None:
-                failure = Failure(self.rank, host, status, reason, utc(), trace, consequence)
+                failure = Failure(self.rank, host, status, reason, utc(), trace, consequence, place)
                 _write_down(self.attempt, failure)
         finally:
             os._exit(1)
@@ -178,10 +185,36 @@ def _write_down(attempt: Attempt, failure: Failure) -> None:
         # A rank that was ended by others does not know why; the epilogue finds out.
         if failure.consequence:
             return
-        if not finish(attempt, failure.status, failure.reason, failure.traceback):
+        reason = failure.reason + (_stragglers(attempt) if failure.place else "")
+        if not finish(attempt, failure.status, reason, failure.traceback):
             _wait_for_end(attempt)
     except Exception as error:  # noqa: BLE001 - the process's edge: what happened is still to be said
         _print(f"dlperf_hpc: could not write the record: {error!r}")
+
+
+def _stragglers(attempt: Attempt) -> str:
+    """Which ranks stand where, once all have said so or a little later: those that stand elsewhere
+    than most, or say nothing, are the ones that the others waited for."""
+    ranks = range(attempt.run.case.ranks)
+    deadline = time.monotonic() + _STRAGGLERS_S
+    while len(told := read_failures(attempt)) < len(ranks) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    places = {failure.rank: failure.place or failure.reason for failure in told}
+    groups: dict[str, list[int]] = {}
+    for rank in ranks:
+        groups.setdefault(places.get(rank, ""), []).append(rank)
+    told_of = [
+        f"{_ranks(members)} {f'stands at {place}' if place else 'says nothing'}"
+        for place, members in sorted(groups.items(), key=lambda item: len(item[1]))
+    ]
+    return f"; {', '.join(told_of[:_MOST_PLACES])}"
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    """``rank 3``, or ``ranks 0,1,2 and 5 more``."""
+    shown = ",".join(map(str, numbers[:_MOST_RANKS]))
+    more = f" and {len(numbers) - _MOST_RANKS} more" if len(numbers) > _MOST_RANKS else ""
+    return f"rank{'s' * (len(numbers) > 1)} {shown}{more}"
 
 
 def _wait_for_end(attempt: Attempt) -> None:
@@ -215,6 +248,15 @@ def _forget_signals() -> None:
 
 def _leave_it_to_the_pipe(_number: int, _frame: FrameType | None) -> None:
     """Python's handler does nothing: the C handler has already written to the wake-up pipe."""
+
+
+def standing() -> str:
+    """Where the main thread stands: ``file.py:12 function`` of its innermost Python frame."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "nowhere in Python"
+    code = frame.f_code
+    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_name}"
 
 
 def all_stacks() -> str:
