@@ -252,6 +252,8 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
     for speed in (200.0, 250.0):
         seen |= {f for s in summarise(oks(case("1n1g"), speed), card="V100") for f in s.flags}
     seen |= {flag for s in summarise(foreign_results()) for flag in s.flags}
+    turns = [replace(run, launch=f"7_0.0.{i}") for i, run in enumerate(oks(odd, 500, 501))]
+    seen |= {flag for s in summarise(turns) for flag in s.flags}
     assert seen == set(FLAGS)
 
 

@@ -33,9 +33,6 @@ def _train_step(line: Line, draft: Draft) -> None:
     if match is None:
         draft.note(line, "Train Step, but not as the training loop prints it")
         return
-    if not draft.state.get("told"):
-        draft.state["told"] = True
-        draft.fact(line, "accumulation", 1)  # the loop has none
     draft.step(
         line,
         match["step"],
