@@ -8,6 +8,7 @@ of Parallel Computing Systems", SC'15, rules 5 and 6).
 
 from __future__ import annotations
 
+import bisect
 import math
 import statistics
 from collections.abc import Sequence
@@ -86,9 +87,11 @@ def median_interval(values: Sequence[float], target: float = TARGET_COVERAGE) ->
     if n < 2:
         return None
     ordered = sorted(values)
-    best = 1
-    while best + 1 <= n // 2 and median_coverage(n, best + 1) >= target:
-        best += 1
+    # The coverage falls as k grows: the first k that covers too little, by bisection.
+    too_far = bisect.bisect(
+        range(2, n // 2 + 1), False, key=lambda k: median_coverage(n, k) < target
+    )
+    best = 1 + too_far
     return Interval(ordered[best - 1], ordered[n - best], median_coverage(n, best))
 
 
