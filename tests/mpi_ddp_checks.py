@@ -1,6 +1,6 @@
 """Checks of the DDP back end under real MPI: ``mpiexec -n 2 python -m mpi4py mpi_ddp_checks.py``.
 
-Each check is a function of this rank's world; rank 0 prints what every rank found as one JSON
+Each check is a function of this rank's world; rank 0 writes what every rank found as one JSON
 object, ``{check: [rank 0's, rank 1's]}``, and ``test_ddp.py`` judges it.
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -262,4 +264,4 @@ if __name__ == "__main__":
     here = discover()
     results = {check.__name__: here.gather(check(here)) for check in CHECKS}
     if here.rank == 0:
-        print(json.dumps(results))
+        Path(sys.argv[1]).write_text(json.dumps(results), encoding="utf-8")

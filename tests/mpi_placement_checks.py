@@ -7,6 +7,8 @@ one JSON object, ``{check: [rank 0's, rank 1's]}``, and ``test_placement.py`` ju
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -95,7 +97,7 @@ def main() -> None:
     world = discover()
     found = {check.__name__: world.gather(check(world)) for check in (placement, rates)}
     if world.rank == 0:
-        print(json.dumps(found))
+        Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -55,3 +55,16 @@ def same_curve(found: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]
     pairs = [(a["losses"], b["losses"]) for a, b in zip(found, wanted)]
     falls = all(b[-1] < 0.8 * b[0] for _, b in pairs)
     return falls and all(relative(a, b) < 1e-3 for a, b in pairs)
+
+
+def is_whole(row: dict[str, Any]) -> None:
+    """Assert what holds of one rank's ``session_checks.a_window``, whatever the back end."""
+    timed = row["timed"]
+    assert timed["moved"] and timed["iterations"] == 4
+    assert (timed["optimizer_steps"], timed["skipped_steps"]) == (2, 0)
+    assert len(timed["step_times"]) == len(timed["losses"]) == 4
+    assert 0 < sum(timed["step_times"]) <= timed["elapsed_s"]
+    # Dropout differs from micro-batch to micro-batch.
+    assert len(set(timed["losses"])) == 4
+    assert timed["memory_mb"] > 100 and timed["data_wait_s"] == 0
+    assert row["facts"]["parameters"] == 4434242

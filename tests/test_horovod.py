@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from frameworks import framework_python
-from reference_curve import ddp_curve, relative, same_curve, session_checks
+from reference_curve import ddp_curve, is_whole, relative, same_curve, session_checks
 
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.train.registry import registry
@@ -54,16 +54,8 @@ def test_the_loss_curve_is_ddps(found: Found, directory: Path) -> None:
 
 def test_a_window_is_measured(found: Found) -> None:
     for row in found["window"]:
-        timed = row["timed"]
-        assert timed["moved"] and timed["iterations"] == 4
-        assert (timed["optimizer_steps"], timed["skipped_steps"]) == (2, 0)
-        assert len(timed["step_times"]) == len(timed["losses"]) == 4
-        assert 0 < sum(timed["step_times"]) <= timed["elapsed_s"]
-        # Dropout differs from micro-batch to micro-batch.
-        assert len(set(timed["losses"])) == 4
-        assert timed["memory_mb"] > 100 and timed["data_wait_s"] == 0
+        is_whole(row)
         assert row["facts"]["horovod"] == "0.28.1" and row["facts"]["horovod_mpi"]
-        assert row["facts"]["parameters"] == 4434242
 
 
 def test_parameters_are_rank_0s_and_stay_equal(found: Found) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from frameworks import run_checks
 
-from dlperf_hpc.launch.command import clean_environment
-from dlperf_hpc.launch.mpiexec import find_mpiexec
 from dlperf_hpc.spec.case import OPTIMIZERS
 
 SCRIPT = Path(__file__).with_name("mpi_placement_checks.py")
@@ -22,24 +16,9 @@ LAYOUTS = ("whole", "placed")
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What each rank found, by check."""
-    mpiexec = find_mpiexec()
-    assert mpiexec, "no mpiexec: install the mpich wheel"
-    argv = [mpiexec, "-n", "2", sys.executable, "-m", "mpi4py", str(SCRIPT)]
-    pipe, env = subprocess.PIPE, {**clean_environment(), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        argv, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    )
-    try:
-        output, errors = process.communicate(timeout=280)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    assert process.returncode == 0, errors[-4000:]
-    results: Found = json.loads(output)
-    return results
+    return run_checks("torch", SCRIPT, tmp_path_factory.mktemp("placement"))
 
 
 @pytest.mark.parametrize("name", [*OPTIMIZERS, "adamw uncorrected, accumulation 2"])

@@ -127,9 +127,9 @@ def test_the_launcher_s_rank_before_mpi_is_known(env: dict[str, str], rank: int)
 
 
 def gpus(hosts: tuple[str, ...], seen: list[list[str]]) -> list[int]:
-    from dlperf_hpc.train.backends.device_torch import gpu_index
+    from dlperf_hpc.train.own_gpus import gpu_indices
 
-    return [gpu_index(World(rank, hosts), seen) for rank in range(len(hosts))]
+    return [gpu_indices(World(rank, hosts), seen)[0] for rank in range(len(hosts))]
 
 
 def test_gpus_shared_by_a_node_s_ranks_go_by_local_rank() -> None:
@@ -143,8 +143,19 @@ def test_gpus_bound_by_the_launcher_are_each_rank_s_first() -> None:
     assert gpus(("a", "a"), [["g0", "g1"], ["g2", "g3"]]) == [0, 0]
 
 
+def test_several_gpus_for_each_rank() -> None:
+    """Of a node's four the second rank has the last two; where it sees its own only, all of them."""
+    from dlperf_hpc.train.own_gpus import gpu_indices
+
+    second = World(1, ("a", "a"))
+    assert gpu_indices(second, [["p", "q", "r", "s"]] * 2, 2) == [2, 3]
+    assert gpu_indices(second, [["p", "q"], ["r", "s"]], 2) == [0, 1]
+
+
 def test_too_few_gpus_and_none() -> None:
-    with pytest.raises(DeviceError, match="2 ranks on a, but rank 1 sees 1 of its GPUs"):
+    with pytest.raises(
+        DeviceError, match="2 ranks on a, 1 GPU each, but rank 1 sees 1 of its GPUs"
+    ):
         gpus(("a", "a"), [["g0"], ["g0"]])
     with pytest.raises(DeviceError, match=r"no GPU on b \(CUDA_VISIBLE_DEVICES="):
         gpus(("a", "b"), [["g0"], []])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from report_samples import bad, case, oks
 
 from dlperf_hpc.analysis.speedup import summarise
 from dlperf_hpc.analysis.switches import switches
+from dlperf_hpc.records.results import GpuUse
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.markdown import markdown_report
 from dlperf_hpc.reporting.write import report_json
@@ -15,15 +18,19 @@ from dlperf_hpc.reporting.write import report_json
 def test_the_published_deltas_of_optimizer_placement_come_out() -> None:
     """OneFlow's GPT-2 on one node: 104 to 89 samples/s (-14.4 %), 5603 to 3849 MB (-31.3 %)."""
     off, on = case("1n8g"), case("1n8g", tags=("optimizerplacement",))
-    results = oks(off, 104, 104, memory_mb=5603.0) + oks(on, 89, 89, memory_mb=3849.0)
+    results = [
+        *(replace(run, gpu=GpuUse(util=73)) for run in oks(off, 104, 104, memory_mb=5603.0)),
+        *(replace(run, gpu=GpuUse(util=43)) for run in oks(on, 89, 89, memory_mb=3849.0)),
+    ]
     summaries = summarise(results, "1n8g")
     (found,) = switches(summaries)
     assert (found.name, found.memory_mb) == ("optimizerplacement", -1754)
     assert found.ratio == pytest.approx(89 / 104)
     text = markdown_report("placement", summaries, results)
-    assert "| -14.4 % |" in text and "| -1754 (-31.3 %) |" in text
+    assert "| -14.4 % |" in text and "| -1754 (-31.3 %) | 73.00 | 43.00 |" in text
     (row,) = report_json("placement", summaries, results, None, "")["switches"]
     assert (row["off"], row["on"]) == (off.id, on.id)
+    assert (row["gpu_util_off"], row["gpu_util_on"]) == (73, 43)
 
 
 def test_on_and_off_are_a_pair_too() -> None:

@@ -87,11 +87,9 @@ def median_interval(values: Sequence[float], target: float = TARGET_COVERAGE) ->
     if n < 2:
         return None
     ordered = sorted(values)
-    # The coverage falls as k grows: the first k that covers too little, by bisection.
-    too_far = bisect.bisect(
-        range(2, n // 2 + 1), False, key=lambda k: median_coverage(n, k) < target
-    )
-    best = 1 + too_far
+    # The coverage falls as k grows: how many k beyond 1 still cover enough, by bisection.
+    candidates = range(2, n // 2 + 1)
+    best = 1 + bisect.bisect(candidates, False, key=lambda k: median_coverage(n, k) < target)
     return Interval(ordered[best - 1], ordered[n - best], median_coverage(n, best))
 
 

@@ -53,9 +53,8 @@ def arrays_of(
 
     On a cluster there is one array for each topology (and environment), in pieces if it has more
     than ``bound`` indices: Slurm bounds them. Each index takes ``repeats_per_job`` neighbours in
-    turn. ``one_queue``, for the local engine, which runs
-    one task after another anyway, keeps the order over all runs: an array is then a stretch of
-    neighbours in that order.
+    turn. ``one_queue``, for the local engine, which runs one task after another anyway, keeps the
+    order over all runs: an array is then a stretch of neighbours in that order.
     """
     runs = list(runs)
     if not one_queue:

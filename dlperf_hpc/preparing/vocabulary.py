@@ -64,7 +64,7 @@ def read_gpt2(vocab: Path, merges: Path) -> Any:
 def _read(read: Callable[[], Any], path: Path) -> Any:
     try:
         return read()
-    except Exception as error:
+    except Exception as error:  # the library raises nothing more special
         raise DataError(f"{path}: cannot be read as a vocabulary: {error}") from error
 
 

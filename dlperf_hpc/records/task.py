@@ -12,8 +12,8 @@ LAUNCH_MARK = "dlperf_hpc: launch"  # with the launch id: where a launch begins 
 SETUP_MARK = "dlperf_hpc: setup ended with exit code"  # with the code and the line that failed
 TURN = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
 JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this turn began
-LAST_TURN = 76  # its exit code where the job ends with this run, whatever other runs it has
 PUT_BACK = 75  # the epilogue's exit code where the scheduler may put the task back in the queue
+LAST_TURN = 76  # the epilogue's exit code where no other run of this job can follow
 
 
 def task_index(env: Mapping[str, str] = os.environ) -> int:

@@ -197,7 +197,7 @@ def _switches(summaries: Sequence[CaseSummary]) -> str:
     if not found:
         return ""
     headings = ("batch", "precision", "topology", "switched on", "samples/s off", "on", "change",
-                "ratio CI", "memory_mb off", "on", "change")  # fmt: skip
+                "ratio CI", "memory_mb off", "on", "change", "gpu_util off", "on")  # fmt: skip
     lines = [
         "## One option switched on",
         "",
@@ -226,6 +226,8 @@ def _switch_row(switch: Switch) -> str:
         f"{100 * (switch.ratio - 1):+.1f} %",
         interval_text(switch.interval),
         *memory,
+        number(off.gpu_util),
+        number(on.gpu_util),
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -143,6 +143,8 @@ def _switch(switch: Switch) -> dict[str, Any]:
         "ratio_low": ends[0],
         "ratio_high": ends[1],
         "memory_mb_change": switch.memory_mb,
+        "gpu_util_off": switch.off.gpu_util,
+        "gpu_util_on": switch.on.gpu_util,
     }
 
 

@@ -7,68 +7,44 @@ of the data (uint32); little-endian throughout. Masked: rotated right by 15 bits
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dlperf_hpc.errors import DataError
-
-UInt32s = npt.NDArray[np.uint32]
 
 _LENGTH = struct.Struct("<Q")
 _CHECK = struct.Struct("<I")
 _AROUND = 12 + 4  # bytes before and after the data
-_TOGETHER = 1024  # records whose sums are computed side by side
 
 
-def _table() -> UInt32s:
-    """CRC-32C (Castagnoli, reflected 0x82f63b78) of each byte."""
-    values = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        values = np.where(values & 1, (values >> 1) ^ np.uint32(0x82F63B78), values >> 1)
-    return values.astype(np.uint32)
+def _crc32c(data: bytes) -> int:
+    """CRC-32C (Castagnoli). DataError without the library."""
+    try:
+        import google_crc32c
+    except ImportError as error:
+        raise DataError(
+            f"TFRecord needs google-crc32c, which this Python cannot import ({error}):"
+            " pip install 'dlperf_hpc[data]' in the framework's environment"
+        ) from error
+    return int(google_crc32c.value(data))
 
 
-_TABLE = _table()
+def _masked(data: bytes) -> int:
+    """The CRC of ``data`` as the files hold it."""
+    crc = _crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def crc32c(messages: Sequence[bytes]) -> UInt32s:
-    """CRC-32C of each message, all at once: one pass over byte positions, vectors over messages.
-
-    Messages are padded on the left to one length: with a register of 0, leading zeros change
-    nothing. The register's true initial value, all ones, is the same as inverting the first four
-    bytes. Messages have at least 4 bytes.
-    """
-    longest = max(map(len, messages))
-    padded = np.zeros((len(messages), longest), np.uint8)
-    for row, message in zip(padded, messages):
-        start = longest - len(message)
-        row[start:] = np.frombuffer(message, np.uint8)
-        row[start : start + 4] ^= 0xFF
-    register = np.zeros(len(messages), np.uint32)
-    for column in np.ascontiguousarray(padded.T):
-        register = _TABLE[(register ^ column) & 0xFF] ^ (register >> np.uint32(8))
-    return ~register
-
-
-def masked(sums: UInt32s) -> UInt32s:
-    """CRCs as the files hold them."""
-    rotated = (sums >> np.uint32(15)) | (sums << np.uint32(17))
-    return rotated + np.uint32(0xA282EAD8)
-
-
-def write(path: Path, records: Sequence[bytes]) -> None:
-    """A file of these records, each of at least 4 bytes."""
+def write(path: Path, records: Iterable[bytes]) -> None:
+    """A file of these records."""
     with open(path, "wb") as file:
-        for start in range(0, len(records), _TOGETHER):
-            part = records[start : start + _TOGETHER]
-            lengths = [_LENGTH.pack(len(record)) for record in part]
-            ahead, behind = masked(crc32c(lengths)), masked(crc32c(part))
-            for length, first, record, last in zip(lengths, ahead, part, behind):
-                file.write(length + _CHECK.pack(first) + record + _CHECK.pack(last))
+        for record in records:
+            length = _LENGTH.pack(len(record))
+            ahead, behind = _CHECK.pack(_masked(length)), _CHECK.pack(_masked(record))
+            file.write(length + ahead + record + behind)
 
 
 class TFRecordFile:
@@ -105,17 +81,13 @@ class TFRecordFile:
 
     def check(self) -> None:
         """DataError unless every checksum is right."""
-        for first in range(0, len(self), _TOGETHER):
-            numbers = range(first, min(first + _TOGETHER, len(self)))
-            records = [self[number] for number in numbers]
-            lengths = [_LENGTH.pack(len(record)) for record in records]
-            ahead, behind = masked(crc32c(lengths)), masked(crc32c(records))
-            for number, one, other in zip(numbers, ahead, behind):
-                if (int(one), int(other)) != self._sums(number):
-                    raise DataError(
-                        f"{self.path}: record {number}: its checksum is wrong, the file is"
-                        " damaged: copy or prepare it again"
-                    )
+        for number in range(len(self)):
+            record = self[number]
+            if (_masked(_LENGTH.pack(len(record))), _masked(record)) != self._sums(number):
+                raise DataError(
+                    f"{self.path}: record {number}: its checksum is wrong, the file is damaged:"
+                    " copy or prepare it again"
+                )
 
     def _sums(self, number: int) -> tuple[int, int]:
         view = memoryview(self._data)
@@ -128,4 +100,4 @@ def begins(head: bytes) -> bool:
     if len(head) < 12:
         return False
     found: int = _CHECK.unpack_from(head, 8)[0]
-    return int(masked(crc32c([head[:8]]))[0]) == found
+    return _masked(head[:8]) == found

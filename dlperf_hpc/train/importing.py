@@ -10,8 +10,8 @@ from dlperf_hpc.errors import RunError
 
 
 def load(module: str, framework: str, cure: str) -> Any:
-    """A module of this package that imports ``framework``; RunError, with ``cure``, if it is not
-    in this Python's environment or does not load there."""
+    """A module that is or imports ``framework``; RunError, with ``cure``, if it is not in this
+    Python's environment or does not load there."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -61,6 +62,7 @@ def provenance() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def packages() -> dict[str, str]:
     """Every installed distribution with its version; goes into the record."""
     found = ((d.metadata["Name"], d.version) for d in importlib.metadata.distributions())

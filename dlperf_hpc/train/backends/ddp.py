@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.spec.case import OPTIMIZERS, Case
 from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
+from dlperf_hpc.train.options import COMPILE, PRECISIONS
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -24,12 +25,12 @@ BACKENDS = (
         name="ddp",
         doc=__doc__,
         library="torch",
-        precisions=("fp32", "tf32", "bf16", "fp16"),
+        precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
         open_session=open_session,
         data_sources=("synthetic", "real"),
         options=(
-            Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
+            COMPILE,
             Option("bucket_mb", 25, "size of DDP's gradient buckets, MiB", minimum=1),
             Option(
                 "optimizer_placement",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.spec.case import OPTIMIZERS, Case, Optimizer, Topology
 from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
+from dlperf_hpc.train.options import COMPILE, PRECISIONS
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -262,7 +263,7 @@ BACKENDS = (
         name="deepspeed",
         doc=__doc__,
         library="torch",
-        precisions=("fp32", "tf32", "bf16", "fp16"),
+        precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
         open_session=open_session,
         data_sources=("synthetic", "real"),
@@ -280,8 +281,7 @@ BACKENDS = (
                 "",
                 "the user's own DeepSpeed configuration (JSON), as the compute nodes see it",
             ),
-            # The same words as ddp's: DeepSpeed's engine.compile() does no more.
-            Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
+            COMPILE,
             Option(
                 "steps_per_print",
                 0,

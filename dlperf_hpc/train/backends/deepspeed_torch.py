@@ -6,7 +6,6 @@ DeepSpeed itself is imported when the device is known: it chooses an accelerator
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import sys
@@ -24,6 +23,7 @@ from dlperf_hpc.spec.declarations import WorkloadDeclaration
 from dlperf_hpc.train.backends.deepspeed import NO_FP16, configuration
 from dlperf_hpc.train.backends.optimizers_torch import build_optimizer, set_lr
 from dlperf_hpc.train.backends.session_torch import TorchSession, join
+from dlperf_hpc.train.importing import load
 from dlperf_hpc.train.ranks import World
 
 _TAG = "dlperf"  # of the one checkpoint in a directory
@@ -44,14 +44,7 @@ def import_deepspeed(world: World, device: torch.device) -> Any:
     if "OMPI_COMM_WORLD_LOCAL_RANK" in os.environ:  # must not say otherwise
         os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] = str(local)
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(_extensions()))
-    try:
-        deepspeed = importlib.import_module("deepspeed")
-    except ImportError as error:
-        raise RunError(
-            f"DeepSpeed cannot be imported by {sys.executable}: {error}\n"
-            "install it there (pip install deepspeed), or name an environment that has it:"
-            " environment = ... in the sweep, [environment.<name>] in the site profile"
-        ) from error
+    deepspeed = load("deepspeed", "DeepSpeed", "install it there (pip install deepspeed)")
     # Its collectives are deprecated in torch, which would say so anew at every one of them.
     warnings.filterwarnings("ignore", ".*is deprecated", FutureWarning, r"torch\.distributed")
     if device.type == "cpu":

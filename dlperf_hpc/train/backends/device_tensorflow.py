@@ -6,7 +6,6 @@ Imports tensorflow: never loaded on the login node, and not before MPI is initia
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.spec.case import Case
+from dlperf_hpc.train.own_gpus import gpu_indices
 from dlperf_hpc.train.ranks import World
 
 
@@ -45,7 +45,7 @@ def choose_devices(case: Case, world: World) -> Devices:
     if case.device == "cpu" or (case.device == "auto" and not anywhere):
         return _cpus(case, count)
     uuids = _uuids(len(gpus))
-    mine = gpu_indices(world, world.gather(uuids), count)
+    mine = gpu_indices(world, world.gather(uuids), count, "TensorFlow sees no GPU")
     tf.config.set_visible_devices([gpus[i] for i in mine], "GPU")
     for i in mine:
         # As much as is needed, not all there is: NCCL and the peak that is reported want the rest.
@@ -78,7 +78,7 @@ def _uuids(count: int) -> list[str]:
 
         pynvml.nvmlInit()
         return [_uuid(pynvml, word.strip()) for word in words[:count]]
-    except Exception as error:
+    except Exception as error:  # no module, no driver, no such GPU: NVML has an error for each
         raise DeviceError(
             f"the GPUs of CUDA_VISIBLE_DEVICES={visible} cannot be told apart by NVML"
             f" ({type(error).__name__}: {error}): install nvidia-ml-py in this environment"
@@ -90,27 +90,6 @@ def _uuid(nvml: Any, word: str) -> str:
     if not word.isdigit():
         return word
     return str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(int(word))))
-
-
-def gpu_indices(world: World, seen: Sequence[Sequence[str]], count: int) -> list[int]:
-    """Which of the GPUs it sees are this rank's own; ``seen[r]`` are the names that rank r sees.
-
-    srun may show a rank its own GPUs only (--gpus-per-task), or all of the node's.
-    """
-    mine = seen[world.rank]
-    visible = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}"
-    if not mine:
-        raise DeviceError(f"TensorFlow sees no GPU on {world.host} ({visible})")
-    neighbours = (u for r, u in enumerate(seen) if r != world.rank and world.hosts[r] == world.host)
-    shared = any(mine[0] in names for names in neighbours)
-    first = world.local_rank * count if shared else 0
-    if first + count > len(mine):
-        raise DeviceError(
-            f"{world.local_size} ranks on {world.host} with {count} GPUs each, but rank"
-            f" {world.rank} sees {len(mine)} GPUs ({visible}): check how the site profile asks"
-            " for GPUs"
-        )
-    return list(range(first, first + count))
 
 
 def set_precision(case: Case, devices: Devices) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.spec.case import Case
+from dlperf_hpc.train.own_gpus import gpu_indices
 from dlperf_hpc.train.ranks import World
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -21,7 +20,9 @@ def choose_device(case: Case, world: World) -> torch.device:
     if case.device == "cpu" or (case.device == "auto" and not any(seen)):
         torch.set_num_threads(case.threads)
         return torch.device("cpu")
-    device = torch.device("cuda", gpu_index(world, seen))
+    built = torch.version.cuda or "none: this PyTorch is built for CPUs"
+    (own,) = gpu_indices(world, seen, nobody=f"PyTorch (CUDA {built}) sees no GPU")
+    device = torch.device("cuda", own)
     torch.cuda.set_device(device)
     return device
 
@@ -29,26 +30,6 @@ def choose_device(case: Case, world: World) -> torch.device:
 def _visible_gpus() -> list[str]:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [str(torch.cuda.get_device_properties(i).uuid) for i in range(count)]
-
-
-def gpu_index(world: World, seen: Sequence[Sequence[str]]) -> int:
-    """Which of the GPUs it sees is this rank's own; ``seen[r]`` are the UUIDs that rank r sees.
-
-    srun may show a rank its own GPU only (--gpus-per-task), or all of the node's.
-    """
-    mine = seen[world.rank]
-    visible = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}"
-    if not mine:
-        built = torch.version.cuda or "none: this PyTorch is built for CPUs"
-        raise DeviceError(f"PyTorch sees no GPU on {world.host} ({visible}, CUDA {built})")
-    neighbours = (u for r, u in enumerate(seen) if r != world.rank and world.hosts[r] == world.host)
-    index = world.local_rank if any(mine[0] in uuids for uuids in neighbours) else 0
-    if index >= len(mine):
-        raise DeviceError(
-            f"{world.local_size} ranks on {world.host}, but rank {world.rank} sees {len(mine)} of"
-            f" its GPUs, shared with others ({visible}): check how the site profile asks for GPUs"
-        )
-    return index
 
 
 def set_precision(case: Case, device: torch.device) -> None:

@@ -11,6 +11,7 @@ from dlperf_hpc.errors import WorldError
 from dlperf_hpc.spec.case import OPTIMIZERS, Case
 from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
 from dlperf_hpc.train.importing import load
+from dlperf_hpc.train.options import COMPILE, PRECISIONS, XLA
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -68,20 +69,18 @@ _OPTIONS = (
         ("post_accumulation", "every_micro_batch"),
     ),
 )
-_PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-
 BACKENDS = (
     BackendDeclaration(
         name="horovod-torch",
         doc="Horovod for PyTorch",
         data_sources=("synthetic", "real"),
         library="torch",
-        precisions=_PRECISIONS,
+        precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
         open_session=open_torch,
         options=(
             *_OPTIONS,
-            Option("compile", False, "torch.compile the model (default mode) before it is wrapped"),
+            COMPILE,
         ),
         modules=("horovod",),
     ),
@@ -90,12 +89,12 @@ BACKENDS = (
         doc="Horovod for TensorFlow",
         data_sources=("synthetic", "real"),
         library="tensorflow",
-        precisions=_PRECISIONS,
+        precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
         open_session=open_tensorflow,
         options=(
             *_OPTIONS,
-            Option("xla", False, "XLA compiles what is a device's own work, not the exchange"),
+            XLA,
         ),
         modules=("horovod",),
     ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.spec.case import OPTIMIZERS, Case, Topology
 from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
 from dlperf_hpc.train.importing import load
+from dlperf_hpc.train.options import PRECISIONS, XLA
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -54,7 +55,7 @@ BACKENDS = (
         doc=__doc__,
         data_sources=("synthetic", "real"),
         library="tensorflow",
-        precisions=("fp32", "tf32", "bf16", "fp16"),
+        precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
         open_session=open_session,
         one_per_node=True,
@@ -66,7 +67,7 @@ BACKENDS = (
                 "multi_worker, or mirrored: one process for all devices of one node",
                 STRATEGIES,
             ),
-            Option("xla", False, "XLA compiles what is a device's own work, not the exchange"),
+            XLA,
         ),
     ),
 )
