@@ -144,7 +144,7 @@ def test_gpus_bound_by_the_launcher_are_each_rank_s_first() -> None:
 
 
 def test_several_gpus_for_each_rank() -> None:
-    """Of a node's four the second rank has the last two; where it sees its own only, all of them."""
+    """Of a node's four the second rank has the last two; all where it sees its own only."""
     from dlperf_hpc.train.own_gpus import gpu_indices
 
     second = World(1, ("a", "a"))
