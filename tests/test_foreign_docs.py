@@ -138,7 +138,8 @@ def test_limits_are_those_of_the_code() -> None:
     assert rows["length of a line"] == f"{scan.LONGEST_LINE >> 10} KiB"
     assert rows["lines that say that something broke"] == f"{troubles.MOST} of one file"
     assert rows["folders above a file that are looked at for its settings"] == str(names._FOLDERS)
-    assert (scan.SETTINGS_BYTES, sources.BLOCK_BYTES) == (1 << 20, 256 << 10)  # "256 KiB at a time"
+    assert (scan.SETTINGS_BYTES, scan.LATE_SETTINGS_BYTES) == (256 << 10, 1 << 20)
+    assert sources.BLOCK_BYTES == 256 << 10  # "256 KiB at a time"
     assert (demux.MOST_STREAMS, demux.MOST_HELD) == (65_536, 64 << 20)
     assert f"up to {APART} of\n  the printed iterations" in FOREIGN and needles._GROUP == 64
     for ending in re.findall(r"`(\.\w+)`", FOREIGN.partition("Passed over")[2].partition(")")[0]):

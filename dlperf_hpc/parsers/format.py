@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dlperf_hpc.parsers.rows import HIGHEST, Rows
 from dlperf_hpc.records.foreign import (
     FACTS,
     Counter,
@@ -32,9 +33,6 @@ MAX_STEPS = 200_000
 
 MAX_FACTS = 1000
 """The same of settings."""
-
-_HIGHEST = 1e15
-"""No speed, loss or stamp of anybody's is beyond this: a larger number is damage."""
 
 
 class Line(NamedTuple):
@@ -133,6 +131,14 @@ class Draft:
             latest[name] = value
             self.facts.append(Fact(line.number, name, kind(value)))
 
+    def takes(self, steps: int) -> bool:
+        """Whether there is room for that many iterations more."""
+        return len(self.steps) + steps <= MAX_STEPS
+
+    def latest(self, name: str) -> Any:
+        """A setting as it was told last, or None."""
+        return self.state.get("facts", {}).get(name)
+
     def begins(self, line: Line) -> None:
         """This line alone shows whose log it is, though it has no figure."""
         self.state.setdefault("begins", line.number)
@@ -162,7 +168,8 @@ class Draft:
 class Format:
     """A log format. ``source`` says where the lines come from (a file of a public repository);
     ``seen`` what real lines were read. ``facts_needles`` bring lines that state settings: they
-    are shown too, but a file that has only those is not recognised by them."""
+    are shown too, but a file that has only those is not recognised by them. ``rows`` say what
+    ``read`` would, of the lines that make up most of a log."""
 
     name: str
     title: str
@@ -174,6 +181,7 @@ class Format:
     printed: Printed = field(default_factory=Printed)
     counter: Counter = Counter.OPTIMIZER_STEPS
     facts_needles: tuple[str, ...] = field(default=())
+    rows: tuple[Rows, ...] = ()
 
 
 def _number(value: float | str | None) -> float | None:
@@ -185,7 +193,7 @@ def _number(value: float | str | None) -> float | None:
     except (ValueError, OverflowError):
         return None
     # Not for nan either.
-    return number if -_HIGHEST <= number <= _HIGHEST and _is_plain(value) else None
+    return number if -HIGHEST <= number <= HIGHEST and _is_plain(value) else None
 
 
 def _whole(value: int | str) -> int | None:

@@ -31,6 +31,7 @@ from ahocorasick_rs import BytesAhoCorasick
 from dlperf_hpc.parsers.demux import HEAD_BYTES, STAMP, TAG, demultiplex, is_spaced
 
 _DEEPEST = 8
+_PART_BYTES = 1 << 12  # of the head in each of four places
 _MOST_MET = 4096
 _FEWEST = 3
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -39,6 +40,7 @@ _TORCHRUN = r"\[(?:rank(?P<global>[0-9]{1,9})|default(?P<local>[0-9]{1,9}))\]: ?
 _IS_TORCHRUN = re.compile(_TORCHRUN)
 _SURE = re.compile(rf"(?:{STAMP})?{TAG} ?|{_TORCHRUN}")
 _SURELY = ("[rank", "[default")  # or it is a tag
+_MARKS = ("\x1b", "]<std", *_SURELY)
 _MAY_BE_SURE = ("[", *"MTWFS")  # a bracket or a day's name
 _ANY_TAG = re.compile(TAG.encode())
 _GLOO_TAG = re.compile(rb"\[[0-9]{1,9}\]<std")
@@ -114,6 +116,10 @@ class Launcher:
     forms: tuple[Form, ...] = field(default=())
     _met: dict[_Met, _Told | tuple[()]] = field(default_factory=dict, compare=False, repr=False)
 
+    def leaves(self, text: str) -> bool:
+        """Whether :meth:`strip` would take nothing off any of the lines in ``text``."""
+        return not self.forms and not any([mark in text for mark in _MARKS])
+
     def strip(self, text: str) -> Prefixed:
         """A line's text without prefixes and ANSI codes, and what they told."""
         if "\x1b" in text:
@@ -174,7 +180,7 @@ def _forms(head: bytes) -> list[Form]:
     """The forms of prefix that most lines have, outermost first."""
     if b"\x1b" in head:
         head = _ANSI_BYTES.sub(b"", head)
-    named = _named_hosts(head)
+    named, head = _named_hosts(head), _sample(head)
     if not named and not _may_have_form(b"\n" + head):
         return []
     text = head.decode("utf-8", errors="replace")
@@ -189,6 +195,17 @@ def _forms(head: bytes) -> list[Form]:
         if not named and not _may_have_form("\n".join(["", *lines]).encode()):
             break
     return forms
+
+
+def _sample(head: bytes) -> bytes:
+    """Whole lines from four places of a long head: enough to tell what most of its lines are."""
+    if len(head) <= 4 * _PART_BYTES:
+        return head
+    parts = []
+    for begin in range(0, len(head), -(-len(head) // 4)):
+        start = head.find(b"\n", begin) + 1 if begin else 0
+        parts.append(head[start : head.rfind(b"\n", start, begin + _PART_BYTES) + 1])
+    return b"".join(parts)
 
 
 def _may_have_form(head: bytes) -> bool:

@@ -11,24 +11,28 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dlperf_hpc.parsers import troubles
 from dlperf_hpc.parsers.demux import Block, first_block, pieces
 from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.needles import Group, Needles
+from dlperf_hpc.parsers.needles import Group, Hit, Needles
 from dlperf_hpc.parsers.prefixes import Launcher, census
 from dlperf_hpc.parsers.registry import formats
 from dlperf_hpc.records.foreign import Note, ScannedFile, Trouble
 
 HEAD_BYTES = 1 << 16
-SETTINGS_BYTES = 1 << 20
-"""Settings are printed as a program begins: those of any format are looked for up to here, behind
-it only those of the formats that were recognised."""
+SETTINGS_BYTES = 1 << 18
+LATE_SETTINGS_BYTES = 1 << 20
+"""Settings are printed as a program begins: those of any format are looked for up to here (up to
+the latter while there is no figure), behind it only those of the formats that were recognised."""
 
 LONGEST_LINE = 1 << 16
+LONGEST_RUN = 256
+FEWEST_IN_RUN = 4
 MOST_NOTES = 100
+_MOST_COMPARED = 1 << 22
 _TOO_LONG = f"longer than {LONGEST_LINE} bytes"
 
 _NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
@@ -37,10 +41,20 @@ _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
 
 
 @dataclass
+class _Run:
+    """Lines in a row, and their numbers, that hold the same needles."""
+
+    needles: frozenset[int]
+    numbers: list[int] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+
+
+@dataclass
 class _Pass:
     """How far a pass has come: lines and bytes (``seen``) so far, the line that the file's end cut
     (``lost``: though it held a needle), what follows the last line end, lines beyond all measure,
-    for each set of needles the last line that held them, and what was made of all."""
+    for each set of needles the last line that held them, and what was made of all. Lines of
+    ``settled`` needles can be shown many at once: they begin no draft."""
 
     launcher: Launcher
     lines: int = 0
@@ -51,6 +65,7 @@ class _Pass:
     endless: list[int] = field(default_factory=list)
     last: dict[frozenset[int], bytes] = field(default_factory=dict)
     drafts: dict[str, Draft] = field(default_factory=dict)
+    settled: set[frozenset[int]] = field(default_factory=set)
     told: list[Trouble] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
@@ -134,6 +149,35 @@ class Scanner:
             if found is not None:
                 state.told.append(found)
 
+    def _show_run(self, state: _Pass, run: _Run) -> None:
+        """The same for lines in a row: by the formats' rows, if nothing is unusual in them."""
+        ranks, text = self._stripped(state.launcher, run)
+        if not text:
+            for number, data in zip(run.numbers, run.lines):
+                self._show(state, number, data, run.needles)
+            return
+        lines: list[Line] = []
+        for each in self._takers(run.needles):
+            draft = state.drafts[each.name]
+            if not any(rows.read(text, run.numbers, ranks, draft) for rows in each.rows):
+                lines = lines or list(map(Line, run.numbers, text.split("\n"), ranks))
+                for line in lines:
+                    each.read(line, draft)
+
+    def _stripped(self, launcher: Launcher, run: _Run) -> tuple[Sequence[int | None], str]:
+        """The ranks of a run's lines, and the lines without prefixes, joined; "" if they are few,
+        or in one of them is what has to be looked at more closely."""
+        joined = b"\n".join(run.lines)
+        if len(run.lines) < FEWEST_IN_RUN or not joined.isascii() or b"\0" in joined:
+            return (), ""
+        text = joined.decode()
+        if launcher.leaves(text):
+            return [None] * len(run.lines), text
+        prefixed = list(map(launcher.strip, text.split("\n")))
+        if not all([self._needles.all_in(each.text, run.needles) for each in prefixed]):
+            return (), ""
+        return [each.rank for each in prefixed], "\n".join([each.text for each in prefixed])
+
     def _concerned(self, needles: frozenset[int]) -> tuple[Format, ...]:
         """The formats that asked for lines with one of ``needles``."""
         named = (each for needle in sorted(needles) for each in self._wanting[needle])
@@ -141,7 +185,9 @@ class Scanner:
 
     def _groups_for(self, state: _Pass) -> tuple[Group, ...]:
         """What to look for from here on."""
-        return self._groups(state.seen < SETTINGS_BYTES, frozenset(state.drafts))
+        begun = any([draft.steps for draft in state.drafts.values()])
+        early = state.seen < (SETTINGS_BYTES if begun else LATE_SETTINGS_BYTES)
+        return self._groups(early, frozenset(state.drafts))
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
         """The needles to look for, of formats in ``known`` and of others.
@@ -207,12 +253,24 @@ class Scanner:
     def _in_block(self, block: bytes, begin: int, end: int, state: _Pass) -> None:
         """Lines with needles of a part of a block that is whole lines."""
         returns = block.find(b"\r", begin, end) >= 0
+        run = _Run(_NONE)
         for number, line, needles in self._found_lines(block, begin, end, state, returns):
+            if needles != run.needles or len(run.lines) == LONGEST_RUN:
+                self._show_run(state, run)
+                run = _Run(needles)
             if len(line) > LONGEST_LINE:
                 _add(state.notes, Note(number, f"{_TOO_LONG}: not read"))
-            else:
-                self._show(state, number, line, needles)
-                state.last[needles] = line
+                continue
+            state.last[needles] = line
+            if needles in state.settled:
+                run.numbers.append(number)
+                run.lines.append(line)
+                continue
+            self._show(state, number, line, needles)
+            takers = self._takers(needles)
+            if any(each.rows for each in takers) and all(e.name in state.drafts for e in takers):
+                state.settled.add(needles)
+        self._show_run(state, run)
 
     def _found_lines(
         self, block: bytes, begin: int, end: int, state: _Pass, returns: bool
@@ -221,6 +279,7 @@ class Scanner:
         their needles; counts these. ``returns``: a carriage return ends a line too."""
         groups, known = self._groups_for(state), len(state.drafts)
         hits = self._needles.find(block, begin, end, groups)
+        line_ends = _line_ends(block, hits)
         at, counted, stop = 0, begin, begin
         while at < len(hits):
             first, place = at, hits[at][0]
@@ -231,7 +290,7 @@ class Scanner:
             at += 1
             while at < len(hits) and hits[at][0] <= stop:
                 at += 1
-            state.lines += block.count(b"\n", counted, start)
+            state.lines += line_ends(counted, start)
             counted = start
             line = block[start:stop]
             yield state.lines + 1, line, self._needles.among(block, hits[first:at], line)
@@ -240,7 +299,7 @@ class Scanner:
                 groups = self._groups_for(state)
                 if _size(groups) > _size(before):
                     hits, at = self._needles.find(block, stop, end, groups), 0
-        state.lines += block.count(b"\n", counted, end)
+        state.lines += line_ends(counted, end)
         state.seen += end - begin
 
     def _is_whole(self, rest: bytes, needles: frozenset[int], state: _Pass) -> bool:
@@ -248,6 +307,17 @@ class Scanner:
         number was cut, but what stands behind the last number can be held against lines before."""
         tail, before = _tail(rest), _tail(state.last.get(needles, b""))
         return bool(tail) and tail == before and len(rest) <= LONGEST_LINE
+
+
+def _line_ends(block: bytes, hits: Sequence[Hit]) -> Callable[[int, int], int]:
+    """A function that counts them from one place to another. Many at once are counted the quickest
+    by numpy, which compares all bytes of a block; of a huge one that would take as much memory."""
+    if not 256 * (1 + len(hits)) <= len(block) <= _MOST_COMPARED:
+        return functools.partial(block.count, b"\n")
+    import numpy as np  # not needed for small logs
+
+    ends, count = np.frombuffer(block, np.uint8) == ord("\n"), np.count_nonzero
+    return lambda begin, end: int(count(ends[begin:end]))
 
 
 def _size(groups: tuple[Group, ...]) -> int:

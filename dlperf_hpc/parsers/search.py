@@ -78,7 +78,9 @@ def _scan(sources: Sequence[Source], workers: int | None) -> Iterator[_Found]:
     if workers < 2 or total < _FEW_BYTES or len(sources) < 2:
         yield from map(_found, sources)
         return
-    scanner()  # so that a worker that is forked has it
+    import numpy  # noqa: F401 - as the scanner: so that a worker that is forked has it
+
+    scanner()
     tasks = _tasks(sources, min(_TASK_BYTES, total // (4 * workers)))
     with ProcessPoolExecutor(min(workers, len(sources))) as pool:
         given = (pool.submit(_scan_task, task) for task in tasks)

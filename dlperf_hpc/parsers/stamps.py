@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import cast
 
 # Date, hour, minute, second, fraction. A pattern that begins with a set, and not with a repetition
 # of it, is looked for twice as fast.
@@ -41,6 +43,19 @@ def full_stamp(text: str, last: bool = True) -> float | None:
     return seconds + int(fraction) / _POWERS[len(fraction)] if fraction else seconds
 
 
+def full_stamps(texts: Sequence[str]) -> list[float] | None:
+    """Of texts that are such stamps and nothing else; None if one is no time."""
+    stamps = []
+    for text in texts:
+        begun, second = _minute(text[:10], text[11:13], text[14:16]), text[17:19]
+        if begun is None or second > "59":
+            return None
+        fraction = text[20:]
+        seconds = begun + int(second)
+        stamps.append(seconds + int(fraction) / _POWERS[len(fraction)] if fraction else seconds)
+    return stamps
+
+
 def _may_hold_date(text: str, start: int) -> bool:
     """Whether a date's dashes or slashes stand behind ``start``: quicker told than a stamp."""
     for mark in "-/":
@@ -66,9 +81,20 @@ def _minute(date: str, hour: str, minute: str) -> float | None:
 def absl_stamp(text: str) -> float | None:
     """``I0826 21:43:05.661866``: seconds since 1 January of a year of 365 days, or None."""
     match = _ABSL.search(text)
-    if match is None:
-        return None
-    month, day, hour, minute, second, millionths = map(int, match.groups())
+    return None if match is None else _seconds_of_year(*match.groups())
+
+
+def absl_stamps(texts: Sequence[str]) -> list[float] | None:
+    """Of texts that are such stamps without their letter; None if one is no time."""
+    stamps = [
+        _seconds_of_year(text[:2], text[2:4], text[5:7], text[8:10], text[11:13], text[14:])
+        for text in texts
+    ]
+    return None if None in stamps else cast("list[float]", stamps)
+
+
+def _seconds_of_year(*parts: str) -> float | None:
+    month, day, hour, minute, second, millionths = map(int, parts)
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
         return None
     days = _DAYS_BEFORE[month - 1] + day - 1

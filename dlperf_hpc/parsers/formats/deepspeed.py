@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
+from dlperf_hpc.parsers.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
 from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Averaging, Counter, Evidence, Printed
 
@@ -32,6 +33,11 @@ _TIMER = re.compile(
     rf", (?P<running>RunningAvg)?SamplesPerSec=(?P<rate>{_RATE})"
     rf"(?(running), CurrSamplesPerSec={_RATE})"
     rf"(?:, MemAllocated={_GB}, MaxMemAllocated=(?P<memory>{_GB}))?(?=[\s,]|$)"
+)
+_ROWS = Rows(
+    rf"\[(?:INFO )?(?P<full>{FULL_STAMP})\] (?:\[INFO\] \[[a-z]+\.py:[0-9]+:[a-z]+\] )?"
+    rf"0/(?P<iteration>{WHOLE}), SamplesPerSec=(?P<printed>{DECIMAL})",
+    usual=lambda draft, _: bool(draft.steps) and draft.counter is Counter.MICRO_STEPS,
 )
 _SCHEDULE = re.compile(
     rf"(?<![a-z_])step=(?P<step>{_COUNT}), skipped={_COUNT}, lr=\[(?P<lr>{_RATE})[,\]]"
@@ -144,4 +150,5 @@ FORMAT = Format(
         "fp16_enabled ..",
         "bfloat16_enabled ..",
     ),
+    rows=(_ROWS,),
 )

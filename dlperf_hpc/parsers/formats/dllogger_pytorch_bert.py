@@ -26,9 +26,15 @@ from dlperf_hpc.parsers.formats._dllogger import (
     precision,
     read_lines,
 )
+from dlperf_hpc.parsers.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
 from dlperf_hpc.records.foreign import Evidence
 
 _ACCUMULATION = re.compile(r"\bgradient_accumulation_steps=([0-9]{1,9})\b", re.ASCII)
+_ROWS = Rows(
+    rf"DLL (?P<full>{FULL_STAMP}) - Training Epoch: [0-9]+ "
+    rf"Training Iteration: (?P<iteration>{WHOLE})  average_loss : {DECIMAL}  "
+    rf"step_loss : (?P<loss>{DECIMAL})  learning_rate : (?P<lr>{DECIMAL}) "
+)
 _LENGTH = re.compile(r"\bmax_seq_length=([0-9]{1,9})\b", re.ASCII)
 _HALF = re.compile(r"\b(?:fp16|amp)=(True|False)\b", re.ASCII)
 
@@ -70,4 +76,5 @@ FORMAT = Format(
     needles=("Training Iteration: ", "training_sequences_per_second : "),
     read=read,
     facts_needles=(PARAMETERS, _shell.NEEDLE),
+    rows=(_ROWS,),
 )

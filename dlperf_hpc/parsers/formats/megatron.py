@@ -24,6 +24,7 @@ from itertools import zip_longest
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats import _megatron
 from dlperf_hpc.parsers.formats._held import tell
+from dlperf_hpc.parsers.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
 from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Evidence, Printed, Unit
 
@@ -37,6 +38,19 @@ _ELAPSED = re.compile(
 _BATCH = re.compile(r"\| (?:global|gloabl) batch size: *([0-9]{1,18}) *\|")
 _LR = re.compile(rf"\| learning rate: *({_FIGURE}) *\|")
 _LOSS = re.compile(rf"\| lm[ _]loss: *({_FIGURE}) *\|")
+_ROWS = Rows(
+    rf"(?: \[(?P<full>{FULL_STAMP})\])? iteration +(?P<iteration>{WHOLE})/ *[0-9]+ \|"
+    rf" consumed samples: +[0-9]+ \|(?: consumed tokens: +[0-9]+ \|)?"
+    rf" elapsed time per iteration \(ms\): (?P<printed>{DECIMAL}) \|"
+    rf"(?: throughput per GPU \(TFLOP/s/GPU\): {DECIMAL} \|)?"
+    rf" learning rate: (?P<lr>{DECIMAL}) \| global batch size: +(?P<global_batch>{WHOLE}) \|"
+    rf" lm loss: (?P<loss>{DECIMAL}) \|(?: [a-z ]+: +{DECIMAL} \|)*",
+    usual=lambda draft, _: (
+        bool(draft.steps)
+        and draft.printed.unit is Unit.MS_PER_ITERATION
+        and not {"held", "memory"} & draft.state.keys()
+    ),
+)
 _MARKS = ("| consumed samples:", "| learning rate:")
 _UNITS = {"ms": Unit.MS_PER_ITERATION, "s": Unit.S_PER_ITERATION}
 
@@ -105,4 +119,5 @@ FORMAT = Format(
     read=read,
     printed=Printed(Unit.MS_PER_ITERATION),
     facts_needles=_megatron.FACTS_NEEDLES,
+    rows=(_ROWS,),
 )

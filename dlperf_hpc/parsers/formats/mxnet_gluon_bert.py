@@ -18,6 +18,7 @@ import re
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import cut_short
 from dlperf_hpc.parsers.formats._numbers import NUMBER
+from dlperf_hpc.parsers.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
 from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Evidence, Printed, Unit
 
@@ -25,6 +26,12 @@ _STEP = re.compile(
     rf"\[step (?P<step>[0-9]+)\]\s+mlm_loss=\s*(?P<loss>{NUMBER})\s[^=]*=.{{0,200}}?"
     rf"throughput=\S+K tks/s\s+lr=(?P<lr>{NUMBER}) time=[0-9.]+"
     rf"(?:, latency=(?P<latency>{NUMBER}) ms/(?:batch|step))?"
+)
+_ROWS = Rows(
+    rf"(?:INFO:root:(?P<full>{FULL_STAMP}) )?\[step (?P<iteration>{WHOLE})\]"
+    rf"\tmlm_loss=(?P<loss>{DECIMAL})\tmlm_acc={DECIMAL}\tnsp_loss={DECIMAL}\tnsp_acc={DECIMAL}"
+    rf"\tthroughput={DECIMAL}K tks/s\tlr=(?P<lr>{DECIMAL}) time={DECIMAL}"
+    r", latency=(?P<printed>[0-9]+\.[0-9]) ms/(?:batch|step)"
 )
 _EVALUATION = re.compile(r"\[step [0-9]+\].{0,200}K tks/s\s*$")
 
@@ -59,4 +66,5 @@ FORMAT = Format(
     needles=("K tks/s",),
     read=read,
     printed=Printed(unit=Unit.MS_PER_ITERATION),
+    rows=(_ROWS,),
 )

@@ -22,9 +22,23 @@ import re
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats import _ngc_tensorflow, _shell
 from dlperf_hpc.parsers.formats._dllogger import Program, read_lines, records
+from dlperf_hpc.parsers.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
 from dlperf_hpc.records.foreign import Evidence
 
 _ACCUMULATION = re.compile(r"  num_accumulation_steps: (?P<steps>[0-9]{1,9})\s*$")
+_ROW = (
+    rf"DLL (?P<full>{FULL_STAMP}) - Iteration: (?P<iteration>{WHOLE})  "
+    rf"throughput_train : (?P<printed>[0-9]+\.[0-9]{{3}}) seq(?:uences)?/s "
+    rf"(?:(?:mlm|nsp)_loss : {DECIMAL}  )*total_loss : (?P<loss>{DECIMAL})  "
+    rf"(?:avg_loss_step : {DECIMAL}  )?learning_rate : (?P<lr>{DECIMAL}) "
+)
+_ROWS = (
+    Rows(_ROW),
+    Rows(
+        rf"{_ROW} loss_scaler : {DECIMAL} ",
+        usual=lambda draft, _: draft.latest("precision") == "fp16",
+    ),
+)
 _XLA = re.compile(r"  use_xla: (?P<on>True|False)\s*$")
 _SHAPE = re.compile(
     r"name = input_ids, shape = \((?P<batch>[0-9]{1,9}|\?), (?P<length>[0-9]{1,9})\)"
@@ -93,4 +107,5 @@ FORMAT = Format(
         "use_xla: ",
         _shell.NEEDLE,
     ),
+    rows=_ROWS,
 )

@@ -15,11 +15,18 @@ from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import one_more
 from dlperf_hpc.parsers.formats._numbers import NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.parsers.formats._oneflow import ASIDE_NEEDLES, END, aside, memory_mb, stamp
+from dlperf_hpc.parsers.rows import DECIMAL, WHOLE, Rows
 from dlperf_hpc.records.foreign import Evidence
 
 _STEP = re.compile(
     rf"{word('step: ')}(?P<index>[0-9]+), total_loss: (?P<loss>{NUMBER}), mlm_loss: {NUMBER}, "
     rf"nsp_loss: {NUMBER}, throughput: (?P<rate>{THREE_DECIMALS}){END}"
+)
+_ROWS = Rows(
+    rf"step: (?P<index>{WHOLE}), total_loss: (?P<loss>{DECIMAL}), mlm_loss: {DECIMAL}, "
+    rf"nsp_loss: {DECIMAL}, throughput: (?P<printed>[0-9]+\.[0-9]{{3}}) "
+    r"(?P<epoch>[0-9]{10}\.[0-9]{2,20})",
+    usual=lambda draft, _: "mib" not in draft.state,
 )
 _MINE = re.compile(rf"{word('step: ')}[0-9]+, total_loss: ")
 
@@ -49,4 +56,5 @@ FORMAT = Format(
     needles=(", nsp_loss: ",),
     read=read,
     facts_needles=ASIDE_NEEDLES,
+    rows=(_ROWS,),
 )

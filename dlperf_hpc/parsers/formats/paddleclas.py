@@ -25,18 +25,26 @@ from dataclasses import replace
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import one_more
 from dlperf_hpc.parsers.formats._numbers import NUMBER, word
+from dlperf_hpc.parsers.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
 from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Averaging, Counter, Evidence, Printed, Scope
 
+_STATIC, _DYNAMIC, _OLD = 4, 5, 10
 _HEAD = re.compile(
     r"\bepoch:[0-9]+ {0,3}(?P<comma>,?) {1,3}train step:(?P<static>[0-9]+)"
     r"|\[Train\]\[Epoch [0-9]+/[0-9]+\]\[Iter: (?P<dynamic>[0-9]+)/[0-9]+\]"
+)
+_ROWS = Rows(
+    rf"\[(?P<full>{FULL_STAMP})\] ppcls INFO: "
+    rf"epoch:[0-9]+   train step:(?P<iteration>{WHOLE}) {{1,3}}lr: (?P<lr>{DECIMAL}), "
+    rf"loss: {{1,8}}(?P<loss>{DECIMAL}) [-a-z0-9_.: ]*, "
+    rf"[-a-z0-9_.:, ]*ips: (?P<printed>{DECIMAL}) samples/sec\.?",
+    usual=lambda draft, done: min(done) > _STATIC == draft.printed.origin,
 )
 _RATE = re.compile(rf", ips: (?P<rate>{NUMBER}) (?:samples|images)/s")
 _LOSS = re.compile(rf"{word('loss: ')} *(?P<loss>{NUMBER})")
 _LR = re.compile(rf"{word('lr')}(?:\(\w+\))?: *(?P<lr>{NUMBER})", re.ASCII)
 _BATCH = re.compile(r"DataLoader\.Train\.sampler\.batch_size=(?P<batch>[0-9]+)")
-_STATIC, _DYNAMIC, _OLD = 4, 5, 10
 
 
 def read(line: Line, draft: Draft) -> None:
@@ -86,4 +94,5 @@ FORMAT = Format(
     printed=Printed(scope=Scope.DEVICE, averaging=Averaging.RUNNING, origin=_STATIC),
     counter=Counter.MICRO_STEPS,
     facts_needles=("DataLoader.Train.sampler.batch_size=",),
+    rows=(_ROWS,),
 )

@@ -14,10 +14,17 @@ import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._numbers import NUMBER, word
+from dlperf_hpc.parsers.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
 from dlperf_hpc.parsers.stamps import full_stamp
 from dlperf_hpc.records.foreign import Counter, Evidence, Printed, Scope
 
 _HEAD = re.compile(r"\b(?:tobal|total|global) step:? (?P<done>[0-9]+)(?: / [0-9]+)?,")
+_ROWS = Rows(
+    rf"(?:\[(?P<full>{FULL_STAMP})\] \[ {{0,4}}INFO\] - )?"
+    rf"(?:tobal|total|global) step:? (?P<iteration>{WHOLE}), epoch: [0-9]+, batch: [0-9]+, "
+    rf"loss: (?P<loss>{DECIMAL}), (?:avg_[a-z_]+: {DECIMAL}(?: sec)?, )*"
+    rf"ips: (?P<printed>{DECIMAL}) sequences/sec"
+)
 _LOSS = re.compile(rf"{word('loss: ')}(?P<loss>{NUMBER}),")
 _RATE = re.compile(rf"{word('ips: ')}(?P<rate>{NUMBER}) sequences/sec")
 _MEMORY = re.compile(rf"{word('max_mem_allocated: ')}(?P<mb>[0-9]+) MB")
@@ -71,4 +78,5 @@ FORMAT = Format(
     printed=Printed(scope=Scope.DEVICE),
     counter=Counter.MICRO_STEPS,
     facts_needles=("gradient_merge_steps=",),
+    rows=(_ROWS,),
 )

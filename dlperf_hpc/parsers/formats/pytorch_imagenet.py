@@ -22,10 +22,18 @@ import re
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._figures import one_more
 from dlperf_hpc.parsers.formats._numbers import NUMBER, word
+from dlperf_hpc.parsers.rows import DECIMAL, WHOLE, Rows
 from dlperf_hpc.records.foreign import Averaging, Evidence, Printed, Unit
 
 _HEAD = re.compile(rf"{word('Epoch: ')}\[[0-9]+\]\[ *(?P<number>[0-9]+)/[0-9]+\]")
 _TIME = re.compile(rf"\s+Time +(?P<last>{NUMBER}) \( *(?P<mean>{NUMBER})\)")
+_BESIDE = rf"[\t ]+[A-Z][a-z]+(?:@[0-9])? +{DECIMAL} \( *{DECIMAL}\)"
+_ROWS = Rows(
+    rf"Epoch: \[[0-9]+\]\[ *(?P<index>{WHOLE})/[0-9]+\]"
+    rf"[\t ]+Time +{DECIMAL} \( *(?P<printed>{DECIMAL})\)[\t ]+Data +{DECIMAL} \( *{DECIMAL}\)"
+    rf"[\t ]+Loss +(?P<loss>{DECIMAL}) \( *{DECIMAL}\)(?:{_BESIDE})*",
+    usual=lambda draft, done: not draft.state.get("from_one", min(done) <= 2),
+)
 _LOSS = re.compile(rf"{word('Loss ')} *(?P<loss>{NUMBER}) \(")
 _MODEL = re.compile(r"=> creating model '(?P<model>[^']{1,80})'")
 
@@ -68,4 +76,5 @@ FORMAT = Format(
     read=read,
     printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING),
     facts_needles=("=> creating model '",),
+    rows=(_ROWS,),
 )

@@ -14,10 +14,17 @@ import re
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats import _tf2
 from dlperf_hpc.parsers.formats._numbers import NUMBER
+from dlperf_hpc.parsers.rows import ABSL_STAMP, DECIMAL, WHOLE, Rows
 from dlperf_hpc.parsers.stamps import absl_stamp
 from dlperf_hpc.records.foreign import Evidence, Stamps
 
 _STEP = re.compile(rf"Train Step: (?P<step>[0-9]+)/[0-9]+  / loss = (?P<loss>{NUMBER})")
+
+_ROWS = Rows(
+    rf"I(?P<absl>{ABSL_STAMP}) [0-9]+ model_training_utils\.py:[0-9]+\] "
+    rf"Train Step: (?P<iteration>{WHOLE})/[0-9]+  / loss = (?P<loss>{DECIMAL})"
+    rf"(?:  [a-z_]+ = {DECIMAL})*"
+)
 
 
 def read(line: Line, draft: Draft) -> None:
@@ -51,4 +58,5 @@ FORMAT = Format(
     needles=("Train Step: ",),
     read=read,
     facts_needles=_tf2.NEEDLES,
+    rows=(_ROWS,),
 )

@@ -21,6 +21,7 @@ import re
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats import _tf2
 from dlperf_hpc.parsers.formats._numbers import NUMBER
+from dlperf_hpc.parsers.rows import ABSL_STAMP, DECIMAL, WHOLE, Rows
 from dlperf_hpc.parsers.stamps import absl_stamp
 from dlperf_hpc.records.foreign import Evidence, Stamps
 
@@ -28,6 +29,10 @@ _HISTORY = re.compile(
     rf"TimeHistory: {NUMBER} seconds, (?P<rate>{NUMBER}) examples/second between steps "
     r"(?P<first>[0-9]{1,15}) and (?P<last>[0-9]{1,15})\b",
     re.ASCII,
+)
+_ROWS = Rows(
+    rf"I(?P<absl>{ABSL_STAMP}) [0-9]+ keras_utils\.py:[0-9]+\] TimeHistory: {DECIMAL} seconds, "
+    rf"(?P<printed>{DECIMAL}) examples/second between steps [0-9]+ and (?P<iteration>{WHOLE})"
 )
 _METRIC = re.compile(
     r"BenchmarkMetric: \{'(?:global step|num_batches)': ?(?P<last>[0-9]+), ?'time_taken': ?[^,]+, ?"
@@ -119,4 +124,5 @@ FORMAT = Format(
         "'dtype': 'float",
         "'enable_xla': ",
     ),
+    rows=(_ROWS,),
 )
