@@ -294,6 +294,15 @@ def test_paddleclas_prints_a_running_mean_of_one_device() -> None:
     assert not draft.notes
 
 
+def test_paddleclas_means_are_those_of_the_first_epoch() -> None:
+    lines = [CLAS_LINE, CLAS_LINE.replace("epoch:0", "epoch:1"), CLAS_LINE.replace("10 ", "20 ")]
+    draft = read(CLAS, [*lines, lines[1]])
+    assert [step.iteration for step in draft.steps] == [10, 20]
+    assert [note.text for note in draft.notes] == [
+        "count and mean begin anew with each epoch: only the first was read"
+    ]
+
+
 def test_paddleclas_generations_count_and_drop_differently() -> None:
     first = DYNAMIC_LINE.replace("Iter: 10/", "Iter: 0/")
     dynamic = read(CLAS, [first, DYNAMIC_LINE])

@@ -44,11 +44,11 @@ class Rows:
     ``iteration`` or, if it counts from 0, ``index``; ``printed``, ``loss``, ``lr``, ``memory_mb``;
     for the stamp ``full``, ``absl`` (as :mod:`dlperf_hpc.parsers.stamps` reads them) or ``epoch``
     (seconds since then); and as the settings that a line repeats. ``usual`` says of a draft and the
-    iterations of a run whether nothing else is to be done for them.
+    texts of a run's groups, by their names, whether nothing else is to be done for them.
     """
 
     pattern: str
-    usual: Callable[[Any, Sequence[int]], bool] = lambda draft, iterations: True
+    usual: Callable[[Any, Mapping[str, Sequence[str]]], bool] = lambda draft, columns: True
 
     @cached_property
     def _lines(self) -> re.Pattern[str]:
@@ -70,7 +70,7 @@ class Rows:
         steps = _steps(columns, numbers, ranks)
         if steps is None or not draft.takes(len(steps)) or not _said(columns, draft):
             return False
-        if not self.usual(draft, [step.iteration for step in steps]):
+        if not self.usual(draft, columns):
             return False
         draft.steps.extend(steps)
         for name, (kind, _) in _STAMPS.items():

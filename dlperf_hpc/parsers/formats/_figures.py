@@ -24,6 +24,17 @@ def one_more(digits: str) -> int | str:
     return int(digits) + 1 if len(digits) <= _MOST_DIGITS else digits
 
 
+def later_epoch(draft: Draft, line: Line, epoch: str) -> bool:
+    """Whether a line is of another epoch than the first that is printed: for programs whose count
+    and whose means begin anew with each. It is noted once, and not to be read: another epoch is no
+    other run, and a mean over two of them is in no line."""
+    first = draft.state.setdefault("epoch", epoch)
+    if epoch != first and "epochs" not in draft.state:
+        draft.state["epochs"] = True
+        draft.note(line, "count and mean begin anew with each epoch: only the first was read")
+    return bool(epoch != first)
+
+
 def over_epochs(draft: Draft, line: Line, epoch: int, done: int) -> int:
     """Iterations done since the file began, of a number that begins anew with each epoch.
 

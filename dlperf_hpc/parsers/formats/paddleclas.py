@@ -13,8 +13,8 @@ after which the meters are reset. The static graph counts iterations from 1 and 
 dynamic one counts from 0 and drops 5, that of 2020-11 from 0 and 10 (it is known by its comma).
 What is printed before the reset is a mean of other iterations and is left out.
 
-The count begins again with each epoch. The lines of ``eval``, ``END`` and the dump of arguments
-(``ips: 127.0.0.1``) are not steps.
+Count and mean begin anew with each epoch: the first is read. The lines of ``eval``, ``END`` and the
+dump of arguments (``ips: 127.0.0.1``) are not steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import re
 from dataclasses import replace
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.formats._figures import one_more
+from dlperf_hpc.parsers.formats._figures import later_epoch, one_more
 from dlperf_hpc.parsers.formats._numbers import NUMBER, word
 from dlperf_hpc.parsers.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
 from dlperf_hpc.parsers.stamps import full_stamp
@@ -31,15 +31,18 @@ from dlperf_hpc.records.foreign import Averaging, Counter, Evidence, Printed, Sc
 
 _STATIC, _DYNAMIC, _OLD = 4, 5, 10
 _HEAD = re.compile(
-    r"\bepoch:[0-9]+ {0,3}(?P<comma>,?) {1,3}train step:(?P<static>[0-9]+)"
-    r"|\[Train\]\[Epoch [0-9]+/[0-9]+\]\[Iter: (?P<dynamic>[0-9]+)/[0-9]+\]"
+    r"\bepoch:(?P<era>[0-9]+) {0,3}(?P<comma>,?) {1,3}train step:(?P<static>[0-9]+)"
+    r"|\[Train\]\[Epoch (?P<epoch>[0-9]+)/[0-9]+\]\[Iter: (?P<dynamic>[0-9]+)/[0-9]+\]"
 )
 _ROWS = Rows(
     rf"\[(?P<full>{FULL_STAMP})\] ppcls INFO: "
-    rf"epoch:[0-9]+   train step:(?P<iteration>{WHOLE}) {{1,3}}lr: (?P<lr>{DECIMAL}), "
+    rf"epoch:(?P<era>[0-9]+)   train step:(?P<iteration>{WHOLE}) {{1,3}}lr: (?P<lr>{DECIMAL}), "
     rf"loss: {{1,8}}(?P<loss>{DECIMAL}) [-a-z0-9_.: ]*, "
     rf"[-a-z0-9_.:, ]*ips: (?P<printed>{DECIMAL}) samples/sec\.?",
-    usual=lambda draft, done: min(done) > _STATIC == draft.printed.origin,
+    usual=lambda draft, columns: (
+        set(columns["era"]) == {draft.state.get("epoch")}
+        and min(map(int, columns["iteration"])) > _STATIC == draft.printed.origin
+    ),
 )
 _RATE = re.compile(rf", ips: (?P<rate>{NUMBER}) (?:samples|images)/s")
 _LOSS = re.compile(rf"{word('loss: ')} *(?P<loss>{NUMBER})")
@@ -60,8 +63,11 @@ def read(line: Line, draft: Draft) -> None:
     if rate is None:
         draft.note(line, "an iteration of PaddleClas, but without its speed")
         return
+    if later_epoch(draft, line, head["era"] or head["epoch"]):
+        return
     done, origin = _count(head)
-    draft.printed = replace(draft.printed, origin=origin)
+    if draft.printed.origin != origin:
+        draft.printed = replace(draft.printed, origin=origin)
     loss, lr = (pattern.search(line.text, head.end()) for pattern in (_LOSS, _LR))
     draft.step(
         line,

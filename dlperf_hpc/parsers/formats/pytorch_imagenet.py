@@ -11,8 +11,8 @@ last batch's alone, the one in brackets the mean since the epoch began; the seco
 covers the batches between two lines whatever ``--print-freq`` is, but to 3 decimals only: the
 error of a window is up to 0.0005 s times the sum of its two counts. The loss is the last batch's.
 
-Every process prints, without a label. The count begins again with each epoch. Lines counted from
-1 show themselves by their first: number 1 of an epoch with both times the same.
+Every process prints, without a label. Count and mean begin anew with each epoch: the first is read.
+Lines counted from 1 show themselves by their first: number 1 of an epoch with both times the same.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.formats._figures import one_more
+from dlperf_hpc.parsers.formats._figures import later_epoch, one_more
 from dlperf_hpc.parsers.formats._numbers import NUMBER, word
 from dlperf_hpc.parsers.rows import DECIMAL, WHOLE, Rows
 from dlperf_hpc.records.foreign import Averaging, Evidence, Printed, Unit
 
-_HEAD = re.compile(rf"{word('Epoch: ')}\[[0-9]+\]\[ *(?P<number>[0-9]+)/[0-9]+\]")
+_HEAD = re.compile(rf"{word('Epoch: ')}\[(?P<era>[0-9]+)\]\[ *(?P<number>[0-9]+)/[0-9]+\]")
 _TIME = re.compile(rf"\s+Time +(?P<last>{NUMBER}) \( *(?P<mean>{NUMBER})\)")
 _BESIDE = rf"[\t ]+[A-Z][a-z]+(?:@[0-9])? +{DECIMAL} \( *{DECIMAL}\)"
 _ROWS = Rows(
-    rf"Epoch: \[[0-9]+\]\[ *(?P<index>{WHOLE})/[0-9]+\]"
+    rf"Epoch: \[(?P<era>[0-9]+)\]\[ *(?P<index>{WHOLE})/[0-9]+\]"
     rf"[\t ]+Time +{DECIMAL} \( *(?P<printed>{DECIMAL})\)[\t ]+Data +{DECIMAL} \( *{DECIMAL}\)"
     rf"[\t ]+Loss +(?P<loss>{DECIMAL}) \( *{DECIMAL}\)(?:{_BESIDE})*",
-    usual=lambda draft, done: not draft.state.get("from_one", min(done) <= 2),
+    usual=lambda draft, columns: (
+        set(columns["era"]) == {draft.state.get("epoch")}
+        and not draft.state.get("from_one", not {"0", "1"}.isdisjoint(columns["index"]))
+    ),
 )
 _LOSS = re.compile(rf"{word('Loss ')} *(?P<loss>{NUMBER}) \(")
 _MODEL = re.compile(r"=> creating model '(?P<model>[^']{1,80})'")
@@ -49,6 +52,8 @@ def read(line: Line, draft: Draft) -> None:
     time = _TIME.match(line.text, head.end())
     if time is None:
         draft.note(line, "a batch of the ImageNet example, but without its time")
+        return
+    if later_epoch(draft, line, head["era"]):
         return
     loss = _LOSS.search(line.text, time.end())
     draft.step(
