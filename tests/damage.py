@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from dlperf_hpc.analysis.judgement import Judged, judge
 from dlperf_hpc.analysis.rules import rule
 from dlperf_hpc.parsers.format import MAX_STEPS
+from dlperf_hpc.parsers.rows import Rows
 from dlperf_hpc.parsers.scan import scanner
 from dlperf_hpc.records.foreign import FACTS, Reading, ScannedFile, Step
 from dlperf_hpc.records.results import RunResult
@@ -35,6 +37,12 @@ def scan(data: bytes, block: int | None = None) -> ScannedFile:
     size = block or max(1, len(data))
     blocks = (data[at : at + size] for at in range(0, len(data), size))
     return scanner().scan("some.log", len(data), blocks)
+
+
+def line_by_line(data: bytes) -> ScannedFile:
+    """The same, no lines read many at once."""
+    with patch.object(Rows, "read", lambda *_: False):
+        return scan(data)
 
 
 def judged(scanned: ScannedFile, basis: str, said: Mapping[str, Any] = SAID) -> Judged:

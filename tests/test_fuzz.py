@@ -47,7 +47,6 @@ def test_changes_of_lines_hold() -> None:
 def test_fuzzing_runs_for_a_while(tmp_path: Path) -> None:
     pytest.importorskip("atheris")
     tests = str(Path(__file__).parent)
-    {"PYTHONPATH": tests, "FUZZ_DIR": str(tmp_path), "FUZZ_SECONDS": "12"}
     done = subprocess.run(
         [sys.executable, "-m", "fuzz.fuzz_scan", "-runs=2500"],
         env={

@@ -12,14 +12,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from damage import scan, with_bytes, with_characters, with_nuls, with_numbers
+from damage import line_by_line, scan, with_bytes, with_characters, with_nuls, with_numbers
 from foreign_corpus import log, names
 from test_damage import content, real_logs
 
 from dlperf_hpc.parsers.registry import formats
 from dlperf_hpc.parsers.rows import Rows
 from dlperf_hpc.parsers.stamps import absl_stamp, absl_stamps, full_stamp, full_stamps
-from dlperf_hpc.records.foreign import ScannedFile
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from made_logs import PRINTERS
@@ -39,11 +38,6 @@ def counted() -> Iterator[Counter[str]]:
 
     with patch.object(Rows, "read", reading):
         yield count
-
-
-def line_by_line(data: bytes) -> ScannedFile:
-    with patch.object(Rows, "read", lambda *_: False):
-        return scan(data)
 
 
 def usual(name: str, lines: int = 600) -> bytes:

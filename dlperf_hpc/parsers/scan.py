@@ -30,7 +30,7 @@ the latter while there is no figure), behind it only those of the formats that w
 
 LONGEST_LINE = 1 << 16
 LONGEST_RUN = 256
-FEWEST_IN_RUN = 4
+FEWEST_IN_RUN = 2
 MOST_NOTES = 100
 _MOST_COMPARED = 1 << 22
 _TOO_LONG = f"longer than {LONGEST_LINE} bytes"

@@ -28,6 +28,7 @@ def seeds(real: Path | None) -> Iterator[bytes]:
     for content in contents:
         yield _kinds(content, 1)
         yield _kinds(content, 3)
+        yield _kinds(content, 8)
     for name in names():
         yield log(name, last=12).text.encode()[:LONGEST]
         texts = [log(name, slow).text[:1000] for slow in (1.0, 1.25)]

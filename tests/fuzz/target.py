@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from damage import SAID, check_figures, check_results, judged, scan
+from damage import SAID, check_figures, check_results, judged, line_by_line, scan
 
 from dlperf_hpc.parsers.packing import packed, unpacked
 from dlperf_hpc.records.foreign import ScannedFile
@@ -21,7 +21,8 @@ _RULES = ("printed", "clock[2:6]", "printed[2:6]", "lines[1:4]", "mean[1:]", "to
 
 
 def check(data: bytes) -> None:
-    """Nothing raises; figures are figures; results are such; blocks and the cache are no matter."""
+    """Nothing raises; figures are figures; results are such; blocks, rows and the cache are no
+    matter."""
     digest = zlib.crc32(data)
     whole = scan(data)
     check_figures(whole)
@@ -31,6 +32,7 @@ def check(data: bytes) -> None:
     check_results(judged(whole, "default", _SAID[digest % len(_SAID)]))
     check_results(judged(whole, _RULES[digest % len(_RULES)]))
     assert unpacked(packed(whole)) == whole
+    assert line_by_line(data) == whole
     if len(data) < 512 or not digest % 8:
         assert scan(data, 1 + digest % 97) == whole
 
