@@ -149,8 +149,20 @@ class Scanner:
             if found is not None:
                 state.told.append(found)
 
+    def _show_first(self, state: _Pass, number: int, data: bytes, needles: frozenset[int]) -> None:
+        """The same for a line that may begin a draft. Once its needles have, lines with the same
+        ones can wait for one another, if rows are to be had of them."""
+        self._show(state, number, data, needles)
+        state.last[needles] = data
+        takers = self._takers(needles)
+        if any(each.rows for each in takers) and all(e.name in state.drafts for e in takers):
+            state.settled.add(needles)
+
     def _show_run(self, state: _Pass, run: _Run) -> None:
         """The same for lines in a row: by the formats' rows, if nothing is unusual in them."""
+        if not run.lines:
+            return
+        state.last[run.needles] = run.lines[-1]
         ranks, text = self._stripped(state.launcher, run)
         if not text:
             for number, data in zip(run.numbers, run.lines):
@@ -260,16 +272,11 @@ class Scanner:
                 run = _Run(needles)
             if len(line) > LONGEST_LINE:
                 _add(state.notes, Note(number, f"{_TOO_LONG}: not read"))
-                continue
-            state.last[needles] = line
-            if needles in state.settled:
+            elif needles in state.settled:
                 run.numbers.append(number)
                 run.lines.append(line)
-                continue
-            self._show(state, number, line, needles)
-            takers = self._takers(needles)
-            if any(each.rows for each in takers) and all(e.name in state.drafts for e in takers):
-                state.settled.add(needles)
+            else:
+                self._show_first(state, number, line, needles)
         self._show_run(state, run)
 
     def _found_lines(
@@ -280,20 +287,24 @@ class Scanner:
         groups, known = self._groups_for(state), len(state.drafts)
         hits = self._needles.find(block, begin, end, groups)
         line_ends = _line_ends(block, hits)
+        find, rfind, among = block.find, block.rfind, self._needles.among
         at, counted, stop = 0, begin, begin
         while at < len(hits):
             first, place = at, hits[at][0]
-            start = block.rfind(b"\n", stop, place) + 1 or stop
+            start = rfind(b"\n", stop, place) + 1 or stop
             if returns:
-                start = block.rfind(b"\r", start, place) + 1 or start
-            stop = _end_of_line(block, place, end, returns)
+                start = rfind(b"\r", start, place) + 1 or start
+                stop = _end_of_line(block, place, end)
+            else:
+                stop = find(b"\n", place, end)
+                stop = end if stop < 0 else stop
             at += 1
             while at < len(hits) and hits[at][0] <= stop:
                 at += 1
             state.lines += line_ends(counted, start)
             counted = start
             line = block[start:stop]
-            yield state.lines + 1, line, self._needles.among(block, hits[first:at], line)
+            yield state.lines + 1, line, among(block, hits[first:at], line)
             if len(state.drafts) > known:
                 before, known = groups, len(state.drafts)
                 groups = self._groups_for(state)
@@ -333,11 +344,9 @@ def _tail(line: bytes) -> bytes:
     return line[len(line.rstrip(_NO_DIGITS)) :] if line else b""
 
 
-def _end_of_line(block: bytes, start: int, end: int, returns: bool) -> int:
+def _end_of_line(block: bytes, start: int, end: int) -> int:
     newline = block.find(b"\n", start, end)
     newline = end if newline < 0 else newline
-    if not returns:
-        return newline
     carriage_return = block.find(b"\r", start, newline)
     return newline if carriage_return < 0 else carriage_return
 
@@ -360,7 +369,7 @@ def _whole_lines(blocks: Iterable[bytes], state: _Pass) -> Iterator[tuple[bytes,
             rest += block[begin:]
         else:
             if rest:
-                first = _end_of_line(block, begin, cut, returns=True) + 1
+                first = _end_of_line(block, begin, cut) + 1
                 yield rest + block[begin:first], 0, len(rest) + first - begin
                 begin = first
             if begin < cut:
