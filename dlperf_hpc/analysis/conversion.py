@@ -126,7 +126,7 @@ def optimizer_steps(
     values: Mapping[str, Any], counter: Counter, first: int | None, last: int | None
 ) -> int | None:
     """Optimizer steps that end in the window after ``first`` up to ``last``; None if not known."""
-    if first is None or last is None:
+    if first is None or last is None or counter is Counter.BLOCKS:
         return None
     if counter is Counter.OPTIMIZER_STEPS:
         return last - first

@@ -19,7 +19,7 @@ import re
 
 from dlperf_hpc.parsers.format import Draft, Format, Line
 from dlperf_hpc.parsers.formats._held import hold, tell
-from dlperf_hpc.records.foreign import Evidence, Printed, Scope
+from dlperf_hpc.records.foreign import Counter, Evidence, Printed, Scope
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"
 _ITER = re.compile(rf"Iter #(?P<n>[0-9]{{1,17}}): (?P<rate>{_FIGURE}) img/sec per [A-Z]{{1,8}}\b")
@@ -54,5 +54,6 @@ FORMAT = Format(
     needles=(" img/sec per ", "Total img/sec on "),
     read=read,
     printed=Printed(scope=Scope.DEVICE),
+    counter=Counter.BLOCKS,
     facts_needles=("Model: ", "Batch size: ", "Number of GPUs: ", "Number of CPUs: "),
 )
