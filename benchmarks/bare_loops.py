@@ -82,7 +82,7 @@ def horovod_torch(session: Any, iterations: int) -> int:
 
 def tensorflow(session: Any, iterations: int) -> int:
     """One call of the compiled step for each iteration, as a custom training loop has it."""
-    step, inputs = session.run_last_step, session._inputs
+    step, inputs = session._last_step, session._inputs
     rate = session._learning_rate()
     start = time.perf_counter_ns()
     for _ in range(iterations):

@@ -8,6 +8,10 @@ learns no more than how frequent each token is ends at the unigram entropy of th
 has to end below it (for BERT the sum of both its losses has to). Prints the curve, one line a
 model; exit code 1 if a loss ended above.
 
+``--kill-at STEP`` trains so many steps, saves, kills every rank with SIGKILL, and trains the rest
+in new processes that load; the curve is the two joined. ``--against-unbroken`` trains once more
+without a break, prints the greatest relative difference, and exits with 1 if it is above 1e-6.
+
 ``--python`` is the Python that has the framework, if it is not this one.
 """
 
@@ -17,6 +21,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +31,7 @@ from typing import Any
 
 LICENCES = Path("/usr/share/common-licenses")
 LAST = 20  # steps the end of the curve is a mean of
+SAME = 1e-6  # relative difference of two losses that are the same
 
 
 @dataclass(frozen=True)
@@ -123,15 +129,20 @@ def case_of(framework: str, model: str, ranks: int, data: Path, **changes: Any) 
     )
 
 
-def train(framework: str, model: str, data: Path, steps: int, changes: dict[str, Any]) -> None:
-    """One rank of the training; rank 0 prints the losses, means over the ranks, as JSON."""
+def train(arguments: argparse.Namespace) -> None:
+    """One rank of the training; rank 0 writes the losses, means over the ranks, as JSON."""
     from dlperf_hpc.train import ranks
     from dlperf_hpc.train.registry import registry
 
+    pairs = (setting.partition("=") for setting in arguments.set)
+    changes = {key: json.loads(value) for key, _, value in pairs}
+    (model,), framework, steps = arguments.model, arguments.framework, arguments.steps
     world = ranks.discover()
     declared = registry()
-    case = case_of(framework, model, world.size, data, **changes)
+    case = case_of(framework, model, world.size, arguments.train, **changes)
     session = declared.backends[framework].open_session(case, world, declared.workloads[model])
+    if arguments.load:
+        session.load(arguments.load)
     session.open_window(steps)
     session.mark()
     for _ in range(steps):
@@ -142,13 +153,24 @@ def train(framework: str, model: str, data: Path, steps: int, changes: dict[str,
     if world.rank == 0:
         losses = [sum(values) / len(values) for values in zip(*(own for own, _ in every))]
         waits = max(wait for _, wait in every)
-        print("RESULT " + json.dumps({"losses": losses, "data_wait_s": waits}), flush=True)
+        result_of(arguments.train).write_text(json.dumps({"losses": losses, "data_wait_s": waits}))
+    if arguments.save:
+        session.save(arguments.save)
+        world.barrier()
+        os.kill(os.getpid(), signal.SIGKILL)
     world.barrier()
     session.close()
 
 
-def launch(arguments: argparse.Namespace, model: str, data: Path) -> dict[str, Any]:
-    """The training under mpiexec, in the framework's Python."""
+def result_of(data: Path) -> Path:
+    """Where the last training on this data wrote its losses."""
+    return data.with_name(f"{data.name}.json")
+
+
+def launch(
+    arguments: argparse.Namespace, model: str, data: Path, steps: int, *checkpoint: str
+) -> dict[str, Any]:
+    """The training under mpiexec, in the framework's Python; ``--save`` or ``--load`` and where."""
     from dlperf_hpc.launch.command import clean_environment
     from dlperf_hpc.launch.mpiexec import find_mpiexec
 
@@ -157,16 +179,32 @@ def launch(arguments: argparse.Namespace, model: str, data: Path) -> dict[str, A
         raise SystemExit("no mpiexec: install the mpich wheel")
     argv = [mpiexec, "-n", str(arguments.ranks), arguments.python, "-m", "mpi4py"]
     argv += [__file__, "--framework", arguments.framework, "--model", model]
-    argv += ["--steps", str(arguments.steps), "--train", str(data)]
+    argv += ["--steps", str(steps), "--train", str(data), *checkpoint]
     for setting in arguments.set:
         argv += ["--set", setting]
     env = {"OMP_NUM_THREADS": "1", **clean_environment()}
+    result_of(data).unlink(missing_ok=True)
     done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if "RESULT " in line]
-    if done.returncode or not lines:
+    if bool(done.returncode) != ("--save" in checkpoint) or not result_of(data).exists():
         raise SystemExit(f"{model}: training ended with exit code {done.returncode}\n{done.stdout}")
-    found: dict[str, Any] = json.loads(lines[0].partition("RESULT ")[2])
+    found: dict[str, Any] = json.loads(result_of(data).read_text())
     return found
+
+
+def curve(arguments: argparse.Namespace, model: str, data: Path) -> dict[str, Any]:
+    """Of one training, or of one that was killed and of the one that went on from there."""
+    steps, kill_at = arguments.steps, arguments.kill_at
+    if not kill_at:
+        return launch(arguments, model, data, steps)
+    saved = str(data.with_name(f"{model}-checkpoint"))
+    first = launch(arguments, model, data, kill_at, "--save", saved)
+    rest = launch(arguments, model, data, steps - kill_at, "--load", saved)
+    joined = {name: first[name] + rest[name] for name in first}
+    if arguments.against_unbroken:
+        unbroken = launch(arguments, model, data, steps)["losses"]
+        pairs = zip(joined["losses"], unbroken)
+        joined["apart"] = max(abs(loss - other) / other for loss, other in pairs)
+    return joined
 
 
 def judged(model: str, bound: float, found: dict[str, Any]) -> dict[str, Any]:
@@ -180,13 +218,14 @@ def show(framework: str, found: dict[str, Any]) -> None:
     """One line: the curve and what it comes to."""
     losses: list[float] = found["losses"]
     step = max(1, len(losses) // 8)
-    curve = " ".join(f"{loss:.2f}" for loss in [*losses[::step], losses[-1]])
+    points = " ".join(f"{loss:.2f}" for loss in [*losses[::step], losses[-1]])
     verdict = "below" if found["below"] else "NOT below"
+    apart = f"; {found['apart']:.1e} from the unbroken curve" if "apart" in found else ""
     print(
         f"{framework} {found['model']}: loss {losses[0]:.3f} -> {found['last']:.3f} (mean of the"
         f" last {min(LAST, len(losses))} of {len(losses)} steps), {verdict} the unigram entropy"
         f" {found['entropy']:.3f} nats; waited {found['data_wait_s']:.3f} s for data; every {step}"
-        f" steps: {curve}",
+        f" steps: {points}{apart}",
         flush=True,
     )
 
@@ -201,33 +240,42 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--ranks", type=int, default=2)
     made.add_argument("--python", default=sys.executable, help="the framework's Python")
     made.add_argument("--set", action="append", default=[], metavar="OPTION=JSON")
+    made.add_argument(
+        "--kill-at", type=int, metavar="STEP", help="save, kill, and go on from there"
+    )
+    made.add_argument("--against-unbroken", action="store_true", help="of --kill-at: train again")
     made.add_argument("--json", action="store_true", help="every loss, as JSON")
-    made.add_argument("--train", type=Path, help=argparse.SUPPRESS)
+    for inner in ("--train", "--save", "--load"):
+        made.add_argument(inner, type=Path, help=argparse.SUPPRESS)
     return made
 
 
 def main() -> int:
-    """Exit code 1 if a loss ended above the entropy."""
-    arguments = _parser().parse_args()
+    """Exit code 1 if a loss ended above the entropy, or a curve went on elsewhere."""
+    parser = _parser()
+    arguments = parser.parse_args()
     models = arguments.model or sorted(RECIPES)
     if arguments.train:
-        pairs = (setting.partition("=") for setting in arguments.set)
-        changes = {key: json.loads(value) for key, _, value in pairs}
-        train(arguments.framework, models[0], arguments.train, arguments.steps, changes)
+        train(arguments)
         return 0
+    if arguments.kill_at is not None and not 0 < arguments.kill_at < arguments.steps:
+        parser.error("--kill-at has to lie between 0 and --steps")
+    if arguments.against_unbroken and not arguments.kill_at:
+        parser.error("--against-unbroken goes with --kill-at")
     with tempfile.TemporaryDirectory() as scratch:
         text = write_text(Path(scratch, "text"))
         results = []
         for model in models:
             data = Path(scratch, model)
             prepare(model, text, data)
-            found = launch(arguments, model, data)
+            found = curve(arguments, model, data)
             results.append(judged(model, entropy(model, data), found))
             if not arguments.json:
                 show(arguments.framework, results[-1])
     if arguments.json:
         print(json.dumps(results))
-    return 0 if all(result["below"] for result in results) else 1
+    same = all(result.get("apart", 0.0) <= SAME for result in results)
+    return 0 if same and all(result["below"] for result in results) else 1
 
 
 if __name__ == "__main__":

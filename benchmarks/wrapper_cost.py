@@ -50,15 +50,15 @@ def keep_memory() -> None:
         mallopt(mmap_max, 0)
 
 
-def make_case(arguments: argparse.Namespace) -> Case:
-    """The benchmark's case, with every option at its default."""
+def make_case(arguments: argparse.Namespace, ranks: int = 1) -> Case:
+    """The benchmark's case on one node, with every option at its default."""
     declared = registry()
     declarations = declared.options(arguments.framework, arguments.model)
     options = {option.name: option.default for option in declarations}
     return Case(
         framework=arguments.framework,
         model=arguments.model,
-        topology=Topology(1, 1),
+        topology=Topology(1, ranks),
         precision=arguments.precision,
         batch_size=arguments.batch_size,
         seq_len=arguments.seq_len,

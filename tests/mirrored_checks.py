@@ -5,6 +5,8 @@ A process of its own: the number of a CPU's logical devices is settled once.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from session_checks import CURVE, losses, main, opened
@@ -18,8 +20,14 @@ def mirrored(world: World, framework: str) -> dict[str, Any]:
     with opened(world, framework, options={"strategy": "mirrored"}, **changes) as session:
         found = losses(session, 10)
         components = [session.strategy.experimental_local_results(v) for v in session.variables]
+        checkpoint = Path(sys.argv[1]).with_name("mirrored-checkpoint")
+        session.save(checkpoint)
+        on = losses(session, 3)
+        session.load(checkpoint)
+        goes_on = losses(session, 3) == on
         equal = all((a.numpy() == b.numpy()).all() for a, b in components)
-        return {"losses": found, "facts": session.facts(), "equal": bool(equal)}
+        facts = session.facts()
+        return {"losses": found, "facts": facts, "equal": bool(equal), "goes on": goes_on}
 
 
 if __name__ == "__main__":

@@ -11,16 +11,19 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
+from session_checks import communication
 
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.spec.case import Case, Optimizer, Topology
+from dlperf_hpc.spec.case import Case, Measure, Optimizer, Topology
 from dlperf_hpc.train.backends.ddp_torch import DdpSession
 from dlperf_hpc.train.backends.device_torch import observed_fp32
+from dlperf_hpc.train.communication import measure_communication
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.window import measure_window, warm_up
@@ -234,6 +237,24 @@ def compiled_trains_alike(world: World) -> dict[str, Any]:
     return {"graphs": len(graphs), "apart": apart, "after": digest(parameters[0])}
 
 
+def without_exchange_one_fails(world: World) -> str:
+    """Why nothing is measured where a rank has no room for gradients of its own."""
+    with opened(world) as session:
+        # DDP's second iteration is the last in which ranks wait for each other in any case.
+        timed = measure_window(session, world, 2, lambda: None)
+        iterate = session.iterate
+
+        def failing() -> None:
+            if world.rank == 1 and not session._exchanging:
+                raise MemoryError("no room")
+            iterate()
+
+        session.iterate = failing  # type: ignore[method-assign]
+        timed = replace(timed, optimizer_steps=100)
+        found = measure_communication(session, world, Measure(warmup=0), 1, timed, lambda: None)
+        return found.reason
+
+
 def a_window(world: World) -> dict[str, Any]:
     with opened(world, accumulation=2, options={"dropout": 0.1}) as session:
         estimate = warm_up(session, 3, lambda: None)
@@ -245,10 +266,13 @@ def a_window(world: World) -> dict[str, Any]:
             "again": vars(again),
             "facts": session.facts(),
             "fp32": observed_fp32(session.device),
+            "communication": communication(
+                world, session, lambda it: digest(it.module.parameters())
+            ),
         }
 
 
-CHECKS: tuple[Callable[[World], dict[str, Any]], ...] = (
+CHECKS: tuple[Callable[[World], Any], ...] = (
     equal_parameters,
     accumulation_is_a_larger_batch,
     gradients_meet_at_the_boundary,
@@ -257,6 +281,7 @@ CHECKS: tuple[Callable[[World], dict[str, Any]], ...] = (
     overflowing_steps_are_counted,
     tf32_is_refused,
     compiled_trains_alike,
+    without_exchange_one_fails,
     a_window,
 )
 

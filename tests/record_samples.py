@@ -17,10 +17,12 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
 from dlperf_hpc.spec.case import Case, Limits, Measure, Run
 from dlperf_hpc.train import joblog
+from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.window import Timed
 
 SWEEP = "sample"
+EXCHANGE = Communication(steps=2, with_ms=50.0, without_ms=45.0)
 
 
 def a_run(topology: str = "1n2g", repeat: int = 1, **changes: Any) -> Run:
@@ -85,7 +87,7 @@ def ended_ok(
     """A run that ended well, written as rank 0 writes it; what its log gives."""
     attempt = begun(root, run, launch)
     windows = timed(run.case.ranks, iterations, seconds)
-    joblog.log_window(attempt, manifest([run]), windows)
+    joblog.log_window(attempt, manifest([run]), windows, EXCHANGE)
     return result_of_log(attempt.paths.log)
 
 

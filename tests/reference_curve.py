@@ -57,6 +57,15 @@ def same_curve(found: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]
     return falls and all(relative(a, b) < 1e-3 for a, b in pairs)
 
 
+def communication_is_measured(rows: Sequence[dict[str, Any]]) -> None:
+    """Assert what holds of ``session_checks.communication``: without the exchange each rank stepped
+    on gradients of its own, and all ranks were told one share."""
+    first, second = (row["communication"] for row in rows)
+    assert first.pop("alone") != second.pop("alone")
+    assert first == second and (first["reason"], first["steps"]) == ("", 2)
+    assert first["exposed"] == 1 - first["without_ms"] / first["with_ms"] < 1
+
+
 def is_whole(row: dict[str, Any]) -> None:
     """Assert what holds of one rank's ``session_checks.a_window``, whatever the back end."""
     timed = row["timed"]

@@ -11,10 +11,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.spec.case import Case, Optimizer, Schedule, Topology
+from dlperf_hpc.spec.case import Case, Measure, Optimizer, Schedule, Topology
+from dlperf_hpc.train.communication import measure_communication
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.window import measure_window, warm_up
@@ -74,12 +76,30 @@ def a_window(
         before = digest(session)
         estimate = warm_up(session, 2, lambda: None)
         timed = measure_window(session, world, 4, lambda: None)
+        digests = [before, digest(session)]
         return {
-            "digests": [before, digest(session)],
+            "digests": digests,
+            "communication": communication(world, session, digest),
             "estimate": estimate,
             "timed": vars(timed),
             "facts": session.facts(),
         }
+
+
+def communication(world: World, session: Any, digest: Callable[[Any], Any]) -> Any:
+    """A step without the exchange, and the share of it as the worker measures it after a window
+    that was long enough; with accumulation 2, as a window ends in the midst of it. None if the back
+    end cannot."""
+    if not session.exchange(False):
+        return None
+    for _ in range(2):
+        session.iterate()
+    alone = digest(session)
+    timed = measure_window(session, world, 1, lambda: None)
+    measure = Measure(warmup=0, communication_steps=2)
+    timed = replace(timed, optimizer_steps=50)
+    found = measure_communication(session, world, measure, 2, timed, lambda: None)
+    return {**vars(found), "exposed": found.exposed, "alone": alone}
 
 
 def accumulated(world: World, framework: str, **changes: Any) -> dict[str, Any]:

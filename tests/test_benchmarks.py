@@ -54,6 +54,28 @@ def test_verdict_of_wrapper_cost() -> None:
     assert verdict(None) == "one round says nothing"
 
 
+def test_horovod_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The lines are read as the figure they were printed from; the way to ours is worked out."""
+    log = tmp_path / "bert-tiny_b2_fp32_1n1g_1.log"
+    small = "--framework ddp --rounds 3 --batches 2 --batch-size 2 --seq-len 16"
+    found = run("horovod_printed.py", f"{small} --log {log}")
+    first, whole, slowest, stated = found["figures"].values()
+    assert first >= whole == slowest > 0 and stated > 0  # one rank; a mean of rates is the larger
+    argv = [sys.executable, "-m", "dlperf_hpc.report", str(log), "--json", "--no-cache"]
+    done = subprocess.run(argv, cwd=tmp_path, text=True, capture_output=True, check=True)
+    (row,) = json.loads(done.stdout)["runs"]
+    assert (row["format"], row["batch_size"], row["topology"]) == ("horovod_synthetic", 2, "1n1g")
+    assert row["samples_per_s"] == pytest.approx(first, abs=0.05)
+    names = names_of("horovod_printed.py")
+    ranks = [
+        {"blocks": [1.0, 2.0], "windows": [1.0, 3.0]},
+        {"blocks": [2.0, 1.0], "windows": [2.0, 2.0]},
+    ]
+    assert list(names["compare"](ranks, 4, 3).values()) == [18.0, 16.0, 12.0, 9.6]
+    names["show"](found)
+    assert "  stated: the same of our windows  " in capsys.readouterr().out
+
+
 def test_models_beside_others(capsys: pytest.CaptureFixture[str]) -> None:
     small = "--device cpu --models bert-tiny gpt2-tiny --modes eager --batch-size 2 --seq-len 16"
     few = "--warmup 1 --windows 2 --iterations 1 --precisions fp32 tf32"

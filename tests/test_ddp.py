@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from frameworks import run_checks
+from reference_curve import communication_is_measured
 
 SCRIPT = Path(__file__).with_name("mpi_ddp_checks.py")
 Found = dict[str, list[dict[str, Any]]]
@@ -103,6 +104,15 @@ def test_a_window(found: Found, window: str, iterations: int, steps: int) -> Non
         assert sum(timed["step_times"]) <= timed["elapsed_s"]
         assert all(5 < loss < 15 and math.isfinite(loss) for loss in timed["losses"])
         assert timed["memory_mb"] > 100
+
+
+def test_the_exchange_is_left_out_and_its_share_measured(found: Found) -> None:
+    communication_is_measured(found["a_window"])
+
+
+def test_a_window_is_not_lost_for_want_of_room_without_the_exchange(found: Found) -> None:
+    reasons: Any = found["without_exchange_one_fails"]
+    assert reasons == ["without the exchange: MemoryError: no room"] * 2
 
 
 def test_facts(found: Found) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from frameworks import run_checks
+from reference_curve import communication_is_measured
 
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.launch.command import clean_environment
@@ -196,7 +197,7 @@ batch_size = 8
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ('precision = "fp16"\ndevice = "cpu"', "precision: fp16 needs a GPU: DeepSpeed has none"),
+        ('precision = "fp16"\ndevice = "cpu"', "precision: fp16 needs a GPU: what a CPU"),
         ('zero_stage = 1\noptimizer.name = "lamb"', "zero_stage: 1 will not do for lamb"),
         ("zero_stage = 3\ncompile = true", "zero_stage: 3 will not do with compile"),
         ("zero_stage = 4", "case.zero_stage: 4 will not do"),
@@ -309,8 +310,7 @@ def test_bf16_trains_nearly_alike(found: Found, stage: int) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("fp16", "DeviceError: precision fp16 needs a GPU: DeepSpeed has none for CPUs"),
-        ("fp16 on cpu", "SpecError"),
+        ("fp16", "DeviceError: precision fp16 needs a GPU"),
         ("tf32", "DeviceError: precision tf32 needs an NVIDIA GPU"),
         ("lamb", "zero_stage: 1 will not do for lamb"),
         ("compile", "zero_stage: 3 will not do with compile"),
@@ -343,6 +343,12 @@ def test_a_window(found: Found, window: str, iterations: int, steps: int, stage:
         assert 0 < sum(timed["step_times"]) <= timed["elapsed_s"]
 
 
+def test_the_exchange_is_left_out_and_its_share_measured(found: Found) -> None:
+    """Not under ZeRO, where there is no step without it."""
+    communication_is_measured([row["zero 0"] for row in found["a_window"]])
+    assert [row["zero 3"]["communication"] for row in found["a_window"]] == [None, None]
+
+
 def test_facts(found: Found) -> None:
     for row in found["a_window"]:
         facts = row["zero 3"]["facts"]
@@ -350,15 +356,13 @@ def test_facts(found: Found) -> None:
         assert json.loads(facts["deepspeed_json"])["zero_optimization"] == {"stage": 3}
 
 
-@pytest.mark.parametrize("stage", [1, 3])
+@pytest.mark.parametrize("stage", [0, 1])
 def test_training_goes_on_from_a_checkpoint(found: Found, stage: int) -> None:
     """Parameters, optimizer and dropout: the new session gives what the first one gave."""
     for row in found["checkpoints"]:
         curves = row[f"zero {stage}"]
         assert curves["again"] == curves["on"]
         assert curves["again"] != curves["first"]
-        assert "only after a whole optimizer step" in row["save"]
-        assert "there is no checkpoint" in row["load"]
 
 
 @pytest.mark.parametrize("stage", [0, 3])

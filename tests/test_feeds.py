@@ -206,13 +206,13 @@ def test_a_batch_larger_than_the_data_wraps_around(tmp_path: Path) -> None:
 def test_a_feed_reads_ahead_and_measures_the_wait(tmp_path: Path) -> None:
     import time
 
-    def slow() -> Any:
-        for number in range(3):
+    def slow(first: int) -> Any:
+        for number in range(first, 3):
             time.sleep(0.1)
             yield {"input_ids": np.array([number])}
         raise DataError("gone")
 
-    feed = Feed(slow(), {}, lambda batch: int(batch["input_ids"][0]))
+    feed = Feed(slow, {}, lambda batch: int(batch["input_ids"][0]))
     assert feed.next_batch() == 0 and feed.waited_s > 0.05
     time.sleep(0.3)
     feed.open_window()
@@ -220,7 +220,22 @@ def test_a_feed_reads_ahead_and_measures_the_wait(tmp_path: Path) -> None:
     assert feed.waited_s < 0.05
     with pytest.raises(DataError, match="gone"):
         feed.next_batch()
+    feed.go_on(1)
+    assert [feed.next_batch(), feed.next_batch()] == [1, 2]
     feed.close()
+
+
+@pytest.mark.parametrize("first", [1, 3, 5, 19])
+def test_batches_go_on_from_any_of_them(tmp_path: Path, first: int) -> None:
+    """Within a file, behind one, and in a later pass; what is left out is not read."""
+    share = Share(shards(write_shards(tmp_path / "data", [7, 4, 9])), 0, 1, seed=1)
+    whole = [numbers(batch) for _, batch in zip(range(25), batches(share, 3))]
+    read: list[int] = []
+    for shard in share.shards:
+        shard.read = lambda rows, own=shard.read: read.append(len(rows)) or own(rows)  # type: ignore
+    rest = batches(share, 3, first=first)
+    assert numbers(next(rest)) == whole[first] and sum(read) == 3
+    assert [numbers(batch) for _, batch in zip(range(5), rest)] == whole[first + 1 : first + 6]
 
 
 def rewritten(change: Callable[[Arrays], None], kind: str) -> Callable[[Path], None]:

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 from frameworks import framework_python
-from reference_curve import ddp_curve, is_whole, relative, same_curve, session_checks
+from reference_curve import (
+    communication_is_measured,
+    ddp_curve,
+    is_whole,
+    relative,
+    same_curve,
+    session_checks,
+)
 
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.train.registry import registry
@@ -56,6 +63,10 @@ def test_a_window_is_measured(found: Found) -> None:
     for row in found["window"]:
         is_whole(row)
         assert row["facts"]["horovod"] == "0.28.1" and row["facts"]["horovod_mpi"]
+
+
+def test_the_exchange_is_left_out_and_its_share_measured(found: Found) -> None:
+    communication_is_measured(found["window"])
 
 
 def test_parameters_are_rank_0s_and_stay_equal(found: Found) -> None:

@@ -13,6 +13,7 @@ import pytest
 import submitit
 from sweeping import Workplace, local_environment, moment, phase_began, wait_until
 
+from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.status import Status
 
 FAULTS = """
@@ -54,6 +55,8 @@ def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
     results = place.results("first")
     assert results["1n2g"].facts["world"]["ranks"] == 2
     assert results["1n2g"].window is not None and results["1n2g"].window.optimizer_steps == 6
+    told = read_log(Path(results["1n2g"].log)).tables["communication"]["reason"]
+    assert "6 optimizer steps in the window" in told
     assert sorted(p.suffix for p in place.directory("first").glob("jobs/*")) == [".out"] * 4
 
     told = place.verb("report", place.directory("first"), "--json")
@@ -122,6 +125,15 @@ def test_interrupt_ends_the_running_run(place: Workplace) -> None:
     assert results["1n2g"].status is Status.PENDING
     pid = results["1n1g"].facts["ranks"][0]["pid"]
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), 15, "the rank's end")
+
+
+def test_fp16_is_refused_where_a_rank_finds_no_gpu(place: Workplace) -> None:
+    bare = Workplace(place.root, {**place.env, "CUDA_VISIBLE_DEVICES": ""})
+    settings = ("--set", "precision=fp16", "--set", "device=auto")
+    done = bare.verb("sweep", bare.tiny("half", ["1n1g"]), "--cluster", "local", *settings)
+    assert done.returncode == 1, done.stdout + done.stderr
+    result = bare.results("half")["1n1g"]
+    assert result.status is Status.FAILED and "fp16 needs a GPU" in result.reason
 
 
 def test_more_nodes_than_this_machine_are_refused(place: Workplace) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from record_samples import a_run, begun, ended, ended_ok, manifest, timed, without_end
+from record_samples import EXCHANGE, a_run, begun, ended, ended_ok, manifest, timed, without_end
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.records.layout import RunPaths
@@ -50,7 +50,10 @@ def edited(log: Path, old: str, new: str) -> Path:
 def test_every_figure_comes_back(tmp_path: Path) -> None:
     run = a_run()
     result = ended_ok(tmp_path, run)
-    measured = summary.summarise(timed(), run.case, manifest([run]).measure)
+    measured = replace(
+        summary.summarise(timed(), run.case, manifest([run]).measure),
+        exposed_comm=EXCHANGE.exposed,
+    )
     assert result.window == measured
     assert asdict(measured) == asdict(Window.from_dict(asdict(measured)))
     assert all(value is not None for value in asdict(measured).values())
@@ -236,18 +239,17 @@ def test_a_summary_that_is_not_whole_gives_no_window(log: Path, old: str, new: s
 def test_figures_that_older_versions_did_not_have(log: Path) -> None:
     text = "".join(
         " ".join(
-            w for w in line.split(" ") if not w.startswith(("drift=", "memory_mb=", "steady="))
+            w
+            for w in line.split(" ")
+            if not w.startswith(("drift=", "memory_mb=", "steady=", "exposed_comm="))
         )
         for line in log.read_text().splitlines(keepends=True)
     )
     log.write_text(text.replace(" summary ", " summary new_figure=1 "))
     result = result_of_log(log)
     assert result.status is Status.OK and result.window is not None
-    assert (result.window.drift, result.window.memory_mb, result.window.steady) == (
-        None,
-        None,
-        None,
-    )
+    window = result.window
+    assert (window.drift, window.memory_mb, window.steady, window.exposed_comm) == (None,) * 4
 
 
 def test_an_end_of_a_newer_version_is_unknown(log: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from spec_samples import cases, issues_of, write
 
 from dlperf_hpc.spec.case import SCHEDULES, Case, Optimizer, Schedule
@@ -31,6 +32,12 @@ from dlperf_hpc.train.schedules import SHAPES, learning_rate
             7.5e-4,
             Schedule(name="polynomial", warmup=2000, total=8000, power=0.5),
             {1000: 3.75e-4, 6000: 3.75e-4, 7920: 7.5e-5},
+        ),
+        # Megatron-LM's GPT-2 as DLPerf runs it: 1.5e-4, warm-up 0.01 of 1000 iterations.
+        (
+            1.5e-4,
+            Schedule(name="cosine", warmup=10, total=1000),
+            {0: 0.0, 5: 7.5e-5, 10: 1.5e-4, 340: 1.125e-4, 505: 7.5e-5, 670: 3.75e-5, 1000: 0.0},
         ),
         # bing_bert's EP as in seed runs: 4e-4, warm-up the whole of 125000, offset 10e-4.
         (
@@ -60,6 +67,20 @@ from dlperf_hpc.train.schedules import SHAPES, learning_rate
 def test_rates(peak: float, schedule: Schedule, expected: dict[int, float]) -> None:
     for step, rate in expected.items():
         assert learning_rate(peak, schedule, step) == pytest.approx(rate, rel=1e-12, abs=1e-18)
+
+
+def test_the_cosine_is_the_one_of_transformers() -> None:
+    from transformers import get_cosine_schedule_with_warmup
+
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.3)
+    reference = get_cosine_schedule_with_warmup(optimizer, 7, 40)
+    for step in range(45):
+        ours = learning_rate(0.3, Schedule(name="cosine", warmup=7, total=40), step)
+        if step < 40:  # its own rises again
+            assert ours == pytest.approx(reference.get_last_lr()[0], rel=1e-12, abs=1e-17)
+        optimizer.step()
+        reference.step()
 
 
 def test_every_schedule_has_a_shape_that_starts_without_warm_up() -> None:
@@ -130,8 +151,13 @@ def test_a_case_of_an_earlier_version_reads_with_defaults(tmp_path: Path) -> Non
         ),
         (
             *("", 'name = "cosine"'),
-            "case.schedule.name: \"cosine\" will not do: input should be 'constant', 'polynomial',"
-            " 'warmup_exp_decay_poly', 'warmup_linear_decay_exp' or 'warmup_exp_decay_exp'",
+            "schedule.total: is missing: the schedule cosine needs it",
+        ),
+        (
+            *("", 'name = "triangle"'),
+            "case.schedule.name: \"triangle\" will not do: input should be 'constant',"
+            " 'polynomial', 'cosine', 'warmup_exp_decay_poly', 'warmup_linear_decay_exp' or"
+            " 'warmup_exp_decay_exp'",
         ),
         (
             *("max_coeff = 0.5", ""),

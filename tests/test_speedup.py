@@ -344,13 +344,14 @@ def test_only_skipped_steps_are_not_no_steps() -> None:
 
 def test_worst_windows_are_reported() -> None:
     results = [
-        ok(case(), 1, 100, optimizer_steps=9, memory_mb=500.0),
+        ok(case(), 1, 100, optimizer_steps=9, memory_mb=500.0, exposed_comm=0.1),
         ok(case(), 2, 100, optimizer_steps=7, skipped_steps=2, memory_mb=700.0),
-        ok(case(), 3, 100, elapsed_min_s=0.8 * 32.0),
+        ok(case(), 3, 100, elapsed_min_s=0.8 * 32.0, exposed_comm=-0.02),
     ]
     summary = one(results)
     assert (summary.optimizer_steps, summary.skipped_steps) == (7, 2)
     assert summary.memory_mb == 700.0
+    assert summary.exposed_comm == pytest.approx(0.04)
     assert summary.rank_spread == pytest.approx(0.2)
 
 

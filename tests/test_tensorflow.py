@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 from frameworks import run_checks
-from reference_curve import ddp_curve, is_whole, relative, same_curve, session_checks
+from reference_curve import (
+    communication_is_measured,
+    ddp_curve,
+    is_whole,
+    relative,
+    same_curve,
+    session_checks,
+)
 
 from dlperf_hpc.errors import RunError, SpecError
 from dlperf_hpc.spec.sweepfile import load_sweep
@@ -56,6 +63,10 @@ def test_a_window_is_measured(found: Found) -> None:
         assert row["facts"]["fp32_products"] == "fp32" and not row["facts"]["tf32_matmul"]
 
 
+def test_the_exchange_is_left_out_and_its_share_measured(found: Found) -> None:
+    communication_is_measured(found["window"])
+
+
 def test_nothing_is_traced_in_the_window_or_the_warm_up(found: Found) -> None:
     """Both step functions were run before: an iteration takes no multiple of another."""
     for row in found["window"]:
@@ -94,6 +105,7 @@ def test_one_process_with_two_devices_trains_as_two_do(
     means = [sum(pair) / 2 for pair in zip(*ranks)]
     assert relative(mirrored["losses"], means) < 1e-3
     assert mirrored["equal"], "its devices' parameters differ"
+    assert mirrored["goes on"], "a checkpoint holds what both devices have"
     assert mirrored["facts"]["strategy"] == "MirroredStrategy"
 
 

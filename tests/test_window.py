@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlperf_hpc.spec.case import Measure
 from dlperf_hpc.train import window
+from dlperf_hpc.train.communication import steps_of_each
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.window import measure_window, timed_loop, warm_up, window_length
@@ -30,6 +32,9 @@ class Notes:
         self.gc_on.append(gc.isenabled())
         if len(self.gc_on) == self.fail_at:
             raise RuntimeError("on purpose")
+
+    def exchange(self, on: bool) -> bool:
+        return False
 
     def synchronize(self) -> None:
         self.calls.append("sync")
@@ -60,6 +65,12 @@ class Notes:
 
     def facts(self) -> dict[str, Any]:
         return {}
+
+    def save(self, directory: Path) -> None:
+        pass
+
+    def load(self, directory: Path) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -164,3 +175,14 @@ def test_garbage_collection_is_on_again_after_a_failure(notes: Callable[..., Not
 def test_the_notes_are_a_session() -> None:
     session: Session = Notes()
     assert session.counts() == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "window", "steps"),
+    [(6, 1000, 6), (6, 100, 4), (6, 50, 2), (6, 49, 0), (1, 1000, 1), (0, 1000, 0)],
+)
+def test_steps_without_exchange_take_no_more_than_a_tenth_of_the_window(
+    asked: int, window: int, steps: int
+) -> None:
+    assert steps_of_each(asked, window) == steps
+    assert 2 * steps + 1 <= max(window / 10, 1)

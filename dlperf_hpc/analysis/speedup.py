@@ -35,8 +35,9 @@ class CaseSummary:
 
     Of the windows that count: ``optimizer_steps`` is the fewest in any, ``skipped_steps`` (per
     window), ``rank_spread`` (fraction) and ``memory_mb`` (MB per device) the most in any, all None
-    if there is no window. ``gpu_util`` (%, mean), ``gpu_memory_mb`` (MiB, the most) and
-    ``joules_per_sample`` (median) are NVML's, None without it. ``accumulation`` and
+    if there is no window; ``exposed_comm`` is the median of those that have it. ``gpu_util`` (%,
+    mean), ``gpu_memory_mb`` (MiB, the most) and ``joules_per_sample`` (median) are NVML's, None
+    without it. ``accumulation`` and
     ``global_batch`` (samples per optimizer step) are the windows' if those agree, else what the
     case asks for. ``tflops_per_device`` and ``mfu`` (share of the card's dense peak) are of the
     median; None where model, length, precision or card is not known.
@@ -60,6 +61,7 @@ class CaseSummary:
     skipped_steps: int | None = None
     rank_spread: float | None = None
     memory_mb: float | None = None
+    exposed_comm: float | None = None
     gpu_util: float | None = None
     gpu_memory_mb: float | None = None
     joules_per_sample: float | None = None
@@ -207,12 +209,14 @@ def _with_windows(
     both: list[Window | ForeignWindow] = [*windows, *foreign]
     memory = [w.memory_mb for w in both if w.memory_mb is not None]
     steps = [w.optimizer_steps for w in both if w.optimizer_steps is not None]
+    exposed = [w.exposed_comm for w in windows if w.exposed_comm is not None]
     return replace(
         summary,
         optimizer_steps=min(steps, default=None),
         skipped_steps=max((w.skipped_steps for w in windows), default=None),
         rank_spread=max((w.rank_spread for w in windows), default=None),
         memory_mb=max(memory, default=None),
+        exposed_comm=median(exposed) if exposed else None,
     )
 
 

@@ -48,6 +48,8 @@ class Window:
     ``elapsed_s`` is the slowest rank's, ``elapsed_min_s`` the fastest's; ``samples`` counts
     sequences through forward and backward over all ranks; ``global_batch`` is samples per
     optimizer step. Percentiles are over the iterations' times, each ending with its slowest rank.
+    ``exposed_comm``, measured after the window, is the share of an optimizer step that goes when
+    the exchange of gradients does; noise can make it negative.
     """
 
     warmup: int
@@ -70,6 +72,7 @@ class Window:
     memory_mb: float | None = None
     drift: float | None = None
     steady: bool | None = None
+    exposed_comm: float | None = None
 
     @property
     def samples_per_s(self) -> float:

@@ -149,6 +149,8 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
            "ranks' times in any window that counts", lambda s: s.rank_spread),
     Column("memory_mb_max", "number", "MB", "largest peak memory of a device in any window that "
            "counts", lambda s: s.memory_mb),
+    Column("exposed_comm", "number", "fraction", "median of the runs' shares of a step that go "
+           "when the exchange of gradients does", lambda s: s.exposed_comm),
     Column("gpu_util", "number", "%", "time with a kernel running, mean over devices and runs "
            "(NVML)", lambda s: s.gpu_util),
     Column("gpu_memory_mb_max", "number", "MiB", "most memory in use on any device of any run "
@@ -256,6 +258,9 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            _either(lambda w: w.drift)),
     Column("steady", "boolean", "", "whether the window passed the steadiness test; empty: not "
            "tested", _either(lambda w: w.steady)),
+    Column("exposed_comm", "number", "fraction", "share of an optimizer step that goes when the "
+           "exchange of gradients does, measured after the window; a little below 0 is noise",
+           _window(lambda w: w.exposed_comm)),
     *_FOREIGN,
     Column("gpu_util", "number", "%", "time with a kernel running, mean over devices (NVML)",
            _gpu(lambda g: g.util)),

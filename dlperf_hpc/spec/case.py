@@ -84,9 +84,12 @@ class Schedule:
     offset: float = 0.0
 
 
+NO_FP16 = "fp16 needs a GPU: what a CPU takes to imitate it tells nothing (take fp32 or bf16)"
+
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "constant": (),
     "polynomial": ("warmup", "total", "power"),
+    "cosine": ("warmup", "total"),
     "warmup_exp_decay_poly": ("warmup", "total"),
     "warmup_linear_decay_exp": ("warmup", "decay_rate", "decay_steps"),
     "warmup_exp_decay_exp": ("warmup", "decay_rate", "decay_steps"),
@@ -98,13 +101,15 @@ class Measure:
     """The timed window: ``warmup`` iterations untimed, then at least ``iterations`` timed.
 
     The window grows until it also holds ``min_seconds`` (estimated from the warm-up) and
-    ``min_optimizer_steps``. The defaults are DLPerf's: 20, 100, 0, 0.
+    ``min_optimizer_steps``. The defaults are DLPerf's: 20, 100, 0, 0. ``communication_steps``
+    optimizer steps at most are timed after it with the exchange of gradients, and as many without.
     """
 
     warmup: int = 20
     iterations: int = 100
     min_seconds: float = 0.0
     min_optimizer_steps: int = 0
+    communication_steps: int = 6
 
 
 @dataclass(frozen=True)

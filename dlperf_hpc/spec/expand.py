@@ -15,7 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlperf_hpc.errors import Issue
-from dlperf_hpc.spec.case import SCHEDULES, Case, Optimizer, Schedule, Topology, fitting, tag
+from dlperf_hpc.spec.case import (
+    NO_FP16,
+    SCHEDULES,
+    Case,
+    Optimizer,
+    Schedule,
+    Topology,
+    fitting,
+    tag,
+)
 from dlperf_hpc.spec.declarations import Registry
 from dlperf_hpc.spec.keys import KEYS
 from dlperf_hpc.spec.tables import Rule, Tables, Values
@@ -183,6 +192,8 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
         rule += ", or a single one" if backend.one_per_node else ""
         message = f"{full['processes_per_node']} will not do on {full['topology']}: {rule}"
         issues.append(Issue("processes_per_node", message))
+    if full["precision"] == "fp16" and full["device"] == "cpu":
+        issues.append(Issue("precision", NO_FP16))
     issues += _data_issues(full)
     if backend.check:
         issues += [Issue(key, message) for key, message in backend.check(full)]

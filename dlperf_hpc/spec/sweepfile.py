@@ -37,6 +37,7 @@ class _Measure(_Table):
     iterations: Annotated[int, Field(ge=2, le=10**7)] = Measure.iterations
     min_seconds: Annotated[float, Field(ge=0, le=86400)] = Measure.min_seconds
     min_optimizer_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.min_optimizer_steps
+    communication_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.communication_steps
 
 
 Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]

@@ -61,15 +61,20 @@ class Share:
 
 
 def batches(
-    share: Share, batch_size: int, again: Callable[[int], None] | None = None
+    share: Share, batch_size: int, again: Callable[[int], None] | None = None, first: int = 0
 ) -> Iterator[Arrays]:
-    """Batches without end, across files and passes; ``again(n)`` is told as pass n > 0 begins."""
+    """Batches without end, across files and passes; ``again(n)`` is told as pass n > 0 begins.
+
+    Those before the ``first`` are left out, and their samples are not read.
+    """
     if not share.samples:
         raise DataError("there is no sample for this rank")
     parts: list[Arrays] = []
-    missing, number = batch_size, 0
+    number, left_out = divmod(first * batch_size, share.samples)
+    missing = batch_size
     while True:
         for shard, rows in share.one_pass(number):
+            rows, left_out = rows[left_out:], max(0, left_out - len(rows))
             while len(rows):
                 parts.append(shard.read(rows[:missing]))
                 taken = len(rows[:missing])
@@ -96,24 +101,35 @@ def _joined(parts: list[Arrays]) -> Arrays:
 class Feed:
     """Batches of one rank, read by a thread of its own and ready when they are asked for.
 
-    ``convert`` makes of a batch what the framework wants, in that thread.
+    ``source(n)`` gives all of them from the n-th on, counted from 0. ``convert`` makes of a batch
+    what the framework wants, in that thread.
     """
 
     def __init__(
         self,
-        source: Iterator[Arrays],
+        source: Callable[[int], Iterator[Arrays]],
         facts: dict[str, Any],
         convert: Callable[[Arrays], Any] | None = None,
     ) -> None:
         self.facts = facts
         self.waited_s = 0.0
+        self._source = source
         self._convert = convert or (lambda batch: batch)
-        self._ready: queue.Queue[Any] = queue.Queue(_AHEAD)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._fill, args=(source,), daemon=True)
-        self._thread.start()
+        self._begin(0)
         # A thread that reads while the interpreter goes down may crash it.
         atexit.register(self.close)
+
+    def _begin(self, first: int) -> None:
+        self._ready: queue.Queue[Any] = queue.Queue(_AHEAD)
+        self._closed = threading.Event()
+        source = self._source(first)
+        self._thread = threading.Thread(target=self._fill, args=(source,), daemon=True)
+        self._thread.start()
+
+    def go_on(self, first: int) -> None:
+        """Give the batch with this number next, counted from 0, and those behind it."""
+        self.close()
+        self._begin(first)
 
     def next_batch(self) -> Any:
         """The next batch; the time until it is there is added to ``waited_s``."""
@@ -185,7 +201,11 @@ def open_feed(
             f"data_path {case.data_path!r}: {sum(count for _, count in answers)} samples for"
             f" {world.size} ranks leave some rank none: prepare more text, or use fewer ranks"
         )
-    return Feed(_guarded(share, case, layout, world, devices), _facts(share, answers), convert)
+
+    def source(first: int) -> Iterator[Arrays]:
+        return _guarded(share, case, layout, world, devices, first)
+
+    return Feed(source, _facts(share, answers), convert)
 
 
 def _facts(share: Share, answers: list[tuple[str | None, int]]) -> dict[str, Any]:
@@ -196,7 +216,7 @@ def _facts(share: Share, answers: list[tuple[str | None, int]]) -> dict[str, Any
 
 
 def _guarded(
-    share: Share, case: Case, layout: SampleLayout, world: World, devices: int
+    share: Share, case: Case, layout: SampleLayout, world: World, devices: int, first: int
 ) -> Iterator[Arrays]:
     """The batches, each looked at once more: files may change after they were checked."""
 
@@ -208,7 +228,7 @@ def _guarded(
                 flush=True,
             )
 
-    for batch in batches(share, case.batch_size * devices, again):
+    for batch in batches(share, case.batch_size * devices, again, first):
         for name in ("input_ids", "masked_lm_ids"):
             if name in batch:
                 fields.check_values(case.data_path, name, batch[name], layout)

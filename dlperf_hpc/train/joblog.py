@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from dlperf_hpc.records.files import append_line
@@ -12,6 +12,7 @@ from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, finish, log_event
 from dlperf_hpc.train import provenance, summary
+from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.window import Timed
 
@@ -54,11 +55,16 @@ def _iteration_lines(windows: list[Timed], warmup: int) -> str:
     return "\n".join(lines)
 
 
-def log_window(attempt: Attempt, manifest: Manifest, windows: list[Timed]) -> None:
+def log_window(
+    attempt: Attempt, manifest: Manifest, windows: list[Timed], found: Communication
+) -> None:
     """Iterations and summary into the log; then the record, which ends the run ok."""
     measure = manifest.measure
     window = summary.summarise(windows, attempt.run.case, measure)
+    window = replace(window, exposed_comm=found.exposed)
     append_line(attempt.paths.log, _iteration_lines(windows, measure.warmup))
+    medians = {key: value for key, value in asdict(found).items() if key != "reason"}
+    log_event(attempt, "communication", medians if found.steps else {"reason": found.reason})
     rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
     log_event(attempt, "summary", {**asdict(window), **rate})
     detail = {

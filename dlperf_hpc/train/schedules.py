@@ -7,6 +7,7 @@ Skipped steps (fp16 overflow) count: knowing of them would wait for the device.
 
 from __future__ import annotations
 
+import math
 from typing import Callable
 
 from dlperf_hpc.spec.case import Schedule
@@ -27,6 +28,21 @@ def _polynomial(schedule: Schedule, step: int) -> float:
     if step < schedule.warmup:
         return step / schedule.warmup
     return float(_left(schedule, step) ** schedule.power)
+
+
+def _cosine(schedule: Schedule, step: int) -> float:
+    """step / warmup below ``warmup``; then half a cosine from 1 to 0 at ``total``, and 0.
+
+    Megatron-LM's (``learning_rates.py`` since v1.1, ``optimizer_param_scheduler.py`` now) with a
+    lowest rate of 0. The copy of 2020 in DeepSpeedExamples stretches it by ``warmup`` steps: there
+    it is not yet 0 at ``total``.
+    """
+    if step < schedule.warmup:
+        return step / schedule.warmup
+    if step >= schedule.total:
+        return 0.0
+    share = (step - schedule.warmup) / (schedule.total - schedule.warmup)
+    return (1 + math.cos(math.pi * share)) / 2
 
 
 def _warmup_exp_decay_poly(schedule: Schedule, step: int) -> float:
@@ -71,6 +87,7 @@ def _exponential(schedule: Schedule, step: int) -> float:
 SHAPES: dict[str, Callable[[Schedule, int], float]] = {
     "constant": _constant,
     "polynomial": _polynomial,
+    "cosine": _cosine,
     "warmup_exp_decay_poly": _warmup_exp_decay_poly,
     "warmup_linear_decay_exp": _warmup_linear_decay_exp,
     "warmup_exp_decay_exp": _warmup_exp_decay_exp,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -14,6 +15,10 @@ class Session(Protocol):
 
     def iterate(self) -> None:
         """One micro-batch forward and backward; every k-th call ends in an optimizer step."""
+
+    def exchange(self, on: bool) -> bool:
+        """From the next optimizer step on exchange gradients, or leave that out and step on this
+        rank's own; False, and nothing changes, if the back end cannot."""
 
     def synchronize(self) -> None:
         """Wait until the device has done everything asked of it so far."""
@@ -45,6 +50,20 @@ class Session(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """Device, versions and flags as observed, for the log."""
+
+    def save(self, directory: Path) -> None:
+        """Write what training goes on from into a new directory; all ranks take part.
+
+        Parameters, optimizer, loss scale, how many steps were done (by which the schedule and the
+        place in real data go), and each rank's random numbers for dropout. RunError between two
+        optimizer steps, and if it cannot be written; a directory of that name is whole.
+        """
+
+    def load(self, directory: Path) -> None:
+        """Go on from what :meth:`save` wrote; open a window behind it. All ranks take part.
+
+        RunError if there is no checkpoint, or one of another case or number of ranks.
+        """
 
     def close(self) -> None:
         """Leave the process group; only on the way of success."""

@@ -57,7 +57,7 @@ def window_length(measure: Measure, accumulation: int, seconds_per_iteration: fl
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """A collection inside the window would be one rank's, at a moment of its own."""
     gc.collect()
     gc.disable()
@@ -85,7 +85,7 @@ def measure_window(
 ) -> Timed:
     """Time the window on this rank, after the warm-up; all ranks take part."""
     before = session.fingerprint()
-    with _no_garbage_collection():
+    with no_garbage_collection():
         session.open_window(iterations)
         session.synchronize()
         world.barrier()

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.store import Attempt, begin_log, log_event, open_attempt
 from dlperf_hpc.records.task import job_seconds, launch_id, task_index, turn
-from dlperf_hpc.spec.case import Run
+from dlperf_hpc.spec.case import NO_FP16, Run
 from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
+from dlperf_hpc.train.communication import measure_communication
 from dlperf_hpc.train.guard import Guard
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
@@ -63,6 +65,8 @@ def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard
     workload = declared.workloads[run.case.model]
     session = declared.backends[run.case.framework].open_session(run.case, world, workload)
     all_facts = world.gather({**provenance.rank_facts(world), **session.facts()})
+    if run.case.precision == "fp16" and "cpu" in [facts["device_name"] for facts in all_facts]:
+        raise DeviceError(f"precision {NO_FP16}")
     if world.rank == 0:
         joblog.log_world(attempt, world, all_facts)
     _enter(attempt, world, guard, "warmup", limits.startup_s)
@@ -74,12 +78,16 @@ def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard
     before, watch = gpu_state(gpu), Watch(gpu)
     timed = measure_window(session, world, iterations, guard.beat)
     states = world.gather({"before": before, "window": watch.summary(), "after": gpu_state(gpu)})
-    _enter(attempt, world, guard, "shutdown", limits.shutdown_s)
     windows = world.gather(timed)
     summary.check(windows)
+    _enter(attempt, world, guard, "communication", limits.iteration_s)
+    found = measure_communication(
+        session, world, manifest.measure, run.case.accumulation, timed, guard.beat
+    )
+    _enter(attempt, world, guard, "shutdown", limits.shutdown_s)
     if world.rank == 0:
         joblog.log_gpus(attempt, states)
-        joblog.log_window(attempt, manifest, windows)
+        joblog.log_window(attempt, manifest, windows, found)
     _leave(session, world)
 
 

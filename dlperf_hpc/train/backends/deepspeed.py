@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 Config = dict[str, Any]
 
-NO_FP16 = (
-    "fp16 needs a GPU: DeepSpeed has none for CPUs (take bf16 or fp32, or framework ddp for fp16)"
-)
-
 # What a file may leave to others, as files written for the transformers library do.
 _AUTO = "auto"
 
@@ -126,8 +122,6 @@ def configuration(case: Case) -> Config:
 def refusals(case: Case) -> list[Issue]:
     """What a case asks of DeepSpeed in vain, whatever its device turns out to be."""
     issues = []
-    if case.precision == "fp16" and case.device == "cpu":
-        issues.append(Issue("precision", NO_FP16))
     stage, name = case.option("zero_stage"), case.optimizer.name
     if stage and name.startswith("lamb"):
         why = "needs whole tensors, and ZeRO cuts them: take adam or adamw, or zero_stage = 0"

@@ -5,6 +5,7 @@ DeepSpeed itself is imported when the device is known: it chooses an accelerator
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,12 +18,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlperf_hpc.errors import DeviceError, RunError
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.errors import DeviceError
+from dlperf_hpc.spec.case import NO_FP16, Case
 from dlperf_hpc.spec.declarations import WorkloadDeclaration
-from dlperf_hpc.train.backends.deepspeed import NO_FP16, configuration
+from dlperf_hpc.train.backends.deepspeed import configuration
 from dlperf_hpc.train.backends.optimizers_torch import build_optimizer, set_lr
-from dlperf_hpc.train.backends.session_torch import TorchSession, join
+from dlperf_hpc.train.backends.session_torch import (
+    TorchSession,
+    join,
+    random_states,
+    set_random_states,
+)
 from dlperf_hpc.train.importing import load
 from dlperf_hpc.train.ranks import World
 
@@ -77,6 +83,7 @@ class DeepSpeedSession(TorchSession):
         self.engine = self._engine()
         if case.option("compile"):
             self.engine.compile()
+        self._exchanging = True
         self.open_window(0)
 
     def _engine(self) -> Any:
@@ -101,12 +108,21 @@ class DeepSpeedSession(TorchSession):
         self._micro_steps += 1
         steps, rest = divmod(self._micro_steps, self.case.accumulation)
         loss = self.engine(**self.next_batch())
-        self.engine.backward(loss)
+        with contextlib.nullcontext() if self._exchanging else self.engine.no_sync():
+            self.engine.backward(loss)
         if rest == 0:
             set_lr(self.optimizer, self.case, steps - 1)
             self._optimizer_steps += 1
         self.engine.step()
         self._loss = loss.detach()
+
+    def exchange(self, on: bool) -> bool:
+        """The engine's ``no_sync``; not under ZeRO, whose optimizer has its share of gradients from
+        the exchange itself."""
+        if self.case.option("zero_stage"):
+            return False
+        self._exchanging = on
+        return True
 
     def counts(self) -> tuple[int, int]:
         """(optimizer steps, skipped ones) in the window; the engine counts the skipped."""
@@ -127,25 +143,15 @@ class DeepSpeedSession(TorchSession):
             "deepspeed_json": json.dumps(self.config),
         }
 
-    def save(self, directory: Path) -> None:
-        """Write what training goes on from; all ranks take part, each writes its own share.
-
-        RunError between two optimizer steps: gradients are not written.
-        """
-        if self._micro_steps % self.case.accumulation:
-            raise RunError("a checkpoint can be taken only after a whole optimizer step")
-        state = {"random": self.world.gather(_random_states(self.device))}
+    def write_state(self, directory: Path) -> None:
+        """DeepSpeed's own checkpoint, of which each rank writes its share."""
+        state = {"random": self.world.gather(random_states(self.device))}
         self.engine.save_checkpoint(str(directory), tag=_TAG, client_state=state)
 
-    def load(self, directory: Path) -> None:
-        """Go on from what :meth:`save` wrote; RunError if there is nothing."""
-        if not (directory / _TAG).is_dir():
-            raise RunError(f"there is no checkpoint of the deepspeed back end in {directory}")
+    def read_state(self, directory: Path) -> None:
+        """Take this rank's share of it."""
         _, state = self.engine.load_checkpoint(str(directory), tag=_TAG)
-        torch.set_rng_state(state["random"][self.world.rank][0])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["random"][self.world.rank][1], self.device)
-        self._micro_steps = self.engine.micro_steps
+        set_random_states(state["random"][self.world.rank], self.device)
 
     def close(self) -> None:
         """Let the engine go, and leave the process group."""
@@ -156,9 +162,3 @@ class DeepSpeedSession(TorchSession):
 def _held(parameters: Iterable[torch.nn.Parameter]) -> Iterable[torch.Tensor]:
     """A parameter that ZeRO-3 has spread is empty between its uses; its part lies beside it."""
     return (getattr(parameter, "ds_tensor", parameter) for parameter in parameters)
-
-
-def _random_states(device: torch.device) -> list[torch.Tensor]:
-    """Where dropout goes on: the CPU's generator, and a GPU's."""
-    gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *gpu]

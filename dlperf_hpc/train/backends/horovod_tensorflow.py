@@ -31,15 +31,18 @@ class HorovodTensorflowSession(TensorflowSession):
         with tf.device(self.devices.names[0]):
             self._replica = Replica(
                 self.case,
+                self.world.rank,
                 self.model,
                 self.variables,
                 self._average,
                 xla=self.case.option("xla"),
                 every=self.case.option("allreduce") == "every_micro_batch",
             )
-        self._micro_step = tf.function(self._replica.micro_step)
-        self._last_step = tf.function(self._replica.last_step)
         return [self._replica]
+
+    def step_functions(self) -> tuple[Any, Any]:
+        """The replica's own."""
+        return tf.function(self._replica.micro_step), tf.function(self._replica.last_step)
 
     def _average(self, gradients: Tensors) -> Tensors:
         """Tensor by tensor: Horovod fuses them as they come, while others are still computed."""
@@ -47,14 +50,6 @@ class HorovodTensorflowSession(TensorflowSession):
             hvd.allreduce(gradient, op=hvd.Average, compression=self._compression, name=f"g{i}")
             for i, gradient in enumerate(gradients)
         ]
-
-    def run_micro_step(self, inputs: Any, place: int) -> Any:
-        """See :class:`TensorflowSession`."""
-        return self._micro_step(inputs, place)
-
-    def run_last_step(self, inputs: Any, rate: Any) -> Any:
-        """See :class:`TensorflowSession`."""
-        return self._last_step(inputs, rate)
 
     def facts(self) -> dict[str, Any]:
         """What all TensorFlow sessions tell, and how Horovod was built."""

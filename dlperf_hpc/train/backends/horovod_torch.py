@@ -14,6 +14,8 @@ from dlperf_hpc.train.backends.optimizers_torch import build_optimizer, set_lr
 from dlperf_hpc.train.backends.session_torch import TorchSession
 from dlperf_hpc.train.ranks import World
 
+_NEVER = 2**62  # backward passes
+
 
 class HorovodTorchSession(TorchSession):
     """Model, data and optimizer of one rank; see :class:`dlperf_hpc.train.session.Session`."""
@@ -34,6 +36,7 @@ class HorovodTorchSession(TorchSession):
             op=hvd.Average,
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
+        self._exchanging = True
         self.open_window(0)
 
     def iterate(self) -> None:
@@ -44,13 +47,21 @@ class HorovodTorchSession(TorchSession):
             loss = self.model(**self.next_batch())
         share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
         self.scaler.scale(share).backward()
-        if last or self._every:
+        if (last or self._every) and self._exchanging:
             # In mid-accumulation this averages sums, whose earlier parts are averages already and
             # stay what they are.
             self.optimizer.synchronize()
         if last:
             self._step()
         self._loss = loss.detach()
+
+    def exchange(self, on: bool) -> bool:
+        """The hooks send a gradient at every so many-th backward pass; off is never."""
+        if on != self._exchanging:
+            each = 1 if self._every else self.case.accumulation
+            self.optimizer.set_backward_passes_per_step(each if on else _NEVER)
+            self._exchanging = on
+        return True
 
     def _step(self) -> None:
         # Not _optimizer_steps: a window counts its own from 0.
@@ -65,7 +76,9 @@ class HorovodTorchSession(TorchSession):
             # Kept on the device: asking whether a step was skipped would wait for it.
             self._skipped += sum(self.scaler._found_inf_per_device(self.optimizer).values())
         self.scaler.update()
-        self.optimizer.zero_grad()
+        # Not Horovod's own, which asks whether an exchange is under way: without one it was never
+        # begun.
+        torch.optim.Optimizer.zero_grad(self.optimizer)
         self._optimizer_steps += 1
 
     def facts(self) -> dict[str, Any]:

@@ -9,12 +9,15 @@ import contextlib
 import resource
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from dlperf_hpc.spec.case import Case
 from dlperf_hpc.spec.declarations import WorkloadDeclaration
+from dlperf_hpc.train import checkpoints
 from dlperf_hpc.train.backends.device_tensorflow import (
     choose_devices,
     device_facts,
@@ -29,7 +32,7 @@ from dlperf_hpc.train.schedules import learning_rate
 class TensorflowSession:
     """The half of a :class:`dlperf_hpc.train.session.Session` that no TensorFlow back end does its
     own way. One that derives from it writes :meth:`join`, :meth:`make_replicas`,
-    :meth:`run_micro_step`, :meth:`run_last_step` and :meth:`close`.
+    :meth:`step_functions` and :meth:`close`.
 
     ``model`` is built within what :meth:`join` returns; ``variables`` are what is trained of it.
     """
@@ -53,6 +56,8 @@ class TensorflowSession:
         self._rate: tuple[float, Any] = (float("nan"), None)
         self._loss = tf.zeros(())
         self.replicas = self.make_replicas()
+        self._steps = {on: self.step_functions() for on in (True, False)}
+        self.exchange(True)
         self._inputs = self.distribute(placed)
         self._rehearse()
         self.open_window(0)
@@ -65,13 +70,10 @@ class TensorflowSession:
         """One for each of ``devices``."""
         raise NotImplementedError
 
-    def run_micro_step(self, inputs: Any, place: int) -> Any:
-        """The loss of a micro-batch that does not end an accumulation; ``place`` is 0 for the one
-        that begins it, else 1."""
-        raise NotImplementedError
-
-    def run_last_step(self, inputs: Any, rate: Any) -> Any:
-        """The loss of one that does, with the optimizer's step at that learning rate."""
+    def step_functions(self) -> tuple[Any, Any]:
+        """Two new functions. One of a micro-batch that does not end an accumulation, and of its
+        place: 0 for the one that begins it, else 1. The other of one that does, and of the learning
+        rate for the optimizer's step. Both give the loss."""
         raise NotImplementedError
 
     def distribute(self, batches: list[dict[str, Any]]) -> Any:
@@ -100,24 +102,18 @@ class TensorflowSession:
         place = self._micro_steps % self.case.accumulation
         self._micro_steps += 1
         if place + 1 < self.case.accumulation:
-            self._loss = self.run_micro_step(inputs, min(place, 1))
+            self._loss = self._micro_step(inputs, min(place, 1))
             return
-        self._loss = self.run_last_step(inputs, self._learning_rate())
+        self._loss = self._last_step(inputs, self._learning_rate())
         self._optimizer_steps += 1
 
     def _rehearse(self) -> None:
         """Run each step function once, so that none is traced or compiled in the window, where the
         first optimizer step may be; with a rate of 0, and what it leaves behind is wiped out.
-
-        Each is traced with a seed of its own for dropout, and of this rank's: with the same they
-        would drop the same.
         """
-        seed = self.case.seed * 1_000_003 + 3 * self.world.rank
         for place in range(min(self.case.accumulation - 1, 2)):
-            tf.random.set_seed(seed + place)
-            self.run_micro_step(self._inputs, place)
-        tf.random.set_seed(seed + 2)
-        self.run_last_step(self._inputs, self._rate_tensor(0.0))
+            self._micro_step(self._inputs, place)
+        self._last_step(self._inputs, self._rate_tensor(0.0))
         for replica in self.replicas:
             replica.reset()
 
@@ -132,6 +128,13 @@ class TensorflowSession:
             with tf.device("CPU:0"):
                 self._rate = (value, tf.constant(value, tf.float32))
         return self._rate[1]
+
+    def exchange(self, on: bool) -> bool:
+        """Functions that were traced with the exchange, or without."""
+        for replica in self.replicas:
+            replica.exchanging = on
+        self._micro_step, self._last_step = self._steps[on]
+        return True
 
     def synchronize(self) -> None:
         """Wait for the GPUs; a CPU's work is done when its call returns."""
@@ -185,6 +188,32 @@ class TensorflowSession:
             info = tf.config.experimental.get_memory_info(self.devices.names[0])
             return float(info["peak"]) / 2**20
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    def save(self, directory: Path) -> None:
+        """See :class:`dlperf_hpc.train.session.Session`: each rank writes all that it holds."""
+        checkpoints.save(directory, self.case, self.world, self._micro_steps, self.write_state)
+
+    def load(self, directory: Path) -> None:
+        """See :class:`dlperf_hpc.train.session.Session`."""
+        done = checkpoints.load(directory, self.case, self.world, self.read_state)
+        self._micro_steps = done
+        if self._feed:
+            self._feed.go_on(1 + done)  # one was taken when the session was made
+
+    def write_state(self, directory: Path) -> None:
+        """This rank's part of a checkpoint."""
+        path = checkpoints.part(directory, self.world.rank, "npz")
+        np.savez(path, *(variable.numpy() for variable in self._state()))
+
+    def read_state(self, directory: Path) -> None:
+        """Take this rank's part of a checkpoint."""
+        path = checkpoints.part(directory, self.world.rank, "npz")
+        with np.load(path, allow_pickle=False) as arrays:
+            for number, variable in enumerate(self._state()):
+                variable.assign(arrays[f"arr_{number}"])  # savez's name for it
+
+    def _state(self) -> list[Any]:
+        return [variable for replica in self.replicas for variable in replica.variables]
 
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""

@@ -10,6 +10,7 @@ import datetime
 import resource
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ import torch.distributed as dist
 
 from dlperf_hpc.spec.case import Case
 from dlperf_hpc.spec.declarations import WorkloadDeclaration
+from dlperf_hpc.train import checkpoints
 from dlperf_hpc.train.backends.device_torch import (
     AUTOCAST,
     choose_device,
@@ -52,10 +54,16 @@ def join(world: World, device: torch.device) -> None:
 class TorchSession:
     """The half of a :class:`dlperf_hpc.train.session.Session` that no PyTorch back end does its own
     way. One that derives from it wraps ``module`` and ``batch`` in its own engine, calls
-    :meth:`open_window` when it is ready, and writes :meth:`iterate` and :meth:`close`.
+    :meth:`open_window` when it is ready, and writes :meth:`iterate`, :meth:`exchange` and
+    :meth:`close`.
 
-    ``module`` is the plain model on this rank's ``device``; ``batch`` its arguments by name.
+    ``module`` is the plain model on this rank's ``device``; ``batch`` its arguments by name;
+    ``optimizer`` has this rank's state. Without a ``scaler`` it writes :meth:`write_state` and
+    :meth:`read_state` too.
     """
+
+    optimizer: Any  # torch's, or a library's around it
+    scaler: torch.amp.GradScaler
 
     def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
         self.case = case
@@ -160,7 +168,50 @@ class TorchSession:
             return torch.cuda.max_memory_allocated(self.device) / 2**20
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
+    def save(self, directory: Path) -> None:
+        """See :class:`dlperf_hpc.train.session.Session`: each rank writes all that it holds."""
+        checkpoints.save(directory, self.case, self.world, self._micro_steps, self.write_state)
+
+    def load(self, directory: Path) -> None:
+        """See :class:`dlperf_hpc.train.session.Session`."""
+        done = checkpoints.load(directory, self.case, self.world, self.read_state)
+        self._micro_steps = done
+        if self._feed:
+            self._feed.go_on(1 + done)  # one was taken when the session was made
+
+    def write_state(self, directory: Path) -> None:
+        """This rank's part of a checkpoint."""
+        state = {name: part.state_dict() for name, part in self._stateful().items()}
+        state["random"] = random_states(self.device)
+        torch.save(state, checkpoints.part(directory, self.world.rank, "pt"))
+
+    def read_state(self, directory: Path) -> None:
+        """Take this rank's part of a checkpoint."""
+        path = checkpoints.part(directory, self.world.rank, "pt")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        for name, part in self._stateful().items():
+            part.load_state_dict(state[name])
+        set_random_states(state["random"], self.device)
+
+    def _stateful(self) -> dict[str, Any]:
+        # A placed optimizer's own half updates this rank's share, and has its state.
+        optimizer = getattr(self.optimizer, "optim", self.optimizer)
+        return {"module": self.module, "optimizer": optimizer, "scaler": self.scaler}
+
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
         data = self._feed.facts if self._feed else {}
         return {**device_facts(self.device), "parameters": self.parameters, **data}
+
+
+def random_states(device: torch.device) -> list[torch.Tensor]:
+    """Where dropout goes on: the CPU's generator, and a GPU's."""
+    gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *gpu]
+
+
+def set_random_states(states: list[torch.Tensor], device: torch.device) -> None:
+    """Inverse of :func:`random_states`."""
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)

@@ -106,12 +106,19 @@ class StrategySession(TensorflowSession):
             with tf.device(device):
                 variables = [components[place] for components in local]
                 replica = Replica(
-                    self.case, self.model, variables, _average, xla=self.case.option("xla")
+                    self.case,
+                    self.world.rank * len(local[0]) + place,
+                    self.model,
+                    variables,
+                    _average,
+                    xla=self.case.option("xla"),
                 )
             self._replicas.append(replica)
-        self._micro_step = tf.function(self._micro)
-        self._last_step = tf.function(self._last)
         return self._replicas
+
+    def step_functions(self) -> tuple[Any, Any]:
+        """Each runs all of this process's replicas."""
+        return tf.function(self._micro), tf.function(self._last)
 
     def distribute(self, batches: list[dict[str, Any]]) -> Any:
         """One batch, or what ``strategy.run`` hands out to its replicas."""
@@ -145,14 +152,6 @@ class StrategySession(TensorflowSession):
         """Over this process's devices: other processes' are not asked for in the window."""
         local = self.strategy.experimental_local_results(losses)
         return tf.add_n(local) / len(local) if len(local) > 1 else local[0]
-
-    def run_micro_step(self, inputs: Any, place: int) -> Any:
-        """See :class:`TensorflowSession`."""
-        return self._micro_step(inputs, place)
-
-    def run_last_step(self, inputs: Any, rate: Any) -> Any:
-        """See :class:`TensorflowSession`."""
-        return self._last_step(inputs, rate)
 
     def facts(self) -> dict[str, Any]:
         """What all TensorFlow sessions tell, and the strategy."""

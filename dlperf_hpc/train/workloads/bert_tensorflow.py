@@ -21,9 +21,9 @@ from dlperf_hpc.train.workloads.layers_tensorflow import (
     SelfAttention,
     Tensor,
     cross_entropy,
-    draw_seed,
     dropout,
     gelu,
+    layer_seed,
 )
 
 
@@ -123,14 +123,16 @@ class BertForPreTraining(Module):
         masked_lm_ids: Tensor,
         next_sentence_labels: Tensor,
         input_mask: Tensor | None = None,
+        seed: Tensor | None = None,
     ) -> Tensor:
         """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar.
 
         Arguments as for ``bert_torch``: integers, ``input_ids``, ``segment_ids``, ``input_mask``
         [B, T]; ``masked_lm_positions``, ``masked_lm_ids`` [B, M] with -100 for an id that counts
-        for nothing; ``next_sentence_labels`` [B]. The loss is float32 whatever the precision.
+        for nothing; ``next_sentence_labels`` [B]. ``seed`` [2], int32, is dropout's: without one
+        nothing is dropped. The loss is float32 whatever the precision.
         """
-        rows = self.encode(input_ids, segment_ids, input_mask)
+        rows = self.encode(input_ids, segment_ids, input_mask, seed)
         tokens, hidden = input_ids.shape[1], self._config.hidden
         masked = tf.gather(rows, _flat(masked_lm_positions, tokens))
         scores = self.mlm(masked, self.embeddings.word.weight)
@@ -139,15 +141,18 @@ class BertForPreTraining(Module):
         return mlm_loss + cross_entropy(self.nsp(tf.tanh(self.pooler(first))), next_sentence_labels)
 
     def encode(
-        self, input_ids: Tensor, segment_ids: Tensor, input_mask: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor,
+        input_mask: Tensor | None = None,
+        seed: Tensor | None = None,
     ) -> Tensor:
         """The last hidden states as rows [B * T, h], float32; arguments as for a call."""
         # [B, 1, 1, T]: the same for every head and query.
         mask = None if input_mask is None else tf.cast(input_mask, tf.bool)[:, None, None, :]
-        seed = draw_seed(self._config.dropout)
         rows = self.embeddings(input_ids, segment_ids, seed)
         for number, layer in enumerate(self.layers, start=1):
-            rows = layer(rows, input_ids.shape[1], mask, seed + (number, 0))
+            rows = layer(rows, input_ids.shape[1], mask, layer_seed(seed, number))
         return self.final_norm(rows) if self._config.layer_norm == "pre" else rows
 
 

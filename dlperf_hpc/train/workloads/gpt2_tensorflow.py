@@ -22,9 +22,9 @@ from dlperf_hpc.train.workloads.layers_tensorflow import (
     SelfAttention,
     Tensor,
     cross_entropy,
-    draw_seed,
     dropout,
     gelu_tanh,
+    layer_seed,
 )
 
 
@@ -69,26 +69,26 @@ class Gpt2(Module):
         self.layers = [Layer(recipe, config) for _ in range(config.layers)]
         self.final_norm = LayerNorm(recipe, config.hidden)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, input_ids: Tensor, labels: Tensor, seed: Tensor | None = None) -> Tensor:
         """Mean cross-entropy of the next token over all positions: a scalar, float32 always.
 
         Integer tensors [B, T]; ``labels[b, t]`` is what follows ``input_ids[b, t]``, already
-        shifted, and counts for nothing where it is -100.
+        shifted, and counts for nothing where it is -100. ``seed`` [2], int32, is dropout's: without
+        one nothing is dropped.
         """
-        rows = tf.cast(self.decode(input_ids), self.compute)
+        rows = tf.cast(self.decode(input_ids, seed), self.compute)
         # The head is the word embedding's own weight.
         scores = tf.matmul(rows, tf.cast(self.word.weight, self.compute), transpose_b=True)
         return cross_entropy(scores, tf.reshape(labels, [-1]))
 
-    def decode(self, input_ids: Tensor) -> Tensor:
+    def decode(self, input_ids: Tensor, seed: Tensor | None = None) -> Tensor:
         """The last hidden states of ids [B, T] as rows [B * T, h], float32."""
         tokens, config = input_ids.shape[1], self._config
-        seed = draw_seed(config.dropout)
         # Positions are 0..T-1: a slice of the table, no lookup.
         rows = self.word(input_ids) + self.position.weight[:tokens]
         rows = dropout(tf.reshape(rows, (-1, config.hidden)), config.dropout, seed, site=0)
         for number, layer in enumerate(self.layers, start=1):
-            rows = self._through(layer, rows, tokens, seed + (number, 0))
+            rows = self._through(layer, rows, tokens, layer_seed(seed, number))
         return self.final_norm(rows)
 
     def _through(self, layer: Layer, rows: Tensor, tokens: int, seed: Tensor) -> Tensor:

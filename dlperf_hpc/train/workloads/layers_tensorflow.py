@@ -28,8 +28,7 @@ Tensor = Any  # TensorFlow carries no types
 
 
 def prepare(case: Case) -> tuple[str, int]:
-    """Set the seed of dropout; compute dtype and seed of the weights that a model is made with."""
-    tf.random.set_seed(case.seed)
+    """Compute dtype and seed of the weights that a model is made with."""
     return _COMPUTE.get(case.precision, "float32"), case.seed
 
 
@@ -258,16 +257,9 @@ class FeedForward(Module):
         return self.down(self._bend(self.up(x)))
 
 
-def draw_seed(rate: float) -> Tensor:
-    """What one forward pass's dropout begins with, int32 [2]; constant where nothing is dropped.
-
-    The only stateful random operation of a model. ``tf.random.set_seed`` makes it repeatable, but
-    not under XLA.
-    """
-    if rate == 0:
-        return tf.zeros([2], tf.int32)
-    with tf.device("CPU"):  # where the kernels of stateless random numbers want their seed
-        return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
+def layer_seed(seed: Tensor, number: int) -> Tensor:
+    """What a layer's dropout begins with, of a forward pass's; numbers from 1."""
+    return None if seed is None else seed + (number, 0)
 
 
 def dropout(x: Tensor, rate: float, seed: Tensor, site: int) -> Tensor:
@@ -275,10 +267,10 @@ def dropout(x: Tensor, rate: float, seed: Tensor, site: int) -> Tensor:
 
     float32 in and out: in bfloat16 0.1 would be 0.1016, and the scale too small by as much. The
     same seed [2] and ``site`` (a number within the layer) drop the same again, as recomputation
-    must.
+    must. Nothing is dropped without a seed: models hold no random state.
     """
     x = tf.cast(x, tf.float32)
-    if rate == 0:
+    if rate == 0 or seed is None:
         return x
     noise = tf.random.stateless_uniform(tf.shape(x), seed + (0, site))
     return tf.where(noise >= rate, x * (1 / (1 - rate)), 0.0)

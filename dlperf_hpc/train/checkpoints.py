@@ -1,0 +1,116 @@
+"""A checkpoint: one directory that all ranks write together, and that is whole or is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.errors import RunError
+from dlperf_hpc.records.files import dump_json
+from dlperf_hpc.spec.case import Case
+from dlperf_hpc.train.ranks import World
+
+_NAME = "checkpoint.json"
+# Where data lies and how a sweep calls the case may be another when training goes on.
+_FREE = ("data_path", "environment", "tags", "threads", "topology", "processes_per_node")
+
+
+def part(directory: Path, rank: int, ending: str) -> Path:
+    """The file of one rank."""
+    return directory / f"rank-{rank:05d}.{ending}"
+
+
+def save(
+    directory: Path, case: Case, world: World, micro_steps: int, write: Callable[[Path], None]
+) -> None:
+    """A new ``directory`` with what ``write`` puts, on each rank, into the directory it is given.
+
+    All ranks take part. It gets its name when all is in it and on the disk: of a save that was
+    killed a hidden ``.partial`` directory is left. RunError on all ranks if one cannot.
+    """
+    partial = directory.with_name(f".{directory.name}.{world.broadcast(uuid.uuid4().hex)}.partial")
+    told = {"settings": _settings(case), "micro_steps": micro_steps}
+
+    def begin() -> None:
+        if micro_steps % case.accumulation:
+            raise RunError("a checkpoint can be taken only after a whole optimizer step")
+        if directory.exists():
+            raise RunError(f"{directory} is there already: save into a new directory")
+        if world.rank == 0:
+            partial.mkdir(parents=True)
+
+    def finish() -> None:
+        if world.rank == 0:
+            (partial / _NAME).write_text(dump_json(told), encoding="utf-8")
+            for path in (*partial.rglob("*"), partial):
+                _to_disk(path)
+            partial.rename(directory)
+
+    for act in (begin, lambda: write(partial), finish):
+        _together(world, f"no checkpoint in {directory}", act)
+
+
+def load(directory: Path, case: Case, world: World, read: Callable[[Path], None]) -> int:
+    """Micro-steps that were done when ``directory`` was saved; ``read`` takes a rank's part of it.
+
+    All ranks take part. RunError on all of them if it holds no checkpoint, or another training's.
+    """
+    told: dict[str, Any] = {}
+    where = f"the checkpoint in {directory} cannot be loaded"
+    _together(world, where, lambda: told.update(_read(directory, case)))
+    _together(world, where, lambda: read(directory))
+    return int(told["micro_steps"])
+
+
+def _together(world: World, what: str, act: Callable[[], None]) -> None:
+    """RunError on every rank if one fails: none is left waiting for another."""
+    problem = None
+    try:
+        act()
+    except RunError as error:
+        problem = str(error)
+    except Exception as error:  # noqa: BLE001 - each library's own, for a full disk or a torn file
+        problem = f"{what}: rank {world.rank}: {type(error).__name__}: {error}"
+    problems = [text for text in world.gather(problem) if text]
+    if problems:
+        raise RunError(problems[0])
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(directory: Path, case: Case) -> dict[str, Any]:
+    file = directory / _NAME
+    if not file.is_file():
+        raise RunError(f"there is no checkpoint in {directory}: it has no {_NAME}")
+    told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    there, here = told["settings"], json.loads(dump_json(_settings(case)))
+    other = [
+        f"{key} is {there.get(key)} there, {here.get(key)} here"
+        for key in sorted({*there, *here})
+        if there.get(key) != here.get(key)
+    ]
+    if other:
+        raise RunError(f"the checkpoint in {directory} is another training's: {'; '.join(other)}")
+    return told
+
+
+def _settings(case: Case) -> dict[str, Any]:
+    """What has to be the same where training goes on, flat."""
+    flat: dict[str, Any] = {"ranks": case.ranks, "devices": case.topology.devices}
+    for key, value in case.to_dict().items():
+        if isinstance(value, dict):
+            flat.update({f"{key}.{name}": each for name, each in value.items()})
+        elif key not in _FREE:
+            flat[key] = value
+    # Only where training begins.
+    return {key: value for key, value in flat.items() if key != "options.initial_weights"}
