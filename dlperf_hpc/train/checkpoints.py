@@ -12,6 +12,7 @@ from typing import Any
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.records.files import dump_json
 from dlperf_hpc.spec.case import Case
+from dlperf_hpc.train.feeds import Feed
 from dlperf_hpc.train.ranks import World
 
 _NAME = "checkpoint.json"
@@ -19,51 +20,65 @@ _NAME = "checkpoint.json"
 _FREE = ("data_path", "environment", "tags", "threads", "topology", "processes_per_node")
 
 
-def part(directory: Path, rank: int, ending: str) -> Path:
+def rank_file(directory: Path, rank: int, ending: str) -> Path:
     """The file of one rank."""
     return directory / f"rank-{rank:05d}.{ending}"
 
 
-def save(
-    directory: Path, case: Case, world: World, micro_steps: int, write: Callable[[Path], None]
-) -> None:
-    """A new ``directory`` with what ``write`` puts, on each rank, into the directory it is given.
+class Resumable:
+    """The half of a session's ``save`` and ``load`` that all libraries share. A session that
+    derives from it writes and reads one rank's part, in its library's own form."""
 
-    All ranks take part. It gets its name when all is in it and on the disk: of a save that was
-    killed a hidden ``.partial`` directory is left. RunError on all ranks if one cannot.
-    """
-    partial = directory.with_name(f".{directory.name}.{world.broadcast(uuid.uuid4().hex)}.partial")
-    told = {"settings": _settings(case), "micro_steps": micro_steps}
+    case: Case
+    world: World
+    _feed: Feed | None
+    _micro_steps: int
 
-    def begin() -> None:
-        if micro_steps % case.accumulation:
-            raise RunError("a checkpoint can be taken only after a whole optimizer step")
-        if directory.exists():
-            raise RunError(f"{directory} is there already: save into a new directory")
-        if world.rank == 0:
-            partial.mkdir(parents=True)
+    def write_state(self, directory: Path) -> None:
+        """Put this rank's part of a checkpoint into ``directory``."""
+        raise NotImplementedError
 
-    def finish() -> None:
-        if world.rank == 0:
-            (partial / _NAME).write_text(dump_json(told), encoding="utf-8")
-            for path in (*partial.rglob("*"), partial):
-                _to_disk(path)
-            partial.rename(directory)
+    def read_state(self, directory: Path) -> None:
+        """Take this rank's part of the checkpoint in ``directory``."""
+        raise NotImplementedError
 
-    for act in (begin, lambda: write(partial), finish):
-        _together(world, f"no checkpoint in {directory}", act)
+    def save(self, directory: Path) -> None:
+        """See :class:`dlperf_hpc.train.session.Session`: each rank writes all that it holds.
 
+        ``directory`` gets its name when all is in it and on the disk: of a save that was killed a
+        hidden ``.partial`` directory is left.
+        """
+        world, name = self.world, f".{directory.name}.{uuid.uuid4().hex}.partial"
+        partial = directory.with_name(world.broadcast(name))
+        told = {"settings": _settings(self.case), "micro_steps": self._micro_steps}
 
-def load(directory: Path, case: Case, world: World, read: Callable[[Path], None]) -> int:
-    """Micro-steps that were done when ``directory`` was saved; ``read`` takes a rank's part of it.
+        def begin() -> None:
+            if self._micro_steps % self.case.accumulation:
+                raise RunError("a checkpoint can be taken only after a whole optimizer step")
+            if directory.exists():
+                raise RunError(f"{directory} is there already: save into a new directory")
+            if world.rank == 0:
+                partial.mkdir(parents=True)
 
-    All ranks take part. RunError on all of them if it holds no checkpoint, or another training's.
-    """
-    told: dict[str, Any] = {}
-    where = f"the checkpoint in {directory} cannot be loaded"
-    _together(world, where, lambda: told.update(_read(directory, case)))
-    _together(world, where, lambda: read(directory))
-    return int(told["micro_steps"])
+        def finish() -> None:
+            if world.rank == 0:
+                (partial / _NAME).write_text(dump_json(told), encoding="utf-8")
+                for path in (*partial.rglob("*"), partial):
+                    _to_disk(path)
+                partial.rename(directory)
+
+        for act in (begin, lambda: self.write_state(partial), finish):
+            _together(world, f"no checkpoint in {directory}", act)
+
+    def load(self, directory: Path) -> None:
+        """See :class:`dlperf_hpc.train.session.Session`."""
+        told: dict[str, Any] = {}
+        where = f"the checkpoint in {directory} cannot be loaded"
+        _together(self.world, where, lambda: told.update(_read(directory, self.case)))
+        _together(self.world, where, lambda: self.read_state(directory))
+        self._micro_steps = int(told["micro_steps"])
+        if self._feed:
+            self._feed.go_on(1 + self._micro_steps)  # one was taken when the session was made
 
 
 def _together(world: World, what: str, act: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ without. What the model learns in them is of no use: the ranks' parameters part.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from dlperf_hpc.train.window import Timed, no_garbage_collection
 
 _FEWEST = 2  # of each kind that there must be room for
 _MOST_OF_WINDOW = 0.1
+_MARGIN, _MARGIN_S = 3.0, 10.0  # times what it will take, and seconds to end in
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,13 @@ def measure_communication(
     accumulation: int,
     timed: Timed,
     beat: Callable[[], None],
+    left_s: float = math.inf,
 ) -> Communication:
-    """Time steps with and without the exchange, after the window ``timed``; all ranks take part."""
+    """Time steps with and without the exchange, after the window ``timed``; all ranks take part.
+
+    Not if the time limit is ``left_s`` away and that is near: a window that is measured would be
+    lost.
+    """
     count = steps_of_each(measure.communication_steps, timed.optimizer_steps)
     if measure.communication_steps == 0:
         return Communication("measure.communication_steps is 0")
@@ -62,6 +69,9 @@ def measure_communication(
             f"{timed.optimizer_steps} optimizer steps in the window: {_FEWEST} each with and"
             f" without the exchange, and one before, are more than {_MOST_OF_WINDOW:.0%} of them"
         )
+    needed_s = (2 * count + 1) * timed.elapsed_s / timed.optimizer_steps
+    if world.broadcast(left_s < _MARGIN * needed_s + _MARGIN_S):
+        return Communication("the time limit is near")
     if not session.exchange(True):
         return Communication("this back end cannot leave the exchange out")
     for _ in range(-(measure.warmup + timed.iterations) % accumulation):

@@ -130,19 +130,20 @@ class Guard:
             if signal.SIGTERM in numbers:
                 reason = f"{self._ran()}: ended from outside (SIGTERM)"
                 self._end(Status.CANCELLED, reason, consequence=True)
-            if self._left_s() < 0:
+            if self.left_s() < 0:
                 self._end(Status.TIMEOUT, f"{self._ran()}: over its {self.time_limit_s:g} s")
             if time.monotonic() - self._beat > self._limit_s:
                 reason = f"no progress for {self._limit_s:g} s in phase {self._phase}"
                 self._end(Status.FAILED, reason, trace=all_stacks(), place=standing())
 
-    def _left_s(self) -> float:
+    def left_s(self) -> float:
+        """Seconds until the time limit."""
         return self.time_limit_s - (time.monotonic() - self._started)
 
     def _notice(self) -> None:
         """SIGUSR2: Slurm sends it up to a minute early, so near the limit the limit itself decides;
         far from it the job is being preempted."""
-        if self._left_s() > _NOTICE_S:
+        if self.left_s() > _NOTICE_S:
             self._end(Status.PREEMPTED, f"{self._ran()}: the scheduler's notice (SIGUSR2)")
 
     def _ran(self) -> str:

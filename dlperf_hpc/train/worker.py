@@ -82,7 +82,13 @@ def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard
     summary.check(windows)
     _enter(attempt, world, guard, "communication", limits.iteration_s)
     found = measure_communication(
-        session, world, manifest.measure, run.case.accumulation, timed, guard.beat
+        session,
+        world,
+        manifest.measure,
+        run.case.accumulation,
+        timed,
+        beat=guard.beat,
+        left_s=guard.left_s(),
     )
     _enter(attempt, world, guard, "shutdown", limits.shutdown_s)
     if world.rank == 0:

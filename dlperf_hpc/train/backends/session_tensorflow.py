@@ -17,19 +17,19 @@ import tensorflow as tf
 
 from dlperf_hpc.spec.case import Case
 from dlperf_hpc.spec.declarations import WorkloadDeclaration
-from dlperf_hpc.train import checkpoints
 from dlperf_hpc.train.backends.device_tensorflow import (
     choose_devices,
     device_facts,
     set_precision,
 )
 from dlperf_hpc.train.backends.replica_tensorflow import Replica
+from dlperf_hpc.train.checkpoints import Resumable, rank_file
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.schedules import learning_rate
 
 
-class TensorflowSession:
+class TensorflowSession(Resumable):
     """The half of a :class:`dlperf_hpc.train.session.Session` that no TensorFlow back end does its
     own way. One that derives from it writes :meth:`join`, :meth:`make_replicas`,
     :meth:`step_functions` and :meth:`close`.
@@ -189,25 +189,14 @@ class TensorflowSession:
             return float(info["peak"]) / 2**20
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
-    def save(self, directory: Path) -> None:
-        """See :class:`dlperf_hpc.train.session.Session`: each rank writes all that it holds."""
-        checkpoints.save(directory, self.case, self.world, self._micro_steps, self.write_state)
-
-    def load(self, directory: Path) -> None:
-        """See :class:`dlperf_hpc.train.session.Session`."""
-        done = checkpoints.load(directory, self.case, self.world, self.read_state)
-        self._micro_steps = done
-        if self._feed:
-            self._feed.go_on(1 + done)  # one was taken when the session was made
-
     def write_state(self, directory: Path) -> None:
         """This rank's part of a checkpoint."""
-        path = checkpoints.part(directory, self.world.rank, "npz")
+        path = rank_file(directory, self.world.rank, "npz")
         np.savez(path, *(variable.numpy() for variable in self._state()))
 
     def read_state(self, directory: Path) -> None:
         """Take this rank's part of a checkpoint."""
-        path = checkpoints.part(directory, self.world.rank, "npz")
+        path = rank_file(directory, self.world.rank, "npz")
         with np.load(path, allow_pickle=False) as arrays:
             for number, variable in enumerate(self._state()):
                 variable.assign(arrays[f"arr_{number}"])  # savez's name for it

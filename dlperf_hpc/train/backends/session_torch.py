@@ -18,13 +18,13 @@ import torch.distributed as dist
 
 from dlperf_hpc.spec.case import Case
 from dlperf_hpc.spec.declarations import WorkloadDeclaration
-from dlperf_hpc.train import checkpoints
 from dlperf_hpc.train.backends.device_torch import (
     AUTOCAST,
     choose_device,
     device_facts,
     set_precision,
 )
+from dlperf_hpc.train.checkpoints import Resumable, rank_file
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
 
@@ -51,7 +51,7 @@ def join(world: World, device: torch.device) -> None:
     )
 
 
-class TorchSession:
+class TorchSession(Resumable):
     """The half of a :class:`dlperf_hpc.train.session.Session` that no PyTorch back end does its own
     way. One that derives from it wraps ``module`` and ``batch`` in its own engine, calls
     :meth:`open_window` when it is ready, and writes :meth:`iterate`, :meth:`exchange` and
@@ -168,26 +168,15 @@ class TorchSession:
             return torch.cuda.max_memory_allocated(self.device) / 2**20
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
-    def save(self, directory: Path) -> None:
-        """See :class:`dlperf_hpc.train.session.Session`: each rank writes all that it holds."""
-        checkpoints.save(directory, self.case, self.world, self._micro_steps, self.write_state)
-
-    def load(self, directory: Path) -> None:
-        """See :class:`dlperf_hpc.train.session.Session`."""
-        done = checkpoints.load(directory, self.case, self.world, self.read_state)
-        self._micro_steps = done
-        if self._feed:
-            self._feed.go_on(1 + done)  # one was taken when the session was made
-
     def write_state(self, directory: Path) -> None:
         """This rank's part of a checkpoint."""
         state = {name: part.state_dict() for name, part in self._stateful().items()}
         state["random"] = random_states(self.device)
-        torch.save(state, checkpoints.part(directory, self.world.rank, "pt"))
+        torch.save(state, rank_file(directory, self.world.rank, "pt"))
 
     def read_state(self, directory: Path) -> None:
         """Take this rank's part of a checkpoint."""
-        path = checkpoints.part(directory, self.world.rank, "pt")
+        path = rank_file(directory, self.world.rank, "pt")
         state = torch.load(path, map_location="cpu", weights_only=True)
         for name, part in self._stateful().items():
             part.load_state_dict(state[name])
