@@ -108,7 +108,13 @@ def test_interrupt_ends_the_running_run(place: Workplace) -> None:
     argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), "--cluster", "local"]
     options = ["--set", "measure.iterations=1000000"]
     process = subprocess.Popen(
-        argv + options, cwd=place.root, env=dict(place.env), stderr=subprocess.PIPE, text=True
+        argv + options,
+        cwd=place.root,
+        env=dict(place.env),
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests themselves run in the background it is ignored, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         log = place.directory("stopped") / "ddp/bert-tiny/bz2/1n1g"
