@@ -35,25 +35,23 @@ def full_stamp(text: str, last: bool = True) -> float | None:
     if last and _may_hold_date(text, match.end()):
         for later in _FULL.finditer(text, match.end()):
             match = later
-    date, hour, minute, second, fraction = match.groups()
+    return _seconds(*match.groups())
+
+
+def full_stamps(texts: Sequence[str]) -> list[float] | None:
+    """Of texts that are such stamps and nothing else; None if one is no time."""
+    stamps = [
+        _seconds(text[:10], text[11:13], text[14:16], text[17:19], text[20:]) for text in texts
+    ]
+    return None if None in stamps else cast("list[float]", stamps)
+
+
+def _seconds(date: str, hour: str, minute: str, second: str, fraction: str | None) -> float | None:
     begun = _minute(date, hour, minute)
     if begun is None or second > "59":
         return None
     seconds = begun + int(second)
     return seconds + int(fraction) / _POWERS[len(fraction)] if fraction else seconds
-
-
-def full_stamps(texts: Sequence[str]) -> list[float] | None:
-    """Of texts that are such stamps and nothing else; None if one is no time."""
-    stamps = []
-    for text in texts:
-        begun, second = _minute(text[:10], text[11:13], text[14:16]), text[17:19]
-        if begun is None or second > "59":
-            return None
-        fraction = text[20:]
-        seconds = begun + int(second)
-        stamps.append(seconds + int(fraction) / _POWERS[len(fraction)] if fraction else seconds)
-    return stamps
 
 
 def _may_hold_date(text: str, start: int) -> bool:

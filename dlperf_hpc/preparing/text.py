@@ -149,7 +149,7 @@ class _Spools:
     def write(self, number: int, line: str) -> None:
         if number != self._number:
             self._file.close()
-            self._file = open(self._paths[number], "a", encoding="utf-8")  # noqa: SIM115
+            self._file = open(self._paths[number], "a", encoding="utf-8")  # noqa: SIM115 - as above
             self._number = number
         self._file.write(line)
 
