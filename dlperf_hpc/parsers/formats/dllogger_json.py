@@ -107,7 +107,7 @@ def _step(step: Any) -> tuple[int, ...] | None:
 def _stamp(said: Mapping[str, Any]) -> float | None:
     """``timestamp``, or else ``datetime`` (older files of some programs have no zone in it)."""
     try:
-        seconds = float(said.get("timestamp"))  # type: ignore[arg-type] - TypeError
+        seconds = float(said.get("timestamp"))  # type: ignore[arg-type]  # None: below
     except (TypeError, ValueError, OverflowError):
         return full_stamp(str(said.get("datetime"))[:40])
     return seconds if math.isfinite(seconds) and 0 < seconds < _LATEST else None
