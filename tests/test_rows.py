@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from dlperf_hpc.parsers.stamps import absl_stamp, absl_stamps, full_stamp, full_
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from made_logs import PRINTERS
 
+ODD = (b"0", b"1", b"00", b"-1", b"5.", b".5", b"1e3", b"1e400", b"nan", b"9" * 15, b"9" * 25)
 WITH_ROWS = sorted(each.name for each in formats() if each.rows)
 
 
@@ -73,6 +75,17 @@ def test_damaged_lines_give_the_same(name: str, damage: Callable[[bytes, Random]
     for seed in range(5):
         damaged = damage(data, Random(seed))
         assert scan(damaged) == line_by_line(damaged)
+
+
+@pytest.mark.parametrize("name", WITH_ROWS)
+def test_any_number_may_be_an_odd_one(name: str) -> None:
+    lines = usual(name, 8).splitlines(keepends=True)
+    for place in range(1, 8):
+        for number in re.finditer(rb"[0-9]+(?:\.[0-9]+)?", lines[place]):
+            for odd in ODD:
+                changed = lines[place][: number.start()] + odd + lines[place][number.end() :]
+                data = b"".join([*lines[:place], changed, *lines[place + 1 :]])
+                assert scan(data) == line_by_line(data), changed
 
 
 @pytest.mark.parametrize("name", names())

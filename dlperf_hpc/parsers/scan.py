@@ -217,7 +217,7 @@ class Scanner:
                 firm.append(needle)
             elif early or mine:
                 loose.append(needle)
-        return (*self._needles.groups(firm), *self._needles.groups(loose))
+        return tuple(self._needles.groups(firm, loose))
 
     def _tagged(self, blocks: Iterable[bytes], state: _Pass) -> None:
         """Lines put together from chunks of many ranks."""

@@ -13,9 +13,9 @@ MOST = 50
 
 # The first pattern that fits a line names what became of the run.
 _SIGNS: tuple[tuple[str, str, Status], ...] = (
-    ("DUE TO TIME LIMIT", r"DUE TO TIME LIMIT", Status.TIMEOUT),
-    ("DUE TO PREEMPTION", r"DUE TO PREEMPTION", Status.PREEMPTED),
-    ("DUE TO NODE FAILURE", r"DUE TO NODE FAILURE", Status.NODE_FAILED),
+    ("DUE TO ", r"DUE TO TIME LIMIT", Status.TIMEOUT),
+    ("DUE TO ", r"DUE TO PREEMPTION", Status.PREEMPTED),
+    ("DUE TO ", r"DUE TO NODE FAILURE", Status.NODE_FAILED),
     ("slurmstepd: error: *** ", r"slurmstepd: error: \*\*\* .* CANCELLED", Status.CANCELLED),
     ("oom-kill", r"oom-kill|oom_kill", Status.OUT_OF_MEMORY),
     ("oom_kill", r"oom-kill|oom_kill", Status.OUT_OF_MEMORY),
@@ -25,8 +25,7 @@ _SIGNS: tuple[tuple[str, str, Status], ...] = (
     ("Traceback (most recent", r"Traceback \(most recent call last\)", Status.FAILED),
     ("Segmentation fault", r"Segmentation fault", Status.FAILED),
     ("srun: error: ", r"srun: error: ", Status.FAILED),
-    ("unhandled system error", r"unhandled (?:system|cuda) error", Status.FAILED),
-    ("unhandled cuda error", r"unhandled (?:system|cuda) error", Status.FAILED),
+    ("unhandled ", r"unhandled (?:system|cuda) error", Status.FAILED),
     ("mpirun noticed that process", r"mpirun noticed that process", Status.FAILED),
     ("exited on signal ", r"exited on signal \d", Status.FAILED),
 )

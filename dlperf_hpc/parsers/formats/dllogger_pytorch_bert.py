@@ -31,7 +31,7 @@ from dlperf_hpc.records.foreign import Evidence
 
 _ACCUMULATION = re.compile(r"\bgradient_accumulation_steps=([0-9]{1,9})\b", re.ASCII)
 _ROWS = Rows(
-    rf"DLL (?P<full>{FULL_STAMP}) - Training Epoch: [0-9]+ "
+    rf"DLL (?P<full>{FULL_STAMP}) - Training Epoch: {WHOLE} "
     rf"Training Iteration: (?P<iteration>{WHOLE})  average_loss : {DECIMAL}  "
     rf"step_loss : (?P<loss>{DECIMAL})  learning_rate : (?P<lr>{DECIMAL}) "
 )

@@ -39,7 +39,7 @@ _BATCH = re.compile(r"\| (?:global|gloabl) batch size: *([0-9]{1,18}) *\|")
 _LR = re.compile(rf"\| learning rate: *({_FIGURE}) *\|")
 _LOSS = re.compile(rf"\| lm[ _]loss: *({_FIGURE}) *\|")
 _ROWS = Rows(
-    rf"(?: \[(?P<full>{FULL_STAMP})\])? iteration +(?P<iteration>{WHOLE})/ *[0-9]+ \|"
+    rf"(?: \[(?P<full>{FULL_STAMP})\])? iteration +(?P<iteration>{WHOLE})/ *{WHOLE} \|"
     rf" consumed samples: +[0-9]+ \|(?: consumed tokens: +[0-9]+ \|)?"
     rf" elapsed time per iteration \(ms\): (?P<printed>{DECIMAL}) \|"
     rf"(?: throughput per GPU \(TFLOP/s/GPU\): {DECIMAL} \|)?"

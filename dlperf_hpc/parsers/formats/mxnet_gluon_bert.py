@@ -30,7 +30,7 @@ _STEP = re.compile(
 _ROWS = Rows(
     rf"(?:INFO:root:(?P<full>{FULL_STAMP}) )?\[step (?P<iteration>{WHOLE})\]"
     rf"\tmlm_loss=(?P<loss>{DECIMAL})\tmlm_acc={DECIMAL}\tnsp_loss={DECIMAL}\tnsp_acc={DECIMAL}"
-    rf"\tthroughput={DECIMAL}K tks/s\tlr=(?P<lr>{DECIMAL}) time={DECIMAL}"
+    rf"\tthroughput={DECIMAL}K tks/s\tlr=(?P<lr>{DECIMAL}) time=[0-9]+\.[0-9]+"
     r", latency=(?P<printed>[0-9]+\.[0-9]) ms/(?:batch|step)"
 )
 _EVALUATION = re.compile(r"\[step [0-9]+\].{0,200}K tks/s\s*$")

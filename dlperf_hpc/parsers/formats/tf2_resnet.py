@@ -32,7 +32,11 @@ _HISTORY = re.compile(
 )
 _ROWS = Rows(
     rf"I(?P<absl>{ABSL_STAMP}) [0-9]+ keras_utils\.py:[0-9]+\] TimeHistory: {DECIMAL} seconds, "
-    rf"(?P<printed>{DECIMAL}) examples/second between steps [0-9]+ and (?P<iteration>{WHOLE})"
+    rf"(?P<printed>{DECIMAL}) examples/second between steps (?P<first>{WHOLE}) and"
+    rf" (?P<iteration>{WHOLE})",
+    usual=lambda _, columns: all(
+        int(last) > int(first) for first, last in zip(columns["first"], columns["iteration"])
+    ),
 )
 _METRIC = re.compile(
     r"BenchmarkMetric: \{'(?:global step|num_batches)': ?(?P<last>[0-9]+), ?'time_taken': ?[^,]+, ?"
