@@ -1,9 +1,10 @@
 """How fast are logs read? The scanner beside ``grep``, a naive reader, and one that knows.
 
-``python benchmarks/scan_logs.py [--size 2e9] [--files 2000] [--rounds N] [--keep DIR] [--json]``.
-Made-up logs of twelve formats (``made_logs.py``): sparse, and a tenth as much of dense ones (every
-line a figure) and of sparse ones with Open MPI's tags. Each reader is a process of its own, timed
-from start to end with the logs in the page cache; what it counts must be what was written.
+``python benchmarks/scan_logs.py [--size 2e9] [--files 2000] [--noise 150] [--rounds N] [--keep DIR]
+[--json]``. Made-up logs of twelve formats (``made_logs.py``): sparse, and a tenth as much of dense
+ones (every line a figure) and of sparse ones with Open MPI's tags. Each reader is a process of its
+own, timed from start to end with the logs in the page cache; what it counts must be what was
+written.
 
 - grep: ``LC_ALL=C grep -rcF`` of one format's fixed string, output to a file;
 - naive: every format's pattern on every line, decoded and stripped (of some files, scaled);
@@ -280,12 +281,12 @@ def show(trees: dict[str, dict[str, Any]], rounds: int, say: Callable[[str], Non
         say("")
 
 
-def made(place: Path, size: int, files: int) -> dict[str, Tree]:
+def made(place: Path, size: int, files: int, sparse: int) -> dict[str, Tree]:
     """Every tree; but for the first a tenth of the size."""
     trees = {}
     for name in TREES:
         share = 1 if name == TREES[0] else 10
-        number, noise = max(len(KNOWN), files // share), 0 if name == "dense" else NOISE
+        number, noise = max(len(KNOWN), files // share), 0 if name == "dense" else sparse
         trees[name] = make_tree(place / name, size // share, number, noise, name == "tagged")
     return trees
 
@@ -298,13 +299,14 @@ def main() -> None:
     parser.add_argument("--size", type=float, default=2e9, help="bytes of the sparse logs")
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--noise", type=int, default=NOISE, help="lines before each figure")
     parser.add_argument("--keep", type=Path, help="where to make the logs, and leave them")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     found = {}
     kept = arguments.keep and nullcontext(str(arguments.keep))
     with kept or tempfile.TemporaryDirectory() as logs, tempfile.TemporaryDirectory() as place:
-        trees = made(Path(logs), int(arguments.size), arguments.files)
+        trees = made(Path(logs), int(arguments.size), arguments.files, arguments.noise)
         time.sleep(2.5)  # what is younger is not kept in the cache
         for name, tree in trees.items():
             found[name] = summary(tree, measure(tree, arguments.rounds, Path(place)))
