@@ -91,9 +91,20 @@ def cache(arguments: argparse.Namespace) -> ScanCache:
     return ScanCache(None if arguments.no_cache else default_path())
 
 
-def run(verb: Verb, made: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> int:
-    """Parse, run, and turn what the user can mend into one message on stderr."""
+def run(
+    verb: Verb,
+    made: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+    one_thread: bool = False,
+) -> int:
+    """Parse, run, and turn what the user can mend into one message on stderr.
+
+    ``one_thread``: numpy's OpenBLAS starts a thread per core as it is imported, unless told not to;
+    where a login node limits processes, that ends Python. Jobs would inherit what it is told.
+    """
     arguments = made.parse_args(argv)
+    if one_thread:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # pydantic would look for plug-ins in every installed package: slow on a shared file system.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:

@@ -243,7 +243,7 @@ def _show(
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return cli.run(_compare, _parser(), argv)
+    return cli.run(_compare, _parser(), argv, one_thread=True)
 
 
 if __name__ == "__main__":

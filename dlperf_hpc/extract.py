@@ -216,7 +216,7 @@ def _of_files(made: Sequence[Extract]) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return cli.run(_extract, _parser(), argv)
+    return cli.run(_extract, _parser(), argv, one_thread=True)
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return cli.run(_prepare, _parser(), argv)
+    return cli.run(_prepare, _parser(), argv, one_thread=True)
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def progress_bar() -> Iterator[Callable[[int, int, int], None]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return cli.run(_report, _parser(), argv)
+    return cli.run(_report, _parser(), argv, one_thread=True)
 
 
 if __name__ == "__main__":

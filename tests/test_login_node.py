@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +49,67 @@ def test_a_dry_run_loads_no_framework() -> None:
 def test_status_and_report_load_no_framework(tmp_path: Path) -> None:
     found = _modules("status", str(tmp_path)) | _modules("report", str(tmp_path))
     assert not found & HEAVY
+
+
+def limited(processes: int, arguments: list[str], place: Path) -> subprocess.CompletedProcess[str]:
+    """A verb, run by a user who may have so many processes and threads. Nobody's are limited who
+    is root: then it is another user, with root's rights to files."""
+    place.chmod(0o777)
+    rights = "+dac_override,+dac_read_search"
+    user = ["--reuid=65534", "--regid=65534", "--clear-groups"]
+    other = ["setpriv", *user, f"--inh-caps={rights}", f"--ambient-caps={rights}"]
+    process = subprocess.Popen(
+        [*([] if os.geteuid() else other), sys.executable, "-m", *arguments],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "XDG_CACHE_HOME": str(place)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes)),
+    )
+    try:
+        output, errors = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+@pytest.mark.parametrize("processes", [1, 3, 5])
+def test_logs_are_read_where_hardly_a_process_may_be_started(
+    tmp_path: Path, processes: int
+) -> None:
+    logs, noise = tmp_path / "logs", "some noise, and no figure in it at all\n" * 120_000
+    logs.mkdir()
+    for number in range(3):
+        lines = (f"0/{n}, SamplesPerSec=100.5\n" for n in range(1, 4))
+        (logs / f"{number}.log").write_text(noise.join(lines))
+    told = ["--out", "report", "--nodes", "1", "--gpus-per-node", "1", "--batch-size", "32"]
+    done = limited(processes, ["dlperf_hpc.report", "logs", *told], tmp_path)
+    assert "Traceback" not in done.stderr and "error:" not in done.stderr  # pyarrow may remark
+    assert "written: report/speedup.csv" in done.stdout
+    rows = (tmp_path / "report" / "runs.csv").read_text().splitlines()[1:]
+    assert ["deepspeed" in row and f"{n}.log" in row for n, row in enumerate(rows)] == [True] * 3
+
+
+def test_data_are_not_prepared_by_half_the_workers(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("A sentence. Another one.\n\n" * 50)
+    told = ["--out", "data", "--format", "jsonl", "--workers", "4"]
+    done = limited(3, ["dlperf_hpc.prepare", "text", *told], tmp_path)
+    assert done.returncode and not done.stdout and not (tmp_path / "data").exists()
+    assert done.stderr.startswith("error: ") and "which --workers 4 needs" in done.stderr
+
+
+def test_only_verbs_that_start_no_job_tell_numpy_how_many_threads(tmp_path: Path) -> None:
+    told = PROGRAM + "\nimport os; print('THREADS', os.environ.get('OPENBLAS_NUM_THREADS'))"
+    env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    said = {}
+    for verb in (["report", str(tmp_path)], ["sweep", "sweeps/bert_fp32.toml", "--dry-run"]):
+        argv = [sys.executable, "-c", told, *verb]
+        done = subprocess.run(
+            argv, cwd=REPOSITORY, env=env, text=True, capture_output=True, timeout=60, check=True
+        )
+        said[verb[0]] = done.stdout.split()[-1]
+    assert said == {"report": "1", "sweep": "None"}

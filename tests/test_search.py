@@ -6,6 +6,7 @@ import os
 import sqlite3
 import zlib
 from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,28 @@ def test_files_come_in_order_whoever_reads_them(
         many = list(scan_all(sources, ScanCache(None), seen.append, workers=3))
         assert [scanned.file for scanned in many] == alone
         assert seen == sources == [scanned.source for scanned in many]
+
+
+def test_what_killed_workers_leave_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = made(tmp_path)
+    alone = [scanned.file for scanned in scan_all(sources, ScanCache(None), workers=1)]
+    monkeypatch.setattr(search, "_FEW_BYTES", 0)
+    monkeypatch.setattr(search, "_AHEAD", 1)
+    monkeypatch.setattr(search, "_TASK_BYTES", 1)
+    killed: list[int] = []
+
+    def kill(source: Source) -> None:
+        if source is sources[1]:
+            for child in active_children():
+                killed.append(child.pid or 0)
+                child.kill()
+                child.join()
+
+    found = [scanned.file for scanned in scan_all(sources, ScanCache(None), kill, workers=2)]
+    assert found == alone
+    assert len(killed) == 2 and not active_children()
 
 
 def test_what_the_cache_cannot_read_is_read_again(tmp_path: Path) -> None:

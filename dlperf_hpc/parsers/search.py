@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
+from multiprocessing import active_children
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.parsers.cache import ScanCache
@@ -16,6 +17,7 @@ from dlperf_hpc.parsers.packing import packed, unpacked
 from dlperf_hpc.parsers.scan import scanner
 from dlperf_hpc.parsers.sources import Source, blocks
 from dlperf_hpc.records.foreign import Note, ScannedFile
+from dlperf_hpc.room import POOL, has_room
 
 Progress = Callable[[Source], None]
 _MOST_WORKERS = 8  # a login node is everybody's
@@ -77,22 +79,38 @@ def scan_all(
 def _scan(sources: Sequence[Source], workers: int | None) -> Iterator[_Found]:
     _keep_memory()
     total = sum(source.size for source in sources)
-    workers = workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
-    if workers < 2 or total < _FEW_BYTES or len(sources) < 2:
-        yield from map(_found, sources)
-        return
+    workers = min(workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0))), len(sources))
+    done = 0
+    if workers > 1 and total >= _FEW_BYTES and has_room(workers + POOL):
+        tasks = _tasks(sources, min(_TASK_BYTES, total // (4 * workers)))
+        for content in _in_parallel(tasks, workers):
+            done += 1
+            yield unpacked(content), content
+    yield from map(_found, sources[done:])
+
+
+def _in_parallel(tasks: Iterator[list[Source]], workers: int) -> Iterator[bytes]:
+    """What is in the tasks' sources, as other processes find it, in order. It ends early if these
+    cannot be had after all, or one was killed (of memory, perhaps): the rest is left to be read."""
     import numpy  # noqa: F401 - as the scanner: so that a worker that is forked has it
 
     scanner()
-    tasks = _tasks(sources, min(_TASK_BYTES, total // (4 * workers)))
-    with ProcessPoolExecutor(min(workers, len(sources))) as pool:
+    others, whole = active_children(), True
+    pool = ProcessPoolExecutor(workers)
+    try:
         given = (pool.submit(_scan_task, task) for task in tasks)
         waiting = deque(islice(given, _AHEAD * workers))
         while waiting:
             done = waiting.popleft().result()
             waiting.extend(islice(given, 1))
-            for content in done:
-                yield unpacked(content), content
+            yield from done
+    except (OSError, RuntimeError):  # a broken pool is one of the latter
+        whole = False  # such a pool must not be waited for
+        for child in active_children():
+            if child not in others:
+                child.kill()
+    finally:
+        pool.shutdown(wait=whole, cancel_futures=True)
 
 
 def _keep_memory() -> None:

@@ -19,6 +19,7 @@ from dlperf_hpc import __version__
 from dlperf_hpc.errors import DataError
 from dlperf_hpc.preparing import shards, text, vocabulary
 from dlperf_hpc.preparing.shards import Made, Settings
+from dlperf_hpc.room import POOL, has_room
 from dlperf_hpc.samples import manifest
 
 Advance = Callable[[str, int, int], None]
@@ -52,9 +53,15 @@ def build(
     """Prepare ``inputs`` into the new directory ``out``; what its manifest says, and the time.
 
     ``out`` is made elsewhere and gets its name when it is complete. DataError for text that will
-    not do, or if ``out`` is there and not empty.
+    not do, if ``out`` is there and not empty, or if so many ``workers`` cannot be had.
     """
     start = time.monotonic()
+    needed = workers + len(os.sched_getaffinity(0)) + POOL  # the tokenizer has a thread per CPU
+    if not has_room(needed):
+        raise DataError(
+            f"{needed} processes and threads, which --workers {workers} needs, cannot be started"
+            " here: fewer workers, or run it in a job"
+        )
     files = text.text_files(inputs)
     with _new_directory(out) as directory:
         count = shard_count or _shards_for(files)
