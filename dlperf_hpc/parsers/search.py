@@ -95,9 +95,9 @@ def _in_parallel(tasks: Iterator[list[Source]], workers: int) -> Iterator[bytes]
     import numpy  # noqa: F401 - as the scanner: so that a worker that is forked has it
 
     scanner()
-    others, whole = active_children(), True
-    pool = ProcessPoolExecutor(workers)
+    others, pool, whole = active_children(), None, True
     try:
+        pool = ProcessPoolExecutor(workers)
         given = (pool.submit(_scan_task, task) for task in tasks)
         waiting = deque(islice(given, _AHEAD * workers))
         while waiting:
@@ -110,7 +110,8 @@ def _in_parallel(tasks: Iterator[list[Source]], workers: int) -> Iterator[bytes]
             if child not in others:
                 child.kill()
     finally:
-        pool.shutdown(wait=whole, cancel_futures=True)
+        if pool is not None:
+            pool.shutdown(wait=whole, cancel_futures=True)
 
 
 def _keep_memory() -> None:

@@ -151,7 +151,11 @@ def _make_all(
             advance("writing samples", len(made), count)
         return [file for number in range(count) for file in made[number]]
     # Spawned, not forked: the tokenizer's threads do not live through a fork.
-    with ProcessPoolExecutor(min(workers, count), get_context("spawn")) as pool:
+    try:
+        pool = ProcessPoolExecutor(min(workers, count), get_context("spawn"))
+    except OSError as error:  # no /dev/shm, say
+        raise DataError(f"no workers can be had here ({error}): --workers 1") from error
+    with pool:
         waiting = {pool.submit(shards.make, settings, directory, n): n for n in range(count)}
         try:
             for done in as_completed(waiting):
