@@ -1,10 +1,11 @@
 """What does the wrapper cost? Its timed loop beside the training loop one would write by hand.
 
-``python benchmarks/wrapper_cost.py [--framework NAME] [--rounds N] [--device cpu|cuda] [--json]``,
-in the Python of that framework's environment. One process, one rank. Both loops drive the same
-model, optimizer, process group and data, in turn (ABBA, so that a drift of the machine meets both
-alike): a round is two blocks of each, and its ratio is that of the two throughputs. Target: the
-median within 0.5 % of 1.
+``python benchmarks/wrapper_cost.py [--framework NAME] [--rounds N] [--device cpu|cuda] [--control]
+[--json]``, in the Python of that framework's environment. One process, one rank. Both loops drive
+the same model, optimizer, process group and data, in turn (ABBA, so that a drift of the machine
+meets both alike): a round is two blocks of each, and its ratio is that of the two throughputs.
+Target: the median within 0.5 % of 1. With ``--control`` the bare loop stands in both places: how
+far its ratio is from 1, a process of this framework cannot tell on this machine.
 
 Nothing else should run on the machine: the interval says how much of it was noise. On a CPU the
 greatest noise is the C library giving memory back and faulting it in again, in blocks now of one
@@ -91,9 +92,15 @@ def wrapped_loop(session: Session, guard: Guard, iterations: int) -> int:
 
 
 def measure(
-    framework: str, session: Session, guard: Guard, rounds: int, iterations: int
+    framework: str,
+    session: Session,
+    guard: Guard,
+    rounds: int,
+    iterations: int,
+    control: bool = False,
 ) -> list[float]:
-    """Throughput of the wrapper's loop over that of the bare one, round by round."""
+    """Throughput of the wrapper's loop (the ``control``: the bare one) over that of the bare one,
+    round by round."""
     bare, ratios = BARE[framework], []
     gc.collect()
     gc.disable()  # once: a collection between blocks takes longer than a block
@@ -101,7 +108,7 @@ def measure(
         order = "ABBA" if number % 2 == 0 else "BAAB"
         spent = {"A": 0, "B": 0}
         for side in order:
-            if side == "A":
+            if side == "A" or control:
                 spent[side] += bare(session, iterations)
             else:
                 spent[side] += wrapped_loop(session, guard, iterations)
@@ -133,7 +140,7 @@ def verdict(interval: Interval | None) -> str:
 
 
 def summary(
-    ratios: list[float], case: Case, facts: dict[str, Any], iterations: int
+    ratios: list[float], case: Case, facts: dict[str, Any], iterations: int, control: bool = False
 ) -> dict[str, Any]:
     """Everything that is printed, as plain values."""
     interval = median_interval(ratios)
@@ -146,6 +153,7 @@ def summary(
         "device": facts["device_name"],
         "library": facts.get("torch") or facts.get("tensorflow"),
         "iterations_per_block": iterations,
+        "compared": "bare / bare" if control else "wrapper / bare",
         "ratios": [round(ratio, 5) for ratio in ratios],
         "median": statistics.median(ratios),
         "interval": vars(interval) if interval else None,
@@ -163,8 +171,8 @@ def show(found: dict[str, Any]) -> None:
     )
     if len(found["ratios"]) <= 100:
         for number, ratio in enumerate(found["ratios"], 1):
-            print(f"round {number:3}  wrapper / bare  {ratio:.4f}")
-    print(f"median {found['median']:.4f}", end="")
+            print(f"round {number:3}  {found['compared']}  {ratio:.4f}")
+    print(f"{found['compared']}: median {found['median']:.4f}", end="")
     if found["interval"]:
         low, high, coverage = found["interval"].values()
         print(f", {coverage:.1%} interval [{low:.4f}, {high:.4f}]", end="")
@@ -186,6 +194,7 @@ def main() -> None:
     parser.add_argument(
         "--small", action="store_true", help="steps of a few ms: the wrapper's share at its largest"
     )
+    parser.add_argument("--control", action="store_true", help="the bare loop against itself")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     arguments.model = arguments.model or {"cpu": "bert-tiny", "cuda": "bert-base"}[arguments.device]
@@ -199,8 +208,9 @@ def main() -> None:
         workload = replace(workload, build=build_small, batch=batch_small)
     session = registry().backends[case.framework].open_session(case, discover(), workload)
     warm_up(session, arguments.warmup, guard.beat)
-    ratios = measure(case.framework, session, guard, arguments.rounds, arguments.iterations)
-    found = summary(ratios, case, session.facts(), arguments.iterations)
+    iterations, control = arguments.iterations, arguments.control
+    ratios = measure(case.framework, session, guard, arguments.rounds, iterations, control)
+    found = summary(ratios, case, session.facts(), iterations, control)
     found["marks_us"] = marks_us(session, guard)
     print(json.dumps(found)) if arguments.json else show(found)
     session.close()
