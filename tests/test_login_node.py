@@ -102,6 +102,25 @@ def test_data_are_not_prepared_by_half_the_workers(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: ") and "which --workers 4 needs" in done.stderr
 
 
+@pytest.mark.parametrize(("most", "file"), [(0, ""), (4096, "/manifest.json")])
+def test_a_sweep_that_cannot_be_written_says_so_and_leaves_nothing_half_written(
+    tmp_path: Path, most: int, file: str
+) -> None:
+    """Files may have no more than so many bytes: as on a disk that is full, or a quota."""
+    argv = [sys.executable, "-m", "dlperf_hpc.sweep", "sweeps/quickstart.toml", "--cluster=local"]
+    done = subprocess.run(
+        [*argv, f"--logs={tmp_path}"],
+        cwd=REPOSITORY,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+    )
+    wanted = f"error: {tmp_path}/quickstart{file}: cannot be written: File too large\n"
+    assert (done.returncode, done.stderr) == (2, wanted)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
 def test_only_verbs_that_start_no_job_tell_numpy_how_many_threads(tmp_path: Path) -> None:
     told = PROGRAM + "\nimport os; print('THREADS', os.environ.get('OPENBLAS_NUM_THREADS'))"
     env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}

@@ -96,7 +96,10 @@ def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]
     """
     new = not (root / layout.MANIFEST).exists()
     if new:
-        write_atomically(root / layout.SPEC_COPY, text)
+        try:
+            write_atomically(root / layout.SPEC_COPY, text)
+        except OSError as error:
+            raise LedgerError(f"{root}: cannot be written: {error.strerror or error}") from error
         write_manifest(root, manifest)
     ledger = read_ledger(root)
     differing = [] if new else differences(ledger.manifest, manifest)

@@ -17,10 +17,14 @@ def dump_json(value: Any) -> str:
 
 def _write_temporary(path: Path, content: str | bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    with open(temporary, "xb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk leaves a file, if an empty one
+        temporary.unlink(missing_ok=True)
+        raise
     return temporary
 
 
