@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
@@ -84,6 +89,50 @@ def test_what_killed_workers_leave_is_read_all_the_same(
     found = [scanned.file for scanned in scan_all(sources, ScanCache(None), kill, workers=2)]
     assert found == alone
     assert len(killed) == 2 and not active_children()
+
+
+READER = """
+import sys, time
+from multiprocessing import active_children
+from pathlib import Path
+from dlperf_hpc.parsers import search
+from dlperf_hpc.parsers.cache import ScanCache
+from dlperf_hpc.parsers.sources import find
+
+def stop(source):
+    print(*(child.pid for child in active_children()), flush=True)
+    time.sleep(100)
+
+search._FEW_BYTES = 0
+list(search.scan_all(list(find([Path(sys.argv[1])])), ScanCache(None), stop, workers=2))
+"""
+
+
+def test_workers_end_when_the_reader_is_killed(tmp_path: Path) -> None:
+    made(tmp_path)
+    argv = [sys.executable, "-c", READER, str(tmp_path)]
+    reader = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert reader.stdout is not None
+        workers = list(map(int, reader.stdout.readline().split()))
+        assert len(workers) == 2 and all(map(runs, workers))
+        reader.kill()
+        limit = time.monotonic() + 30
+        while any(map(runs, workers)) and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert not any(map(runs, workers))
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(reader.pid, signal.SIGKILL)
+        reader.communicate()
+
+
+def runs(pid: int) -> bool:
+    """Whether a process does, and is not only waiting to be asked how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_what_the_cache_cannot_read_is_read_again(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from dlperf_hpc.parsers.cache import ScanCache
 from dlperf_hpc.parsers.packing import packed, unpacked
 from dlperf_hpc.parsers.scan import scanner
 from dlperf_hpc.parsers.sources import Source, blocks
+from dlperf_hpc.pools import POOL, end_with, has_room
 from dlperf_hpc.records.foreign import Note, ScannedFile
-from dlperf_hpc.room import POOL, has_room
 
 Progress = Callable[[Source], None]
 _MOST_WORKERS = 8  # a login node is everybody's
@@ -97,7 +97,7 @@ def _in_parallel(tasks: Iterator[list[Source]], workers: int) -> Iterator[bytes]
     scanner()
     others, pool, whole = active_children(), None, True
     try:
-        pool = ProcessPoolExecutor(workers)
+        pool = ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),))
         given = (pool.submit(_scan_task, task) for task in tasks)
         waiting = deque(islice(given, _AHEAD * workers))
         while waiting:

@@ -17,9 +17,9 @@ from typing import Any
 
 from dlperf_hpc import __version__
 from dlperf_hpc.errors import DataError
+from dlperf_hpc.pools import POOL, end_with, has_room
 from dlperf_hpc.preparing import shards, text, vocabulary
 from dlperf_hpc.preparing.shards import Made, Settings
-from dlperf_hpc.room import POOL, has_room
 from dlperf_hpc.samples import manifest
 
 Advance = Callable[[str, int, int], None]
@@ -152,7 +152,9 @@ def _make_all(
         return [file for number in range(count) for file in made[number]]
     # Spawned, not forked: the tokenizer's threads do not live through a fork.
     try:
-        pool = ProcessPoolExecutor(min(workers, count), get_context("spawn"))
+        pool = ProcessPoolExecutor(
+            min(workers, count), get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
+        )
     except OSError as error:  # no /dev/shm, say
         raise DataError(f"no workers can be had here ({error}): --workers 1") from error
     with pool:

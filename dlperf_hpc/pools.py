@@ -1,7 +1,10 @@
-"""Whether a login node lets us start more: half a pool of processes is worse than none."""
+"""Pools of processes on a login node: whether one can be had there, and that it does not stay."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 from threading import Event, Thread
 
 POOL = 3
@@ -24,3 +27,13 @@ def has_room(count: int) -> bool:
         for thread in begun:
             thread.join()
     return True
+
+
+def end_with(parent: int) -> None:
+    """Of a pool's process: end when the process ``parent`` does, however that is (prctl(2); Linux
+    only). Without it the processes of one that was killed wait for ever for another task."""
+    prctl, set_death_signal = getattr(ctypes.CDLL(None), "prctl", None), 1
+    if prctl:
+        prctl(set_death_signal, signal.SIGKILL)
+        if os.getppid() != parent:  # it was too quick
+            os.kill(os.getpid(), signal.SIGKILL)
