@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from data_samples import write_corpus
 
 REPOSITORY = Path(__file__).parent.parent
 HEAVY = {"torch", "tensorflow", "deepspeed", "horovod", "mpi4py", "transformers"}
@@ -94,12 +95,21 @@ def test_logs_are_read_where_hardly_a_process_may_be_started(
     assert ["deepspeed" in row and f"{n}.log" in row for n, row in enumerate(rows)] == [True] * 3
 
 
-def test_data_are_not_prepared_by_half_the_workers(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("A sentence. Another one.\n\n" * 50)
-    told = ["--out", "data", "--format", "jsonl", "--workers", "4"]
-    done = limited(3, ["dlperf_hpc.prepare", "text", *told], tmp_path)
-    assert done.returncode and not done.stdout and not (tmp_path / "data").exists()
-    assert done.stderr.startswith("error: ") and "which --workers 4 needs" in done.stderr
+@pytest.mark.parametrize("processes", [1, 4])
+def test_data_are_prepared_where_hardly_a_process_may_be_started(
+    tmp_path: Path, processes: int
+) -> None:
+    write_corpus(tmp_path)
+    told = ["--format", "hdf5", "--train-tokenizer", "--vocab-size", "400", "--seq-len", "64"]
+    argv = ["dlperf_hpc.prepare", "corpus", *told, "--shards", "2", "--workers", "2", "--out"]
+    for place, most in (("free", 10_000), ("limited", processes)):
+        done = limited(most, [*argv, place], tmp_path)
+        assert done.returncode == 0, done.stderr
+    files = [
+        {path.name: path.read_bytes() for path in (tmp_path / place).iterdir()}
+        for place in ("free", "limited")
+    ]
+    assert len(files[0]) >= 4 and files[0] == files[1]
 
 
 @pytest.mark.parametrize(("most", "file"), [(0, ""), (4096, "/manifest.json")])

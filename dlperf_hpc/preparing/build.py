@@ -53,15 +53,10 @@ def build(
     """Prepare ``inputs`` into the new directory ``out``; what its manifest says, and the time.
 
     ``out`` is made elsewhere and gets its name when it is complete. DataError for text that will
-    not do, if ``out`` is there and not empty, or if so many ``workers`` cannot be had.
+    not do, or if ``out`` is there and not empty. Fewer than ``workers`` do it where a login node
+    allows no more: the same files, later.
     """
     start = time.monotonic()
-    needed = workers + len(os.sched_getaffinity(0)) + POOL  # the tokenizer has a thread per CPU
-    if not has_room(needed):
-        raise DataError(
-            f"{needed} processes and threads, which --workers {workers} needs, cannot be started"
-            " here: fewer workers, or run it in a job"
-        )
     files = text.text_files(inputs)
     with _new_directory(out) as directory:
         count = shard_count or _shards_for(files)
@@ -126,6 +121,8 @@ def _tokenizer(
 
     for_bert = settings.format != "megatron"
     if words.train is not None:
+        if not has_room(len(os.sched_getaffinity(0))):  # a thread per CPU, or the library panics
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"
         train = vocabulary.train_bert if for_bert else vocabulary.train_gpt2
         made = train(texts, words.train, *([words.lowercase] if for_bert else []))
     elif words.vocab is None or (words.merges is None and not for_bert):
@@ -145,7 +142,8 @@ def _make_all(
     """All shards, in order of their numbers."""
     advance("writing samples", 0, count)
     made: dict[int, list[Made]] = {}
-    if workers == 1 or count == 1:
+    workers = min(workers, count)
+    if workers == 1 or not has_room(workers + POOL):
         for number in range(count):
             made[number] = shards.make(settings, directory, number)
             advance("writing samples", len(made), count)
@@ -153,7 +151,7 @@ def _make_all(
     # Spawned, not forked: the tokenizer's threads do not live through a fork.
     try:
         pool = ProcessPoolExecutor(
-            min(workers, count), get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
+            workers, get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
         )
     except OSError as error:  # no /dev/shm, say
         raise DataError(f"no workers can be had here ({error}): --workers 1") from error
