@@ -5,7 +5,7 @@
 prints no throughput, its examples do: rank 0 times blocks of batches with ``timeit``. Both ways of
 timing drive one session in turn (AB, BA ...): a block as those examples time it, and a window of
 the same length as a run of ours has it. ``--log`` gets the lines that the example would print,
-for ``python -m dlperf_hpc.report FILE``.
+for ``dlperf report FILE``.
 
 What lies between the two figures is taken apart: from mean of rates to rate of the whole, from rank
 0 to the slowest rank, and the rest, which is where the clock starts and stops, and noise.
@@ -23,10 +23,10 @@ from typing import Any
 
 from wrapper_cost import keep_memory, make_case
 
-from dlperf_hpc.train.guard import Guard
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
+from dlperf_hpc.train.watchdog import Guard
 from dlperf_hpc.train.window import measure_window, warm_up
 
 

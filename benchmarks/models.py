@@ -24,13 +24,13 @@ import torch
 import torch.distributed as dist
 from other_models import others
 
-from dlperf_hpc.analysis import cards
+from dlperf_hpc.analysis import accelerators
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.spec.case import Case, Topology
-from dlperf_hpc.spec.declarations import WorkloadDeclaration
-from dlperf_hpc.train.backends.ddp_torch import DdpSession
+from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.torch.ddp import DdpSession
 from dlperf_hpc.train.window import timed_loop, warm_up
 from dlperf_hpc.train.workloads import bert
 
@@ -121,7 +121,7 @@ def measure(
             dist.destroy_process_group()
     name = str(session.facts()["device_name"])
     flops = flops_of(case, code)
-    rate, peak = statistics.median(rates), cards.peak(name, case.precision)
+    rate, peak = statistics.median(rates), accelerators.peak(name, case.precision)
     tflops = rate * flops / 1e12
     row = replace(
         row,

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.train.workloads import bert, gpt2
 
 Arrays = dict[str, Any]

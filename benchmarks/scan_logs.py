@@ -129,9 +129,9 @@ def naive(root: Path, paths: list[str]) -> Iterator[tuple[str, int]]:
 
 def ours(root: Path, workers: int | None, cache: Path | None) -> Iterator[tuple[str, int]]:
     """The scanner, as the report has it."""
-    from dlperf_hpc.parsers.cache import ScanCache
-    from dlperf_hpc.parsers.search import scan_all
-    from dlperf_hpc.parsers.sources import Source, find
+    from dlperf_hpc.logs.scan.cache import ScanCache
+    from dlperf_hpc.logs.scan.search import scan_all
+    from dlperf_hpc.logs.scan.sources import Source, find
 
     sources = [source for source in find([root]) if isinstance(source, Source)]
     for scanned in scan_all(sources, ScanCache(cache), workers=workers):

@@ -47,13 +47,13 @@ def seconds(argv: list[str], cwd: Path) -> float:
 
 def made_sweep(place: Path) -> Path:
     """A sweep's directory of 1000 runs that have ended, their logs as the wrapper writes them."""
-    from dlperf_hpc.launch.plan import make_manifest
-    from dlperf_hpc.launch.site import Site
+    from dlperf_hpc.engines.plan import make_manifest
+    from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.lines import write_line
     from dlperf_hpc.records.manifest import write_manifest
     from dlperf_hpc.records.status import Status
     from dlperf_hpc.records.store import begin_log, finish, log_event, open_attempt
-    from dlperf_hpc.spec.sweepfile import load_sweep
+    from dlperf_hpc.sweepfile.load import load_sweep
     from dlperf_hpc.train.registry import registry
 
     spec = place / "status.toml"
@@ -91,13 +91,13 @@ def main() -> None:
         plan = place / "plan.toml"
         plan.write_text(SPEC.format(repeats=1, batches=list(range(1, 26))), encoding="utf-8")
         module = [sys.executable, "-m"]
-        dry = [*module, "dlperf_hpc.sweep", str(plan), "--dry-run", "--cluster", "slurm"]
+        dry = [*module, "dlperf_hpc", "sweep", str(plan), "--dry-run", "--cluster", "slurm"]
         commands = {
             "bare": [sys.executable, "-c", "pass"],
-            "help": [*module, "dlperf_hpc.sweep", "--help"],
+            "help": [*module, "dlperf_hpc", "sweep", "--help"],
             "dry run": dry,
-            "status": [*module, "dlperf_hpc.status", str(root)],
-            "report": [*module, "dlperf_hpc.report", str(root)],
+            "status": [*module, "dlperf_hpc", "status", str(root)],
+            "report": [*module, "dlperf_hpc", "report", str(root)],
         }
         for argv in commands.values():  # once uncounted: page cache, bytecode
             seconds(argv, place)

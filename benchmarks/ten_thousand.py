@@ -83,7 +83,7 @@ class Bench:
 
     def step(self, name: str, env: Mapping[str, str], verb: str, *arguments: str) -> Step:
         self.log.write_text("")
-        argv = [sys.executable, "-m", f"dlperf_hpc.{verb}", *arguments]
+        argv = [sys.executable, "-m", "dlperf_hpc", verb, *arguments]
         took = timed(argv, self.place, env)
         rows = [line.split() for line in self.log.read_text().splitlines()]
         return Step(
@@ -127,7 +127,7 @@ def steps_of(bench: Bench, env: Mapping[str, str]) -> list[Step]:
     """The life of a sweep, verb by verb."""
     sweep = ("many.toml", "--site", "./site.toml")
     root = str(bench.root)
-    timed([sys.executable, "-m", "dlperf_hpc.sweep", "--help"], bench.place, env)  # bytecode
+    timed([sys.executable, "-m", "dlperf_hpc", "sweep", "--help"], bench.place, env)  # bytecode
     return [
         bench.step("sweep --dry-run", env, "sweep", *sweep, "--dry-run"),
         bench.step("sweep", env, "sweep", *sweep),

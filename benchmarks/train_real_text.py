@@ -68,7 +68,7 @@ def write_text(directory: Path) -> list[Path]:
 
 def prepare(model: str, text: list[Path], out: Path, seed: int = 1) -> None:
     """The model's samples, with a vocabulary learnt from the text."""
-    from dlperf_hpc.prepare import main
+    from dlperf_hpc.cli.prepare import main
 
     recipe = RECIPES[model]
     arguments = [*map(str, text), "--out", str(out), "--format", recipe.format, "--seed", str(seed)]
@@ -85,7 +85,7 @@ def entropy(model: str, data: Path) -> float:
     """Unigram entropy in nats of what is predicted: all tokens, or BERT's masked ones."""
     import numpy as np
 
-    from dlperf_hpc.samples import opening
+    from dlperf_hpc.data import opening
     from dlperf_hpc.train.feeds import Share, batches
 
     layout = _layout(model, data)
@@ -109,7 +109,7 @@ def _layout(model: str, data: Path) -> Any:
 
 def case_of(framework: str, model: str, ranks: int, data: Path, **changes: Any) -> Any:
     """The case that is trained."""
-    from dlperf_hpc.spec.case import Case, Optimizer, Topology
+    from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
     from dlperf_hpc.train.registry import registry
 
     recipe = RECIPES[model]
@@ -171,8 +171,8 @@ def launch(
     arguments: argparse.Namespace, model: str, data: Path, steps: int, *checkpoint: str
 ) -> dict[str, Any]:
     """The training under mpiexec, in the framework's Python; ``--save`` or ``--load`` and where."""
-    from dlperf_hpc.launch.command import clean_environment
-    from dlperf_hpc.launch.mpiexec import find_mpiexec
+    from dlperf_hpc.engines.command import clean_environment
+    from dlperf_hpc.engines.local.queue import find_mpiexec
 
     mpiexec = find_mpiexec()
     if not mpiexec:

@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
             file=sys.stdout if asked else sys.stderr,
         )
         return 0 if asked else 2
-    module = importlib.import_module(f"dlperf_hpc.{arguments[0]}")
+    module = importlib.import_module(f"dlperf_hpc.cli.{arguments[0]}")
     code: int = module.main(arguments[1:])
     return code
 

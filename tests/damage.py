@@ -10,12 +10,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from dlperf_hpc.analysis.judgement import Judged, judge
-from dlperf_hpc.analysis.rules import rule
-from dlperf_hpc.parsers.format import MAX_STEPS
-from dlperf_hpc.parsers.registry import formats
-from dlperf_hpc.parsers.scan import Scanner, scanner
-from dlperf_hpc.records.foreign import FACTS, Reading, ScannedFile, Step
+from dlperf_hpc.logs.format import MAX_STEPS
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.interpret.runs import Judged, judge
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scan.scanner import Scanner, scanner
+from dlperf_hpc.logs.scanned import FACTS, Reading, ScannedFile, Step
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 

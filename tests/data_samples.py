@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from dlperf_hpc.prepare import main
-from dlperf_hpc.spec.declarations import SampleLayout
+from dlperf_hpc.cli.prepare import main
+from dlperf_hpc.sweepfile.declarations import SampleLayout
 from dlperf_hpc.train.workloads.bert import predictions_per_sequence
 
 TOPICS = ("assert", "assignment", "atom-identifiers", "class", "compound", "exceptions", "import")

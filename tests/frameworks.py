@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from dlperf_hpc.launch.command import clean_environment
-from dlperf_hpc.launch.mpiexec import find_mpiexec
+from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.local.queue import find_mpiexec
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = ("deepspeed", "tensorflow", "horovod")

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.spec.case import Case, Optimizer, Topology
-from dlperf_hpc.train.backends.ddp_torch import DdpSession
+from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.torch.ddp import DdpSession
 from dlperf_hpc.train.window import measure_window, warm_up
 
 

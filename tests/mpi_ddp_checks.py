@@ -20,12 +20,12 @@ import torch
 from session_checks import communication
 
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.spec.case import Case, Measure, Optimizer, Topology
-from dlperf_hpc.train.backends.ddp_torch import DdpSession
-from dlperf_hpc.train.backends.device_torch import observed_fp32
+from dlperf_hpc.sweepfile.case import Case, Measure, Optimizer, Topology
 from dlperf_hpc.train.communication import measure_communication
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.torch.ddp import DdpSession
+from dlperf_hpc.train.torch.device import observed_fp32
 from dlperf_hpc.train.window import measure_window, warm_up
 
 BATCH = 2

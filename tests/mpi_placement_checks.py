@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from mpi_ddp_checks import digest, opened
 
-from dlperf_hpc.spec.case import OPTIMIZERS, Optimizer, Schedule
-from dlperf_hpc.train.backends.ddp_torch import DdpSession
-from dlperf_hpc.train.backends.placement_torch import PlacedOptimizer
+from dlperf_hpc.sweepfile.case import OPTIMIZERS, Optimizer, Schedule
 from dlperf_hpc.train.ranks import World, discover
+from dlperf_hpc.train.torch.ddp import DdpSession
+from dlperf_hpc.train.torch.optimizers import PlacedOptimizer
 
 STEPS = 4
 SCHEDULE = Schedule(name="polynomial", warmup=2, total=8, power=0.5)

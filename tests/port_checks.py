@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.train.backends.strategy_tensorflow import reserve_port
+from dlperf_hpc.train.tensorflow.strategy import reserve_port
 
 
 def binds(port: int, reuse: bool) -> bool:

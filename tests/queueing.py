@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from dlperf_hpc.launch.query import task_indices
-from dlperf_hpc.launch.states import status_of
+from dlperf_hpc.engines.slurm.query import task_indices
+from dlperf_hpc.engines.slurm.states import status_of
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import read_ledger

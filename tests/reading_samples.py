@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dlperf_hpc.records.foreign import (
+from dlperf_hpc.logs.scanned import (
     Counter,
     Evidence,
     Fact,

@@ -15,7 +15,7 @@ from dlperf_hpc.records.manifest import Array, Manifest, write_manifest
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
-from dlperf_hpc.spec.case import Case, Limits, Measure, Run
+from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.ranks import World

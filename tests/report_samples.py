@@ -6,7 +6,7 @@ from typing import Any
 
 from dlperf_hpc.records.results import RunResult, Window
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Case, Run, Topology
+from dlperf_hpc.sweepfile.case import Case, Run, Topology
 
 
 def case(topology: str = "1n1g", **changes: Any) -> Case:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from spec_samples import load, write
 
+from dlperf_hpc.engines.plan import make_manifest
+from dlperf_hpc.engines.site import Site, load_site
+from dlperf_hpc.engines.slurm.script import slurm_executor
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.launch.executors import slurm_executor
-from dlperf_hpc.launch.plan import make_manifest
-from dlperf_hpc.launch.site import Site, load_site
 from dlperf_hpc.records.manifest import Array
 
 TASK = {"SLURM_ARRAY_JOB_ID": "100", "SLURM_ARRAY_TASK_ID": "0"}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.spec.case import Case
-from dlperf_hpc.spec.sweepfile import Sweep, load_sweep
+from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.load import Sweep, load_sweep
 from dlperf_hpc.train.registry import registry
 
 # Top-level keys go in front, tables behind.

@@ -16,7 +16,7 @@ from pathlib import Path
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.lines import read_line
 from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.sweepfile.case import Case
 
 TINY = """\
 repeats = {repeats}
@@ -62,7 +62,7 @@ class Workplace:
     def verb(
         self, verb: str, *arguments: object, timeout: float = 240
     ) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", f"dlperf_hpc.{verb}", *map(str, arguments)]
+        argv = [sys.executable, "-m", "dlperf_hpc", verb, *map(str, arguments)]
         return subprocess.run(
             argv,
             cwd=self.root,

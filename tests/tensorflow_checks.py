@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from session_checks import a_window, accumulated, curve, losses, main, opened
 
-from dlperf_hpc.spec.case import Optimizer
+from dlperf_hpc.sweepfile.case import Optimizer
 from dlperf_hpc.train.ranks import World
 
 
 def meet_once() -> None:
     """A process can be the worker of one cluster only: its sessions here share the strategy."""
-    from dlperf_hpc.train.backends.strategy_tensorflow import StrategySession
+    from dlperf_hpc.train.tensorflow.strategy import StrategySession
 
     meet = StrategySession._multi_worker
     shared: list[Any] = []

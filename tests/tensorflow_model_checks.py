@@ -25,18 +25,16 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-from dlperf_hpc.spec.case import Case, Optimizer, Topology
+from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
 from dlperf_hpc.train import weights
-from dlperf_hpc.train.backends import optimizers_tensorflow, optimizers_torch
-from dlperf_hpc.train.workloads import (
-    bert,
-    bert_tensorflow,
-    bert_torch,
-    gpt2,
-    gpt2_tensorflow,
-    gpt2_torch,
-    layers_tensorflow,
-)
+from dlperf_hpc.train.tensorflow import bert as bert_tensorflow
+from dlperf_hpc.train.tensorflow import gpt2 as gpt2_tensorflow
+from dlperf_hpc.train.tensorflow import layers
+from dlperf_hpc.train.tensorflow import optimizers as optimizers_tensorflow
+from dlperf_hpc.train.torch import bert as bert_torch
+from dlperf_hpc.train.torch import gpt2 as gpt2_torch
+from dlperf_hpc.train.torch import optimizers as optimizers_torch
+from dlperf_hpc.train.workloads import bert, gpt2
 
 BATCH, SEQ_LEN = 3, 32
 SIZE: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "vocab": 500}
@@ -291,7 +289,7 @@ def precisions() -> dict[str, str]:
 def dropped() -> dict[str, Any]:
     """Dropout by itself, and in a model."""
     ones, seed = tf.ones([1000, 1000], tf.bfloat16), tf.constant([3, 4])
-    drop = layers_tensorflow.dropout
+    drop = layers.dropout
     first, again = drop(ones, 0.1, seed, 0), drop(ones, 0.1, seed, 0)
     kept = first.numpy()
     found: dict[str, Any] = {
@@ -333,7 +331,7 @@ def gelus() -> dict[str, float]:
     """Value and slope of both gelus beside PyTorch's in float64: largest difference."""
     x = np.linspace(-8, 8, 2001, dtype=np.float32)
     found = {}
-    for label, ours in (("none", layers_tensorflow.gelu), ("tanh", layers_tensorflow.gelu_tanh)):
+    for label, ours in (("none", layers.gelu), ("tanh", layers.gelu_tanh)):
         theirs = torch.from_numpy(x).double().requires_grad_()
         value = torch.nn.functional.gelu(theirs, approximate=label)
         value.sum().backward()

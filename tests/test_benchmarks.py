@@ -63,7 +63,7 @@ def test_horovod_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     found = run("horovod_printed.py", f"{small} --log {log}")
     first, whole, slowest, stated = found["figures"].values()
     assert first >= whole == slowest > 0 and stated > 0  # one rank; a mean of rates is the larger
-    argv = [sys.executable, "-m", "dlperf_hpc.report", str(log), "--json", "--no-cache"]
+    argv = [sys.executable, "-m", "dlperf_hpc", "report", str(log), "--json", "--no-cache"]
     done = subprocess.run(argv, cwd=tmp_path, text=True, capture_output=True, check=True)
     (row,) = json.loads(done.stdout)["runs"]
     assert (row["format"], row["batch_size"], row["topology"]) == ("horovod_synthetic", 2, "1n1g")

@@ -26,7 +26,7 @@ from dlperf_hpc.train.workloads.bert import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dlperf_hpc.train.workloads.bert_torch import BertForPreTraining
+    from dlperf_hpc.train.torch.bert import BertForPreTraining
 
     Tensors = dict[str, Tensor]
 
@@ -178,7 +178,7 @@ def test_synthetic_batch_refuses_what_cannot_be(seq_len: int, predictions: int) 
 
 
 def build(config: BertConfig) -> BertForPreTraining:
-    from dlperf_hpc.train.workloads.bert_torch import BertForPreTraining
+    from dlperf_hpc.train.torch.bert import BertForPreTraining
 
     return BertForPreTraining(config)
 

@@ -14,11 +14,12 @@ import pytest
 from record_samples import a_sweep, ended, ended_ok, many
 from report_samples import case
 
-from dlperf_hpc import __main__, compare
-from dlperf_hpc.records.published import FILTERS
+from dlperf_hpc import __main__
+from dlperf_hpc.cli import compare
+from dlperf_hpc.published import FILTERS
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.terminal import printable
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.sweepfile.case import Case
 
 CASES = [case("1n1g"), case("1n2g")]
 Done = subprocess.CompletedProcess[str]
@@ -205,7 +206,7 @@ def test_places_that_are_none(place: str, message: str) -> None:
 
 def test_as_a_user_starts_it() -> None:
     assert "compare" in __main__.VERBS
-    argv = [sys.executable, "-m", "dlperf_hpc.compare", "--help"]
+    argv = [sys.executable, "-m", "dlperf_hpc", "compare", "--help"]
     done: Any = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     assert max(map(len, done.stdout.splitlines())) <= 100
     for key in FILTERS:

@@ -20,12 +20,12 @@ from dlperf_hpc.analysis.comparison import (
     selected,
     subjects,
 )
-from dlperf_hpc.analysis.verdicts import Verdict
+from dlperf_hpc.analysis.outcomes import Verdict
+from dlperf_hpc.published import published, select
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.published import published, select
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Topology
+from dlperf_hpc.sweepfile.case import Topology
 
 ONE = [147.81, 147.93, 148.42, 143.61, 143.80]
 DIFFERENT = ("framework", "batch_size")

@@ -33,8 +33,8 @@ from damage import (
 )
 from foreign_corpus import log, names
 
-from dlperf_hpc.parsers.sources import Source, blocks, find
-from dlperf_hpc.records.foreign import ScannedFile
+from dlperf_hpc.logs.scan.sources import Source, blocks, find
+from dlperf_hpc.logs.scanned import ScannedFile
 
 REAL = os.environ.get("DLPERF_REAL_LOGS")
 LONG = os.environ.get("DLPERF_LONG_DAMAGE")

@@ -35,16 +35,16 @@ from damage import (
 )
 from foreign_corpus import log, names
 
-from dlperf_hpc.analysis.judgement import Judged
-from dlperf_hpc.analysis.rules import rule
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.gather import gather
-from dlperf_hpc.parsers.cache import ScanCache
-from dlperf_hpc.parsers.registry import formats
-from dlperf_hpc.parsers.scan import LONGEST_LINE
-from dlperf_hpc.parsers.search import scan_all, scan_source
-from dlperf_hpc.parsers.sources import Source, Unread, find
-from dlperf_hpc.records.foreign import ScannedFile
+from dlperf_hpc.logs.gather import gather
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.interpret.runs import Judged
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scan.cache import ScanCache
+from dlperf_hpc.logs.scan.scanner import LONGEST_LINE
+from dlperf_hpc.logs.scan.search import scan_all, scan_source
+from dlperf_hpc.logs.scan.sources import Source, Unread, find
+from dlperf_hpc.logs.scanned import ScannedFile
 
 MIB = 1 << 20
 NEEDLES = {each.name: (*each.needles, *each.facts_needles) for each in formats()}
@@ -106,8 +106,8 @@ def test_a_record_that_has_become_part_of_an_endless_line_is_not_read() -> None:
 _PEAK = """
 import re, sys
 from pathlib import Path
-from dlperf_hpc.parsers.search import scan_source
-from dlperf_hpc.parsers.sources import Source, find
+from dlperf_hpc.logs.scan.search import scan_source
+from dlperf_hpc.logs.scan.sources import Source, find
 for path in sys.argv[1:]:
     for source in find([Path(path)]):
         found = scan_source(source)

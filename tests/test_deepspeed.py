@@ -16,10 +16,10 @@ import pytest
 from frameworks import run_checks
 from reference_curve import communication_is_measured
 
+from dlperf_hpc.engines.command import clean_environment
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.launch.command import clean_environment
-from dlperf_hpc.spec.case import Case, Optimizer, Topology
-from dlperf_hpc.spec.sweepfile import load_sweep
+from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
+from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.backends.deepspeed import configuration, generate, merge
 from dlperf_hpc.train.registry import registry
 
@@ -250,7 +250,7 @@ def test_a_python_without_deepspeed_says_so() -> None:
     """In the tests' own environment, which has torch and no DeepSpeed."""
     code = (
         "import torch\n"
-        "from dlperf_hpc.train.backends.deepspeed_torch import import_deepspeed\n"
+        "from dlperf_hpc.train.torch.deepspeed import import_deepspeed\n"
         "from dlperf_hpc.train.ranks import World\n"
         "import_deepspeed(World(0, ('here',)), torch.device('cpu'))\n"
     )

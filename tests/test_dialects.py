@@ -27,10 +27,10 @@ from script_samples import (
     steps_of,
 )
 
+from dlperf_hpc.engines.command import clean_environment, cleaned_environment
+from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.engines.slurm.script import local_executor, run_task, slurm_executor
 from dlperf_hpc.errors import LedgerError, SpecError
-from dlperf_hpc.launch.command import clean_environment, cleaned_environment
-from dlperf_hpc.launch.executors import local_executor, run_task, slurm_executor
-from dlperf_hpc.launch.site import Environment, Site
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.results import RunResult

@@ -15,14 +15,12 @@ import pytest
 from fixtures_slurm import Onebox, call
 from sweeping import Workplace, local_environment
 
-from dlperf_hpc.launch.checks.finding import Finding
-from dlperf_hpc.launch.checks.gpus import gpu_findings
-from dlperf_hpc.launch.checks.judge import judge
-from dlperf_hpc.launch.checks.login import Node, Partition, _gpus, nodes, time_limits
-from dlperf_hpc.launch.checks.targets import targets_of_site
-from dlperf_hpc.launch.checks.trial import Trial, parts_of
-from dlperf_hpc.launch.site import Site
-from dlperf_hpc.spec.case import Topology
+from dlperf_hpc.doctor.diagnosis import gpu_findings, judge
+from dlperf_hpc.doctor.job import Trial, parts_of, targets_of_site
+from dlperf_hpc.doctor.login import Node, Partition, _gpus, nodes, time_limits
+from dlperf_hpc.doctor.result import Finding
+from dlperf_hpc.engines.site import Site
+from dlperf_hpc.sweepfile.case import Topology
 from dlperf_hpc.train.probe.speech import Reporter
 
 SITE = """\

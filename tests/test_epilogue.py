@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths, without_end
 
-from dlperf_hpc.launch.epilogue import close, explain
+from dlperf_hpc.engines.epilogue import close, explain
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.logfile import read_end, result_of_log
 from dlperf_hpc.records.status import Status

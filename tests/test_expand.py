@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from spec_samples import cases, issues_of, load, write
 
 from dlperf_hpc.errors import Issue
-from dlperf_hpc.spec.case import Case, Topology, repeat_major, tag
-from dlperf_hpc.spec.declarations import Option, Registry
-from dlperf_hpc.spec.expand import expand
-from dlperf_hpc.spec.keys import KEYS, read_value
-from dlperf_hpc.spec.sweepfile import SweepFile
-from dlperf_hpc.spec.tables import read_tables
+from dlperf_hpc.sweepfile.case import Case, Topology, repeat_major, tag
+from dlperf_hpc.sweepfile.declarations import Option, Registry
+from dlperf_hpc.sweepfile.expand import expand
+from dlperf_hpc.sweepfile.keys import KEYS, read_value
+from dlperf_hpc.sweepfile.load import SweepFile
+from dlperf_hpc.sweepfile.tables import read_tables
 from dlperf_hpc.train.registry import registry
 
 

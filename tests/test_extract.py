@@ -21,7 +21,7 @@ from foreign_logs import DEEPSPEED_LISTING, TENSORFLOW_LISTING, deepspeed, tf2_b
 from record_samples import a_sweep, ended_ok, many
 from report_samples import case
 
-from dlperf_hpc import extract, report
+from dlperf_hpc.cli import extract, report
 
 REAL = os.environ.get("DLPERF_REAL_LOGS")
 

@@ -14,19 +14,10 @@ import pytest
 from data_samples import bert_layout, prepared, write_corpus
 from frameworks import run_checks
 
+from dlperf_hpc.data import bert_records, fields, hdf5, indexed, manifest, opening, tfrecord
+from dlperf_hpc.data.fields import Array, Arrays
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.samples import (
-    bert_records,
-    example,
-    fields,
-    hdf5,
-    indexed,
-    manifest,
-    opening,
-    tfrecord,
-)
-from dlperf_hpc.samples.fields import Array, Arrays
-from dlperf_hpc.spec.declarations import SampleLayout
+from dlperf_hpc.sweepfile.declarations import SampleLayout
 from dlperf_hpc.train.feeds import Feed, Share, batches
 
 BERT_LAYOUT = SampleLayout("bert", 100, 16, 3)
@@ -122,7 +113,7 @@ def test_we_read_tensorflows_records(by_tensorflow: dict[str, Any]) -> None:
     file = tfrecord.TFRecordFile(by_tensorflow["directory"] / "theirs.tfrecord")
     file.check()
     assert len(file) == 3
-    decoded = example.decode([file[number] for number in range(3)])
+    decoded = tfrecord.decode([file[number] for number in range(3)])
     found = [{name: values.tolist() for name, values in one.items()} for one in decoded]
     assert found == by_tensorflow["theirs"]
 
@@ -146,7 +137,7 @@ def read_megatron(path: Path) -> list[Array]:
 def test_the_indexed_binary_is_megatrons(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
-    from dlperf_hpc.preparing.text import documents
+    from dlperf_hpc.data.text import documents
 
     corpus = write_corpus(tmp_path)
     made = prepared(corpus, tmp_path / "out", "--format", "megatron")
@@ -260,7 +251,7 @@ def _write_hdf5(path: Path, arrays: Arrays) -> None:
 def _write_records(path: Path, arrays: Arrays) -> None:
     rows = range(len(arrays["input_ids"]))
     flat = {name: values.reshape(len(rows), -1) for name, values in arrays.items()}
-    tfrecord.write(path, [example.encode({n: v[row] for n, v in flat.items()}) for row in rows])
+    tfrecord.write(path, [tfrecord.encode({n: v[row] for n, v in flat.items()}) for row in rows])
 
 
 def cut(name: str, share: float) -> Callable[[Path], None]:

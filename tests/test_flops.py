@@ -11,11 +11,11 @@ import pytest
 from report_samples import case, oks
 
 import dlperf_hpc
-from dlperf_hpc.analysis.cards import CARDS, CEILING, card, peak
+from dlperf_hpc.analysis.accelerators import CARDS, CEILING, card, peak
 from dlperf_hpc.analysis.flops import architecture, flops_of_case, flops_per_sample
 from dlperf_hpc.analysis.physics import card_of, mfu, of_physics, tflops_per_device
 from dlperf_hpc.records.observed import ObservedCase
-from dlperf_hpc.spec.case import Case, Topology
+from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.train.registry import registry
 
 V100 = "Tesla V100-SXM2-16GB"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from foreign_corpus import LAST, Log, corpus, log, names
 
-from dlperf_hpc.analysis.judgement import judge
-from dlperf_hpc.analysis.rules import rule
-from dlperf_hpc.parsers.registry import formats
-from dlperf_hpc.parsers.scan import scanner
-from dlperf_hpc.records.foreign import ScannedFile
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.interpret.runs import judge
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scan.scanner import scanner
+from dlperf_hpc.logs.scanned import ScannedFile
 from dlperf_hpc.records.status import Status
 
 CORPUS = {each.name: each for each in corpus()}

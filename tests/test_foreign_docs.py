@@ -11,19 +11,20 @@ from types import ModuleType
 
 import pytest
 
-from dlperf_hpc.analysis.judgement import MIN_FOR_STEADY, judge
-from dlperf_hpc.analysis.rules import RULES, rule
-from dlperf_hpc.analysis.segments import APART, MOST
-from dlperf_hpc.compare import main as compare
-from dlperf_hpc.extract import main as extract
-from dlperf_hpc.parsers import demux, names, needles, scan, sources, troubles
-from dlperf_hpc.parsers.format import MAX_STEPS, Format
-from dlperf_hpc.parsers.names import facts_of_path
-from dlperf_hpc.parsers.registry import formats
-from dlperf_hpc.parsers.scan import Scanner
-from dlperf_hpc.records.foreign import FACTS, Evidence
+from dlperf_hpc.cli.compare import main as compare
+from dlperf_hpc.cli.extract import main as extract
+from dlperf_hpc.cli.report import main as report
+from dlperf_hpc.logs import names
+from dlperf_hpc.logs.format import MAX_STEPS, Format
+from dlperf_hpc.logs.interpret.rules import RULES, rule
+from dlperf_hpc.logs.interpret.runs import MIN_FOR_STEADY, judge
+from dlperf_hpc.logs.interpret.segments import APART, MOST
+from dlperf_hpc.logs.names import facts_of_path
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scan import demux, needles, scanner, sources, troubles
+from dlperf_hpc.logs.scan.scanner import Scanner
+from dlperf_hpc.logs.scanned import FACTS, Evidence
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.report import main as report
 from dlperf_hpc.reporting.reference import NO_SPEED, SCRIPTS, formats_table, rules_table
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -81,7 +82,7 @@ def test_every_format_and_every_rule_is_told_of() -> None:
 def test_formats_said_to_print_no_speed_print_none() -> None:
     silent = set()
     for each in formats():
-        module = importlib.import_module(f"dlperf_hpc.parsers.formats.{each.name}")
+        module = importlib.import_module(f"dlperf_hpc.logs.formats.{each.name}")
         rates = getattr(getattr(module, "PROGRAM", None), "rates", ())
         if "printed=" not in Path(str(module.__file__)).read_text() and not rates:
             silent.add(each.name)
@@ -135,10 +136,10 @@ def test_limits_are_those_of_the_code() -> None:
     rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE))
     assert rows["iterations kept of one file"].startswith(f"{MAX_STEPS:,}".replace(",", " "))
     assert rows["runs told apart in one file"] == str(MOST)
-    assert rows["length of a line"] == f"{scan.LONGEST_LINE >> 10} KiB"
+    assert rows["length of a line"] == f"{scanner.LONGEST_LINE >> 10} KiB"
     assert rows["lines that say that something broke"] == f"{troubles.MOST} of one file"
     assert rows["folders above a file that are looked at for its settings"] == str(names._FOLDERS)
-    assert (scan.SETTINGS_BYTES, scan.LATE_SETTINGS_BYTES) == (256 << 10, 1 << 20)
+    assert (scanner.SETTINGS_BYTES, scanner.LATE_SETTINGS_BYTES) == (256 << 10, 1 << 20)
     assert sources.BLOCK_BYTES == 256 << 10  # "256 KiB at a time"
     assert (demux.MOST_STREAMS, demux.MOST_HELD) == (65_536, 64 << 20)
     assert f"up to {APART} of\n  the printed iterations" in FOREIGN and needles._GROUP == 64
@@ -198,7 +199,7 @@ def test_the_example_gives_the_number_it_tells() -> None:
 
 def test_the_examples_own_tests_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     _, source, tests = example()
-    name = "dlperf_hpc.parsers.formats.nimble"
+    name = "dlperf_hpc.logs.formats.nimble"
     monkeypatch.setitem(sys.modules, name, made(name, source))
     found = [
         test for each, test in vars(made("test_nimble", tests)).items() if each.startswith("test_")

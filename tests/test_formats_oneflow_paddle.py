@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.formats import (
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.formats import (
     hugectr,
     insightface,
     insightface_partial_fc,
@@ -28,7 +28,7 @@ from dlperf_hpc.parsers.formats import (
     paddlenlp,
     pytorch_imagenet,
 )
-from dlperf_hpc.records.foreign import Averaging, Counter, Evidence, Scope, Stamps, Unit
+from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
 
 BERT, CNN = oneflow_bert.FORMAT, oneflow_cnn.FORMAT
 GPT2, GPT, FACE = oneflow_gpt2.FORMAT, oneflow_gpt.FORMAT, oneflow_insightface.FORMAT

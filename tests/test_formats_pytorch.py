@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.formats import (
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.formats import (
     bing_bert,
     deepspeed,
     hf_trainer,
@@ -18,8 +18,8 @@ from dlperf_hpc.parsers.formats import (
     megatron_gpt2,
     tf_cnn_benchmarks,
 )
-from dlperf_hpc.parsers.registry import formats
-from dlperf_hpc.records.foreign import Counter, Evidence, Stamps, Unit
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scanned import Counter, Evidence, Stamps, Unit
 
 DEEPSPEED = deepspeed.FORMAT
 BING = bing_bert.FORMAT

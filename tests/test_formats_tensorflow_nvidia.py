@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.registry import formats
-from dlperf_hpc.records.foreign import Averaging, Counter, Evidence, Scope, Stamps, Unit
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
 
 MINE = {
     "tf2_bert",

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from dlperf_hpc.launch.command import clean_environment
-from dlperf_hpc.spec.case import Case, Topology
-from dlperf_hpc.spec.sweepfile import load_sweep
+from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.workloads.gpt2 import (
     SIZES,
@@ -29,7 +29,7 @@ from dlperf_hpc.train.workloads.gpt2 import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dlperf_hpc.train.workloads.gpt2_torch import Gpt2
+    from dlperf_hpc.train.torch.gpt2 import Gpt2
 
     Tensors = dict[str, Tensor]
 
@@ -143,7 +143,7 @@ def test_seed_and_rank_make_the_batch() -> None:
 
 
 def new_model(config: Gpt2Config) -> Gpt2:
-    from dlperf_hpc.train.workloads.gpt2_torch import Gpt2
+    from dlperf_hpc.train.torch.gpt2 import Gpt2
 
     return Gpt2(config)
 
@@ -297,9 +297,9 @@ def test_no_token_sees_what_follows_it() -> None:
 @pytest.fixture(params=[1, 7, 1000])
 def rows_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Rows that are widened together: one by one, not dividing 50, all."""
-    from dlperf_hpc.train.workloads import gpt2_torch
+    from dlperf_hpc.train.torch import gpt2
 
-    monkeypatch.setattr(gpt2_torch, "_WIDENED", request.param * 300)
+    monkeypatch.setattr(gpt2, "_WIDENED", request.param * 300)
     rows: int = request.param
     return rows
 
@@ -312,7 +312,7 @@ def test_cross_entropy_is_torchs(rows_at_once: int, kind: str, tolerance: float)
     import torch
     import torch.nn.functional as F
 
-    from dlperf_hpc.train.workloads.gpt2_torch import cross_entropy
+    from dlperf_hpc.train.torch.gpt2 import cross_entropy
 
     torch.manual_seed(0)
     scores = (torch.randn(50, 300) * 6).to(getattr(torch, kind)).requires_grad_()
@@ -335,7 +335,7 @@ def test_a_second_backward_pass_is_an_error_not_a_number() -> None:
     """The first one wrote over the scores."""
     import torch
 
-    from dlperf_hpc.train.workloads.gpt2_torch import cross_entropy
+    from dlperf_hpc.train.torch.gpt2 import cross_entropy
 
     scores = torch.randn(8, 30, requires_grad=True)
     loss = cross_entropy(scores.clone(), torch.arange(8))

@@ -17,8 +17,8 @@ from dlperf_hpc.records.lines import Line
 from dlperf_hpc.records.logfile import read_end
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, Failure, open_attempt, read_failures, read_record
-from dlperf_hpc.spec.case import Case, Run, Topology
-from dlperf_hpc.train.guard import classify
+from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.train.watchdog import classify
 
 RUN = Run(Case("ddp", "bert-tiny", Topology(1, 2), "fp32", 2, 16), 1)
 
@@ -27,8 +27,8 @@ BEGIN = """
 import ctypes, os, signal, sys, threading, time
 from pathlib import Path
 from dlperf_hpc.records.store import begin_log, open_attempt
-from dlperf_hpc.spec.case import Case, Run, Topology
-from dlperf_hpc.train.guard import Guard
+from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.train.watchdog import Guard
 
 def block():
     "Wait in C for ever, as in a collective: a mutex locked twice does not mind signals."

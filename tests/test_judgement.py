@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading_samples import facts, reading, scanned, steps
 
-from dlperf_hpc.analysis.judgement import Judged, judge
-from dlperf_hpc.analysis.rules import rule
-from dlperf_hpc.records.foreign import (
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.interpret.runs import Judged, judge
+from dlperf_hpc.logs.scanned import (
     FACTS,
     Counter,
     Fact,

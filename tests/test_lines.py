@@ -11,15 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlperf_hpc.records.lines import (
-    decode,
-    encode,
-    flatten,
-    read_line,
-    unflatten,
-    utc,
-    write_line,
-)
+from dlperf_hpc.records.lines import decode, encode, flatten, read_line, unflatten, utc, write_line
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,8}", fullmatch=True)
 ODD = st.sampled_from(

@@ -105,7 +105,7 @@ def test_who_is_waited_for_is_named(place: Workplace) -> None:
 
 def test_interrupt_ends_the_running_run(place: Workplace) -> None:
     spec = place.tiny("stopped", ["1n1g", "1n2g"])
-    argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), "--cluster", "local"]
+    argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--cluster", "local"]
     options = ["--set", "measure.iterations=1000000"]
     process = subprocess.Popen(
         argv + options,

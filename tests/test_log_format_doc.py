@@ -21,7 +21,7 @@ from dlperf_hpc.records.results import Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import SCHEMA as RECORD_SCHEMA
 from dlperf_hpc.records.store import Failure, leave_failure
-from dlperf_hpc.spec.case import Case, Limits, Measure, Optimizer
+from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Optimizer
 from dlperf_hpc.train import provenance
 from dlperf_hpc.train.ranks import World
 

@@ -20,7 +20,7 @@ PROGRAM = """
 import runpy, sys
 sys.argv = ["dlperf_hpc"] + sys.argv[1:]
 try:
-    runpy.run_module("dlperf_hpc." + sys.argv.pop(1), run_name="__main__", alter_sys=False)
+    runpy.run_module("dlperf_hpc", run_name="__main__", alter_sys=False)
 except SystemExit:
     pass
 print("\\nMODULES " + " ".join(sorted(sys.modules)))
@@ -88,7 +88,7 @@ def test_logs_are_read_where_hardly_a_process_may_be_started(
         lines = (f"0/{n}, SamplesPerSec=100.5\n" for n in range(1, 4))
         (logs / f"{number}.log").write_text(noise.join(lines))
     told = ["--out", "report", "--nodes", "1", "--gpus-per-node", "1", "--batch-size", "32"]
-    done = limited(processes, ["dlperf_hpc.report", "logs", *told], tmp_path)
+    done = limited(processes, ["dlperf_hpc", "report", "logs", *told], tmp_path)
     assert "Traceback" not in done.stderr and "error:" not in done.stderr  # pyarrow may remark
     assert "written: report/speedup.csv" in done.stdout
     rows = (tmp_path / "report" / "runs.csv").read_text().splitlines()[1:]
@@ -101,7 +101,7 @@ def test_data_are_prepared_where_hardly_a_process_may_be_started(
 ) -> None:
     write_corpus(tmp_path)
     told = ["--format", "hdf5", "--train-tokenizer", "--vocab-size", "400", "--seq-len", "64"]
-    argv = ["dlperf_hpc.prepare", "corpus", *told, "--shards", "2", "--workers", "2", "--out"]
+    argv = ["dlperf_hpc", "prepare", "corpus", *told, "--shards", "2", "--workers", "2", "--out"]
     for place, most in (("free", 10_000), ("limited", processes)):
         done = limited(most, [*argv, place], tmp_path)
         assert done.returncode == 0, done.stderr
@@ -117,7 +117,14 @@ def test_a_sweep_that_cannot_be_written_says_so_and_leaves_nothing_half_written(
     tmp_path: Path, most: int, file: str
 ) -> None:
     """Files may have no more than so many bytes: as on a disk that is full, or a quota."""
-    argv = [sys.executable, "-m", "dlperf_hpc.sweep", "sweeps/quickstart.toml", "--cluster=local"]
+    argv = [
+        sys.executable,
+        "-m",
+        "dlperf_hpc",
+        "sweep",
+        "sweeps/quickstart.toml",
+        "--cluster=local",
+    ]
     done = subprocess.run(
         [*argv, f"--logs={tmp_path}"],
         cwd=REPOSITORY,

@@ -14,9 +14,8 @@ import torch
 from frameworks import run_checks
 
 from dlperf_hpc.errors import RunError
-from dlperf_hpc.spec.case import OPTIMIZERS, Case, Optimizer, Schedule, Topology
-from dlperf_hpc.train.backends.lamb_torch import Lamb
-from dlperf_hpc.train.backends.optimizers_torch import build_optimizer, set_lr
+from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Optimizer, Schedule, Topology
+from dlperf_hpc.train.torch.optimizers import Lamb, build_optimizer, set_lr
 
 HERE = Path(__file__).parent
 LAMBS = [name for name in reference.NAMES if name.startswith("lamb")]

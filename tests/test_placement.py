@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from frameworks import run_checks
 
-from dlperf_hpc.spec.case import OPTIMIZERS
+from dlperf_hpc.sweepfile.case import OPTIMIZERS
 
 SCRIPT = Path(__file__).with_name("mpi_placement_checks.py")
 Found = dict[str, list[dict[str, Any]]]

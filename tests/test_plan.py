@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 from spec_samples import load, write
 
-from dlperf_hpc.launch.plan import (
+from dlperf_hpc.engines.plan import (
     DEFAULT_BOUND,
     make_manifest,
     node_hours,
     plan_arrays,
     rerun_arrays,
 )
-from dlperf_hpc.launch.resume import array_bound
-from dlperf_hpc.launch.site import Environment, Site
-from dlperf_hpc.launch.submit import differences
+from dlperf_hpc.engines.resume import array_bound
+from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.engines.submit import differences
 from dlperf_hpc.records.ledger import add_array, read_ledger
 from dlperf_hpc.records.manifest import Submission, add_submission, read_manifest, write_manifest
-from dlperf_hpc.spec.case import Topology, repeat_major
-from dlperf_hpc.spec.sweepfile import Sweep
+from dlperf_hpc.sweepfile.case import Topology, repeat_major
+from dlperf_hpc.sweepfile.load import Sweep
 
 TOP = 'topologies = ["1n1g", "2n2g"]\nrepeats = 3\ntime_limit = {default = "10:00", 2n2g = "30:00"}'
 SITE = Site(environment={"tf": Environment()})

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlperf_hpc.parsers import demux
-from dlperf_hpc.parsers.demux import Chunk, demultiplex
-from dlperf_hpc.parsers.prefixes import Launcher, Prefixed, census
+from dlperf_hpc.logs.scan import demux
+from dlperf_hpc.logs.scan.demux import Chunk, demultiplex
+from dlperf_hpc.logs.scan.prefixes import Launcher, Prefixed, census
 
 REAL_LOGS = os.environ.get("DLPERF_REAL_LOGS")
 real_logs = pytest.mark.skipif(not REAL_LOGS, reason="DLPERF_REAL_LOGS is not set")

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from data_samples import bert_layout, prepared, write_corpus
 
-from dlperf_hpc.preparing import text
-from dlperf_hpc.preparing.pairs import pairs
-from dlperf_hpc.samples import fields, opening
-from dlperf_hpc.samples.fields import Arrays
+from dlperf_hpc.data import fields, opening, text
+from dlperf_hpc.data.bert_samples import pairs
+from dlperf_hpc.data.fields import Arrays
 
 
 def read_all(directory: Path, seq_len: int = 64) -> Arrays:
@@ -197,7 +196,7 @@ def write(path: Path, content: str | bytes) -> Path:
 def test_refusals_leave_nothing_behind(
     tmp_path: Path, content: str | bytes, options: str, message: str, capsys: Any
 ) -> None:
-    from dlperf_hpc.prepare import main
+    from dlperf_hpc.cli.prepare import main
 
     source = write(tmp_path / "text.txt", content)
     assert main([str(source), "--out", str(tmp_path / "out"), *options.split()]) in (1, 2)
@@ -206,7 +205,7 @@ def test_refusals_leave_nothing_behind(
 
 
 def test_an_output_that_is_there_is_left_alone(tmp_path: Path, capsys: Any) -> None:
-    from dlperf_hpc.prepare import main
+    from dlperf_hpc.cli.prepare import main
 
     source = write(tmp_path / "text.txt", "A.\n\nB.")
     write(tmp_path / "kept", "mine")

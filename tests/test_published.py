@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlperf_hpc.analysis.published_speedups import Match, Recomputed, recomputed
-from dlperf_hpc.records.published import (
+from dlperf_hpc.published import (
     FILTERS,
     FRAMEWORKS,
     MODELS,

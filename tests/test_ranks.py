@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.errors import DeviceError, WorldError
-from dlperf_hpc.spec.case import Case, Topology
+from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.train.ranks import World, check, launcher_rank
 
 BLOCK = ("a", "a", "b", "b")
@@ -127,7 +127,7 @@ def test_the_launcher_s_rank_before_mpi_is_known(env: dict[str, str], rank: int)
 
 
 def gpus(hosts: tuple[str, ...], seen: list[list[str]]) -> list[int]:
-    from dlperf_hpc.train.own_gpus import gpu_indices
+    from dlperf_hpc.train.ranks import gpu_indices
 
     return [gpu_indices(World(rank, hosts), seen)[0] for rank in range(len(hosts))]
 
@@ -145,7 +145,7 @@ def test_gpus_bound_by_the_launcher_are_each_rank_s_first() -> None:
 
 def test_several_gpus_for_each_rank() -> None:
     """Of a node's four the second rank has the last two; all where it sees its own only."""
-    from dlperf_hpc.train.own_gpus import gpu_indices
+    from dlperf_hpc.train.ranks import gpu_indices
 
     second = World(1, ("a", "a"))
     assert gpu_indices(second, [["p", "q", "r", "s"]] * 2, 2) == [2, 3]

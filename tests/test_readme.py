@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlperf_hpc.__main__ import VERBS
-from dlperf_hpc.spec.sweepfile import load_sweep
+from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.registry import registry
 
 ROOT = Path(__file__).parent.parent

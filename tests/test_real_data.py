@@ -17,11 +17,11 @@ import pytest
 import torch
 from data_samples import prepared, write_corpus
 
-from dlperf_hpc.launch.command import clean_environment
-from dlperf_hpc.launch.mpiexec import find_mpiexec
-from dlperf_hpc.samples import fields
+from dlperf_hpc.data import fields
+from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.local.queue import find_mpiexec
+from dlperf_hpc.train.torch.bert import BertForPreTraining
 from dlperf_hpc.train.workloads.bert import BertConfig, synthetic_batch
-from dlperf_hpc.train.workloads.bert_torch import BertForPreTraining
 
 SCRIPT = Path(__file__).with_name("mpi_data_checks.py")
 Found = dict[str, list[dict[str, Any]]]

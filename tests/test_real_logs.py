@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_hpc.analysis.rules import rule
-from dlperf_hpc.gather import gather
-from dlperf_hpc.parsers.cache import ScanCache
+from dlperf_hpc.cli.report import main as report
+from dlperf_hpc.logs.gather import gather
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.scan.cache import ScanCache
 from dlperf_hpc.records.results import ForeignWindow
-from dlperf_hpc.report import main as report
 
 LOGS = Path(os.environ.get("DLPERF_REAL_LOGS", "/nonexistent"))
 pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason="DLPERF_REAL_LOGS names no directory")

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import bad, case, ok, oks, window
 
-from dlperf_hpc.analysis.findings import FLAGS
+from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import summarise
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records.results import RunResult

@@ -10,8 +10,8 @@ import pytest
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, many, paths
 from report_samples import case
 
-from dlperf_hpc import rerun
-from dlperf_hpc.launch.nodes import suspects
+from dlperf_hpc.cli import rerun
+from dlperf_hpc.engines.nodes import suspects
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import (
     Submission,
@@ -21,7 +21,7 @@ from dlperf_hpc.records.manifest import (
     read_submissions,
 )
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Run
+from dlperf_hpc.sweepfile.case import Run
 
 RUNS = many([case("1n1g"), case("1n2g")], 4)
 NO_SLURM = {"PATH": "/nowhere"}

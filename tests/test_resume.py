@@ -183,7 +183,7 @@ def test_a_requeued_run_is_a_new_attempt_of_the_same_job(place: Workplace, queue
     (run,) = read_ledger(root).manifest.runs
     log = RunPaths(root, run.id).log
     wait_until(lambda: log.exists() and "name=warmup" in log.read_text(), 60, "the warm-up")
-    argv = [sys.executable, "-m", "dlperf_hpc.logs", str(root), "-f"]
+    argv = [sys.executable, "-m", "dlperf_hpc", "logs", str(root), "-f"]
     with subprocess.Popen(
         argv, cwd=place.root, env=dict(place.env), stdout=subprocess.PIPE, text=True
     ) as follower:
@@ -235,7 +235,7 @@ def test_cancel_takes_its_own_jobs_alone(place: Workplace, held: Path, queue: Qu
 
 def test_pressed_three_times_at_once(place: Workplace, held: Path, queue: Queue) -> None:
     spec, root = place.tiny("rush", ["1n1g", "1n2g", "2n1g"], repeats=4), place.directory("rush")
-    argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), "--site", str(held)]
+    argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--site", str(held)]
     pressed = [
         subprocess.Popen(argv, cwd=place.root, env=dict(place.env), stdout=subprocess.PIPE)
         for _ in range(3)
@@ -270,7 +270,7 @@ def test_a_closed_standard_input_keeps_nobody_from_submitting(
     place: Workplace, held: Path, queue: Queue
 ) -> None:
     spec, root = place.tiny("detached", ["1n1g"]), place.directory("detached")
-    argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), "--site", str(held)]
+    argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--site", str(held)]
     shell = ["sh", "-c", 'exec "$@" <&-', "sh", *argv]
     done = subprocess.run(
         shell, cwd=place.root, env=dict(place.env), capture_output=True, text=True, timeout=60
@@ -282,7 +282,7 @@ def test_a_closed_standard_input_keeps_nobody_from_submitting(
 def test_a_local_sweep_that_was_killed_is_completed(tmp_path: Path) -> None:
     place = Workplace(tmp_path, local_environment())
     spec, root = place.tiny("killed", ["1n1g"], repeats=3), place.directory("killed")
-    argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), "--cluster", "local"]
+    argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--cluster", "local"]
     with subprocess.Popen(argv, cwd=place.root, env=dict(place.env)) as process:
         second = root / "ddp/bert-tiny/bz2/1n1g/bert-tiny_b2_fp32-seq16_2.log"
         wait_until(second.exists, 120, "the second run")

@@ -15,10 +15,10 @@ from damage import line_by_line, scan, with_bytes, with_characters, with_nuls, w
 from foreign_corpus import log, names
 from test_damage import content, real_logs
 
-from dlperf_hpc.parsers.format import Draft, Format, Line
-from dlperf_hpc.parsers.registry import formats
-from dlperf_hpc.parsers.scan import Scanner
-from dlperf_hpc.parsers.stamps import absl_stamp, absl_stamps, full_stamp, full_stamps
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scan.scanner import Scanner
+from dlperf_hpc.logs.scan.stamps import absl_stamp, absl_stamps, full_stamp, full_stamps
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from made_logs import PRINTERS

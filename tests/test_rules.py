@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading_samples import reading, steps
 
-from dlperf_hpc.analysis.figures import Figure, NoFigure, figure
-from dlperf_hpc.analysis.rules import RULES, Basis, Rule, rule
-from dlperf_hpc.analysis.segments import segments_of
-from dlperf_hpc.analysis.timeline import DAY_S, YEAR_S, ClockError, elapsed
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.records.foreign import Averaging, Printed, Reading, Scope, Stamps, Total, Unit
+from dlperf_hpc.logs.interpret.figures import Figure, NoFigure, figure
+from dlperf_hpc.logs.interpret.rules import RULES, Basis, Rule, rule
+from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, ClockError, elapsed, segments_of
+from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Stamps, Total, Unit
 
 
 def apply(text: str | Rule, of: Reading, run: int = 0) -> Figure:

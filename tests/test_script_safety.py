@@ -23,10 +23,10 @@ from pydantic import ValidationError
 from script_samples import array_of, as_sbatch_reads, bash, setup_of, steps_of
 from spec_samples import load, write
 
+from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.engines.slurm.script import slurm_executor
 from dlperf_hpc.errors import DlperfError, SpecError
-from dlperf_hpc.launch.command import clean_environment
-from dlperf_hpc.launch.executors import slurm_executor
-from dlperf_hpc.launch.site import Environment, Site
 
 FRAGMENTS = [
     *("$(touch pwned)", "`touch pwned`", "$(echo x>pwned)", "; touch pwned;", "& touch pwned &"),
@@ -244,7 +244,7 @@ def _expected_ranks(executor: Any, site: Site, root: Path) -> Iterator[str]:
     yield from ("srun", "--unbuffered", "--output", str(root / "jobs" / "%A_%a_%t_log.out"), *told)
     yield f"A={environment.env.get('A', '')}"
     yield f"V={(environment.venv or '').rstrip('/')}"
-    yield from ("epilogue", "-m", "dlperf_hpc.launch.epilogue", str(root), "sample-2n4g-e", "4")
+    yield from ("epilogue", "-m", "dlperf_hpc.engines.epilogue", str(root), "sample-2n4g-e", "4")
     if site.requeue:
         yield from ("scontrol", "requeue", "100_0")
 

@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_hpc.parsers import search
-from dlperf_hpc.parsers.cache import ScanCache
-from dlperf_hpc.parsers.needles import Needles
-from dlperf_hpc.parsers.packing import packed, unpacked
-from dlperf_hpc.parsers.scan import scanner
-from dlperf_hpc.parsers.search import scan_all, scan_source
-from dlperf_hpc.parsers.sources import BLOCK_BYTES, Source, find
-from dlperf_hpc.records.foreign import ScannedFile, Step
+from dlperf_hpc.logs.scan import search
+from dlperf_hpc.logs.scan.cache import ScanCache, packed, unpacked
+from dlperf_hpc.logs.scan.needles import Needles
+from dlperf_hpc.logs.scan.scanner import scanner
+from dlperf_hpc.logs.scan.search import scan_all, scan_source
+from dlperf_hpc.logs.scan.sources import BLOCK_BYTES, Source, find
+from dlperf_hpc.logs.scanned import ScannedFile, Step
 
 
 def log(number: int) -> str:
@@ -95,9 +94,9 @@ READER = """
 import sys, time
 from multiprocessing import active_children
 from pathlib import Path
-from dlperf_hpc.parsers import search
-from dlperf_hpc.parsers.cache import ScanCache
-from dlperf_hpc.parsers.sources import find
+from dlperf_hpc.logs import search
+from dlperf_hpc.logs.scan.cache import ScanCache
+from dlperf_hpc.logs.scan.sources import find
 
 def stop(source):
     print(*(child.pid for child in active_children()), flush=True)
@@ -156,7 +155,7 @@ def test_what_the_cache_cannot_read_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_cache_is_written_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlperf_hpc.parsers.cache._MOST_HELD", 0)
+    monkeypatch.setattr("dlperf_hpc.logs.scan.cache._MOST_HELD", 0)
     (source, _) = made(tmp_path, 2)
     kept = tmp_path / "scans.sqlite"
     ScanCache(kept).put(old(source), packed(scan_source(source)))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_hpc.spec.case import Case
-from dlperf_hpc.spec.sweepfile import load_sweep
+from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.registry import registry
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading_samples import reading, steps
 
-from dlperf_hpc.analysis.segments import MOST, Segment, segments_of
-from dlperf_hpc.records.foreign import Stamps, Total
+from dlperf_hpc.logs.interpret.segments import MOST, Segment, segments_of
+from dlperf_hpc.logs.scanned import Stamps, Total
 
 
 def cut(*iterations: int) -> list[Segment]:

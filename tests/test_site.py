@@ -24,12 +24,12 @@ from script_samples import (
 )
 from spec_samples import load, write
 
+from dlperf_hpc.engines import site as site_module
+from dlperf_hpc.engines.environments import Apptainer, Pyxis
+from dlperf_hpc.engines.plan import make_manifest
+from dlperf_hpc.engines.site import Environment, Site, load_site
+from dlperf_hpc.engines.slurm.script import slurm_executor
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.launch import site as site_module
-from dlperf_hpc.launch.environments import Apptainer, Pyxis
-from dlperf_hpc.launch.executors import slurm_executor
-from dlperf_hpc.launch.plan import make_manifest
-from dlperf_hpc.launch.site import Environment, Site, load_site
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -45,7 +45,7 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
     python = sys.executable
     log = f"{root}/jobs/%A_%a"
     train = f"{python} -u -m dlperf_hpc.train {root} sample-2n4g"
-    epilogue = f'{python} -m dlperf_hpc.launch.epilogue {root} sample-2n4g "$dlperf_code"'
+    epilogue = f'{python} -m dlperf_hpc.engines.epilogue {root} sample-2n4g "$dlperf_code"'
     assert [line for line in script.splitlines() if line] == [
         "#!/bin/bash",
         "# Parameters",

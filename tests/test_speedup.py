@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import bad, case, ok, oks, window
 
-from dlperf_hpc.analysis.findings import FLAGS
+from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise, throughput
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import ForeignWindow, RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Topology
+from dlperf_hpc.sweepfile.case import Topology
 
 TEN = tuple(100 + 0.1 * i for i in range(10))
 

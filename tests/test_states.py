@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dlperf_hpc.launch.query import JobState, Tasks, _of, _rows, task_indices
-from dlperf_hpc.launch.states import NEVER_STARTS, SLURM_STATES, status_of
+from dlperf_hpc.engines.slurm.query import JobState, Tasks, _of, _rows, task_indices
+from dlperf_hpc.engines.slurm.states import NEVER_STARTS, SLURM_STATES, status_of
 from dlperf_hpc.records.status import Status
 
 # slurm/slurm.h: enum job_states, and the flags that squeue and sacct show in their place.

@@ -30,7 +30,7 @@ def verb(name: str, *arguments: object, where: Path) -> Done:
     argv = [str(argument) for argument in arguments]
     with contextlib.chdir(where), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            code = importlib.import_module(f"dlperf_hpc.{name}").main(argv)
+            code = importlib.import_module(f"dlperf_hpc.cli.{name}").main(argv)
         except SystemExit as exit_:
             code = exit_.code
     return Done(argv, code, out.getvalue(), err.getvalue())
@@ -38,7 +38,7 @@ def verb(name: str, *arguments: object, where: Path) -> Done:
 
 def command(name: str, *arguments: object, where: Path) -> Done:
     """As a user does it."""
-    argv = [sys.executable, "-m", f"dlperf_hpc.{name}", *map(str, arguments)]
+    argv = [sys.executable, "-m", "dlperf_hpc", name, *map(str, arguments)]
     return subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -33,7 +33,7 @@ from dlperf_hpc.records.store import (
     read_failures,
     read_record,
 )
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.sweepfile.case import Case
 
 FORK = multiprocessing.get_context("fork")
 RUN = a_run()

@@ -1,4 +1,4 @@
-"""``python -m dlperf_hpc.sweep`` as a user meets it; dry runs need no Slurm."""
+"""``dlperf sweep`` as a user meets it; dry runs need no Slurm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from spec_samples import write
 
-from dlperf_hpc import sweep as verb
+from dlperf_hpc.cli import sweep as verb
 
 TOP = 'topologies = ["1n1g", "1n2g", "2n2g"]\nrepeats = 2\ntime_limit = "10:00"'
 TABLES = '[matrix]\nprecision = ["fp32", "bf16"]'
@@ -25,7 +25,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sweep(spec: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "dlperf_hpc.sweep", str(spec), *arguments]
+    argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), *arguments]
     env = {key: value for key, value in os.environ.items() if not key.startswith("DLPERF_")}
     return subprocess.run(
         argv, cwd=spec.parent, env=env, capture_output=True, text=True, timeout=60, check=False

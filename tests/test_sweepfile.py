@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from spec_samples import issues_of, load, write
 
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.spec import sweepfile
-from dlperf_hpc.spec.case import Limits, Measure, Topology
-from dlperf_hpc.spec.declarations import Option
-from dlperf_hpc.spec.keys import KEYS
-from dlperf_hpc.spec.sweepfile import SweepFile, clock_seconds, load_sweep
+from dlperf_hpc.sweepfile import load as loading
+from dlperf_hpc.sweepfile.case import Limits, Measure, Topology
+from dlperf_hpc.sweepfile.declarations import Option
+from dlperf_hpc.sweepfile.keys import KEYS
+from dlperf_hpc.sweepfile.load import SweepFile, clock_seconds, load_sweep
 from dlperf_hpc.train.registry import registry
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -379,7 +379,7 @@ def test_an_error_of_the_command_line_says_so(tmp_path: Path) -> None:
 # --- anything at all
 
 _NAMES = st.sampled_from(
-    [*SweepFile.model_fields, *KEYS, *sweepfile._Measure.model_fields]
+    [*SweepFile.model_fields, *KEYS, *loading._Measure.model_fields]
     + ["when", "set", "topology", "optimizer", "compile", "dropout", "zero_stage", "x", "", "1n1g"]
 )
 _LEAVES = st.one_of(
@@ -410,7 +410,7 @@ def test_whatever_the_tables_hold_only_spec_errors_come_of_it(
 ) -> None:
     if start:
         tables = {**_GOOD_START, **tables}
-    monkeypatch.setattr(sweepfile, "read_toml", lambda path: ("", tables))
+    monkeypatch.setattr(loading, "read_toml", lambda path: ("", tables))
     for overrides in ({}, dict(list(tables.items())[:1])):
         try:
             sweep = load_sweep(Path("any.toml"), registry(), overrides)
@@ -432,7 +432,7 @@ def row(name: str) -> list[str]:
 
 
 def test_the_page_has_every_key_with_its_default() -> None:
-    models = (SweepFile, sweepfile._Measure, sweepfile._Limits)
+    models = (SweepFile, loading._Measure, loading._Limits)
     defaults = {
         name: field.default for model in models for name, field in model.model_fields.items()
     }
@@ -463,7 +463,7 @@ def test_the_page_has_every_option_framework_and_model() -> None:
 
 
 def test_the_pages_rows_are_keys_that_exist() -> None:
-    models = (SweepFile, sweepfile._Measure, sweepfile._Limits)
+    models = (SweepFile, loading._Measure, loading._Limits)
     names = {name for table in models for name in table.model_fields} | {*KEYS}
     known = registry()
     names |= {*known.backends, *known.workloads}

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from report_samples import bad, case, oks
 
+from dlperf_hpc.analysis.option_pairs import switches
 from dlperf_hpc.analysis.speedup import summarise
-from dlperf_hpc.analysis.switches import switches
 from dlperf_hpc.records.results import GpuUse
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.markdown import markdown_report

@@ -18,7 +18,7 @@ from reference_curve import (
 )
 
 from dlperf_hpc.errors import RunError, SpecError
-from dlperf_hpc.spec.sweepfile import load_sweep
+from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.registry import registry
 
 pytestmark = pytest.mark.timeout(900)

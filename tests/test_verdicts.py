@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from dlperf_hpc.analysis.statistics import Interval
-from dlperf_hpc.analysis.verdicts import (
+from dlperf_hpc.analysis.outcomes import (
     MOST_PAIRS,
     RISK,
     TOLERANCE,
@@ -20,6 +19,7 @@ from dlperf_hpc.analysis.verdicts import (
     rank_interval,
     verdict_of,
 )
+from dlperf_hpc.analysis.statistics import Interval
 
 
 def judged(a: list[float], b: list[float], tolerance: float = TOLERANCE) -> Verdict:

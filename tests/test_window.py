@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dlperf_hpc.spec.case import Measure
+from dlperf_hpc.sweepfile.case import Measure
 from dlperf_hpc.train import window
 from dlperf_hpc.train.communication import steps_of_each
 from dlperf_hpc.train.ranks import World

@@ -12,9 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from dlperf_hpc.analysis.speedup import chosen, throughput
-from dlperf_hpc.analysis.statistics import Interval, median_interval, ratio_interval
-from dlperf_hpc.analysis.verdicts import (
+from dlperf_hpc.analysis.outcomes import (
     RISK,
     TOLERANCE,
     Verdict,
@@ -24,10 +22,12 @@ from dlperf_hpc.analysis.verdicts import (
     rank_interval,
     verdict_of,
 )
-from dlperf_hpc.records.published import SAMPLES_PER_S, Published, framework_name, model_name
+from dlperf_hpc.analysis.speedup import chosen, throughput
+from dlperf_hpc.analysis.statistics import Interval, median_interval, ratio_interval
+from dlperf_hpc.published import SAMPLES_PER_S, Published, framework_name, model_name
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Topology
+from dlperf_hpc.sweepfile.case import Topology
 
 KEYS = ("framework", "model", "precision", "batch_size", "topology", "tags")
 """What makes two cases the same case, but for keys that the user looks across."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from dlperf_hpc.records.observed import ObservedCase
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.sweepfile.case import Case
 
 _LONGEST_SEQUENCE = 10**7
 _SCORES_ALL = frozenset(("megatron", "transformers"))

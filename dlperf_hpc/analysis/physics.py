@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from dlperf_hpc.analysis import cards
-from dlperf_hpc.analysis.findings import Finding
+from dlperf_hpc.analysis import accelerators
+from dlperf_hpc.analysis.flags import Finding
 from dlperf_hpc.analysis.flops import ConvNet, architecture, flops_of_case
 from dlperf_hpc.records.observed import ObservedCase
 from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.sweepfile.case import Case
 
 
 def tflops_per_device(case: Case | ObservedCase, samples_per_s: float) -> float | None:
@@ -28,10 +28,11 @@ def tflops_per_device(case: Case | ObservedCase, samples_per_s: float) -> float 
 def mfu(case: Case | ObservedCase, samples_per_s: float, card: str | None) -> float | None:
     """Model FLOPS utilisation: share of the card's dense peak in the case's precision, 1 = all.
 
-    ``card`` is a device's name, or a person's word for it (:func:`dlperf_hpc.analysis.cards.card`).
+    ``card`` is a device's name, or a person's word for it
+    (:func:`dlperf_hpc.analysis.accelerators.card`).
     """
     tflops = tflops_per_device(case, samples_per_s)
-    peak = None if card is None else cards.peak(card, case.precision)
+    peak = None if card is None else accelerators.peak(card, case.precision)
     return None if tflops is None or peak is None else tflops / peak
 
 
@@ -41,11 +42,11 @@ def of_physics(case: Case | ObservedCase, samples_per_s: float, card: str | None
     ``samples_per_s`` is over all devices: give the fastest run's, for each must be possible.
     """
     flops, tflops = flops_of_case(case), tflops_per_device(case, samples_per_s)
-    peak = None if card is None else cards.peak(card, case.precision)
+    peak = None if card is None else accelerators.peak(card, case.precision)
     if flops is None or tflops is None or card is None or peak is None:
         return []
-    share, known = tflops / peak, cards.card(card)
-    if share <= cards.CEILING:
+    share, known = tflops / peak, accelerators.card(card)
+    if share <= accelerators.CEILING:
         return []
     figures = (
         f"{samples_per_s:.2f} samples/s are {tflops:.4g} TFLOPS per device ({flops / 1e9:.5g} "
@@ -55,7 +56,8 @@ def of_physics(case: Case | ObservedCase, samples_per_s: float, card: str | None
     doubts = ", ".join(_doubts(case, tflops, card))
     if share > 1:
         return [Finding("over-peak", f"{figures}: impossible; look for {doubts}")]
-    most = f"more than the {100 * cards.CEILING:.0f} % that matrix products alone hardly pass"
+    ceiling = f"{100 * accelerators.CEILING:.0f} %"
+    most = f"more than the {ceiling} that matrix products alone hardly pass"
     return [Finding("near-peak", f"{figures}: {most}; look for {doubts}")]
 
 
@@ -68,7 +70,7 @@ def _sample(case: Case | ObservedCase) -> str:
 def _doubts(case: Case | ObservedCase, tflops: float, card: str) -> Iterator[str]:
     """What may be otherwise than it was taken; a run of our own has checked its precision."""
     if isinstance(case, ObservedCase):
-        tf32 = cards.peak(card, "tf32")
+        tf32 = accelerators.peak(card, "tf32")
         if case.precision in ("fp32", "float32"):
             if tf32 is not None and tflops <= tf32:
                 yield f"TF32 (it would be {100 * tflops / tf32:.1f} % of that peak, {tf32:g})"
@@ -90,7 +92,7 @@ def card_of(results: Iterable[RunResult], said: str | None = None) -> str | None
     names = [name for result in results for name in _device_names(result)]
     if not names:
         return said
-    found = {cards.card(name) for name in names}
+    found = {accelerators.card(name) for name in names}
     return names[0] if len(found) == 1 else None
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dlperf_hpc.analysis.dlperf_rule import round2
-from dlperf_hpc.records.published import Published
-from dlperf_hpc.spec.case import Topology
+from dlperf_hpc.published import Published
+from dlperf_hpc.sweepfile.case import Topology
 
 _BASE = Topology(1, 1)
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from dlperf_hpc.analysis import findings, physics
-from dlperf_hpc.analysis.findings import DROP, Finding
+from dlperf_hpc.analysis import flags, physics
+from dlperf_hpc.analysis.flags import DROP, Finding
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
 from dlperf_hpc.records.observed import ObservedCase
 from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Case, Topology
+from dlperf_hpc.sweepfile.case import Case, Topology
 
 DEFAULT_BASE = Topology(1, 1)
 
@@ -171,9 +171,9 @@ def _alone(group: Sequence[RunResult], card: str | None) -> tuple[CaseSummary, l
         accumulation=_agreed([w.accumulation for w in windows], case.accumulation),
         global_batch=_agreed([w.global_batch for w in windows], case.global_batch),
     )
-    found = findings.of_results(group, numberless) + findings.of_sample(sample)
-    found += findings.of_windows(case, windows) + findings.of_foreign(foreign)
-    found += findings.of_launches(counted)
+    found = flags.of_results(group, numberless) + flags.of_sample(sample)
+    found += flags.of_windows(case, windows) + flags.of_foreign(foreign)
+    found += flags.of_launches(counted)
     if sample is not None:
         card = physics.card_of(counted, card)
         # Every run must be possible, so the fastest is held against the card.
@@ -280,7 +280,7 @@ def _of_series(member: CaseSummary, members: Sequence[CaseSummary]) -> list[Find
     if member.base is None or member.efficiency is None:
         return []
     growth = member.case.topology.devices / member.base.devices
-    found = findings.of_efficiency(member.efficiency, member.efficiency_interval, growth)
+    found = flags.of_efficiency(member.efficiency, member.efficiency_interval, growth)
     smaller = _next_smaller(member, members)
     if smaller and min(smaller.values()) - member.efficiency > DROP:
         name, value = min(smaller.items(), key=lambda item: item[1])
@@ -301,15 +301,15 @@ def _next_smaller(member: CaseSummary, members: Sequence[CaseSummary]) -> Mappin
 
 
 def _with_findings(summary: CaseSummary, found: Sequence[Finding]) -> CaseSummary:
-    order = list(findings.FLAGS)
+    order = list(flags.FLAGS)
     found = sorted(found, key=lambda finding: order.index(finding.flag))
-    flags = tuple(dict.fromkeys(finding.flag for finding in found))
+    names = tuple(dict.fromkeys(finding.flag for finding in found))
     notes = [finding.note for finding in found]
-    if summary.skipped_steps and "all-steps-skipped" not in flags:
+    if summary.skipped_steps and "all-steps-skipped" not in names:
         notes.append(
             f"up to {summary.skipped_steps} optimizer steps of a window were skipped; a skipped "
             "step is faster than a real one"
         )
     if summary.speedup_missing:
         notes.append(f"no speedup: {summary.speedup_missing}")
-    return replace(summary, flags=flags, notes=tuple(notes))
+    return replace(summary, flags=names, notes=tuple(notes))

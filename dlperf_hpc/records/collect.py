@@ -23,7 +23,7 @@ from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import launch_of, read_record
-from dlperf_hpc.spec.case import Run
+from dlperf_hpc.sweepfile.case import Run
 
 Record = dict[str, Any]
 

@@ -27,7 +27,7 @@ from dlperf_hpc.records.manifest import (
     read_submissions,
     read_verdicts,
 )
-from dlperf_hpc.spec.case import Run
+from dlperf_hpc.sweepfile.case import Run
 
 SCHEMA = "dlperf-array/1"
 

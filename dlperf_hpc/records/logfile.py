@@ -16,7 +16,7 @@ from dlperf_hpc.errors import LogError
 from dlperf_hpc.records.lines import PREFIX, Line, read_line, unflatten
 from dlperf_hpc.records.results import GpuUse, RunResult, Window, misfits
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Case, Run
+from dlperf_hpc.sweepfile.case import Case, Run
 
 FORMAT = 1
 _TAIL_BYTES = 8192

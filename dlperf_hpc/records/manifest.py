@@ -17,10 +17,10 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.files import append_line, dump_json, write_once
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Case, Limits, Measure, Run, Topology
+from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run, Topology
 
 SCHEMA = "dlperf-manifest/1"
-_WITHOUT = "rename it, and `python -m dlperf_hpc.report` works from the logs alone"
+_WITHOUT = "rename it, and `dlperf report` works from the logs alone"
 
 
 _Row = TypeVar("_Row")
@@ -146,7 +146,7 @@ def read_manifest(root: Path) -> Manifest:
     except FileNotFoundError:
         raise LedgerError(
             f"{root}: no {layout.MANIFEST} there, so this is not a sweep's directory;"
-            " give the directory that `python -m dlperf_hpc.sweep` printed (logs/<sweep>)"
+            " give the directory that `dlperf sweep` printed (logs/<sweep>)"
         ) from None
     except NotADirectoryError:
         raise LedgerError(

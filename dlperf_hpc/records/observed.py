@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlperf_hpc.spec.case import Topology
+from dlperf_hpc.sweepfile.case import Topology
 
 
 @dataclass(frozen=True)
 class ObservedCase:
-    """One case as far as it is known; fields as in :class:`dlperf_hpc.spec.case.Case`.
+    """One case as far as it is known; fields as in :class:`dlperf_hpc.sweepfile.case.Case`.
 
     ``batch_size`` is per device; ``accumulation`` and ``global_batch`` (samples per optimizer step
     over all devices) are as the log or the user says.

@@ -16,7 +16,7 @@ from typing import Any
 
 from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Run
+from dlperf_hpc.sweepfile.case import Run
 
 
 def misfits(values: Any) -> list[tuple[str, Any]]:

@@ -23,7 +23,7 @@ from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.logfile import FORMAT, read_end
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Run
+from dlperf_hpc.sweepfile.case import Run
 
 SCHEMA = "dlperf-record/1"
 _ATTEMPT = re.compile(r"\.attempt(\d+)\.")

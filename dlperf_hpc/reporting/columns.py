@@ -16,7 +16,7 @@ from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.records.observed import ObservedCase
 from dlperf_hpc.records.results import ForeignWindow, GpuUse, RunResult, Window
 from dlperf_hpc.reporting.terminal import printable
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.sweepfile.case import Case
 
 Kind = Literal["text", "integer", "number", "boolean"]
 Row = TypeVar("Row")

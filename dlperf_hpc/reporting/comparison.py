@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.comparison import Compared, Comparison, Subject
+from dlperf_hpc.analysis.outcomes import Verdict, band, error_of
 from dlperf_hpc.analysis.statistics import Interval, median_interval
-from dlperf_hpc.analysis.verdicts import Verdict, band, error_of
 from dlperf_hpc.reporting.markdown import code, escape
 from dlperf_hpc.reporting.terminal import number, printable
 

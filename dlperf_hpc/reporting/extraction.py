@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_table, round2
-from dlperf_hpc.analysis.findings import FLAGS
+from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import chosen, summarise, throughput
 from dlperf_hpc.records.observed import ObservedCase
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.sweepfile.case import Case
 
 AVERAGE_DIGITS: Mapping[str, int] = {
     name: 4 for name in ("deepspeed-time", "ngc-tf-bert-logs", "ngc-tf-bert-time")

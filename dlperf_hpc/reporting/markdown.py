@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dlperf_hpc.analysis.findings import FLAGS
+from dlperf_hpc.analysis.flags import FLAGS
+from dlperf_hpc.analysis.option_pairs import Switch, switches
 from dlperf_hpc.analysis.speedup import CaseSummary, throughput
 from dlperf_hpc.analysis.statistics import Interval, Sample
-from dlperf_hpc.analysis.switches import Switch, switches
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.terminal import by_series, interval_text, number, percent, printable

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dlperf_hpc.analysis.rules import RULES, Basis, By, Mean, Rule, rule
-from dlperf_hpc.parsers.format import Format
-from dlperf_hpc.parsers.registry import formats
-from dlperf_hpc.records.foreign import Averaging, Printed, Unit
+from dlperf_hpc.logs.format import Format
+from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
 
 NO_SPEED: Mapping[str, str] = {
     "dllogger_pytorch_bert": "none: the clock, or the total",

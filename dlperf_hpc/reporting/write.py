@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.dlperf_rule import dlperf_tables
-from dlperf_hpc.analysis.findings import FLAGS
+from dlperf_hpc.analysis.flags import FLAGS
+from dlperf_hpc.analysis.option_pairs import Switch, switches
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE
-from dlperf_hpc.analysis.switches import Switch, switches
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records.files import write_atomically
 from dlperf_hpc.records.results import RunResult

@@ -11,7 +11,7 @@ from typing import Any
 
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.records.files import dump_json
-from dlperf_hpc.spec.case import Case
+from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.train.feeds import Feed
 from dlperf_hpc.train.ranks import World
 

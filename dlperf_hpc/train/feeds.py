@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from dlperf_hpc.data import fields, opening
+from dlperf_hpc.data.fields import Array, Arrays
+from dlperf_hpc.data.opening import Shard
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.samples import fields, opening
-from dlperf_hpc.samples.fields import Array, Arrays
-from dlperf_hpc.samples.opening import Shard
-from dlperf_hpc.spec.case import Case
-from dlperf_hpc.spec.declarations import SampleLayout, WorkloadDeclaration
+from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train.ranks import World
 
 _AHEAD = 4  # batches ready before they are asked for

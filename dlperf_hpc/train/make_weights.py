@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.spec.case import Case, Topology
-from dlperf_hpc.spec.declarations import Option, WorkloadDeclaration
+from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.sweepfile.declarations import Option, WorkloadDeclaration
 from dlperf_hpc.train import weights
 from dlperf_hpc.train.registry import registry
 

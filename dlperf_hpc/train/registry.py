@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 
-from dlperf_hpc.spec.declarations import BackendDeclaration, Registry, WorkloadDeclaration
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Registry, WorkloadDeclaration
 from dlperf_hpc.train import backends, workloads
 
 _FORMS = ("_torch", "_tensorflow")

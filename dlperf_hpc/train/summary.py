@@ -10,7 +10,7 @@ from typing import Any
 from dlperf_hpc.errors import MeasurementError
 from dlperf_hpc.records import steady
 from dlperf_hpc.records.results import Window
-from dlperf_hpc.spec.case import Case, Measure
+from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.train.window import Timed
 
 

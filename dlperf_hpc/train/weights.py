@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import WeightsError
-from dlperf_hpc.spec.case import Case
-from dlperf_hpc.spec.declarations import Option
+from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.declarations import Option
 
 if TYPE_CHECKING:
     import numpy as np

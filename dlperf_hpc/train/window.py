@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dlperf_hpc.spec.case import Measure
+from dlperf_hpc.sweepfile.case import Measure
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
 

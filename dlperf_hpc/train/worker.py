@@ -14,14 +14,14 @@ from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.store import Attempt, begin_log, log_event, open_attempt
 from dlperf_hpc.records.task import job_seconds, launch_id, task_index, turn
-from dlperf_hpc.spec.case import NO_FP16, Run
+from dlperf_hpc.sweepfile.case import NO_FP16, Run
 from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
 from dlperf_hpc.train.communication import measure_communication
-from dlperf_hpc.train.guard import Guard
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.telemetry import Watch, find_device, gpu_state
+from dlperf_hpc.train.watchdog import Guard
 from dlperf_hpc.train.window import measure_window, warm_up, window_length
 
 

@@ -110,7 +110,7 @@ class _Submission:
     def process(self) -> subprocess.Popen[bytes]:
         verb, *rest = self.arguments
         return subprocess.Popen(
-            [sys.executable, "-m", f"dlperf_hpc.{verb}", *rest],
+            [sys.executable, "-m", "dlperf_hpc", verb, *rest],
             cwd=self.place.root,
             env=dict(self.place.env),
             stdout=subprocess.DEVNULL,

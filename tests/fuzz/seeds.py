@@ -11,9 +11,9 @@ from random import Random
 from damage import ODD_NUMBERS, tagged
 from foreign_corpus import corpus, log, names
 
-from dlperf_hpc.parsers import troubles
-from dlperf_hpc.parsers.registry import formats
-from dlperf_hpc.parsers.sources import Source, blocks, find
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scan import troubles
+from dlperf_hpc.logs.scan.sources import Source, blocks, find
 
 LONGEST = 1 << 12
 _DIGITS = re.compile(rb"[0-9]+")

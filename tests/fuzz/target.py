@@ -10,8 +10,8 @@ from typing import Any
 
 from damage import SAID, check_figures, check_results, judged, line_by_line, scan
 
-from dlperf_hpc.parsers.packing import packed, unpacked
-from dlperf_hpc.records.foreign import ScannedFile
+from dlperf_hpc.logs.scan.cache import packed, unpacked
+from dlperf_hpc.logs.scanned import ScannedFile
 
 FINDINGS = Path(__file__).parent / "findings"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.spec.case import OPTIMIZERS, Case
-from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.options import COMPILE, PRECISIONS
+from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
+from dlperf_hpc.train.backends import COMPILE, PRECISIONS
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
     """Join the process group and build model, data and optimizer on this rank's device."""
-    from dlperf_hpc.train.backends.ddp_torch import DdpSession
+    from dlperf_hpc.train.torch.ddp import DdpSession
 
     return DdpSession(case, world, workload)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import Issue, SpecError
-from dlperf_hpc.spec.case import OPTIMIZERS, Case, Optimizer, Topology
-from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.options import COMPILE, PRECISIONS
+from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Optimizer, Topology
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
+from dlperf_hpc.train.backends import COMPILE, PRECISIONS
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -58,7 +58,7 @@ def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Ses
     SpecError if the case's own configuration file contradicts it; RunError where DeepSpeed cannot
     be imported; DeviceError for what the device lacks.
     """
-    from dlperf_hpc.train.backends.deepspeed_torch import DeepSpeedSession
+    from dlperf_hpc.train.torch.deepspeed import DeepSpeedSession
 
     return DeepSpeedSession(case, world, workload)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.spec.case import OPTIMIZERS, Case
-from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.importing import load
-from dlperf_hpc.train.options import COMPILE, PRECISIONS, XLA
+from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
+from dlperf_hpc.train.backends import COMPILE, PRECISIONS, XLA
+from dlperf_hpc.train.session import load
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.spec.case import OPTIMIZERS, Case, Topology
-from dlperf_hpc.spec.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.importing import load
-from dlperf_hpc.train.options import PRECISIONS, XLA
+from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Topology
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
+from dlperf_hpc.train.backends import PRECISIONS, XLA
+from dlperf_hpc.train.session import load
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -26,7 +26,7 @@ def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Ses
     RunError if TensorFlow cannot be imported.
     """
     cure = "install it there (make env-tensorflow builds an environment)"
-    form = load("dlperf_hpc.train.backends.strategy_tensorflow", "TensorFlow", cure)
+    form = load("dlperf_hpc.train.tensorflow.strategy", "TensorFlow", cure)
     session: Session = form.StrategySession(case, world, workload)
     return session
 

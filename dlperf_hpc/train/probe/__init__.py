@@ -6,8 +6,6 @@ the standard library and mpi4py, and torch only where there are GPUs to be joine
 
 speech      how it speaks
 tell        the order of things: the process's entry
-node        the Python and its modules
-gpus        the node's GPUs
-exchange    files to and from the login node
-together    what ranks do with each other
+node        the Python, its modules, the node's GPUs
+together    what ranks do with each other, files to and from the login node
 """

@@ -9,11 +9,9 @@ import socket
 import sys
 from typing import Any
 
-from .exchange import all_told, exchange
-from .gpus import gpus
-from .node import cpus, imported, installed, place
+from .node import cpus, gpus, imported, installed, place
 from .speech import Reporter
-from .together import together
+from .together import all_told, exchange, together
 
 # Seconds; where files or modules are slow to show there are limits of their own within them.
 _NODE_LIMIT_S = 240.0

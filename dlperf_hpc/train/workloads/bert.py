@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.spec.case import Case
-from dlperf_hpc.spec.declarations import Option, SampleLayout, WorkloadDeclaration
+from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.declarations import Option, SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train.weights import INITIAL_WEIGHTS, initialise
 
 if TYPE_CHECKING:
@@ -193,14 +193,14 @@ def batch(case: Case, rank: int) -> dict[str, IntArray]:
 
 def _model(library: str, config: BertConfig, case: Case) -> Any:
     if library == "torch":
-        from dlperf_hpc.train.workloads import bert_torch
+        from dlperf_hpc.train.torch import bert as torch_bert
 
-        return bert_torch.BertForPreTraining(config)
+        return torch_bert.BertForPreTraining(config)
     if library == "tensorflow":
-        from dlperf_hpc.train.workloads import bert_tensorflow
-        from dlperf_hpc.train.workloads.layers_tensorflow import prepare
+        from dlperf_hpc.train.tensorflow import bert as tensorflow_bert
+        from dlperf_hpc.train.tensorflow.layers import prepare
 
-        return bert_tensorflow.BertForPreTraining(config, *prepare(case))
+        return tensorflow_bert.BertForPreTraining(config, *prepare(case))
     raise ValueError(f"BERT is not written for {library}")
 
 

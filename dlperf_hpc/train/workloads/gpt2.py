@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.spec.case import Case
-from dlperf_hpc.spec.declarations import Option, SampleLayout, WorkloadDeclaration
+from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.declarations import Option, SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train.weights import INITIAL_WEIGHTS, initialise
 
 if TYPE_CHECKING:
@@ -127,14 +127,14 @@ def batch(case: Case, rank: int) -> dict[str, IntArray]:
 
 def _model(library: str, config: Gpt2Config, case: Case) -> Any:
     if library == "torch":
-        from dlperf_hpc.train.workloads import gpt2_torch
+        from dlperf_hpc.train.torch import gpt2 as torch_gpt2
 
-        return gpt2_torch.Gpt2(config)
+        return torch_gpt2.Gpt2(config)
     if library == "tensorflow":
-        from dlperf_hpc.train.workloads import gpt2_tensorflow
-        from dlperf_hpc.train.workloads.layers_tensorflow import prepare
+        from dlperf_hpc.train.tensorflow import gpt2 as tensorflow_gpt2
+        from dlperf_hpc.train.tensorflow.layers import prepare
 
-        return gpt2_tensorflow.Gpt2(config, *prepare(case))
+        return tensorflow_gpt2.Gpt2(config, *prepare(case))
     raise ValueError(f"GPT-2 is not written for {library}")
 
 

@@ -1,0 +1,236 @@
+"""What is odd about a case's runs: a short name for machines, a sentence with evidence for people.
+
+A finding never changes a figure. It stands beside it, so that a reader does not have to look for
+what the numbers would not have told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from dlperf_hpc.analysis.accelerators import CEILING
+from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
+from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
+from dlperf_hpc.records.task import shared_job
+from dlperf_hpc.sweepfile.case import Case
+
+MIN_REPEATS = 6
+"""Fewest values whose [min, max] covers the median with 95 % (96.9 %)."""
+
+SUPER_LINEAR_WITHOUT_INTERVAL = 1.02
+DROP = 0.15
+CROSS_CHECK = 0.05
+
+FLAGS: Mapping[str, str] = {
+    "over-peak": "the fastest run needs more model FLOPS per device than the card's dense peak in "
+    "that precision: impossible",
+    "near-peak": f"the fastest run is above {100 * CEILING:.0f} % of that peak, which matrix "
+    "products alone hardly pass",
+    "super-linear": "more devices than the base, and the efficiency's interval lies above 1 (with "
+    f"no interval: efficiency > {SUPER_LINEAR_WITHOUT_INTERVAL})",
+    "efficiency-drop": f"efficiency is more than {100 * DROP:.0f} points below that of the next "
+    "smaller device count of the series",
+    "no-optimizer-step": "a window that counts holds no optimizer step",
+    "all-steps-skipped": "a window that counts in which every optimizer step was skipped (overflow "
+    "of the loss scale)",
+    "bimodal": "the runs part in two groups: largest gap > 50 % of the range, at least 2 runs on "
+    "each side",
+    "outlier": "a run with |x - median| > 3 * 1.4826 * MAD, of 4 runs or more; it still counts",
+    "unsteady": "a window that counts failed the steadiness test: its step times drift or jump",
+    "too-few-repeats": f"fewer than {MIN_REPEATS} runs count, so that the interval of the median "
+    "covers less than 95 %",
+    "loss-unchanged": "a window that counts ends with the very loss it began with, although steps "
+    "were taken",
+    "no-finite-loss": "a window that counts gives no finite loss: not logged, or diverged",
+    "not-as-asked": "a window that counts reports other ranks, accumulation or global batch than "
+    "the case asks for",
+    "mixed-settings": "runs under one name differ in their settings",
+    "no-number": "a run ended ok, but its throughput is not a positive finite number; it does not "
+    "count",
+    "printed-only": "samples/s is what the program printed: no clock in the log to hold it against",
+    "clock-and-print-differ": "what the program printed is more than "
+    f"{100 * CROSS_CHECK:.0f} % off what the log's own clock says",
+    "shared-allocation": "runs that count were measured in turn inside one job "
+    "(`repeats_per_job`): their spread knows nothing of other nodes and other days",
+    "duplicate-run": "more than one result for a run; only its first ok attempt counts",
+}
+"""Every flag there is, and when it is set."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One flag and the sentence, with the figures, that goes with it."""
+
+    flag: str
+    note: str
+
+
+def of_sample(sample: Sample | None) -> list[Finding]:
+    """Findings about the repeats as numbers (samples/s)."""
+    if sample is None:
+        return []
+    found = []
+    if sample.n < MIN_REPEATS:
+        found.append(Finding("too-few-repeats", _coverage_note(sample)))
+    if sample.split is not None:
+        note = _groups_note(sample, sample.split)
+        found.append(Finding("bimodal", note))
+    if sample.outliers:
+        listed = ", ".join(
+            f"{v:.2f} ({100 * (v / sample.median - 1):+.1f} %)" for v in sample.outliers
+        )
+        found.append(Finding("outlier", f"far from the median, but counted: {listed} samples/s"))
+    return found
+
+
+def _coverage_note(sample: Sample) -> str:
+    wanted = f"{100 * TARGET_COVERAGE:.0f} % needs {MIN_REPEATS} runs or more"
+    if sample.interval is None:
+        return f"1 run counts, so there is no confidence interval; {wanted}"
+    covered = 100 * sample.interval.coverage
+    return f"{sample.n} runs count: the interval of the median covers {covered:.4g} %; {wanted}"
+
+
+def _groups_note(sample: Sample, split: Split) -> str:
+    low, high = split.low_count, sample.n - split.low_count
+    median = "in the larger one"
+    if low == high:
+        median = "between them, where no run is"
+    return (
+        f"the runs form two groups, {low} from {sample.minimum:.2f} to {split.low_end:.2f} and "
+        f"{high} from {split.high_start:.2f} to {sample.maximum:.2f} samples/s; the median is "
+        f"{median}"
+    )
+
+
+def of_windows(case: Case | ObservedCase, windows: Sequence[Window]) -> list[Finding]:
+    """Findings about the timed windows of the runs that count."""
+    n = len(windows)
+    tests = [
+        ("no-optimizer-step", _no_step, "hold no optimizer step: no all-reduce of an update and no "
+         "update is in their time"),
+        ("all-steps-skipped", _all_skipped, "skipped every optimizer step: a skipped step is "
+         "faster than a real one"),
+        ("unsteady", lambda w: w.steady is False, "are not steady (drift, or a jump inside the "
+         "window)"),
+        ("no-finite-loss", _no_loss, "give no finite loss, so nothing shows that they trained"),
+        ("loss-unchanged", _loss_stuck, "end with the loss they began with: were the parameters "
+         "updated?"),
+    ]  # fmt: skip
+    found = []
+    for flag, test, text in tests:
+        hits = sum(map(test, windows))
+        if hits:
+            found.append(Finding(flag, f"{hits} of {n} windows {text}"))
+    differing = sorted({text for window in windows for text in _not_as_asked(case, window)})
+    found += [Finding("not-as-asked", text) for text in differing]
+    return found
+
+
+def of_foreign(windows: Sequence[ForeignWindow]) -> list[Finding]:
+    """Findings about windows of other programs' logs."""
+    n = len(windows)
+    tests = [
+        ("no-optimizer-step", lambda w: w.optimizer_steps == 0, "hold no optimizer step: no "
+         "all-reduce of an update and no update is in their time"),
+        ("unsteady", lambda w: w.steady is False, "are not steady (drift, or a jump inside the "
+         "window)"),
+        ("printed-only", lambda w: w.basis != "clock", "rest on printed figures alone"),
+        ("clock-and-print-differ", _differ, "were printed otherwise than the clock says"),
+    ]  # fmt: skip
+    counted = [(flag, sum(map(test, windows)), text) for flag, test, text in tests]
+    return [Finding(flag, f"{hits} of {n} windows {text}") for flag, hits, text in counted if hits]
+
+
+def _differ(window: ForeignWindow) -> bool:
+    if window.basis != "clock" or window.check_samples_per_s is None:
+        return False
+    return abs(window.check_samples_per_s / window.samples_per_s - 1) > CROSS_CHECK
+
+
+def _no_step(window: Window) -> bool:
+    return window.optimizer_steps == 0 and window.skipped_steps == 0
+
+
+def _all_skipped(window: Window) -> bool:
+    return 0 < window.skipped_steps >= window.optimizer_steps
+
+
+def _no_loss(window: Window) -> bool:
+    return not (math.isfinite(window.loss_first) and math.isfinite(window.loss_last))
+
+
+def _loss_stuck(window: Window) -> bool:
+    return window.optimizer_steps > 0 and window.loss_first == window.loss_last
+
+
+def _not_as_asked(case: Case | ObservedCase, window: Window) -> list[str]:
+    pairs = {
+        "ranks": (window.ranks, case.ranks),
+        "accumulation": (window.accumulation, case.accumulation),
+        "global batch": (window.global_batch, case.global_batch),
+    }
+    return [
+        f"a window reports {name} {seen}, the case asks for {asked}"
+        for name, (seen, asked) in pairs.items()
+        if seen != asked
+    ]
+
+
+def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list[Finding]:
+    """Findings about which results were taken: ``counted_out`` are ok runs without a number."""
+    found = []
+    names = [result.run.id for result in results]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        note = f"more than one result for {', '.join(twice)}: only the first ok attempt counts"
+        found.append(Finding("duplicate-run", note))
+    if counted_out:
+        note = f"ended ok without a positive finite throughput: {', '.join(counted_out)}"
+        found.append(Finding("no-number", note))
+    cases = [result.run.case for result in results]
+    names_of_settings = [f.name for f in fields(cases[0])] if cases else []
+    differing = [
+        name
+        for name in names_of_settings
+        if len({repr(getattr(case, name, None)) for case in cases}) > 1
+    ]
+    if differing:
+        note = f"the runs differ in {', '.join(differing)}: they are not repeats of one case"
+        found.append(Finding("mixed-settings", note))
+    return found
+
+
+def of_launches(results: Sequence[RunResult]) -> list[Finding]:
+    """Whether the runs that count were measured in turn, in fewer jobs than there are runs."""
+    jobs = [job for result in results if (job := shared_job(result.launch)) is not None]
+    if len(jobs) == len(set(jobs)):
+        return []
+    told = f"{len(jobs)} of {len(results)} runs were measured in turn inside {len(set(jobs))} job"
+    note = f"{told}{'s' * (len(set(jobs)) > 1)}: their spread is that of one allocation"
+    return [Finding("shared-allocation", note)]
+
+
+def of_efficiency(
+    efficiency: float | None, interval: Interval | None, growth: float
+) -> list[Finding]:
+    """Super-linear or not; ``growth`` is devices / base devices.
+
+    Fewer or as many devices as the base may well be more efficient; only more devices may not.
+    """
+    if efficiency is None or growth <= 1:
+        return []
+    advice = "look for windows without optimizer steps, a slow base, or settings that differ"
+    if interval is None:
+        if efficiency <= SUPER_LINEAR_WITHOUT_INTERVAL:
+            return []
+        return [Finding("super-linear", f"efficiency {efficiency:.3f}, no interval; {advice}")]
+    if interval.low <= 1:
+        return []
+    range_ = f"[{interval.low:.3f}, {interval.high:.3f}]"
+    return [
+        Finding("super-linear", f"efficiency {efficiency:.3f}, all of {range_} above 1; {advice}")
+    ]

@@ -1,0 +1,223 @@
+"""``dlperf extract --log_dir=DIR``: what DLPerf's extraction scripts do, mended."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.cli import common
+from dlperf_hpc.errors import Issue, LedgerError, SpecError
+
+if TYPE_CHECKING:
+    from dlperf_hpc.logs.gather import Gathered
+    from dlperf_hpc.logs.interpret.rules import Rule
+    from dlperf_hpc.records.results import RunResult
+    from dlperf_hpc.reporting.extraction import Extract
+
+_DESCRIPTION = """\
+What the extract_*_logs*.py scripts of DLPerf print and write, from logs of any known format: a line
+per log, the table, and <last part of --log_dir>_result.json. Numbers are theirs where theirs are
+right. A log that is cut, failed or cannot be read is left out, by name; without 1n1g there is no
+speedup. Such things are told on standard error, as are figures that are in doubt.
+"""
+_EPILOG = """\
+A model with several precisions, batch sizes or options gets a result file for each, as
+bz32_fp16_result.json, since the file's content would not tell them apart.
+exit code: 0 every log counts, 1 some do not, 2 a wrong request, or no logs
+"""
+_LOGS = (".log", ".log.gz", ".log.zst", ".log.xz", ".log.bz2")
+_WIDTH = 100
+
+
+class _ListRules(argparse.Action):
+    """Prints the rules and leaves, whatever else is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import textwrap
+
+        from dlperf_hpc.logs.interpret.rules import RULES
+
+        for name, text in RULES.items():
+            indent = " " * 4
+            print(name)
+            print(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent))
+        parser.exit()
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = common.parser("extract", _DESCRIPTION, _EPILOG)
+    made.add_argument(
+        "--log_dir",
+        required=True,
+        metavar="DIR",
+        help="logs, as <DIR>/4n8g/bert_b32_fp32_1.log, or a zip archive of them; relative to the"
+        " working directory (DLPerf's scripts take it relative to themselves)",
+    )
+    made.add_argument(
+        "--output_dir", default="./result", metavar="DIR", help="default: ./result, as above"
+    )
+    made.add_argument(
+        "--warmup_batches", type=int, metavar="N", help="iterations before the window"
+    )
+    made.add_argument("--train_batches", type=int, metavar="N", help="last iteration of the window")
+    made.add_argument(
+        "--batch_size_per_device",
+        type=int,
+        metavar="N",
+        help="where neither a log nor its name says: both are believed before it",
+    )
+    made.add_argument("--rules", action=_ListRules, nargs=0, help="list the rules, and leave")
+    common.add_foreign_options(made)
+    return made
+
+
+def _wrong(where: str, message: str, hint: str | None = None) -> SpecError:
+    return SpecError("command line", [Issue(where, message, hint)])
+
+
+def _rule(arguments: argparse.Namespace) -> Rule:
+    """The rule asked for, with its window; SpecError if that is none."""
+    made = common.rule(arguments)
+    given = (arguments.warmup_batches, arguments.train_batches)
+    if given == (None, None):
+        return made
+    window = re.search(r"\[([0-9]+):([0-9]+)\]$", made.name)
+    if window is None or "[" in arguments.rule:
+        has = "states its window" if "[" in arguments.rule else "has no window"
+        options = "--warmup_batches and --train_batches"
+        raise _wrong("--rule", f"{arguments.rule} {has}: leave out {options}")
+    first, last = (int(end) if own is None else own for own, end in zip(given, window.groups()))
+    if not 0 <= first < last:
+        raise _wrong(
+            "--train_batches",
+            f"no window lies after iteration {first} up to {last}",
+            "--train_batches is the last iteration, not a number of them",
+        )
+    from dlperf_hpc.logs.interpret.rules import rule
+
+    return rule(arguments.rule, first, last - first)
+
+
+def _extract(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.reporting import extraction
+    from dlperf_hpc.reporting.terminal import printable
+
+    rule = _rule(arguments)
+    found = _gathered(arguments, rule)
+
+    def show(log: str) -> str:
+        return printable(_as_given(arguments.log_dir, log))
+
+    digits = extraction.AVERAGE_DIGITS.get(arguments.rule.partition("[")[0], 2)
+    made = extraction.extracts(found.results, show, digits)
+    for each in made:
+        _save(arguments, each)
+    sys.stdout.flush()
+    out = [*extraction.left_out(found.results, show), *_unknown(found, show)]
+    notes = [
+        *(reason for each in made for reason in each.missing),
+        *out,
+        *found.unread,
+        *extraction.warnings(found.results, show),
+        *_of_batch_size(arguments, found.results),
+        *extraction.bases(found.results, rule.name),
+        *extraction.doubts(found.results, arguments.card),
+        *_of_files(made),
+    ]
+    for note in notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
+    counted = tuple(f"{log}:" for log in extraction.counted_logs(found.results))
+    return 1 if out or any(not line.startswith(counted) for line in found.unread) else 0
+
+
+def _gathered(arguments: argparse.Namespace, rule: Rule) -> Gathered:
+    """Everything below --log_dir; again for what has no batch size but the one given here."""
+    from dataclasses import replace
+
+    from dlperf_hpc.cli.report import progress_bar
+    from dlperf_hpc.logs.gather import gather
+
+    weak, said = arguments.batch_size_per_device, common.said(arguments)
+    if weak is not None and weak < 1:
+        raise _wrong("--batch_size_per_device", f"{weak} is not a count of 1 or more")
+    paths, out = [Path(arguments.log_dir)], [Path(arguments.output_dir)]
+    with progress_bar() as advance:
+        found = gather(paths, rule, said, common.cache(arguments), advance, out)
+        if weak is None or all(result.run.case.batch_size for result in found.results):
+            return found
+        said = {**said, "batch_size": weak}
+        again = gather(paths, rule, said, common.cache(arguments), advance, out)
+    told = {(result.log, result.attempt): result for result in again.results}
+    results = [
+        result if result.run.case.batch_size else told.get((result.log, result.attempt), result)
+        for result in found.results
+    ]
+    return replace(found, results=tuple(results))
+
+
+def _as_given(log_dir: str, log: str) -> str:
+    """A log's path beginning as the user wrote it: ``./logs/...``."""
+    plain = os.path.join(str(Path(log_dir)), "")
+    return os.path.join(log_dir, log[len(plain) :]) if log.startswith(plain) else log
+
+
+def _save(arguments: argparse.Namespace, extract: Extract) -> None:
+    """Show a table and write it."""
+    import json
+    import pprint
+
+    from dlperf_hpc.records.files import write_atomically
+
+    for line in extract.lines:
+        print(line)
+    pprint.pprint(extract.table, sort_dicts=False)
+    label = f"_{extract.label}" if extract.label else ""
+    name = f"{_last_part(arguments.log_dir)}{label}_result.json"
+    path = os.path.join(arguments.output_dir, name)
+    print(f"Saving result to {path}")
+    try:
+        os.makedirs(arguments.output_dir, exist_ok=True)
+        write_atomically(Path(path), json.dumps(extract.table, allow_nan=False) + "\n")
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _last_part(log_dir: str) -> str:
+    """``bz32``, also of ``logs/bz32/`` and of ``.``."""
+    name = os.path.basename(os.path.abspath(log_dir)) or "logs"
+    return name[: -len(".zip")] if name.lower().endswith(".zip") and name[4:] else name
+
+
+def _unknown(found: Gathered, show: Any) -> Iterator[str]:
+    """Logs that no format fits; other files are none of ours."""
+    for name in found.foreign:
+        if name.lower().endswith(_LOGS):
+            yield f"left out: {show(name)}: no line of any known format (report --formats)"
+
+
+def _of_batch_size(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[str]:
+    from dlperf_hpc.reporting.extraction import other_batch_size
+
+    told = arguments.batch_size_per_device
+    return [] if told is None else other_batch_size(results, told)
+
+
+def _of_files(made: Sequence[Extract]) -> list[str]:
+    if len(made) < 2:
+        return []
+    labels = ", ".join(extract.label for extract in made)
+    return [f"a model's runs differ in more than topology: a result file each for {labels}"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return common.run(_extract, _parser(), argv, one_thread=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

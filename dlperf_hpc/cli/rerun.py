@@ -1,0 +1,198 @@
+"""``dlperf rerun DIR``: new job arrays of just the runs that did not work out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_hpc.cli import common
+from dlperf_hpc.errors import Issue, SpecError
+
+if TYPE_CHECKING:
+    from dlperf_hpc.engines.site import Site
+    from dlperf_hpc.records.ledger import Ledger
+    from dlperf_hpc.records.manifest import Array
+    from dlperf_hpc.records.results import RunResult
+
+_WORDS = {"lost": "unknown", "oom": "out_of_memory"}
+_DEFAULT = "failed,partial,timeout,out_of_memory,preempted,node_failed,lost"
+_EPILOG = f"""\
+By default runs are taken that are {_DEFAULT.replace(",", ", ")}
+(lost: neither disk nor scheduler knows what became of it). Runs that are ok, waiting or running are
+never taken. A run keeps its identity and its earlier attempts.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = common.parser(
+        "rerun", "Submit again what failed, as new arrays of just those runs.", _EPILOG
+    )
+    add = made.add_argument
+    add("directory", type=Path, help="the sweep's directory, logs/<sweep>")
+    add("--status", default=_DEFAULT, metavar="S,...", help="which: cancelled, failed, timeout...")
+    add("--only", action="append", default=[], metavar="TOPOLOGY,...", help="only these topologies")
+    add("--run", action="append", default=[], metavar="ID", help="only runs whose id holds this")
+    nodes = "leave these nodes out; auto: those on which runs died or were slow"
+    add("--exclude-nodes", default="", metavar="NODES|auto", help=nodes)
+    add("--time", metavar="xF|LIMIT", help="time limit: x2 for twice the earlier, or hh:mm:ss")
+    add("--site", help="site profile (default: as the sweep was submitted)")
+    add("--dry-run", action="store_true", help="print what would be submitted, and its scripts")
+    add("--wait", action="store_true", help="stay, show progress, report at the end")
+    add("--json", action="store_true", help="print what happened as JSON")
+    return made
+
+
+def _wrong(where: str, message: str, hint: str | None = None) -> SpecError:
+    return SpecError("command line", [Issue(where, message, hint)])
+
+
+def _statuses(text: str) -> set[str]:
+    from dlperf_hpc.records.status import Status
+
+    never = {Status.OK, Status.PENDING, Status.RUNNING}
+    known = [status.value for status in Status if status not in never]
+    wanted = {_WORDS.get(word, word) for word in text.replace("-", "_").split(",") if word}
+    strange = sorted(wanted - set(known))
+    if strange or not wanted:
+        named = ", ".join(strange) or "nothing"
+        raise _wrong("--status", f"{named} cannot be rerun", f"there are {', '.join(known)}, lost")
+    return wanted
+
+
+def _stretch(text: str | None) -> Callable[[int], int]:
+    """``x2`` or a time limit as in a sweep file -> from the earlier limit (s) to the new one."""
+    from dlperf_hpc.sweepfile.load import clock_seconds
+
+    if text is None:
+        return lambda before: before
+    factor = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)", text)
+    if factor and float(factor[1]) > 0:
+        return lambda before: round(before * float(factor[1]))
+    try:
+        limit = clock_seconds(text)
+    except ValueError as error:
+        raise _wrong("--time", f"{text!r}: {error}", "x2, or hh:mm:ss") from error
+    return lambda _: limit
+
+
+def _chosen(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[RunResult]:
+    statuses = _statuses(arguments.status)
+    topologies = {name.strip() for item in arguments.only for name in item.split(",")}
+    there = {str(result.run.case.topology) for result in results}
+    if topologies - there:
+        unknown = ", ".join(sorted(topologies - there))
+        raise _wrong("--only", f"no topology {unknown}", f"there are {', '.join(sorted(there))}")
+    return [
+        result
+        for result in results
+        if result.status.value in statuses
+        and (not topologies or str(result.run.case.topology) in topologies)
+        and (not arguments.run or any(part in result.run.id for part in arguments.run))
+    ]
+
+
+def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
+    from pydantic import ValidationError
+
+    from dlperf_hpc.engines.site import Site, load_site
+    from dlperf_hpc.records import layout
+    from dlperf_hpc.sweepfile.tomlfile import pydantic_issues
+
+    if arguments.site:
+        return load_site(arguments.site)
+    try:
+        return Site.model_validate(ledger.manifest.site)
+    except ValidationError as error:  # of another version
+        hint = Issue("site", "this version cannot use the profile kept there", "give --site")
+        source = str(ledger.root / layout.MANIFEST)
+        raise SpecError(source, [hint, *pydantic_issues(error, Site)]) from error
+
+
+def _rerun(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.cli.submission import stay, wait_and_report
+    from dlperf_hpc.engines.resume import alone, keep
+    from dlperf_hpc.engines.submit import adopt, check_engine, submit
+    from dlperf_hpc.records.ledger import read_ledger
+
+    root = arguments.directory.absolute()
+    ledger = read_ledger(root)
+    engine, site = ledger.manifest.engine, _site(arguments, ledger)
+    if arguments.dry_run:
+        return _dry_run(root, site, _arrays(arguments, ledger, site), arguments.json)
+    check_engine(engine, ledger.manifest, site, root)
+    with alone(root, engine):
+        ledger, adopted = adopt(read_ledger(root))
+        kept_back = ledger.kept_back()
+        arrays = (*kept_back, *keep(ledger, _arrays(arguments, ledger, site, kept_back)))
+        ledger = read_ledger(root)
+        outcome = submit(ledger, site, arrays)
+        if engine == "local" and arrays:
+            return stay(root, engine, site.poll_s, arguments.json)
+    return wait_and_report(
+        ledger, site, adopted, outcome, nothing="nothing to rerun",
+        wait=arguments.wait, as_json=arguments.json,
+    )  # fmt: skip
+
+
+def _arrays(
+    arguments: argparse.Namespace, ledger: Ledger, site: Site, kept_back: Sequence[Array] = ()
+) -> tuple[Array, ...]:
+    """New arrays of the runs asked for, not yet on disk; not of those that are kept back."""
+    from dlperf_hpc.engines.nodes import suspects
+    from dlperf_hpc.engines.plan import rerun_arrays
+    from dlperf_hpc.engines.resume import array_bound
+    from dlperf_hpc.engines.watch import state_of
+
+    waiting = {run.id for array in kept_back for run in array.tasks}
+    results = [
+        result
+        for result in _chosen(arguments, state_of(ledger, insist=not arguments.dry_run).results)
+        if result.run.id not in waiting
+    ]
+    if not results:
+        return ()
+    runs = {run.id: run for run in ledger.manifest.runs}
+    exclude = arguments.exclude_nodes
+    if exclude == "auto":
+        found = suspects(ledger)
+        exclude = ",".join(sorted(found))
+        for name, why in sorted(found.items()):
+            print(f"leaving out {name}: {why}", file=sys.stderr)
+    return rerun_arrays(
+        ledger,
+        [runs[result.run.id] for result in results],
+        bound=array_bound(site, ledger.manifest.engine),
+        exclude=exclude,
+        stretch=_stretch(arguments.time),
+    )
+
+
+def _dry_run(root: Path, site: Site, arrays: Sequence[Array], as_json: bool) -> int:
+    from dlperf_hpc.engines.slurm.script import slurm_executor
+
+    scripts = [slurm_executor(root, array, site).script(array.size) for array in arrays]
+    if as_json:
+        told = [
+            {"array": array.name, "runs": [run.id for run in array.tasks], "script": script}
+            for array, script in zip(arrays, scripts)
+        ]
+        print(json.dumps({"root": str(root), "arrays": told}, indent=1))
+        return 0
+    print(f"{len(arrays)} arrays would be submitted" if arrays else "nothing to rerun")
+    for array, script in zip(arrays, scripts):
+        print(f"\n===== {array.name}: {len(array.tasks)} runs\n{script}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return common.run(_rerun, _parser(), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

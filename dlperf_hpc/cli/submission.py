@@ -1,0 +1,118 @@
+"""What was submitted, as a person or a script wants to know it.
+
+What `sweep` and `rerun` do after they have submitted: tell, wait for what is kept back, stay.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.records.manifest import Array, Submission
+
+if TYPE_CHECKING:
+    from dlperf_hpc.engines.site import Site
+    from dlperf_hpc.engines.submit import Outcome
+    from dlperf_hpc.records.ledger import Ledger
+
+
+def report_submission(
+    arrays: Iterable[Array],
+    submitted: Sequence[Submission],
+    adopted: Sequence[Submission],
+    refused: Sequence[Submission],
+) -> None:
+    """One line for each array that has a job now, or was refused."""
+    tasks = {array.token: len(array.tasks) for array in arrays}
+    for submission in refused:
+        print(f"refused: {submission.array}: {submission.error}", file=sys.stderr)
+    for words, rows in (("submitted", submitted), ("found again", adopted)):
+        for row in rows:
+            count = tasks[row.token]
+            runs = f"{count} run" + "s" * (count != 1)
+            print(f"{words}: job {row.job_id}  {row.array}  {runs}")
+
+
+def report_waiting(arrays: Sequence[Array], limit: str) -> None:
+    """A limit of the site's keeps arrays back: what to do."""
+    runs = sum(len(array.tasks) for array in arrays)
+    print(
+        f"not yet submitted: {len(arrays)} arrays with {runs} runs: the site says {limit}\n"
+        "when some of your jobs have ended, the same command again submits the rest (with --wait"
+        " it does so by itself)",
+        file=sys.stderr,
+    )
+
+
+def print_next_commands(root: Path, jobs: Sequence[str]) -> None:
+    """What to type next."""
+    shown = shortest(root)
+    if jobs:
+        print(f"\nnext:\n  squeue -j {','.join(jobs)}\n  dlperf status {shown}")
+        print(f"  dlperf report {shown}\n  dlperf cancel {shown}")
+
+
+def shortest(path: Path) -> str:
+    """A path as one would type it here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def submission_json(
+    sweep: str, root: Path, rows: Iterable[Submission], waiting: Sequence[Array]
+) -> dict[str, Any]:
+    """The same for scripts."""
+    return {
+        "sweep": sweep,
+        "root": str(root),
+        "arrays": [vars(row) for row in rows],
+        "waiting": [array.name for array in waiting],
+    }
+
+
+def wait_and_report(
+    ledger: Ledger, site: Site, adopted: Sequence[Submission], outcome: Outcome, *,
+    nothing: str, wait: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Tell what was submitted to Slurm, and with ``wait`` stay to the end; the exit code.
+
+    ``nothing`` is what is said if there was nothing to submit.
+    """
+    from dlperf_hpc.engines.resume import in_waves
+
+    root = ledger.root
+    known = {array.token for array in ledger.arrays}
+
+    def tell_more(more: Outcome, found: Sequence[Submission]) -> None:
+        if not as_json:
+            ours = [row for row in found if row.token in known]
+            report_submission(ledger.arrays, more.submitted, ours, more.refused)
+
+    tell_more(outcome, adopted)
+    rows = (*outcome.submitted, *adopted, *outcome.refused)
+    if wait:
+        in_waves(root, site, outcome, tell_more)
+        return stay(root, "slurm", site.poll_s, as_json)
+    if as_json:
+        print(json.dumps(submission_json(root.name, root, rows, outcome.waiting), indent=1))
+    elif outcome.waiting:
+        report_waiting(outcome.waiting, outcome.limit)
+    elif rows:
+        print_next_commands(root, [row.job_id for row in rows if row.job_id])
+    else:
+        print(f"{nothing}\nnext:\n  dlperf status {shortest(root)}")
+    return 1 if outcome.refused or outcome.waiting else 0
+
+
+def stay(root: Path, engine: str, poll_s: float, as_json: bool) -> int:
+    """Follow the sweep until no run can change any more, then report."""
+    from dlperf_hpc.cli import report
+    from dlperf_hpc.engines.follow import follow
+
+    follow(root, engine, poll_s, quiet=as_json)
+    return report.main([str(root), *(["--json"] if as_json else [])])

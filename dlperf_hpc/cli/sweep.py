@@ -1,0 +1,259 @@
+"""``dlperf sweep SPEC``: from one TOML file to job arrays, or to local runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.cli import common
+from dlperf_hpc.errors import Issue, SpecError
+
+if TYPE_CHECKING:
+    from dlperf_hpc.engines.site import Site
+    from dlperf_hpc.engines.submit import Outcome
+    from dlperf_hpc.records.manifest import Array, Manifest
+    from dlperf_hpc.sweepfile.case import Case
+    from dlperf_hpc.sweepfile.load import Sweep
+
+_EPILOG = """\
+examples:
+  dlperf sweep sweeps/quickstart.toml --cluster local
+  dlperf sweep sweeps/bert_fp32.toml --dry-run
+  dlperf sweep sweeps/bert_fp32.toml --only 1n1g,2n8g --set repeats=3
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = common.parser("sweep", "Submit a sweep through Slurm, or run it here.", _EPILOG)
+    add = made.add_argument
+    add("spec", type=Path, help="the sweep file (TOML)")
+    add("--cluster", choices=("auto", "slurm", "local"), help="default: slurm where sbatch is")
+    add("--site", help="site profile: a name in slurm/ or a path (default: $DLPERF_SITE)")
+    add("--logs", type=Path, default=Path("logs"), help="parent of the sweep's directory")
+    add("--name", help="name of the sweep and its directory (default: the file's)")
+    only = "only these cases: topologies (1n1g,2n8g) or key=value; repeat it to narrow further"
+    add("--only", action="append", default=[], metavar="WHAT", help=only)
+    setting = "in place of what the file says; a list becomes one of the matrix"
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help=setting)
+    add("--dry-run", action="store_true", help="print plan and batch scripts, submit nothing")
+    add("--check", action="store_true", help="will it work? as `doctor` does; submit only probes")
+    add("--wait", action="store_true", help="stay, show progress, report at the end")
+    add("--json", action="store_true", help="print what happened as JSON")
+    return made
+
+
+def _value(text: str) -> Any:
+    """A value of the command line: TOML where it reads as TOML, else the text itself."""
+    import tomllib
+
+    try:
+        tables = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    value = tables.pop("value")
+    # 00:10:00 is a time of day in TOML, and a time limit to us.
+    return text if tables or not isinstance(value, (str, int, float, list, dict)) else value
+
+
+def _pairs(items: list[str], option: str) -> dict[str, Any]:
+    pairs = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        if not equals or not key:
+            raise _refusal(f"{option} {item}", "write key=value")
+        pairs[key.strip()] = _value(text.strip())
+    return pairs
+
+
+def _refusal(where: str, message: str, hint: str | None = None) -> SpecError:
+    return SpecError("command line", [Issue(where, message, hint)])
+
+
+def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
+    """The sweep with the cases that every ``--only`` lets through."""
+    cases = list(sweep.cases)
+    for item in only:
+        if "=" in item:
+            cases = _with_value(cases, item)
+        else:
+            names = [name.strip() for name in item.split(",")]
+            _check_topologies(names, sweep, item)
+            cases = [case for case in cases if str(case.topology) in names]
+        if not cases:
+            raise _refusal(f"--only {item}", "leaves no case")
+    return replace(sweep, cases=tuple(cases))
+
+
+def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
+    from dlperf_hpc.sweepfile.keys import nearest
+
+    known = [str(topology) for topology in sweep.topologies]
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known) or f"there are: {', '.join(known)}; or write key=value"
+            raise _refusal(f"--only {item}", f"the sweep has no topology {name!r}", hint)
+
+
+def _with_value(cases: list[Case], item: str) -> list[Case]:
+    from dlperf_hpc.records.lines import flatten
+    from dlperf_hpc.sweepfile.keys import nearest
+
+    ((key, wanted),) = _pairs([item], "--only").items()
+    tables = [flatten({**case.to_dict(), **dict(case.options)}) for case in cases]
+    if not any(key in table for table in tables):
+        names = {name for table in tables for name in table}
+        raise _refusal(f"--only {item}", f"no case has a key {key!r}", nearest(key, names))
+    kept = [case for case, table in zip(cases, tables) if table.get(key) == wanted]
+    if not kept:
+        there = dict.fromkeys(str(table[key]) for table in tables if key in table)
+        raise _refusal(f"--only {item}", "leaves no case", f"there are: {', '.join(there)}")
+    return kept
+
+
+def _load(arguments: argparse.Namespace) -> Sweep:
+    from dlperf_hpc.sweepfile.load import load_sweep
+    from dlperf_hpc.train.registry import registry
+
+    overrides = _pairs(arguments.set, "--set")
+    if arguments.name is not None:
+        overrides["name"] = arguments.name
+    sweep = load_sweep(arguments.spec, registry(), overrides)
+    for note in sweep.notes:
+        print(f"note: {arguments.spec}: {note}", file=sys.stderr)
+    return _narrowed(sweep, arguments.only)
+
+
+def _engine(arguments: argparse.Namespace, sweep: Sweep) -> str:
+    asked = arguments.cluster or sweep.cluster
+    if asked == "auto":
+        return "slurm" if shutil.which("sbatch") else "local"
+    return str(asked)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.engines.plan import DEFAULT_BOUND, make_manifest
+    from dlperf_hpc.engines.resume import array_bound
+    from dlperf_hpc.engines.site import load_site
+    from dlperf_hpc.records import layout
+
+    sweep = _load(arguments)
+    engine = _engine(arguments, sweep)
+    site = load_site(arguments.site or sweep.site)
+    root = (arguments.logs / sweep.name).absolute()
+    # The arrays of a sweep that is on disk stay as they are: Slurm's bound need not be known.
+    again = not (arguments.dry_run or arguments.check) and (root / layout.MANIFEST).exists()
+    bound = DEFAULT_BOUND if again else array_bound(site, engine)
+    manifest = make_manifest(sweep, site, engine, bound)
+    if arguments.dry_run:
+        return _dry_run(root, manifest, site, arguments.json)
+    if arguments.check:
+        from dlperf_hpc.cli import doctor
+
+        return doctor.check(manifest, site, arguments.logs, arguments.json)
+    from dlperf_hpc.cli.submission import wait_and_report
+    from dlperf_hpc.engines import submit
+    from dlperf_hpc.engines.resume import alone, missing_arrays
+
+    submit.check_engine(engine, manifest, site, root)
+    submit.make_room(root)
+    with alone(root, engine):
+        ledger, new = submit.open_sweep(root, manifest, sweep.text)
+        ledger, adopted = submit.adopt(ledger)
+        outcome = submit.submit(ledger, site, missing_arrays(ledger, new))
+        if engine == "local":
+            return _run_here(root, site, outcome, arguments.json)
+    return wait_and_report(
+        ledger, site, adopted, outcome, nothing="nothing is missing: every run has been submitted",
+        wait=arguments.wait, as_json=arguments.json,
+    )  # fmt: skip
+
+
+def _run_here(root: Path, site: Site, outcome: Outcome, as_json: bool) -> int:
+    """Stay until the local queue is empty; the lock is held for as long."""
+    from dlperf_hpc.cli.submission import stay
+
+    for row in outcome.refused:
+        print(f"refused: {row.array}: {row.error}", file=sys.stderr)
+    return stay(root, "local", site.poll_s, as_json)
+
+
+def _dry_run(root: Path, manifest: Manifest, site: Site, as_json: bool) -> int:
+    from dlperf_hpc.engines.plan import node_hours
+    from dlperf_hpc.engines.slurm.script import slurm_executor
+
+    scripts = {
+        array.name: slurm_executor(root, array, site).script(array.size)
+        for array in manifest.arrays
+        if manifest.engine == "slurm"
+    }
+    if as_json:
+        plan = [
+            {
+                "array": array.name,
+                "topology": str(array.topology),
+                "runs": [run.id for run in array.tasks],
+                "time_limit_s": array.time_limit_s,
+                "node_hours": node_hours(array),
+                "script": scripts.get(array.name),
+            }
+            for array in manifest.arrays
+        ]
+        print(json.dumps({"sweep": manifest.sweep, "root": str(root), "arrays": plan}, indent=1))
+        return 0
+    print(plan_text(manifest, root))
+    wide = dict.fromkeys(str(a.topology) for a in manifest.arrays if a.topology.nodes > 1)
+    if manifest.engine == "local" and wide:
+        told = "more than one node, which the local engine refuses; try --cluster slurm"
+        print(f"\nnote: {', '.join(wide)}: {told}")
+    for name, script in scripts.items():
+        print(f"\n===== {name}: the batch script\n{script}")
+    return 0
+
+
+def plan_text(manifest: Manifest, root: Path) -> str:
+    """The plan for people: arrays, cases, runs, and node-hours as an upper bound."""
+    from dlperf_hpc.engines.plan import node_hours
+
+    rows = [("array", "topology", "cases", "runs", "limit/run", "node-hours <="), *_rows(manifest)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows]
+    cases = len({run.case.id for run in manifest.runs})
+    total = sum(node_hours(array) for array in manifest.arrays)
+    local = manifest.engine == "local"
+    how = "one after another" if local else f"in {len(manifest.arrays)} arrays"
+    head = (
+        f"sweep {manifest.sweep} ({manifest.engine}): {cases} cases x {manifest.repeats} repeats"
+        f" = {len(manifest.runs)} runs {how}, at most {total:.2f} node-hours\nlogs: {root}\n"
+    )
+    return "\n".join([head, *(line.rstrip() for line in lines)])
+
+
+def _rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
+    """A row for each array; the local queue's numbered stretches of its order count as one."""
+    from dlperf_hpc.engines.plan import node_hours
+
+    groups: dict[str, list[Array]] = {}
+    for array in manifest.arrays:
+        local = array.name.rpartition("-")[0]
+        groups.setdefault(local if manifest.engine == "local" else array.name, []).append(array)
+    for name, arrays in groups.items():
+        runs = [run for array in arrays for run in array.tasks]
+        cases = len({run.case.id for run in runs})
+        minutes = f"{arrays[0].time_limit_s / 60:g} min"
+        hours = f"{sum(map(node_hours, arrays)):.2f}"
+        yield name, str(arrays[0].topology), str(cases), str(len(runs)), minutes, hours
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return common.run(_sweep, _parser(), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

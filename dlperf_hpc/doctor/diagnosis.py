@@ -1,0 +1,430 @@
+"""How a short job ended, and in whose words.
+
+GPUs that the nodes show against those asked for, and their health.
+
+The environment's Python and its modules, on every node.
+
+MPI's world against what the launcher started, and where its ranks lie.
+
+What the short job's ranks told, as findings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dlperf_hpc
+from dlperf_hpc.doctor.job import Trial
+from dlperf_hpc.doctor.login import other_mpi
+from dlperf_hpc.doctor.result import Finding, Grade
+from dlperf_hpc.engines.epilogue import explain
+from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK
+from dlperf_hpc.train.probe.speech import MARK
+
+
+Facts = Mapping[str, Any]
+
+
+def ended_well(trial: Trial) -> Finding:
+    """Whether the job ran at all, and if not, why."""
+    target = trial.target
+    nodes, ranks = target.topology.nodes, target.ranks
+    shape = f"{nodes} node{'s' * (nodes > 1)}, {ranks} rank{'s' * (ranks > 1)}"
+    if trial.refused:
+        return trial.found("FAIL", "job", f"refused: {trial.refused}", "see `sweep --dry-run`")
+    name = f"job {trial.job_id.split('_')[0]} ({shape})"
+    if trial.cancelled:
+        grade: Grade = "warn" if "pending" in trial.cancelled else "FAIL"
+        to_do = "nothing is known of the compute nodes; try again with a longer --timeout"
+        return trial.found(grade, "job", f"{name}: {trial.cancelled}; cancelled", to_do)
+    if trial.parts:
+        silent = [rank for rank in range(target.ranks) if rank not in trial.parts]
+        if not silent:
+            return trial.found("ok", "job", f"{name}: every rank reported")
+        seen = f"{name}: nothing from rank {listed(silent)}: {last_words(trial)}"
+        return trial.found("FAIL", "job", seen)
+    return _nothing_heard(trial, name)
+
+
+def _nothing_heard(trial: Trial, name: str) -> Finding:
+    if trial.output:
+        to_do = "correct python, mpi or setup of this environment in the site profile"
+        words = last_words(trial)
+        if f"{trial.directory}/probe" in words:
+            to_do = "the log directory is not there on the nodes: give a shared one with --logs"
+        if "MPI plug-in" in words:
+            to_do = other_mpi(trial.environment.mpi)
+        if "SyntaxError" in trial.output:
+            to_do = "give this environment a Python 3.9 or newer in the site profile"
+        return trial.found("FAIL", "job", f"{name}: {words}", to_do)
+    state = trial.state
+    where = f" on {state.nodes}" if state and state.nodes else ""
+    seen = f"{name}: {state.state} ({state.reason}){where}" if state else f"{name}: gone"
+    to_do = (
+        f"{trial.logs} must be one directory on login and compute nodes that"
+        " both can write: give another with --logs"
+    )
+    return trial.found("FAIL", "log directory", f"{seen}, and no output of it shows here", to_do)
+
+
+def last_words(trial: Trial) -> str:
+    """Why ranks are missing: in their own words, srun's, or at last the scheduler's."""
+    if stuck_in(trial):
+        return f"stuck in {stuck_in(trial)}"
+    _status, reason = explain(1 if trial.code is None else trial.code, _others(trial.output), [])
+    state = trial.state
+    if trial.code is None and state and state.state not in ("RUNNING", "COMPLETED", "FINISHED"):
+        return f"{reason}; Slurm: {state.state} ({state.reason}) on {state.nodes}"
+    return reason
+
+
+def stuck_in(trial: Trial) -> str:
+    """What the ranks were at when one of them had to end itself; '' if none had to."""
+    match = re.search(r"^(?:(\d+): )?Timeout \(", trial.output, re.MULTILINE)
+    if match is None:
+        return ""
+    phases = {rank: part["phase"]["name"] for rank, part in trial.parts.items() if "phase" in part}
+    common = Counter(phases.values()).most_common(1)
+    return phases.get(int(match[1] or -1)) or (common[0][0] if common else "its first step")
+
+
+def _others(output: str) -> str:
+    """The output without the ranks' reports."""
+    ours = (MARK, ARRAY_MARK, LAUNCH_MARK)
+    kept = [line for line in output.splitlines() if not any(mark in line for mark in ours)]
+    return "\n".join(kept) + "\n"
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Values with commas between them."""
+    return ", ".join(map(str, values))
+
+
+# nvml.h, nvmlClocksThrottleReasons: those that mean heat or power, not a limit somebody has set.
+_THROTTLES = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
+
+
+def gpu_findings(trial: Trial, firsts: Sequence[Facts]) -> Iterator[Finding]:
+    """``firsts`` are the facts of each node's first rank."""
+    environment = trial.target.environment
+    if not trial.target.wants_gpus:
+        yield Finding("skipped", "gpus", "every case says device = cpu", "", environment)
+        return
+    yield _count(trial, firsts)
+    devices = {node["host"]: node["gpus"]["devices"] for node in firsts if node["gpus"]["devices"]}
+    if not devices:
+        return
+    if any(node["gpus"]["source"] != "NVML" for node in firsts if node["gpus"]["devices"]):
+        seen = "no nvidia-ml-py in this environment to ask"
+        yield Finding("skipped", "gpu health", seen, "pip install nvidia-ml-py", environment)
+        return
+    ill = [f"{host} {ailment}" for host, found in devices.items() for ailment in _ailments(found)]
+    if ill:
+        to_do = "free or leave out the node, and tell the administrators"
+        yield Finding("warn", "gpu health", "; ".join(ill), to_do, environment)
+        return
+    seen = "no uncorrected memory errors, no throttling, nobody else's processes"
+    yield Finding("ok", "gpu health", seen, "", environment)
+
+
+def _count(trial: Trial, firsts: Sequence[Facts]) -> Finding:
+    environment, asked = trial.target.environment, trial.target.topology.gpus_per_node
+    seen = "; ".join(f"{node['host']} {_told(node)}" for node in firsts)
+    counts = [_number(node) for node in firsts]
+    if any(count == 0 for count in counts):
+        computed = "runs with device = auto compute on CPUs"
+        if "cuda" in trial.target.devices:
+            to_do = "cases with device = cuda will fail: look at gpus in the site profile"
+            return Finding("FAIL", "gpus", seen, to_do, environment)
+        to_do = f"{computed}; meant so? say device = cpu. Else look at gpus in the site profile"
+        return Finding("warn", "gpus", seen, to_do, environment)
+    if any(count < asked for count in counts):
+        to_do = f"{asked} per node asked for: look at gpus and gpu_type in the site profile"
+        return Finding("FAIL", "gpus", seen, to_do, environment)
+    blind = [
+        f"{name} in this environment sees {facts['devices']}"
+        for node in firsts
+        for name, facts in node["modules"].items()
+        if facts.get("devices", asked) < asked
+    ]
+    if blind:
+        to_do = "a build without CUDA, or one newer than the driver: install the fitting one"
+        return Finding("FAIL", "gpus", f"{seen}; {blind[0]}", to_do, environment)
+    return Finding("ok", "gpus", f"{seen}; {asked} per node asked for", "", environment)
+
+
+def _number(node: Facts) -> int:
+    return len(node["gpus"]["devices"] or [])
+
+
+def _told(node: Facts) -> str:
+    found, visible = node["gpus"]["devices"], node["gpus"]["visible"]
+    handed = f"CUDA_VISIBLE_DEVICES={visible}" if visible is not None else "none handed out"
+    if found is None:
+        return f"no NVIDIA driver answers ({handed})"
+    if not found:
+        return f"0 ({handed})"
+    names = list(dict.fromkeys(str(device["name"]) for device in found))
+    return f"{len(found)} x {' and '.join(names)}"
+
+
+def _ailments(devices: Sequence[Facts]) -> Iterator[str]:
+    for device in devices:
+        name = f"GPU {device['index']}"
+        if device.get("ecc"):
+            yield f"{name}: {device['ecc']} uncorrected memory errors since the last restart"
+        remap = device.get("remap") or {}
+        if remap.get("failed"):
+            yield f"{name}: memory rows could not be remapped"
+        if remap.get("pending"):
+            yield f"{name}: remapped memory rows wait for a restart"
+        bits = device.get("throttle") or 0
+        why = [text for bit, text in _THROTTLES.items() if bits & bit]
+        if why:
+            yield f"{name}: throttled ({', '.join(why)})"
+        if device.get("others"):
+            pids = ", ".join(map(str, device["others"]))
+            yield f"{name}: in use by other processes (pid {pids})"
+
+
+OLDEST_PYTHON = (3, 9)  # that the wrapper runs on
+_EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
+
+
+def environment(trial: Trial, firsts: Sequence[Facts]) -> Iterator[Finding]:
+    """The Python and its modules, on every node."""
+    yield _python(trial, firsts)
+    for name in trial.target.modules:
+        yield _module(trial, name, {node["host"]: node["modules"][name] for node in firsts})
+    others = {
+        f"{name} {version}"
+        for node in firsts
+        for name, version in node["installed"].items()
+        if name not in trial.target.modules
+    }
+    if others:
+        yield trial.found("ok", "also installed", listed(sorted(others)))
+
+
+def _python(trial: Trial, firsts: Sequence[Facts]) -> Finding:
+    versions = {node["python"] for node in firsts}
+    seen = listed(sorted({f"{node['python']} ({node['executable']})" for node in firsts}))
+    if len(versions) > 1:
+        to_do = "the nodes do not have the same environment: install it on a shared file system"
+        return trial.found("FAIL", "python", f"differs from node to node: {seen}", to_do)
+    old = [v for v in versions if tuple(map(int, v.split(".")[:2])) < OLDEST_PYTHON]
+    if old:
+        to_do = "give this environment a Python 3.9 or newer in the site profile"
+        return trial.found("FAIL", "python", seen, to_do)
+    return trial.found("ok", "python", seen)
+
+
+def _module(trial: Trial, name: str, found: Mapping[str, Facts]) -> Finding:
+    errors = {host: facts["error"] for host, facts in found.items() if "error" in facts}
+    if errors:
+        where = "" if len(errors) == len(found) else f" on {listed(errors)}"
+        python = trial.environment.interpreter
+        seen = f"{next(iter(errors.values()))}{where}"
+        return trial.found("FAIL", name, seen, _how_to_install(name, python))
+    versions = {facts["version"] for facts in found.values()}
+    if len(versions) > 1:
+        each = listed(f"{host} {facts['version']}" for host, facts in found.items())
+        to_do = "the nodes do not have the same environment: install it on a shared file system"
+        return trial.found("FAIL", name, f"differs from node to node: {each}", to_do)
+    facts = next(iter(found.values()), {"version": "unknown"})
+    details = [facts["library"]] if "library" in facts else []
+    details += [f"CUDA {facts['cuda']}"] if facts.get("cuda") else []
+    slow = max((f.get("seconds", 0) for f in found.values()), default=0)
+    details += [f"imported in {slow:.1f} s"] if slow >= 1 else []
+    seen = facts["version"] + (f" ({listed(details)})" if details else "")
+    if name == "dlperf_hpc" and facts["version"] != dlperf_hpc.__version__:
+        to_do = f"install the login node's version there: {dlperf_hpc.__version__}"
+        return trial.found("warn", name, seen, to_do)
+    return trial.found("ok", name, seen)
+
+
+def _how_to_install(name: str, python: str) -> str:
+    if name == "dlperf_hpc":
+        extra = "a checkout of this project, with the extras mpi and that of the framework"
+    elif name in _EXTRAS:
+        extra = f"this project's extra {_EXTRAS[name]!r}"
+    else:
+        extra = name
+    return f"install {extra}, with {python} -m pip; or load its module in setup of the site profile"
+
+
+def world(trial: Trial, engine: str) -> Finding:
+    """MPI's world is what the launcher started."""
+    worlds = [part["world"] for part in trial.parts.values() if "world" in part]
+    wanted = trial.target.ranks
+    mpi = trial.environment.mpi
+    how = f"--mpi={mpi}" if engine == "slurm" else "mpiexec"
+    errors = [world["error"] for world in worlds if "error" in world]
+    if errors:
+        grade: Grade = "skipped" if "ModuleNotFoundError" in errors[0] else "FAIL"
+        to_do = (
+            "install an MPI library beside mpi4py (the extra 'mpi'), or load the site's in setup"
+        )
+        return trial.found(grade, "mpi", f"cannot be started: {errors[0]}", to_do)
+    to_do = other_mpi(mpi) if engine == "slurm" else "use the mpiexec of this environment's MPI"
+    stuck = stuck_in(trial)
+    if len(worlds) < wanted:
+        why = last_words(trial)
+        seen = f"{len(worlds)} of {wanted} ranks came through MPI_Init under {how}: {why}"
+        return trial.found("FAIL", "mpi", seen, to_do)
+    sizes = Counter(world["size"] for world in worlds)
+    library = worlds[0]["library"]
+    if set(sizes) == {1} and wanted > 1:
+        seen = f"{wanted} ranks each believe they are alone (world size 1) under {how}; {library}"
+        return trial.found("FAIL", "mpi", seen, to_do)
+    if set(sizes) != {wanted}:
+        seen = f"world sizes {listed(sorted(sizes))}, {wanted} ranks under {how}; {library}"
+        return trial.found("FAIL", "mpi", seen, to_do)
+    if stuck:
+        seen = f"world size {wanted} under {how}, but stuck in {stuck}"
+        to_do = "the ranks find each other but do not get through: which network does MPI choose?"
+        return trial.found("FAIL", "mpi", seen, to_do)
+    alone = " (a single rank: nothing to find)" if wanted == 1 else ""
+    return trial.found("ok", "mpi", f"world size {wanted} under {how}{alone}; {library}")
+
+
+def placement(trial: Trial, hosts: Sequence[str]) -> Finding:
+    """So many ranks on each of so many hosts."""
+    per_node = Counter(hosts)
+    each = trial.target.array.tasks[0].case.ranks_per_node
+    seen = listed(f"{host} {count}" for host, count in per_node.items())
+    if len(per_node) == trial.target.topology.nodes and set(per_node.values()) == {each}:
+        return trial.found("ok", "placement", f"ranks on {seen}")
+    wanted = f"{each} on each of {trial.target.topology.nodes} nodes wanted"
+    to_do = "look at srun and sbatch in the site profile: --distribution, --ntasks-per-node"
+    return trial.found("FAIL", "placement", f"ranks on {seen}; {wanted}", to_do)
+
+
+_CLOCK_S = 1.0  # a clock that is off by more is worth a word
+
+
+def judge(trial: Trial, engine: str) -> Iterator[Finding]:
+    """All that is to be said of one job."""
+    yield ended_well(trial)
+    if trial.parts:
+        yield from _of_ranks(trial, engine)
+
+
+def _of_ranks(trial: Trial, engine: str) -> Iterator[Finding]:
+    nodes = [part["node"] for _, part in sorted(trial.parts.items()) if "node" in part]
+    firsts = [node for node in nodes if "exchange" in node]
+    if len(firsts) < trial.target.topology.nodes:
+        seen = f"{len(firsts)} of {trial.target.topology.nodes} nodes told what they are like"
+        yield trial.found("FAIL", "nodes of the job", seen, "see what the job printed")
+    if firsts:
+        yield _log_directory(trial, firsts)
+        yield from environment(trial, firsts)
+        yield from gpu_findings(trial, firsts)
+        yield _cpus(trial, nodes)
+        if engine == "slurm":
+            yield _clock(trial, firsts)
+    yield world(trial, engine)
+    comm = next((part["comm"] for _, part in sorted(trial.parts.items()) if "comm" in part), None)
+    if comm:
+        yield placement(trial, comm["hosts"])
+    if engine == "slurm":
+        yield from _names(trial, comm)
+    yield from _rates(trial, comm)
+
+
+_EXCHANGE_FAULTS = {
+    "unread": "cannot read what the login node wrote",
+    "unwritten": "cannot write",
+    "unanswered": "what it wrote does not show on the login node",
+}
+
+
+def _log_directory(trial: Trial, firsts: Sequence[Facts]) -> Finding:
+    """Both sides see each other's files, and how soon."""
+    bad = [
+        f"{node['host']}: {fault}: {node['exchange'][key]}"
+        for node in firsts
+        for key, fault in _EXCHANGE_FAULTS.items()
+        if key in node["exchange"]
+    ]
+    if bad:
+        to_do = "give a directory that login and compute nodes share and can write with --logs"
+        return trial.found("FAIL", "log directory", f"{trial.logs}: {'; '.join(bad)}", to_do)
+    slowest = max(node["exchange"]["round_trip_s"] for node in firsts)
+    hosts = listed(node["host"] for node in firsts)
+    seen = f"{trial.logs}: read and written on {hosts}; there and back in {slowest:.2g} s"
+    return trial.found("ok", "log directory", seen)
+
+
+def _cpus(trial: Trial, nodes: Sequence[Facts]) -> Finding:
+    """Cores that a rank may use, against what was asked and what its neighbours use."""
+    fewest = min((len(node["cpus"]) for node in nodes), default=0)
+    ranks = Counter(node["host"] for node in nodes)
+    cores = {host: set[int]() for host in ranks}
+    for node in nodes:
+        cores[node["host"]].update(node["cpus"])
+    threads = sorted({str(node["omp"]) for node in nodes})
+    omp = f"OMP_NUM_THREADS {threads[0]}" if threads != ["None"] else "OMP_NUM_THREADS not set"
+    seen = f"{fewest} for each rank at least; {omp}"
+    asked = trial.site.cpus_per_task
+    crowded = [host for host in ranks if ranks[host] > len(cores[host])]
+    if crowded:
+        host = crowded[0]
+        seen = f"{ranks[host]} ranks of {host} share {len(cores[host])} cores; {omp}"
+        to_do = "set cpus_per_task in the site profile, or ask for fewer ranks per node"
+        return trial.found("warn", "cpus", seen, to_do)
+    if asked and fewest < asked:
+        to_do = f"the site profile asks for {asked}: is srun's --cpus-per-task heard here?"
+        return trial.found("warn", "cpus", seen, to_do)
+    return trial.found("ok", "cpus", seen)
+
+
+def _clock(trial: Trial, firsts: Sequence[Facts]) -> Finding:
+    """How far the nodes' clocks are from the login node's, as well as files can tell."""
+    measured = {
+        node["host"]: (node["exchange"]["offset_s"], node["exchange"]["within_s"])
+        for node in firsts
+        if "offset_s" in node["exchange"]
+    }
+    if not measured:
+        return trial.found("skipped", "clock", "no file came back to measure it by")
+    text = listed(f"{h} {1e3 * o:+.0f} +- {1e3 * w:.0f} ms" for h, (o, w) in measured.items())
+    seen = f"against the login node's: {text}"
+    if any(abs(offset) - within > _CLOCK_S for offset, within in measured.values()):
+        to_do = "times in logs will not fit: ask the administrators to look at NTP on these nodes"
+        return trial.found("warn", "clock", seen, to_do)
+    return trial.found("ok", "clock", seen)
+
+
+def _names(trial: Trial, comm: Facts | None) -> Iterator[Finding]:
+    """The nodes find rank 0's by name and get through to it."""
+    if trial.target.topology.nodes == 1:
+        return
+    if not comm:
+        yield trial.found("skipped", "names", "no right MPI world to try it in")
+        return
+    bad = [f"{row['host']}: {row['error']}" for row in comm["reach"] if "error" in row]
+    first = comm["hosts"][0]
+    if bad:
+        to_do = "each node must reach the others by their hostname: /etc/hosts, DNS, firewall"
+        yield trial.found("FAIL", "names", "; ".join(bad), to_do)
+        return
+    addresses = listed(dict.fromkeys(a for row in comm["reach"] for a in row["addresses"]))
+    hosts = listed(row["host"] for row in comm["reach"])
+    yield trial.found("ok", "names", f"{hosts} reach {first} ({addresses})")
+
+
+def _rates(trial: Trial, comm: Facts | None) -> Iterator[Finding]:
+    """Bandwidths, as information, and what NCCL says if it fails."""
+    for part in trial.parts.values():
+        if "gpu_error" in part.get("comm", {}):
+            to_do = "see NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME in env of the site profile"
+            yield trial.found("FAIL", "all-reduce on GPUs", part["comm"]["gpu_error"], to_do)
+            break
+    for rate in comm["rates"] if comm else []:
+        size = f"{rate['bytes'] >> 20} MiB in {1e3 * rate['seconds']:.3g} ms"
+        bus = f"{rate['gb_per_s']:.3g} GB/s bus bandwidth"
+        yield trial.found("ok", "all-reduce", f"{rate['what']}: {size}, {bus}")

@@ -1,0 +1,278 @@
+"""The login node's side: Slurm's commands, its controller, the partition, each array's script.
+
+The local engine's side: mpiexec, topologies, cores.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_hpc.doctor.result import Finding
+from dlperf_hpc.engines.command import Output, run
+from dlperf_hpc.engines.local.queue import find_mpiexec
+from dlperf_hpc.engines.site import Site
+from dlperf_hpc.engines.slurm.script import slurm_executor
+from dlperf_hpc.errors import DlperfError, SiteError
+from dlperf_hpc.records.manifest import Array
+from dlperf_hpc.sweepfile.load import clock_seconds
+
+_COMMANDS = ("sbatch", "squeue", "srun", "scontrol", "sinfo")
+_PATIENCE_S = 20.0
+# sinfo's words for nodes that take no job now (sinfo(1), NODE STATE CODES); a star means that the
+# node does not answer.
+_OUT = re.compile(r"down|drain|draining|drained|fail|failing|error|unknown|inval|maint|.*\*")
+_SHOWN_NODES = 8
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the partition as sinfo shows it; ``gpus`` by its generic resources."""
+
+    name: str
+    state: str
+    reason: str
+    gpus: int
+
+    @property
+    def out(self) -> bool:
+        """Takes no job."""
+        return _OUT.fullmatch(self.state.lower().rstrip("~#!%$@^-+")) is not None
+
+    def __str__(self) -> str:
+        why = f": {self.reason}" if self.reason.lower() not in ("", "none") else ""
+        return f"{self.name} {self.state}{why}"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The partition jobs go to: its limit in seconds (None: no limit) and its nodes."""
+
+    name: str
+    state: str
+    limit_s: int | None
+    nodes: tuple[Node, ...]
+
+    @property
+    def up(self) -> list[Node]:
+        """Nodes that take jobs, now or when the present ones end."""
+        return [node for node in self.nodes if not node.out]
+
+
+def _ask(argv: Sequence[str]) -> Output:
+    """As ``command.run``, but a command that is absent or silent has failed with that word."""
+    try:
+        return run(argv, timeout_s=_PATIENCE_S)
+    except SiteError as error:
+        return Output(1, "", str(error))
+
+
+def _words(output: Output) -> str:
+    return (output.stderr.strip() or output.stdout.strip() or f"exit code {output.code}")[:500]
+
+
+def commands() -> Finding:
+    """Slurm's commands and their version."""
+    missing = [name for name in _COMMANDS if shutil.which(name) is None]
+    if missing:
+        to_do = "log in to a login node, load the site's Slurm module, or use --cluster local"
+        return Finding("FAIL", "commands", f"not on the PATH: {', '.join(missing)}", to_do)
+    version = _ask(["sbatch", "--version"])
+    if version.code:
+        return Finding("FAIL", "commands", f"sbatch --version: {_words(version)}")
+    sacct = "sacct too" if shutil.which("sacct") else "no sacct"
+    names = ", ".join(_COMMANDS)
+    return Finding("ok", "commands", f"{version.stdout.strip()}: {names}; {sacct}")
+
+
+def controller() -> Finding:
+    """Whether slurmctld answers."""
+    ping = _ask(["scontrol", "ping"])
+    seen = "; ".join(re.findall(r"^Slurmctld.*(?:UP|DOWN).*$", ping.stdout, re.MULTILINE))
+    if re.search(r"\bUP\b", seen):
+        return Finding("ok", "slurmctld", seen)
+    to_do = "wait, or ask the site's administrators; $SLURM_CONF names the configuration in use"
+    return Finding("FAIL", "slurmctld", seen or _words(ping), to_do)
+
+
+def configuration() -> dict[str, str]:
+    """``scontrol show config`` as keys and values; empty where it may not be asked."""
+    rows = (
+        line.partition("=") for line in _ask(["scontrol", "show", "config"]).stdout.splitlines()
+    )
+    return {key.strip(): value.strip() for key, equals, value in rows if equals}
+
+
+def accounting(config: Mapping[str, str]) -> Finding:
+    """Whether sacct answers. Not having it is a site's choice, not a fault."""
+    kind = config.get("AccountingStorageType", "")
+    if kind.endswith("/none") or not kind:
+        seen = "none at this site: states come from squeue and from what the runs leave"
+        return Finding("ok", "accounting", seen)
+    asked = _ask(["sacct", "--noheader", "--allocations", "--starttime=now"])
+    if asked.code == 0:
+        return Finding("ok", "accounting", f"{kind.rpartition('/')[2]}: sacct answers")
+    to_do = "states come from squeue and from what the runs leave until it is back"
+    return Finding("warn", "accounting", f"sacct: {_words(asked)}", to_do)
+
+
+def limits(config: Mapping[str, str], arrays: Sequence[Array]) -> Finding:
+    """MaxArraySize and MaxJobCount against the sweep."""
+    size, count = config.get("MaxArraySize", ""), config.get("MaxJobCount", "")
+    if not (size.isdigit() and count.isdigit()):
+        return Finding("warn", "limits", "scontrol show config does not tell MaxArraySize")
+    seen = f"MaxArraySize {size}, MaxJobCount {count}"
+    runs = sum(len(array.tasks) for array in arrays)
+    if arrays:
+        seen += f"; the sweep: {runs} runs in {len(arrays)} arrays"
+    if runs >= int(count):
+        return Finding("warn", "limits", seen, "submit it in parts: --only")
+    return Finding("ok", "limits", seen)
+
+
+def read_partitions(name: str | None) -> list[Partition]:
+    """The named partitions (``a,b``), or the default one; those that Slurm does not know are left
+    out."""
+    found = []
+    for line in _ask(["sinfo", "--noheader", "--format=%P|%a|%l"]).stdout.splitlines():
+        title, state, limit = [*line.split("|"), "", ""][:3]
+        plain = title.rstrip("*")
+        if plain in name.split(",") if name else title.endswith("*"):
+            found.append(Partition(plain, state, _seconds(limit), _nodes(plain)))
+    return list({partition.name: partition for partition in found}.values())
+
+
+def _nodes(partition: str) -> tuple[Node, ...]:
+    argv = ["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%T|%G|%E"]
+    rows = (line.split("|", 3) for line in _ask(argv).stdout.splitlines())
+    return tuple(Node(r[0], r[1], r[3], _gpus(r[2])) for r in rows if len(r) == 4)
+
+
+def _gpus(resources: str) -> int:
+    """GPUs in ``gpu:8``, ``gpu:a100:4(S:0-1),shard:8``."""
+    counts = re.findall(r"\bgpu(?::[^:,()]+)?:([0-9]+)", resources)
+    return sum(map(int, counts))
+
+
+def _seconds(text: str) -> int | None:
+    try:
+        return clock_seconds(text)
+    except ValueError:
+        return None
+
+
+def partition(site: Site, found: Sequence[Partition]) -> Finding:
+    """Whether the partition is there and takes jobs."""
+    if not found:
+        listed = _ask(["sinfo", "--noheader", "--format=%R"]).stdout.split()
+        there = ", ".join(dict.fromkeys(listed)) or "none"
+        if site.partition is None:
+            seen = f"no default partition; there are: {there}"
+            return Finding("FAIL", "partition", seen, "set partition in the site profile")
+        to_do = f"set partition in the site profile to one of: {there}"
+        return Finding("FAIL", "partition", f"Slurm has no partition {site.partition!r}", to_do)
+    seen = ", ".join(f"{p.name} {p.state}" for p in found)
+    if not any(p.state == "up" for p in found):
+        return Finding("FAIL", "partition", seen, "choose another, or wait until it is up again")
+    return Finding("ok", "partition", seen + ("" if site.partition else " (Slurm's default)"))
+
+
+def nodes(found: Sequence[Partition], arrays: Sequence[Array]) -> Finding:
+    """Nodes that take jobs against what the sweep needs; those out of service by name."""
+    every = {node.name: node for partition in found for node in partition.nodes}
+    out = [node for node in every.values() if node.out]
+    widest = max((len(partition.up) for partition in found), default=0)
+    seen = f"{len(every) - len(out)} of {len(every)} take jobs"
+    if out:
+        more = f" and {len(out) - _SHOWN_NODES} more" if len(out) > _SHOWN_NODES else ""
+        seen += f"; out of service: {', '.join(map(str, out[:_SHOWN_NODES]))}{more}"
+    needed = max((array.topology.nodes for array in arrays), default=1)
+    if widest < needed:
+        wide = sorted({str(a.topology) for a in arrays if a.topology.nodes > widest}) or ["a job"]
+        to_do = f"{', '.join(wide)} cannot start: leave out with --only, or wait for the nodes"
+        return Finding("FAIL", "nodes", seen, to_do)
+    if out:
+        to_do = "jobs start on the others; `sinfo -R` tells since when"
+        return Finding("warn", "nodes", seen, to_do)
+    return Finding("ok", "nodes", seen)
+
+
+def time_limits(found: Sequence[Partition], arrays: Sequence[Array]) -> Finding:
+    """The partition's time limit against the sweep's."""
+    bounds = [partition.limit_s for partition in found]
+    bound = None if None in bounds else max(filter(None, bounds), default=None)
+    longest = max((array.time_limit_s for array in arrays), default=0)
+    limit = "no limit" if bound is None else f"at most {bound / 60:g} min"
+    seen = f"partition: {limit}" + (f"; the sweep: {longest / 60:g} min" if arrays else "")
+    if bound is not None and longest > bound:
+        return Finding("FAIL", "time limit", seen, "lower time_limit, or choose another partition")
+    return Finding("ok", "time limit", seen)
+
+
+def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[Finding]:
+    """Each array's script, exactly as it would be submitted, to ``sbatch --test-only``."""
+    with tempfile.TemporaryDirectory(prefix="dlperf-doctor-") as directory:
+        for array in arrays:
+            path = Path(directory, "script.sbatch")
+            try:
+                path.write_text(slurm_executor(root, array, site).script(array.size))
+            except DlperfError as error:
+                yield Finding("FAIL", f"script of {array.name}", str(error))
+                continue
+            yield _tested(array, _ask(["sbatch", "--test-only", str(path)]))
+
+
+def _tested(array: Array, asked: Output) -> Finding:
+    lines = [line.strip() for line in (asked.stdout + asked.stderr).splitlines() if line.strip()]
+    seen = "; ".join(line.removeprefix("sbatch: ") for line in lines) or f"exit code {asked.code}"
+    name = f"sbatch --test-only {array.name}"
+    if asked.code == 0:
+        return Finding("ok", name, seen)
+    to_do = "compare site profile and script (sweep --dry-run) with what the site allows"
+    if "node configuration" in seen:
+        to_do = f"no nodes for {array.topology} here: see `sinfo -N -o '%N %G %c %m'`"
+    return Finding("FAIL", name, seen, to_do)
+
+
+def other_mpi(mpi: str) -> str:
+    """What to do where ``--mpi=<mpi>`` does not fit: the others that srun has."""
+    try:
+        done = run(["srun", "--mpi=list"], timeout_s=20)
+    except SiteError:
+        return "set mpi in the site profile to what this MPI speaks; `srun --mpi=list` shows which"
+    words = (done.stdout + done.stderr).split()
+    there = [word for word in words if word.startswith(("pmi", "pmix", "cray")) and word != mpi]
+    names = ", ".join(dict.fromkeys(there)) or "nothing else"
+    return f"set mpi in the site profile to what this MPI speaks; srun has, beside {mpi}: {names}"
+
+
+def mpiexec() -> Finding:
+    """Whether there is an mpiexec, and whose."""
+    path = find_mpiexec()
+    if path is None:
+        seen = "neither beside this Python nor on the PATH"
+        return Finding("FAIL", "mpiexec", seen, "pip install mpich brings one")
+    said: Output = run([path, "--version"], timeout_s=20)
+    version = [line.strip() for line in said.stdout.splitlines() if "ersion" in line]
+    return Finding("ok", "mpiexec", f"{path}: {version[0] if version else 'version not told'}")
+
+
+def topologies(arrays: Sequence[Array]) -> Iterator[Finding]:
+    """Whether this machine can be what the sweep asks for."""
+    wide = sorted({str(array.topology) for array in arrays if array.topology.nodes > 1})
+    if wide:
+        seen = f"{', '.join(wide)}: the local engine has one node, this machine"
+        to_do = "use --cluster slurm, or leave them out with --only"
+        yield Finding("FAIL", "topologies", seen, to_do)
+    cores = len(os.sched_getaffinity(0))
+    most = max((a.tasks[0].case.ranks_per_node for a in arrays), default=1)
+    seen = f"{cores} for at most {most} ranks"
+    if most > cores:
+        yield Finding("warn", "cores", seen, "ranks share cores: times tell little")
+    else:
+        yield Finding("ok", "cores", seen)

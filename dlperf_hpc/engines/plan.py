@@ -1,0 +1,158 @@
+"""From a checked sweep to job arrays: which run is which index of which array. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from dlperf_hpc import __version__
+from dlperf_hpc.engines.site import Site
+from dlperf_hpc.records.ledger import Ledger
+from dlperf_hpc.records.lines import utc
+from dlperf_hpc.records.manifest import Array, Manifest
+from dlperf_hpc.sweepfile.case import Run, Topology, repeat_major
+from dlperf_hpc.sweepfile.load import Sweep
+
+_RERUN = re.compile(r"\.r([0-9]+)-[0-9]+n[0-9]+g")
+
+DEFAULT_BOUND = 1001
+"""Slurm's default MaxArraySize: one more than the largest index of an array."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What all tasks of an array share, because it stands in the array's script."""
+
+    topology: Topology
+    environment: str
+
+    def name(self, sweep: str) -> str:
+        """Readable in squeue: sweep, topology, and the environment where it is not the default."""
+        suffix = "" if self.environment == "default" else f"-{self.environment}"
+        return f"{sweep}-{self.topology}{suffix}"
+
+
+def _group_of(run: Run) -> _Group:
+    return _Group(run.case.topology, run.case.environment)
+
+
+def arrays_of(
+    name: str,
+    runs: Iterable[Run],
+    time_limit_s: Mapping[Topology, int],
+    *,
+    one_queue: bool,
+    bound: int = DEFAULT_BOUND,
+    exclude: str = "",
+    repeats_per_job: int = 1,
+) -> tuple[Array, ...]:
+    """Arrays of ``runs``, in their order, under names that begin with ``name``.
+
+    On a cluster there is one array for each topology (and environment), in pieces if it has more
+    than ``bound`` indices: Slurm bounds them. Each index takes ``repeats_per_job`` neighbours in
+    turn. ``one_queue``, for the local engine, which runs one task after another anyway, keeps the
+    order over all runs: an array is then a stretch of neighbours in that order.
+    """
+    runs = list(runs)
+    if not one_queue:
+        # A stable sort: the order stays within each group.
+        order = {group: i for i, group in enumerate(dict.fromkeys(map(_group_of, runs)))}
+        runs.sort(key=lambda run: order[_group_of(run)])
+    arrays: list[Array] = []
+    for group, stretch in itertools.groupby(runs, key=_group_of):
+        tasks = tuple(stretch)
+        pieces = [tasks] if one_queue else _pieces(tasks, bound * repeats_per_job)
+        for number, piece in enumerate(pieces, 1):
+            suffix = f"-{len(arrays) + 1}" if one_queue else f"-{number}" * (len(pieces) > 1)
+            array = Array(
+                name=group.name(name) + suffix,
+                token=f"dlperf-{secrets.token_hex(8)}",
+                topology=group.topology,
+                environment=group.environment,
+                time_limit_s=time_limit_s[group.topology],
+                tasks=piece,
+                exclude=exclude,
+                repeats_per_job=repeats_per_job,
+            )
+            arrays.append(array)
+    return tuple(arrays)
+
+
+def _pieces(tasks: tuple[Run, ...], most: int) -> list[tuple[Run, ...]]:
+    return [tasks[start : start + most] for start in range(0, len(tasks), most)]
+
+
+def plan_arrays(sweep: Sweep, one_queue: bool, bound: int = DEFAULT_BOUND) -> tuple[Array, ...]:
+    """The sweep's arrays, each in repeat-major order. This machine is one allocation anyway, so the
+    local queue (``one_queue``) has no use for several repeats in a job."""
+    per_job = 1 if one_queue else sweep.repeats_per_job
+    return arrays_of(
+        sweep.name,
+        repeat_major(list(sweep.cases), sweep.repeats, per_job),
+        sweep.time_limit_s,
+        one_queue=one_queue,
+        bound=bound,
+        repeats_per_job=per_job,
+    )
+
+
+def rerun_arrays(
+    ledger: Ledger,
+    runs: Iterable[Run],
+    *,
+    bound: int = DEFAULT_BOUND,
+    exclude: str = "",
+    stretch: Callable[[int], int] = lambda seconds: seconds,
+) -> tuple[Array, ...]:
+    """New arrays of runs that the ledger knows, under names that no array has yet; a job for each.
+
+    ``stretch`` gives the new time limit (s) for that of a run's latest array.
+    """
+    tasks = ledger.tasks()
+    planned = {run.id: array for array in ledger.manifest.arrays for run in array.tasks}
+    limits: dict[Topology, int] = {}
+    for run in (runs := list(runs)):
+        before = tasks[run.id].array if run.id in tasks else planned[run.id]
+        limits[run.case.topology] = max(
+            stretch(before.time_limit_s), limits.get(run.case.topology, 0)
+        )
+    taken = [match for array in ledger.arrays if (match := _RERUN.search(array.name))]
+    number = 1 + max((int(match[1]) for match in taken), default=0)
+    return arrays_of(
+        f"{ledger.manifest.sweep}.r{number}",
+        runs,
+        limits,
+        one_queue=ledger.manifest.engine == "local",
+        bound=bound,
+        exclude=exclude,
+    )
+
+
+def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BOUND) -> Manifest:
+    """The manifest of a sweep on one engine, not yet on disk.
+
+    SpecError if a case names an environment that the site lacks.
+    """
+    for case in sweep.cases:
+        site.environment_named(case.environment)
+    return Manifest(
+        sweep=sweep.name,
+        engine=engine,
+        base=sweep.base,
+        repeats=sweep.repeats,
+        measure=sweep.measure,
+        limits=sweep.limits,
+        arrays=plan_arrays(sweep, engine == "local", bound),
+        site=site.to_dict(),
+        tool_version=__version__,
+        created=utc(),
+        source=str(sweep.source),
+    )
+
+
+def node_hours(array: Array) -> float:
+    """Upper bound: every run of the array at its time limit."""
+    return len(array.tasks) * array.topology.nodes * array.time_limit_s / 3600

@@ -1,0 +1,276 @@
+"""submitit's executors with our command: a task finds its run by manifest and array index.
+
+submitit moves its pickles into place after sbatch has returned, so a task must not need them:
+:func:`run_task` is what is pickled, a top-level function and two strings, and what really runs is
+the command line of :func:`worker_command`, in the environment's own Python.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from submitit.slurm.slurm import SlurmExecutor
+
+from dlperf_hpc.engines import environments
+from dlperf_hpc.engines.local.queue import MpiexecExecutor
+from dlperf_hpc.engines.site import NODE_LIST, Environment, Site
+from dlperf_hpc.errors import Issue, LedgerError, SpecError
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.manifest import Array
+from dlperf_hpc.records.task import ARRAY_MARK, JOB_SECONDS, LAST_TURN, LAUNCH_MARK, PUT_BACK, TURN
+
+_SIGNAL_BEFORE_END_S = 10  # SIGUSR2 so long before Slurm's own end, for a record of why
+# What a running task is called, and how often it has been put back, for the shell to fill in.
+_TASK = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
+_RESTARTS = "${SLURM_RESTART_COUNT:-0}"
+_UNBOUND = {"none": "--gpu-bind=none", "tres-none": "--tres-bind=gres/gpu:none"}
+
+
+def run_task(root: str, array: str, index: int) -> None:
+    """What submitit pickles: enough to name the run. The task itself never reads it."""
+    raise NotImplementedError(f"task {index} of {array} in {root} runs dlperf_hpc.train instead")
+
+
+def worker_command(root: Path, array: Array, environment: Environment) -> list[str]:
+    """One rank's command line."""
+    words = ["-u", "-m", "dlperf_hpc.train", str(root), array.name]
+    return environments.command(environment, root, words)
+
+
+def epilogue_command(root: Path, array: Array) -> list[str]:
+    """What follows the ranks, in the Python that submits (:mod:`dlperf_hpc.engines.epilogue`)."""
+    return [sys.executable, "-m", "dlperf_hpc.engines.epilogue", str(root), array.name]
+
+
+class SlurmArrayExecutor(SlurmExecutor):
+    """submitit's Slurm executor; ``command`` replaces its own, which would load a pickle.
+
+    Setup and ranks have a shell of their own, from "(" in the setup to ")" after the
+    command: one that ends early, or whose PATH or PYTHONPATH was changed, must not
+    keep the epilogue from running.
+    """
+
+    def __init__(self, folder: Path, command: list[str]) -> None:
+        self.command = command
+        super().__init__(folder)
+
+    @classmethod
+    def affinity(cls) -> int:
+        """A dry run makes its scripts on any machine; submitting looks for sbatch itself."""
+        return 2
+
+    @property
+    def _submitit_command_str(self) -> str:
+        return f"{shlex.join(self.command)}\n)"
+
+    def script(self, tasks: int) -> str:
+        """The batch script of an array, exactly as it would be submitted."""
+        self.parameters["map_count"] = tasks
+        return str(self._make_submission_file_text(self._submitit_command_str, ""))
+
+
+class LocalQueueExecutor(MpiexecExecutor):
+    """Our mpiexec executor with the worker's command in place of submitit's."""
+
+    def __init__(self, folder: Path, command: list[str]) -> None:
+        self.command = command
+        super().__init__(folder)
+
+    @property
+    def _submitit_command_str(self) -> str:
+        return shlex.join(self.command)
+
+
+def slurm_executor(root: Path, array: Array, site: Site) -> SlurmArrayExecutor:
+    """An executor whose next map_array submits this array in the site's dialect.
+
+    LedgerError if Slurm cannot be given the directory's name, SpecError for any other value that
+    cannot stand in a batch script.
+    """
+    _check_directory(root)
+    environment = site.environment_named(array.environment)
+    executor = SlurmArrayExecutor(root / layout.JOBS, worker_command(root, array, environment))
+    options = _options(array, site)
+    extra = _further_options(root, array, site)
+    executor.update_parameters(
+        **{name: _readable(array, name, value) for name, value in options.items()},
+        wckey=None,  # submitit's own default, which sites that use wckeys refuse
+        signal_delay_s=_SIGNAL_BEFORE_END_S,
+        stderr_to_stdout=True,
+        additional_parameters={name: _readable(array, name, extra[name]) for name in extra},
+        setup=_setup_lines(array, site, environment),
+        srun_args=_srun_arguments(root, array, site, environment),
+        teardown=_teardown_lines(root, array, site),
+    )
+    return executor
+
+
+def _check_directory(root: Path) -> None:
+    """Refuse what Slurm would not take as it stands in the name of an output file."""
+    try:
+        odd = re.search(r"[%\\\x00-\x1f\x7f]", str(root)) is not None
+        str(root).encode()
+    except UnicodeEncodeError:
+        odd = True
+    if odd:
+        raise LedgerError(
+            f"{str(root)!a}: Slurm cannot be given a directory with '%', a backslash, control"
+            " characters or broken UTF-8 in its path; sweep with another --logs"
+        )
+
+
+def _readable(array: Array, name: str, value: Any) -> Any:
+    """An option's value as sbatch reads it from a script.
+
+    It unquotes like a shell, but takes a backslash for an escape within single quotes too. A line
+    break would begin another line of the script.
+    """
+    if not isinstance(value, str):
+        return value
+    if re.search(r"[\x00-\x1f\x7f]", value):
+        issue = Issue(name.replace("_", "-"), f"{value!a} has control characters")
+        raise SpecError(f"batch script of {array.name!a}", [issue])
+    return value.replace("\\", "\\\\")
+
+
+def _options(array: Array, site: Site) -> dict[str, Any]:
+    """The options of sbatch that submitit knows."""
+    given = {
+        "partition": site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "constraint": site.constraint,
+        "cpus_per_task": site.cpus_per_task,
+        "mem": site.mem,
+        "mem_per_cpu": site.mem_per_cpu,
+        "exclude": _excluded(array, site) or None,
+        "exclusive": site.exclusive or None,
+    }
+    return {
+        **{key: value for key, value in given.items() if value is not None},
+        **_gpu_request(array, site),
+        "job_name": array.name,
+        "comment": array.token,
+        "nodes": array.topology.nodes,
+        "ntasks_per_node": _ranks_per_node(array),
+        "time": math.ceil(array.repeats_per_job * array.time_limit_s / 60),
+    }
+
+
+def _further_options(root: Path, array: Array, site: Site) -> dict[str, Any]:
+    """The options of sbatch that submitit does not know, or not as we mean them."""
+    tasks = array.size
+    requeue = {} if site.requeue is None else {"requeue" if site.requeue else "no-requeue": True}
+    # One file for a task's batch script and all its ranks; "array" also where there is one task,
+    # so that every run is called <job>_<index>.
+    return {
+        "array": f"0-{tasks - 1}%{min(tasks, site.array_parallelism or tasks)}",
+        "output": str(root / layout.JOBS / "%A_%a.out"),
+        "export": site.export,
+        **({"ntasks": array.topology.nodes * _ranks_per_node(array)} if site.ntasks else {}),
+        **({"reservation": site.reservation} if site.reservation else {}),
+        **requeue,
+        **site.sbatch,
+    }
+
+
+def _ranks_per_node(array: Array) -> int:
+    return array.tasks[0].case.ranks_per_node
+
+
+def _excluded(array: Array, site: Site) -> str:
+    """Nodes to leave out: the site's, and the array's own (those of a rerun)."""
+    if array.exclude and re.fullmatch(NODE_LIST, array.exclude) is None:
+        issue = Issue("exclude", f"{array.exclude!a} is no list of nodes", "n1,n[3-5]")
+        raise SpecError(f"batch script of {array.name!a}", [issue])
+    return ",".join(dict.fromkeys(each for each in (site.exclude, array.exclude) if each))
+
+
+def _gpu_request(array: Array, site: Site) -> dict[str, Any]:
+    count = array.topology.gpus_per_node
+    typed = f"{site.gpu_type}:{count}" if site.gpu_type else f"{count}"
+    if site.gpus == "none":
+        return {}
+    return {"gres": f"gpu:{typed}"} if site.gpus == "gres" else {"gpus_per_node": typed}
+
+
+def _setup_lines(array: Array, site: Site, environment: Environment) -> list[str]:
+    mark = f"echo {shlex.quote(f'{ARRAY_MARK} {array.token}')}"
+    # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
+    launch = f"{LAUNCH_MARK} {_TASK}.{_RESTARTS}"
+    marks = [mark, f'echo "{launch}"']
+    if array.repeats_per_job > 1:
+        turns = " ".join(map(str, range(array.repeats_per_job)))
+        marks = [
+            mark,
+            f"for {TURN} in {turns}; do",
+            f"export {TURN} {JOB_SECONDS}=$SECONDS",
+            f'echo "{launch}.${TURN}"',
+        ]
+    # srun has not inherited it since 22.05. Ours is told by an option, any other by the variable.
+    cpus = [f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}"] if site.cpus_per_task else []
+    return [*marks, "(", *environments.setup_lines(environment, _restart_bound(site)), *cpus]
+
+
+def _restart_bound(site: Site) -> list[str]:
+    """A first step that fails when a task has been put back in the queue too often."""
+    bound = f'[ "{_RESTARTS}" -le {site.requeue} ] # put back more often than requeue allows'
+    return [bound] if site.requeue else []
+
+
+def _srun_arguments(root: Path, array: Array, site: Site, environment: Environment) -> list[str]:
+    # --output=all undoes submitit's file per rank: everything goes to the task's one file.
+    fixed = ["--output=all", "--label", "--kill-on-bad-exit=1", f"--wait={site.srun_wait_s}"]
+    # What setup made must reach the ranks: sbatch's own --export would count for srun as well.
+    fixed.append("--export=ALL")
+    per_node = _ranks_per_node(array)
+    ranks = array.topology.nodes * per_node
+    return [
+        *fixed,
+        *environments.srun_options(environment, root),
+        *([f"--ntasks={ranks}", f"--ntasks-per-node={per_node}"] if site.ntasks else []),
+        *([f"--cpus-per-task={site.cpus_per_task}"] if site.cpus_per_task else []),
+        *([_UNBOUND[site.gpu_bind]] if site.gpu_bind else []),
+        *site.srun,
+    ]
+
+
+def _teardown_lines(root: Path, array: Array, site: Site) -> list[str]:
+    epilogue = shlex.join(epilogue_command(root, array))
+    lines = ["dlperf_code=$?", f'{epilogue} "$dlperf_code"']
+    if array.repeats_per_job > 1 or site.requeue:
+        lines.append("dlperf_ended=$?")
+    if array.repeats_per_job > 1:
+        over = f"[ $dlperf_ended -eq {PUT_BACK} ] || [ $dlperf_ended -eq {LAST_TURN} ]"
+        lines += [f"if {over}; then break; fi", "done"]
+    if site.requeue:
+        lines.append(
+            f'[ $dlperf_ended -ne {PUT_BACK} ] || [ "{_RESTARTS}" -ge {site.requeue} ] ||'
+            f' scontrol requeue "{_TASK}"'
+        )
+    return [*lines, "exit $dlperf_code"]
+
+
+def local_executor(root: Path, array: Array, site: Site) -> LocalQueueExecutor:
+    """An executor whose next map_array queues this array on this machine.
+
+    SpecError if mpiexec alone cannot start the environment.
+    """
+    environment = site.environment_named(array.environment)
+    refusal = environments.local_refusal(environment)
+    if refusal is not None:
+        issue = Issue(f"environment.{array.environment}", refusal, "use --cluster slurm")
+        raise SpecError("site profile", [issue])
+    executor = LocalQueueExecutor(root / layout.JOBS, worker_command(root, array, environment))
+    executor.update_parameters(
+        tasks_per_node=_ranks_per_node(array),
+        timeout_min=array.time_limit_s / 60,
+        env=environments.local_variables(environment),
+        epilogue=epilogue_command(root, array),
+    )
+    return executor

@@ -1,0 +1,154 @@
+"""DeepSpeed's ThroughputTimer, all five generations of its line.
+
+| since | line |
+|---|---|
+| 2020-02 | ``0/50, SamplesPerSec=1292.64`` after ``[INFO 2020-02-06 19:53:56]`` |
+| 0.3.0 | the same after ``[2021-05-29 19:53:43,103] [INFO] [timer.py:157:stop]`` |
+| 2021-11 | ``0/40, SamplesPerSec=83.48, MemAllocated=0.26GB, MaxMemAllocated=9.02GB`` |
+| 2022 | ``0/4, RunningAvgSamplesPerSec=16.15, CurrSamplesPerSec=15.72, MemAllocated=...`` |
+| 2022-12 | ``epoch=0/micro_step=3/global_step=3, RunningAvgSamplesPerSec=..., Curr...`` |
+
+``0/50`` is epoch / micro-steps of this epoch; since 2022-12 ``micro_step`` is that and
+``global_step`` counts the optimizer steps of all epochs. Each generation averages over what it
+counts, from step 3 on (the timer's clock begins when step 2 ends), over all data-parallel ranks;
+time in the data loader is not in it. Global rank 0 prints. Real lines of every generation were
+read; between 2022-07 and 2022-12 the figure is wrong where gradients are accumulated.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
+from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed
+
+_COUNT = r"[0-9]{1,18}"
+_RATE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: the draft judges them
+_GB = r"[0-9]{1,12}(?:\.[0-9]{1,12})? ?GB"
+_TIMER = re.compile(
+    rf"(?:(?<![0-9])(?P<epoch>{_COUNT})/(?P<step>{_COUNT})"
+    rf"|epoch=(?P<era>{_COUNT})/micro_step=(?P<micro>{_COUNT})/global_step=(?P<whole>{_COUNT}))"
+    rf", (?P<running>RunningAvg)?SamplesPerSec=(?P<rate>{_RATE})"
+    rf"(?(running), CurrSamplesPerSec={_RATE})"
+    rf"(?:, MemAllocated={_GB}, MaxMemAllocated=(?P<memory>{_GB}))?(?=[\s,]|$)"
+)
+_ROWS = Rows(
+    rf"\[(?:INFO )?(?P<full>{FULL_STAMP})\] (?:\[INFO\] \[[a-z]+\.py:[0-9]+:[a-z]+\] )?"
+    rf"0/(?P<iteration>{WHOLE}), SamplesPerSec=(?P<printed>{DECIMAL})",
+    usual=lambda draft, _: bool(draft.steps) and draft.counter is Counter.MICRO_STEPS,
+)
+_SCHEDULE = re.compile(
+    rf"(?<![a-z_])step=(?P<step>{_COUNT}), skipped={_COUNT}, lr=\[(?P<lr>{_RATE})[,\]]"
+)
+_LAUNCH = re.compile(r"\bnnodes=(?P<nodes>[0-9]{1,9}), num_local_procs=(?P<local>[0-9]{1,9})\b")
+_WORLD = re.compile(r"\bdist_world_size=([0-9]{1,9})\b")
+_CONFIG = re.compile(
+    r"(?<![a-z_])(train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps"
+    r"|fp16_enabled|bfloat16_enabled) \.{0,30} ([0-9]{1,12}|True)\s*$"
+)
+_SETTINGS = {
+    "train_batch_size": "global_batch",
+    "train_micro_batch_size_per_gpu": "batch_size",
+    "gradient_accumulation_steps": "accumulation",
+}
+_PRECISIONS = {"fp16_enabled": "fp16", "bfloat16_enabled": "bf16"}
+
+
+def read(line: Line, draft: Draft) -> None:
+    """A line of the timer's, or one on which the engine or its launcher states a setting."""
+    if "SamplesPerSec=" not in line.text:
+        _read_setting(line, draft)
+        return
+    start = 0
+    counts = line.text.rfind(", ", 0, line.text.find("SamplesPerSec="))
+    # There is no blank in what stands before that comma.
+    for match in _TIMER.finditer(line.text, line.text.rfind(" ", 0, max(counts, 0)) + 1):
+        _read_timer(line, draft, match, full_stamp(line.text[start : match.start()]))
+        start = match.end()
+    if start == 0:
+        draft.note(line, "SamplesPerSec, but not as any DeepSpeed prints it")
+
+
+def config_setting(text: str) -> tuple[str, str] | None:
+    """(key, value) of a line of the engine's configuration dump, ``True`` or a number; or None."""
+    match = _CONFIG.search(text)
+    return (match[1], match[2]) if match else None
+
+
+def _read_timer(line: Line, draft: Draft, match: re.Match[str], stamp: float | None) -> None:
+    whole = match["whole"]
+    counter = Counter.OPTIMIZER_STEPS if whole else Counter.MICRO_STEPS
+    if not draft.steps:
+        draft.counter = counter
+    if draft.counter is not counter:
+        draft.note(line, f"counts {counter.value}, unlike the lines before: not read")
+        return
+    if not whole and int(match["epoch"]):
+        if "epochs" not in draft.state:
+            draft.state["epochs"] = True
+            draft.note(line, "steps are counted anew in each epoch: only the first was read")
+        return
+    if whole and int(match["era"]) == 0:
+        _read_accumulation(line, draft, int(match["micro"]), int(whole))
+    step, lr = draft.state.get("schedule", (None, None))
+    draft.step(
+        line,
+        whole or match["step"],
+        stamp=stamp,
+        printed=match["rate"],
+        lr=lr if step is not None and step == whole else None,
+        memory_mb=_megabytes(match["memory"]),
+    )
+
+
+def _read_accumulation(line: Line, draft: Draft, micro: int, whole: int) -> None:
+    # Equal counts prove nothing: a pipeline engine's timer does not see micro-steps.
+    if whole and micro > whole and micro % whole == 0:
+        draft.fact(line, "accumulation", micro // whole)
+
+
+def _megabytes(gigabytes: str | None) -> float | None:
+    return float(gigabytes[:-2]) * 1024 if gigabytes else None
+
+
+def _read_setting(line: Line, draft: Draft) -> None:
+    setting = config_setting(line.text)
+    if setting is not None:
+        key, value = setting
+        if key in _SETTINGS:
+            draft.fact(line, _SETTINGS[key], value)
+        elif value == "True":
+            draft.fact(line, "precision", _PRECISIONS[key])
+    elif match := _SCHEDULE.search(line.text):
+        draft.state["schedule"] = (match["step"], match["lr"])
+    elif match := _LAUNCH.search(line.text):
+        draft.fact(line, "nodes", match["nodes"])
+        draft.fact(line, "gpus_per_node", match["local"])
+    elif match := _WORLD.search(line.text):
+        draft.fact(line, "devices", match[1])
+
+
+FORMAT = Format(
+    name="deepspeed",
+    title="DeepSpeed engine (ThroughputTimer)",
+    framework="deepspeed",
+    evidence=Evidence.REAL,
+    source="deepspeedai/DeepSpeed deepspeed/utils/timer.py",
+    needles=("SamplesPerSec=",),
+    read=read,
+    printed=Printed(averaging=Averaging.RUNNING, origin=2),
+    counter=Counter.MICRO_STEPS,
+    facts_needles=(
+        ", skipped=",
+        ", num_local_procs=",
+        "dist_world_size=",
+        "train_batch_size ..",
+        "train_micro_batch_size_per_gpu  ",
+        "gradient_accumulation_steps ..",
+        "fp16_enabled ..",
+        "bfloat16_enabled ..",
+    ),
+    rows=(_ROWS,),
+)

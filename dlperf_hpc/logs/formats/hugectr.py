@@ -1,0 +1,77 @@
+"""HugeCTR (NVIDIA-Merlin/HugeCTR, ``Model::fit``).
+
+| version | line |
+|---|---|
+| 2.x | ``[02d07h54m43s][HUGECTR][INFO]: Iter: 3000 Time(1000 iters): 5.381177s Loss: .. lr:..`` |
+| 3.1 | ``[HUGECTR][02:51:59][INFO][RANK0]: Iter: 100 Time(100 iters): 0.315066s Loss: 0.13 ...`` |
+| 3.3 | ``[HCTR][07:03:04.414][INFO][RK0][main]: Iter: ...``; no ``lr`` if the GPU schedules it |
+
+The time is seconds of all the iterations that the brackets name, those since the line before, and
+holds an evaluation if one fell among them. The number is taken as the count of iterations done,
+which it is in the latest versions; before them it was an index, so one more was done.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.formats._numbers import NUMBER
+from dlperf_hpc.logs.scanned import Evidence, Printed, Stamps, Unit
+
+_ITERATION = re.compile(
+    rf"\bIter: (?P<done>[0-9]+) Time\((?P<count>[0-9]{{1,9}}) iters\): "
+    rf"(?P<time>{NUMBER})(?:s|(?= Loss: ))(?: Loss: (?P<loss>{NUMBER}))?(?: lr: ?(?P<lr>{NUMBER}))?"
+)
+_CLOCK = re.compile(
+    r"\[(?:[0-9]+d)?(?P<hour>[0-9]{2})[:h](?P<minute>[0-9]{2})[:m]"
+    r"(?P<second>[0-9]{2}(?:\.[0-9]{1,6})?)s?\]"
+)
+
+
+def read(line: Line, draft: Draft) -> None:
+    """A printed iteration."""
+    match = _ITERATION.search(line.text)
+    if match is None:
+        if "Iter: " in line.text:
+            draft.note(line, "an iteration of HugeCTR, but not whole")
+        return
+    count = int(match["count"])
+    if count and not draft.steps:
+        draft.printed = replace(draft.printed, scale=1 / count)
+    known = count > 0 and draft.printed.scale == 1 / count
+    if not known:
+        draft.note(line, f"a time of {count} iterations, unlike the first line's")
+    draft.step(
+        line,
+        match["done"],
+        stamp=_clock(line.text[: match.start()]),
+        stamps=Stamps.TIME_ONLY,
+        printed=match["time"] if known else None,
+        loss=match["loss"],
+        lr=match["lr"],
+    )
+
+
+def _clock(text: str) -> float | None:
+    """Seconds since midnight."""
+    match = _CLOCK.search(text)
+    if match is None:
+        return None
+    hour, minute, second = int(match["hour"]), int(match["minute"]), float(match["second"])
+    if hour >= 24 or minute >= 60 or second >= 61:
+        return None
+    return (hour * 60 + minute) * 60 + second
+
+
+FORMAT = Format(
+    name="hugectr",
+    title="HugeCTR",
+    framework="hugectr",
+    evidence=Evidence.QUOTED,
+    source="NVIDIA-Merlin/HugeCTR HugeCTR/src/pybind/model.cpp; its issue 186",
+    needles=(" iters): ",),
+    read=read,
+    printed=Printed(Unit.S_PER_ITERATION),
+)

@@ -1,0 +1,80 @@
+"""MindSpore (the callbacks of model_zoo's BERT and ``mindspore.train.callback``).
+
+| callback | line |
+|---|---|
+| BERT's ``LossCallBack`` | ``epoch: 1, step: 20, outputs are [10.5]``; or a tuple of Tensors |
+| ``LossMonitor`` | ``epoch: 1 step: 878, loss is 0.55011123`` |
+| ``TimeMonitor`` | ``epoch time: 1234.500 ms, per step time: 61.725 ms``, later after ``Train`` |
+| ... in 2020 | ``Epoch time: 1234.500, per step time: 61.725`` (ms too) |
+
+``LossMonitor`` counts steps within the epoch, whose length is not told: later epochs are counted on
+from the last step that was printed. A step says its number, the time after it the milliseconds per
+step since the epoch began (an "epoch" may be a sink of 20 steps): they are read as one iteration.
+Every process prints.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.formats._figures import over_epochs
+from dlperf_hpc.logs.formats._numbers import NUMBER, THREE_DECIMALS, word
+from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
+
+_STEP = re.compile(
+    rf"{word('epoch: ')}(?P<epoch>[0-9]{{1,9}}),?(?: current epoch percent: {NUMBER},)? "
+    r"step:? (?P<done>[0-9]{1,9}), (?P<what>outputs are|loss is)(?P<outputs>.{0,200})"
+)
+_LOSS = re.compile(rf"(?:\bvalue=|^) *[\[(]* *(?P<loss>{NUMBER})(?:[\]), ]|$)")
+_TIME = re.compile(
+    rf"(?P<eval>Eval )?\bepoch time: {NUMBER} ms, per step time: (?P<ms>{NUMBER}) ms"
+    rf"|\bEpoch time: {NUMBER}, per step time: (?P<old>{THREE_DECIMALS})\s*$"
+)
+
+
+def read(line: Line, draft: Draft) -> None:
+    """A step, or the time that belongs to the step before."""
+    if match := _STEP.search(line.text):
+        _step(line, draft, match)
+    elif (match := _TIME.search(line.text)) and not match["eval"]:
+        _time(line, draft, match["ms"] or match["old"])
+
+
+def _step(line: Line, draft: Draft, match: re.Match[str]) -> None:
+    before = len(draft.steps)
+    loss = _LOSS.search(match["outputs"])
+    done = int(match["done"])
+    if match["what"] == "loss is":
+        done = over_epochs(draft, line, int(match["epoch"]) - 1, done)
+    draft.step(line, done, loss=loss["loss"] if loss else None)
+    if len(draft.steps) > before:
+        draft.state[f"last of {line.rank}"] = before
+
+
+def _time(line: Line, draft: Draft, time: str) -> None:
+    """Once: other processes' times, and those of a second monitor, have no step of their own."""
+    index: int | None = draft.state.pop(f"last of {line.rank}", None)
+    if index is None:
+        return
+    try:
+        milliseconds = float(time)
+    except ValueError:
+        milliseconds = 0.0
+    if not 0 < milliseconds < 1e9:
+        draft.note(line, f"ms/iteration {time[:40]!r} is no measurement")
+        return
+    draft.steps[index] = draft.steps[index]._replace(printed=milliseconds)
+
+
+FORMAT = Format(
+    name="mindspore",
+    title="MindSpore",
+    framework="mindspore",
+    evidence=Evidence.QUOTED,
+    source="mindspore model_zoo/official/nlp/bert/src/utils.py, mindspore/train/callback",
+    needles=(", outputs are ", ", loss is ", ", per step time: "),
+    read=read,
+    printed=Printed(Unit.MS_PER_ITERATION),
+    counter=Counter.MICRO_STEPS,
+)

@@ -1,0 +1,223 @@
+"""What `report` and `compare` start from: every run told of below some paths, whoever wrote it.
+
+A directory with a manifest of ours is a sweep and is read as one. All other files are looked at
+for what is in them: a log of ours, one of another program's in a known format, or neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.errors import LedgerError, LogError
+from dlperf_hpc.logs.interpret.rules import Rule
+from dlperf_hpc.logs.interpret.runs import judge
+from dlperf_hpc.logs.names import facts_of_path, variant_of_path
+from dlperf_hpc.logs.scan.cache import ScanCache
+from dlperf_hpc.logs.scan.search import Scanned, scan_all
+from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.archive import unpacked
+from dlperf_hpc.records.collect import full_results
+from dlperf_hpc.records.logfile import result_of_log
+from dlperf_hpc.records.manifest import SCHEMA, Manifest
+from dlperf_hpc.records.observed import ObservedRun
+from dlperf_hpc.records.results import RunResult
+
+OWN = "dlperf"
+Progress = Callable[[int, int, int], None]
+"""Called with files done, bytes done, and bytes in all."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Runs found, and what was found of no use.
+
+    ``unread`` says of a file, or of a line in it, why it was not read; ``foreign`` are files in
+    which no known format was recognised; ``manifest`` is the sweep's if there is just one.
+    """
+
+    results: tuple[RunResult, ...]
+    unread: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    files: int = 0
+    cached: int = 0
+    formats: Mapping[str, int] = field(default_factory=dict)
+    manifest: Manifest | None = None
+
+    def summary(self) -> str:
+        """One line: how many files, and what became of the runs in them."""
+        counts = Counter(result.status.value for result in self.results)
+        told = [f"{count} {status}" for status, count in sorted(counts.items())]
+        parts = [f"{len(self.results)} runs" + (f" ({', '.join(told)})" if told else "")]
+        if self.files:
+            parts.insert(0, f"{self.files} files")
+            parts.append(f"{len(self.foreign)} foreign")
+        if self.unread:
+            parts.append(f"{len(self.unread)} remarks on what was not read")
+        return ", ".join(parts)
+
+
+def gather(
+    paths: Sequence[Path],
+    rule: Rule,
+    said: Mapping[str, Any],
+    cache: ScanCache,
+    progress: Progress = lambda *_: None,
+    leave_out: Iterable[Path] = (),
+) -> Gathered:
+    """Read everything at and below ``paths`` but for ``leave_out``.
+
+    LedgerError if a path is not there, or if there is no log in a known format.
+
+    ``said`` are facts that the user states of foreign logs (names of ``records.foreign.FACTS``).
+    """
+    for path in paths:
+        if not path.exists():
+            raise LedgerError(f"{path}: no such file or directory")
+    with ExitStack() as stack:
+        places = {stack.enter_context(unpacked(path)): path for path in paths}
+        found = _gathered(list(places), rule, said, cache, progress, leave_out)
+    moved = {str(place): str(path) for place, path in places.items() if place != path}
+    return replace(found, results=tuple(_as_named(result, moved) for result in found.results))
+
+
+def _as_named(result: RunResult, moved: Mapping[str, str]) -> RunResult:
+    """With the log's place as the user finds it: in the archive, not where that was unpacked."""
+    for place, path in moved.items():
+        if result.log.startswith(f"{place}/"):
+            return replace(result, log=path + result.log[len(place) :])
+    return result
+
+
+def _gathered(
+    paths: Sequence[Path],
+    rule: Rule,
+    said: Mapping[str, Any],
+    cache: ScanCache,
+    progress: Progress,
+    leave_out: Iterable[Path],
+) -> Gathered:
+    sweeps = [full_results(root) for root in _sweeps(paths)]
+    roots = [sweep.root for sweep in sweeps]
+    found = list(
+        find([path for path in paths if path not in roots], leave_out=[*roots, *leave_out])
+    )
+    sources = [each for each in found if isinstance(each, Source)]
+    unread = [f"{each.path}: {each.why}" for each in found if isinstance(each, Unread)]
+    unread += [line for sweep in sweeps for line in sweep.unreadable]
+    total = sum(source.size for source in sources)
+    done_files = done_bytes = 0
+
+    def advance(source: Source) -> None:
+        nonlocal done_files, done_bytes
+        done_files, done_bytes = done_files + 1, done_bytes + source.size
+        progress(done_files, done_bytes, total)
+
+    loose = _Loose(rule, said)
+    cached = 0
+    for scanned in scan_all(sources, cache, advance):
+        loose.take(scanned)
+        cached += scanned.cached
+    results = [result for sweep in sweeps for result in sweep.results] + loose.results
+    if not results and not sweeps:
+        known = sum(loose.formats.values())
+        raise LedgerError(_nothing(paths, len(sources), known, [*unread, *loose.unread]))
+    return Gathered(
+        results=tuple(results),
+        unread=(*unread, *loose.unread),
+        foreign=tuple(loose.foreign),
+        files=len(sources),
+        cached=cached,
+        formats=loose.formats,
+        manifest=sweeps[0].manifest if len(sweeps) == 1 and not loose.results else None,
+    )
+
+
+class _Loose:
+    """Logs that no manifest speaks for, one after another."""
+
+    def __init__(self, rule: Rule, said: Mapping[str, Any]) -> None:
+        self.results: list[RunResult] = []
+        self.unread: list[str] = []
+        self.foreign: list[str] = []
+        self.formats: Counter[str] = Counter()
+        self._rule, self._said = rule, said
+        self._taken: Counter[str] = Counter()
+
+    def take(self, scanned: Scanned) -> None:
+        """Add what one file tells."""
+        name, file = scanned.source.name, scanned.file
+        self.unread += [
+            f"{name}:{note.line}: {note.text}" if note.line else f"{name}: {note.text}"
+            for note in file.notes
+            if file.readings or not note.line
+        ]
+        if not file.readings:
+            self.foreign.append(name)
+            return
+        self.formats[file.readings[0].format] += 1
+        if file.readings[0].format == OWN:
+            self._own(scanned.source)
+            return
+        where = f"{scanned.source.path}/{scanned.source.member}"
+        named = facts_of_path(where)
+        judged = judge(file, named, variant_of_path(where), self._said, self._rule)
+        self.unread += [f"{name}: {problem}" for problem in judged.problems]
+        self.results += self._numbered(judged.results, any(fact.name == "repeat" for fact in named))
+
+    def _own(self, source: Source) -> None:
+        try:
+            self.results.append(result_of_log(Path(source.name), b"".join(blocks(source))))
+        except LogError as error:
+            self.unread.append(str(error))
+
+    def _numbered(self, results: Iterable[RunResult], named: bool) -> list[RunResult]:
+        """Runs whose repeat nothing names are counted in the order in which they are found."""
+        kept = list(results)
+        if named or not kept or not isinstance(kept[0].run, ObservedRun):
+            return kept
+        case = kept[0].run.case.id
+        self._taken[case] += 1
+        return [
+            replace(result, run=replace(result.run, repeat=self._taken[case]))
+            if isinstance(result.run, ObservedRun)
+            else result
+            for result in kept
+        ]
+
+
+def _sweeps(paths: Iterable[Path]) -> list[Path]:
+    """Directories at and below ``paths`` with a manifest of ours, not looking inside them."""
+    found: list[Path] = []
+    for path in paths:
+        for folder, folders, names in os.walk(path):
+            folders.sort()
+            if layout.MANIFEST in names and _is_ours(Path(folder, layout.MANIFEST)):
+                found.append(Path(folder))
+                folders.clear()
+    return found
+
+
+def _is_ours(manifest: Path) -> bool:
+    try:
+        with open(manifest, encoding="utf-8", errors="replace") as file:
+            return SCHEMA.split("/")[0] in file.read(4096)
+    except OSError:
+        return False
+
+
+def _nothing(paths: Sequence[Path], files: int, known: int, unread: Sequence[str]) -> str:
+    where = ", ".join(map(str, paths))
+    listed = "".join(f"\n  {line}" for line in unread[:10])
+    if known:
+        return f"{where}: no run can be told of the {known} logs in known formats:{listed}"
+    return (
+        f"{where}: no {layout.MANIFEST}, and no log in a known format among {files} files"
+        f" (dlperf report --formats lists them){listed}"
+    )

@@ -1,0 +1,369 @@
+"""A rule applied to one run of a log: one figure, in the units of the log.
+
+Nothing here knows a batch size: :mod:`.conversion` makes samples/s of a figure.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+from typing import NamedTuple
+
+from dlperf_hpc.logs.interpret.rules import Basis, By, Mean, Rule
+from dlperf_hpc.logs.interpret.segments import ClockError, Segment, elapsed
+from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Stamps, Step, Unit
+
+SPAN = 0.5
+"""The least share of the window asked for that printed lines must span."""
+
+_NEARLY = 0.9  # of the window: less is said
+_COARSE = 0.02  # error of a difference of whole seconds that is said
+_TIMES = {Unit.MS_PER_ITERATION: 1e-3, Unit.S_PER_ITERATION: 1.0}
+
+
+class NoFigure(ValueError):
+    """The log has no figure by this rule; the message says why.
+
+    ``short``: because the log ends before the window does. ``expected``: because the format does
+    not print what the rule takes, which no one needs to be told if another rule does.
+    """
+
+    def __init__(self, reason: str, short: bool = False, expected: bool = False) -> None:
+        self.short = short
+        self.expected = expected
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of one run.
+
+    ``value`` is in ``unit``, which is never a time: a time per iteration becomes iterations/s.
+    ``printed`` says what the log's own figure was (for the clock, iterations/s). The window lies
+    after iteration ``first``, up to ``last``; ``steps`` are its lines, and ``end_line`` the last of
+    them. ``times`` are seconds per iteration, one per line, if they are known. ``lacking`` says
+    what keeps the window from being complete, else ''.
+    """
+
+    rule: Rule
+    value: float
+    unit: Unit
+    printed: Printed
+    end_line: int
+    first: int | None = None
+    last: int | None = None
+    steps: tuple[Step, ...] = ()
+    elapsed_s: float | None = None
+    times: tuple[float, ...] = ()
+    lacking: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    """The figure of one run by ``rule``, of which alternatives are not tried; or NoFigure."""
+    if rule.basis is Basis.TOTAL:
+        return _total(rule, segment)
+    if not segment.steps:
+        raise NoFigure("no line tells of an iteration", expected=True)
+    if rule.basis is Basis.CLOCK:
+        found = _clock(rule, reading, segment)
+    elif rule.by is By.LINES or rule.mean is Mean.FIGURES:
+        found = _of_lines(rule, reading, segment)
+    elif reading.printed.averaging is Averaging.RUNNING:
+        found = _running(rule, reading, segment)
+    else:
+        found = _since_last(rule, reading, segment)
+    if not (math.isfinite(found.value) and found.value > 0):
+        raise NoFigure(f"{found.value!r} {found.unit.value} is no speed")
+    return found
+
+
+class _Window(NamedTuple):
+    """Positions in a list of iterations; what is lacking, and what is to be said."""
+
+    first: int
+    last: int
+    lacking: str = ""
+    warning: str = ""
+
+
+def _window(rule: Rule, numbers: Sequence[int], segment: Segment) -> _Window:
+    """Where the window begins and ends among the rising ``numbers`` that are printed."""
+    first, last = rule.first or 0, rule.last or 0
+    begin, end = bisect_left(numbers, first), bisect_right(numbers, last) - 1
+    if not numbers or numbers[-1] < last:
+        reached = f"the log ends at iteration {numbers[-1]}" if numbers else "the log has no lines"
+        lacking = f"{reached}, the window lies between {first} and {last}"
+        if end - begin < 1:
+            raise NoFigure(lacking, short=True)
+        return _Window(begin, end, lacking)
+    span = numbers[end] - numbers[begin] if end > begin else 0
+    if span >= SPAN * (last - first):
+        used = f"{numbers[begin]} to {numbers[end]}"
+        missing = f"iterations {first} and {last} are not both printed: {used} are used"
+        return _Window(begin, end, "", missing if span < _NEARLY * (last - first) else "")
+    what = f"no two lines between iterations {first} and {last} span half of them"
+    if not rule.nearest:
+        raise NoFigure(what)
+    begin = bisect_left(numbers, max(first, segment.after + first))
+    if begin >= len(numbers) - 1:
+        raise NoFigure(f"{what}, and the log ends at iteration {numbers[-1]}", short=True)
+    end = bisect_left(numbers, numbers[begin] + last - first)
+    if end >= len(numbers):
+        ends = f"{what}, and after {numbers[begin]} the log ends at iteration {numbers[-1]}"
+        return _Window(begin, len(numbers) - 1, ends)
+    return _Window(begin, end, "", f"{what}: {numbers[begin]} to {numbers[end]} are used")
+
+
+def _clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    stamped = [s for s in segment.steps if s.stamp is not None and math.isfinite(s.stamp)]
+    if reading.stamps is Stamps.NONE or not stamped:
+        raise NoFigure("the lines have no time stamps", expected=True)
+    if rule.by is By.LINES:
+        stamped = [step for step in stamped if step.iteration > rule.skip]
+        window = _line_window(rule, len(stamped))
+    else:
+        window = _window(rule, [step.iteration for step in stamped], segment)
+    steps = stamped[window.first : window.last + 1]
+    stamps = [step.stamp for step in steps if step.stamp is not None]
+    try:
+        seconds = elapsed(stamps, reading.stamps)
+    except ClockError as error:
+        raise NoFigure(f"line {steps[error.position].line}: {error}") from None
+    iterations = steps[-1].iteration - steps[0].iteration
+    if not seconds[-1] > 0:
+        lines = f"lines {steps[0].line} and {steps[-1].line}"
+        raise NoFigure(f"{lines} have the same time stamp")
+    warnings = [window.warning] if window.warning else []
+    if all(stamp == int(stamp) for stamp in stamps) and 1 / seconds[-1] > _COARSE:
+        warnings.append(
+            f"the stamps are whole seconds and the window is {seconds[-1]:.0f} s: the speed may be "
+            f"off by {100 / seconds[-1]:.0f} %"
+        )
+    return Figure(
+        rule=rule,
+        value=iterations / seconds[-1],
+        unit=Unit.ITERATIONS_PER_S,
+        printed=Printed(Unit.ITERATIONS_PER_S),
+        end_line=max(step.line for step in steps),
+        first=steps[0].iteration,
+        last=steps[-1].iteration,
+        steps=tuple(steps[1:]),
+        elapsed_s=seconds[-1],
+        times=tuple(
+            (seconds[i + 1] - seconds[i]) / (b.iteration - a.iteration)
+            for i, (a, b) in enumerate(zip(steps, steps[1:]))
+        ),
+        lacking=window.lacking,
+        warnings=tuple(warnings),
+    )
+
+
+def _line_window(rule: Rule, count: int) -> _Window:
+    """Window of a clock rule that counts lines: both ends are lines."""
+    first, last = rule.first or 0, rule.last or 0
+    if last < count:
+        return _Window(first, last)
+    lacking = f"{count} lines count, the window ends with the {last + 1}th"
+    if count - first < 2:
+        raise NoFigure(lacking, short=True)
+    return _Window(first, count - 1, lacking)
+
+
+def _rate(value: float | None, printed: Printed) -> float | None:
+    """A printed figure as a rate; of a time per iteration, iterations/s. None if it is none."""
+    if value is None or not (math.isfinite(value) and value > 0):
+        return None
+    per_s = _TIMES.get(printed.unit)
+    scaled = value * printed.scale
+    rate = scaled if per_s is None else 1 / (scaled * per_s) if scaled * per_s > 0 else math.inf
+    return rate if math.isfinite(rate) and rate > 0 else None
+
+
+def _rate_unit(printed: Printed) -> Unit:
+    return Unit.ITERATIONS_PER_S if printed.unit in _TIMES else printed.unit
+
+
+def _no_figures() -> NoFigure:
+    return NoFigure("the lines print no speed", expected=True)
+
+
+def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    """Samples over time: each line's rate is taken for the iterations since the line before."""
+    if all(_rate(step.printed, reading.printed) is None for step in segment.steps):
+        raise _no_figures()
+    numbers = [step.iteration for step in segment.steps]
+    offset = 1 if segment.after < numbers[0] else 0  # the first line too stands for something
+    if offset:
+        numbers.insert(0, segment.after)
+    window = _window(rule, numbers, segment)
+    covered = seconds = 0.0
+    times = []
+    for i in range(window.first + 1, window.last + 1):
+        rate = _rate(segment.steps[i - offset].printed, reading.printed)
+        if rate is not None:
+            covered += numbers[i] - numbers[i - 1]
+            seconds += (numbers[i] - numbers[i - 1]) / rate
+            times.append(1 / rate)
+    span = numbers[window.last] - numbers[window.first]
+    if covered < SPAN * span or not seconds > 0:
+        what = f"lines of {covered:.0f} of the window's {span} iterations print a speed"
+        raise NoFigure(what, short=bool(window.lacking))
+    steps = segment.steps[window.first + 1 - offset : window.last + 1 - offset]
+    warnings = [window.warning] if window.warning else []
+    if covered < span:
+        warnings.append(f"{span - covered:.0f} iterations of the window have no printed speed")
+    if reading.printed.averaging is Averaging.LAST_ONE and span > len(steps):
+        warnings.append(f"the printed speeds are of {len(steps)} single iterations of {span}")
+    made = _printed(rule, reading, covered / seconds, steps, window)
+    return replace(
+        made,
+        first=numbers[window.first],
+        last=numbers[window.last],
+        times=tuple(times),
+        warnings=tuple(warnings),
+    )
+
+
+def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    """The rate between two running averages: t(n) = (n - origin) / rate(n), for one sample each."""
+    origin = reading.printed.origin
+    steps = [s for s in segment.steps if _rate(s.printed, reading.printed) and s.iteration > origin]
+    if not steps:
+        raise _no_figures()
+    resumed = segment.after > origin + (steps[0].iteration - segment.after)
+    numbers = [*([] if resumed else [origin]), *(step.iteration for step in steps)]
+    window = _window(rule, numbers, segment)
+    if resumed:
+        raise NoFigure(
+            f"the run goes on after iteration {segment.after}, so that nothing says since when its "
+            "printed averages run",
+            short=bool(window.lacking),
+        )
+    rates = [_rate(step.printed, reading.printed) or math.nan for step in steps]
+    clock = [0.0, *((step.iteration - origin) / rate for step, rate in zip(steps, rates))]
+    first, last = window.first, window.last
+    if not clock[last] > clock[first]:
+        raise NoFigure("the printed running averages leave no time for the window")
+    value = (numbers[last] - numbers[first]) / (clock[last] - clock[first])
+    made = _printed(rule, reading, value, steps[first:last], window)
+    warnings = (window.warning,) if window.warning else ()
+    return replace(made, first=numbers[first], last=numbers[last], warnings=warnings)
+
+
+def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    """The mean of the printed figures of lines, as they stand."""
+    rows = _rows(segment, reading.printed, rule)
+    if not rows:
+        raise _no_figures()
+    lacking = ""
+    if rule.by is By.LINES:
+        rows = [row for row in rows if row.step.iteration > rule.skip]
+        need = rule.need or rule.last or 1 + (rule.first or 0)
+        if len(rows) < need:
+            lacking = f"{len(rows)} lines count, the window needs {need}"
+        rows = rows[rule.first : rule.last]
+    else:
+        ends = rows[-1].step.iteration
+        if rule.last is not None and ends < rule.last:
+            lacking = f"the log ends at iteration {ends}, the window at {rule.last}"
+        low, high = rule.first or 0, ends if rule.last is None else rule.last
+        rows = [row for row in rows if low < row.step.iteration <= high]
+        if rows and not lacking and segment.after > low + (1 - SPAN) * (high - low):
+            lacking = f"the log begins after iteration {segment.after}, the window at {low}"
+    if not rows:
+        span = f"{rule.first or ''}:{rule.last or ''}"
+        raise NoFigure(lacking or f"no {rule.by.value} within [{span}]", short=bool(lacking))
+    if rule.mean is Mean.RATES:
+        rates = [_rate(row.value, reading.printed) or math.nan for row in rows]
+        value: float | None = fmean(rates)
+    else:
+        value = _rate(fmean(row.value for row in rows), reading.printed)
+    steps = [row.step for row in rows]
+    numbers = [step.iteration for step in segment.steps]
+    before = bisect_left(numbers, steps[0].iteration)
+    return replace(
+        _printed(rule, reading, value or math.nan, steps, _Window(0, 0, lacking)),
+        first=numbers[before - 1] if before else segment.after,
+        last=max(step.iteration for step in steps),
+    )
+
+
+class _Row(NamedTuple):
+    step: Step
+    value: float
+
+
+def _rows(segment: Segment, printed: Printed, rule: Rule) -> list[_Row]:
+    """Lines with a figure as they stand; or one per iteration with the median over ranks."""
+    if not rule.every_rank:
+        return [
+            _Row(step, step.printed)
+            for step in segment.lines
+            if step.printed is not None and _rate(step.printed, printed)
+        ]
+    figures: dict[int, list[float]] = {}
+    for step in segment.everyone:
+        if step.printed is not None and _rate(step.printed, printed):
+            figures.setdefault(step.iteration, []).append(step.printed)
+    return [
+        _Row(step, median(figures[step.iteration]))
+        for step in segment.steps
+        if step.iteration in figures
+    ]
+
+
+def _printed(
+    rule: Rule, reading: Reading, value: float, steps: Sequence[Step], window: _Window
+) -> Figure:
+    scope = Scope.PROCESS if rule.per_node else reading.printed.scope
+    return Figure(
+        rule=rule,
+        value=value,
+        unit=_rate_unit(reading.printed),
+        printed=replace(reading.printed, scope=scope),
+        end_line=max((step.line for step in steps), default=0),
+        steps=tuple(steps),
+        lacking=window.lacking,
+    )
+
+
+def _total(rule: Rule, segment: Segment) -> Figure:
+    """The last of the totals; one over all devices, in samples, before any other."""
+    if not segment.totals:
+        raise NoFigure("the program prints no total", expected=not rule.total)
+    named = [total for total in segment.totals if rule.total in ("", total.name)]
+    if not named:
+        names = ", ".join(dict.fromkeys(total.name for total in segment.totals))
+        raise NoFigure(f"there is no total {rule.total!r}, but {names}")
+    tests: list[Callable[[Scope, Unit], bool]] = [
+        lambda scope, unit: scope is Scope.ALL and unit is Unit.SAMPLES_PER_S,
+        lambda scope, unit: unit is Unit.SAMPLES_PER_S,
+        lambda scope, unit: scope is Scope.ALL,
+    ]
+    best = named[-1]
+    for test in tests:
+        fitting = [total for total in named if test(total.scope, total.unit)]
+        if fitting:
+            best = fitting[-1]
+            break
+    printed = Printed(best.unit, best.scope)
+    value = _rate(best.value, printed)
+    if value is None:
+        raise NoFigure(f"line {best.line}: {best.name} {best.value!r} is no speed")
+    others = {t.name for t in named} - {best.name}
+    warning = f"the total is {best.name}; there is also {', '.join(sorted(others)[:5])}"
+    return Figure(
+        rule=rule,
+        value=value,
+        unit=_rate_unit(printed),
+        printed=printed,
+        end_line=best.line,
+        steps=segment.steps,
+        last=segment.steps[-1].iteration if segment.steps else None,
+        first=segment.after if segment.steps else None,
+        warnings=(warning,) if others and not rule.total else (),
+    )

@@ -1,0 +1,344 @@
+"""Which lines of a log make the one figure of a run: window rules, by name.
+
+A rule says where the window lies, whose figures it takes and how they become one. There are five
+general forms, and a named rule for each extraction script of DLPerf's, so that what it published
+can be had again. :mod:`.figures` applies a rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from dlperf_hpc.errors import Issue, SpecError
+
+
+class Basis(str, Enum):
+    """Where a figure comes from."""
+
+    CLOCK = "clock"  # time stamps of two lines
+    PRINTED = "printed"  # figures that the lines print
+    TOTAL = "total"  # the program's one figure for its whole run
+
+
+class By(str, Enum):
+    """What ``Rule.first`` and ``Rule.last`` count."""
+
+    ITERATIONS = "iterations"
+    LINES = "lines"  # from 0, as a list of the lines does
+
+
+class Mean(str, Enum):
+    """How printed figures become one."""
+
+    TIME = "samples over time"  # running averages taken apart, rates weighted by time
+    FIGURES = "mean of figures"  # as they stand
+    RATES = "mean of rates"  # of times, the mean of their inverses
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A window and what is made of it.
+
+    The window lies after ``first`` iterations up to ``last`` (None: open), or holds the lines with
+    a figure [``first``:``last``], counted without those up to iteration ``skip``. ``need`` lines
+    must be there if not ``last``. ``every_rank``: of each iteration the median over ranks.
+    ``per_node``: one process per node prints. ``nearest``: if nothing is printed inside the window,
+    the next that is printed will do. ``tries`` are what a rule with alternatives consists of.
+    """
+
+    name: str
+    basis: Basis
+    first: int | None = None
+    last: int | None = None
+    by: By = By.ITERATIONS
+    mean: Mean = Mean.TIME
+    skip: int = 0
+    need: int | None = None
+    total: str = ""
+    every_rank: bool = False
+    per_node: bool = False
+    nearest: bool = False
+    alternatives: tuple[Rule, ...] = ()
+
+    @property
+    def tries(self) -> tuple[Rule, ...]:
+        """The rule itself, then what stands in for it, in this order."""
+        return (self, *self.alternatives)
+
+
+WARMUP = 20
+ITERATIONS = 100
+DEFAULT = "default"
+
+
+def _clock(first: int, last: int) -> Rule:
+    return Rule("", Basis.CLOCK, first, last)
+
+
+def _clock_lines(first: int, last: int, skip: int = 0) -> Rule:
+    return Rule("", Basis.CLOCK, first, last, By.LINES, skip=skip)
+
+
+def _printed(first: int, last: int) -> Rule:
+    return Rule("", Basis.PRINTED, first, last)
+
+
+def _mean(first: int | None, last: int | None) -> Rule:
+    return Rule("", Basis.PRINTED, first, last, mean=Mean.FIGURES)
+
+
+def _lines(first: int | None, last: int | None, skip: int = 0) -> Rule:
+    return Rule("", Basis.PRINTED, first, last, By.LINES, Mean.FIGURES, skip=skip)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A named rule: the rule for w warm-up iterations and n counted ones, and its defaults."""
+
+    build: Callable[[int, int], Rule]
+    text: str
+    warmup: int = WARMUP
+    iterations: int = ITERATIONS
+
+
+def _default(w: int, n: int) -> Rule:
+    printed = replace(_printed(w, w + n), name=f"printed[{w}:{w + n}]", nearest=True)
+    total = Rule("total", Basis.TOTAL)
+    clock = replace(_clock(w, w + n), name=f"clock[{w}:{w + n}]", nearest=True)
+    return replace(clock, alternatives=(printed, total))
+
+
+_NAMED: Mapping[str, _Named] = {
+    DEFAULT: _Named(
+        _default,
+        "the clock between iterations 20 and 120; if lines are too far apart, between the next two "
+        "that hold 100 iterations; without usable stamps printed[20:120]; where the program ended "
+        "before, its own total",
+    ),
+    "deepspeed-logs": _Named(
+        lambda w, n: replace(_lines(max(0, w - 2), w + n), need=max(1, w + n - 2)),
+        "mean of SamplesPerSec of lines [18:120]; the first is of step 3, and each is a running "
+        "average from there, so that it is no window. Mended: a log that ends before counted as if "
+        "it were whole; lines of later DeepSpeeds broke the script",
+    ),
+    "deepspeed-gpt2": _Named(
+        lambda w, n: replace(_lines(max(0, w - 2), w + n), need=max(1, w + n - 2)),
+        "deepspeed-logs with 100 iterations after 100: lines [98:200]",
+        warmup=100,
+    ),
+    "deepspeed-time": _Named(
+        lambda w, n: _clock(w, w + n),
+        "the clock between micro-steps 20 and 120. Mended: the script looked for one source line "
+        "number of DeepSpeed's, and gave 0 for any other or for a log that ends before",
+    ),
+    "tf2-bert-time": _Named(
+        lambda w, n: _clock(w, w + n),
+        "the clock between steps 20 and 120. Mended: it counted lines, not steps, and speeds were "
+        "negative over midnight",
+    ),
+    "tf2-resnet-logs": _Named(
+        lambda w, n: _lines(max(1, w // 100), (w + n) // 100),
+        "mean of the examples/second of lines [1:6], one per 100 steps. Mended: NaN for a log "
+        "that is too short",
+        warmup=100,
+        iterations=500,
+    ),
+    "tf2-resnet-time": _Named(
+        lambda w, n: _clock(w, w + n),
+        "the clock between steps 100 and 600. Mended: speeds were negative over midnight",
+        warmup=100,
+        iterations=500,
+    ),
+    "ngc-tf-bert-logs": _Named(
+        lambda w, n: _mean(w, w + n),
+        "mean of throughput_train of the lines after iteration 20 up to 120. Mended: it took lines "
+        "[2:12] of those whose iteration ends in 0, and newer units gave NaN",
+    ),
+    "ngc-tf-bert-time": _Named(
+        lambda w, n: _clock(w, w + n),
+        "the clock between iterations 20 and 120. Mended: 'Iteration: 20' also fitted 200 to 209",
+    ),
+    "ngc-tf-resnet-logs": _Named(
+        lambda w, n: _lines(max(0, w - 20), max(0, w - 20) + n),
+        "mean of the images/s of lines [0:100]; the program prints none of its first 20 steps. "
+        "Mended: a log that ends before counted",
+    ),
+    "ngc-tf-resnet-time": _Named(
+        lambda w, n: _clock_lines(max(0, w - 20), max(0, w - 20) + n - 1),
+        "the clock between the 1st and the 100th line: 99 iterations",
+    ),
+    "ngc-pytorch-bert-time": _Named(
+        lambda w, n: _clock_lines(max(0, w - 1), w + n - 1, skip=5),
+        "the clock between the 20th and the 110th line after iteration 5. Mended: iterations are "
+        "counted by their numbers, not by lines; the last line broke the script",
+        iterations=90,
+    ),
+    "ngc-pytorch-resnet-time": _Named(
+        lambda w, n: _clock_lines(max(0, w - 1), w + n - 1, skip=5),
+        "the clock between the 20th and the 120th line after iteration 5. Mended: iterations are "
+        "counted by their numbers, not by lines",
+    ),
+    "pytorch-resnet-time": _Named(
+        lambda w, n: _printed(w + 5, w + n + 5),
+        "samples over the Time of the iterations after 25 up to 125, which are lines 21 to 120 "
+        "after iteration 5; taken from the running averages. Mended: times from 10 s on lost their "
+        "first digits",
+    ),
+    "mxnet-ngc-logs": _Named(
+        lambda w, n: replace(_lines(w, w + n), every_rank=True),
+        "of each iteration the median over ranks, then the mean of rows [20:120]. Mended: it broke "
+        "unless every rank had printed every iteration",
+    ),
+    "mxnet-bert": _Named(
+        lambda w, n: replace(_lines(w, w + n), every_rank=True, mean=Mean.RATES),
+        "of each iteration the median over ranks, then the mean of the speeds of rows [100:200]. "
+        "Mended: it broke unless every rank had printed every iteration",
+        warmup=100,
+    ),
+    "insightface": _Named(
+        lambda w, n: replace(_lines(w // 20, (w + n) // 20), per_node=True),
+        "mean of the Speed of lines [1:6], one per 20 batches, times the nodes. Mended: NaN for a "
+        "log that is too short",
+    ),
+    "partialfc": _Named(
+        lambda w, n: _lines(max(0, w - 1), None),
+        "mean of Total: from line 20 on",
+    ),
+    "paddle-resnet-logs": _Named(
+        lambda w, n: replace(_lines(w, w + n), mean=Mean.RATES),
+        "mean of the speeds (batch / elapse) of lines [20:120]: a mean of rates, which is above "
+        "samples over time. Mended: a log that ends before counted",
+    ),
+    "paddle-resnet-time": _Named(
+        lambda w, n: _clock(w, w + n),
+        "the clock between the batches of index 19 and 119: iterations 20 to 120",
+    ),
+    "paddle-bert": _Named(
+        lambda w, n: _lines(w, w + n),
+        "mean of the steps/s of lines [20:120]. Mended: it counted the devices of one node only",
+    ),
+    "mindspore": _Named(
+        lambda w, n: _printed(w, w + n),
+        "samples over the time of the steps after 20 up to 120. Mended: it took for granted that "
+        "the lines of all ranks are in one log",
+    ),
+    "oneflow": _Named(
+        lambda w, n: _clock(w, w + n),
+        "the clock between the steps of index 19 and 119: iterations 20 to 120. Mended: it broke "
+        "if one of them was missing",
+    ),
+    "oneflow-cnn": _Named(
+        lambda w, n: _clock(w, w + n),
+        "the clock between iterations 20 and 120. Mended: it broke if one of them was missing",
+    ),
+    "oneflow-gpt": _Named(
+        lambda w, n: _mean(w, w + n),
+        "mean of the throughput of batches after 300 up to 400. Mended: 101 figures, or 11, were "
+        "divided by 100",
+        warmup=300,
+    ),
+    "oneflow-insightface": _Named(
+        lambda w, n: _lines(max(0, w - 1), w + n, skip=5),
+        "mean of the throughput of the 20th to the 120th line after iteration 5: 101 figures",
+    ),
+    "hugectr": _Named(
+        lambda w, n: _mean(w, None),
+        "samples over the mean time of the lines after iteration 100. Mended: it left out "
+        "iteration 100 alone, whatever came before",
+        warmup=100,
+    ),
+}
+
+_FORMS: Mapping[str, str] = {
+    "clock[a:b]": "the clock between iterations a and b",
+    "printed[a:b]": "samples over time by the figures that the lines print, between iterations a "
+    "and b; running averages are taken apart, rates weighted by the iterations they stand for",
+    "mean[a:b]": "mean of the printed figures of the iterations after a up to b",
+    "lines[a:b]": "mean of the printed figures of lines a up to b of the run, counted from 0, b "
+    "not among them; `lines` takes all",
+    "total": "the program's own figure of its whole run; total:NAME if it prints several",
+}
+
+RULES: Mapping[str, str] = {**_FORMS, **{name: named.text for name, named in _NAMED.items()}}
+"""Every form and every named rule with what it does, for ``--help`` and the docs."""
+
+_TEXT = re.compile(
+    r"(?P<name>[a-z][a-z0-9-]*)(?:\[(?P<first>[0-9]{0,9}):(?P<last>[0-9]{0,9})\]|:(?P<total>.+))?"
+)
+_GENERAL: Mapping[str, Callable[[int, int], Rule]] = {
+    "clock": _clock,
+    "printed": _printed,
+    "mean": _mean,
+}
+_KNOWN = (*_NAMED, *_GENERAL, "lines", "total")
+
+
+def rule(text: str = DEFAULT, warmup: int | None = None, iterations: int | None = None) -> Rule:
+    """The rule of a name or form in ``RULES``; SpecError if there is none, or its window is none.
+
+    ``warmup`` and ``iterations`` set the window of a rule that does not state it; None is the
+    rule's own default. A named rule may state it too: ``deepspeed-logs[20:120]``.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise _refused(text, f"{text!r} is no rule", _offer(text))
+    name, named = match["name"], _NAMED.get(match["name"])
+    if name not in _KNOWN:
+        raise _refused(text, f"no rule {name!r}", _offer(name))
+    first, last = _ends(match)
+    if name == "total":
+        if match["first"] is not None:
+            raise _refused(text, "a total has no window", "write total, or total:NAME")
+        return Rule(text, Basis.TOTAL, total=match["total"] or "")
+    if match["total"] is not None:
+        raise _refused(text, f"{name} takes no name", "write [a:b], as clock[20:120]")
+    if last is not None and last <= (first or 0):
+        raise _refused(text, "the window is empty", "write [a:b] with a < b, as clock[20:120]")
+    if name == "lines":
+        return replace(_lines(first, last), name=text)
+    if name == "mean" and match["first"] is not None:
+        return replace(_mean(first, last), name=text)
+    if match["first"] is not None and (first is None or last is None):
+        raise _refused(text, "the window is open", "give both ends, as clock[20:120]")
+    w, n = _window(text, named, (first, last), warmup, iterations)
+    if named is None:
+        return replace(_GENERAL[name](w, w + n), name=f"{name}[{w}:{w + n}]")
+    made = named.build(w, n)
+    if made.last is not None and made.last <= (made.first or 0):
+        raise _refused(text, f"{name} has no line in iterations {w} to {w + n}", None)
+    return replace(made, name=made.name or f"{name}[{w}:{w + n}]")
+
+
+def _ends(match: re.Match[str]) -> tuple[int | None, int | None]:
+    first, last = match["first"], match["last"]
+    return (int(first) if first else None), (int(last) if last else None)
+
+
+def _window(
+    text: str,
+    named: _Named | None,
+    ends: tuple[int | None, int | None],
+    warmup: int | None,
+    iterations: int | None,
+) -> tuple[int, int]:
+    first, last = ends
+    if first is not None and last is not None:
+        return first, last - first
+    w = warmup if warmup is not None else named.warmup if named else WARMUP
+    n = iterations if iterations is not None else named.iterations if named else ITERATIONS
+    if w < 0 or n < 1:
+        raise _refused(text, f"{w} warm-up and {n} counted iterations are no window", None)
+    return w, n
+
+
+def _refused(text: str, message: str, hint: str | None) -> SpecError:
+    return SpecError("--rule", [Issue(text, message, hint)])
+
+
+def _offer(name: str) -> str:
+    from dlperf_hpc.sweepfile.keys import nearest
+
+    return nearest(name, _KNOWN) or f"there are: {', '.join(_KNOWN)}"

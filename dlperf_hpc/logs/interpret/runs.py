@@ -1,0 +1,330 @@
+"""From a scanned log to the runs it tells of, each with one number, or the reason why not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlperf_hpc.logs.interpret.conversion import (
+    Converted,
+    MissingFact,
+    converted,
+    optimizer_steps,
+)
+from dlperf_hpc.logs.interpret.crosscheck import by_other_reading, disagreement, on_other_basis
+from dlperf_hpc.logs.interpret.figures import Figure, NoFigure, figure
+from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
+from dlperf_hpc.logs.interpret.segments import Segment, segments_of
+from dlperf_hpc.logs.interpret.settings import (
+    Beliefs,
+    accumulation_of,
+    batch_size_of,
+    believed,
+    devices_of,
+    topology_of,
+)
+from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Trouble
+from dlperf_hpc.records.observed import ObservedCase, ObservedRun
+from dlperf_hpc.records.results import ForeignWindow, RunResult
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.steady import drift, is_steady
+
+MIN_FOR_STEADY = 10
+"""Lines in a window from which on it is asked whether it is steady."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The runs of one log, in its order, as attempts 1, 2, ... of one run.
+
+    There are none if no format fits, or if nobody says on how many devices it ran: ``problems``
+    say so, and what to say.
+    """
+
+    results: tuple[RunResult, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A figure and what it is in samples/s."""
+
+    figure: Figure
+    speed: Converted
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a rule with its alternatives gives: a figure, or why there is none."""
+
+    measured: _Measured | None
+    reason: str = ""
+    short: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def judge(
+    scanned: ScannedFile,
+    named: Sequence[Fact],
+    variant: Sequence[str],
+    said: Mapping[str, Any],
+    rule: Rule,
+) -> Judged:
+    """The runs that one log tells of, each with a number or the reason why it has none.
+
+    ``named`` and ``variant`` are facts and tags of the file's name, ``said`` facts by their names
+    that the user gave. Of several formats in one file that with most lines in the window counts;
+    if it gives no number, the next that does. The others are compared with it.
+    """
+    best: list[RunResult] = []
+    for reading in sorted(scanned.readings, key=lambda reading: -_wealth(reading, rule)):
+        judges = [
+            _Judge(scanned, reading, segment, named, variant, said, rule)
+            for segment in segments_of(reading)
+        ]
+        found = [result for each in judges if (result := each.result()) is not None]
+        if not best or _merit(found) > _merit(best):
+            best = found
+    if best or not scanned.readings:
+        return Judged(tuple(best))
+    return Judged(problems=(_unplaced(scanned, named, said),))
+
+
+def _unplaced(scanned: ScannedFile, named: Sequence[Fact], said: Mapping[str, Any]) -> str:
+    devices = devices_of(believed(scanned.facts, said, named, scanned.end_line).values)
+    if devices:
+        return f"it ran on {devices} devices, but nobody says on how many nodes: give --nodes"
+    return "nobody says on how many devices it ran: give --nodes and --gpus-per-node"
+
+
+def _wealth(reading: Reading, rule: Rule) -> int:
+    """Lines that a rule can use."""
+    if rule.basis is Basis.TOTAL:
+        return sum(rule.total in ("", total.name) for total in reading.totals)
+    if rule.by is By.LINES:
+        return len(reading.steps)
+    first, last = rule.first or 0, math.inf if rule.last is None else rule.last
+    return sum(first <= step.iteration <= last for step in reading.steps)
+
+
+def _merit(results: Sequence[RunResult]) -> tuple[bool, bool]:
+    return (
+        any(result.samples_per_s is not None for result in results),
+        any(result.foreign is not None for result in results),
+    )
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """All that is known of one run of one reading."""
+
+    scanned: ScannedFile
+    reading: Reading
+    segment: Segment
+    named: Sequence[Fact]
+    variant: Sequence[str]
+    said: Mapping[str, Any]
+    rule: Rule
+
+    def result(self) -> RunResult | None:
+        """The run, its number, and what became of it; None if its topology is not known."""
+        beliefs = self._beliefs()
+        case = self._case(beliefs)
+        if case is None:
+            return None
+        outcome = self._outcome(beliefs)
+        status, reason, late = self._status(outcome)
+        warnings = [*self.segment.notes, *beliefs.warnings, *outcome.warnings, *late]
+        _, assumed = topology_of(beliefs.values)
+        warnings += [assumed] if assumed else []
+        window = None
+        if outcome.measured is not None:
+            window, checked = self._window(outcome.measured, beliefs)
+            warnings += checked
+        repeat = beliefs.values.get("repeat", 1)
+        return RunResult(
+            run=ObservedRun(case, repeat, self.scanned.path),
+            status=status,
+            reason=reason,
+            attempt=self.segment.number,
+            source="log",
+            log=self.scanned.path,
+            facts=dict(beliefs.values),
+            warnings=tuple(dict.fromkeys(warnings)),
+            foreign=window,
+        )
+
+    def _beliefs(self) -> Beliefs:
+        line = self.segment.steps[0].line if self.segment.steps else self.scanned.end_line
+        return believed(self.scanned.facts, self.said, self.named, line, self.reading.framework)
+
+    def _outcome(self, beliefs: Beliefs) -> _Outcome:
+        """The first of the rule's alternatives that gives a complete window, else a partial one."""
+        partial: _Measured | None = None
+        reasons: list[str] = []
+        untold: list[str] = []
+        short = False
+        for rule in self.rule.tries:
+            try:
+                found = figure(rule, self.reading, self.segment)
+                short = short or bool(found.lacking)
+                speed = self._speed(found, beliefs)
+            except NoFigure as error:
+                short = short or error.short
+                (untold if error.expected else reasons).append(str(error))
+                continue
+            except MissingFact as error:
+                reasons.append(str(error))
+                continue
+            if found.lacking:
+                partial = partial or _Measured(found, speed)
+                reasons.append(found.lacking)
+                continue
+            warnings = [f"{reason}: {rule.name} is used" for reason in dict.fromkeys(reasons)]
+            return _Outcome(_Measured(found, speed), warnings=(*warnings, *found.warnings))
+        reason = "; ".join(dict.fromkeys(reasons or untold))
+        return _Outcome(partial, reason, short)
+
+    def _speed(self, found: Figure, beliefs: Beliefs) -> Converted:
+        """In samples/s; NoFigure if it is none, or rests on what the same lines belie."""
+        values = beliefs.values
+        speed = converted(found, values, self.reading.counter, self.segment.ranks)
+        if not (math.isfinite(speed.samples_per_s) and speed.samples_per_s > 0):
+            raise NoFigure(f"{speed.samples_per_s!r} samples/s is no speed")
+        if speed.assumed:
+            other = on_other_basis(found, self.reading, self.segment, values)
+            differs = disagreement(speed.samples_per_s, other, values) if other else ""
+            if differs:
+                raise NoFigure(f"{'; '.join(speed.assumed)}, which does not fit ({differs})")
+        return speed
+
+    def _status(self, outcome: _Outcome) -> tuple[Status, str, list[str]]:
+        """What became of the run, why, and a warning for what does not count against it."""
+        troubles = [t for t in self.scanned.troubles if self.segment.holds(t.line)]
+        if outcome.measured is not None and not outcome.measured.figure.lacking:
+            end = outcome.measured.figure.end_line
+            early = [trouble for trouble in troubles if trouble.line <= end]
+            if not early and troubles:
+                return self._after(troubles)
+            troubles = early
+        if troubles:
+            worst = _telling(troubles)
+            return _kind(worst), _told(worst, outcome.reason), []
+        if outcome.short or (outcome.measured is None and self.scanned.cut):
+            cut = " (the file is cut within its last line)" if self.scanned.cut else ""
+            return Status.PARTIAL, f"{outcome.reason}{cut}", []
+        warnings = []
+        if self.scanned.cut and self.rule.last is None and self.segment.until is None:
+            warnings.append("the file is cut within its last line, which does not count")
+        return Status.OK, outcome.reason, warnings
+
+    def _after(self, troubles: Sequence[Trouble]) -> tuple[Status, str, list[str]]:
+        """Trouble after the window, which ends a run badly unless it had said its last word."""
+        worst = _telling(troubles)
+        totals = [
+            total.line
+            for reading in self.scanned.readings
+            for total in reading.totals
+            if self.segment.holds(total.line)
+        ]
+        if totals and min(totals) < min(trouble.line for trouble in troubles):
+            return Status.OK, "", [f"after the program's summary: {_told(worst, '')}"]
+        return _kind(worst), _told(worst, "after the window"), []
+
+    def _case(self, beliefs: Beliefs) -> ObservedCase | None:
+        values = beliefs.values
+        topology, _ = topology_of(values)
+        if topology is None:
+            return None
+        tags = dict.fromkeys([*self.variant, *(["xla"] if values.get("xla") else [])])
+        return ObservedCase(
+            framework=values.get("framework", self.reading.framework),
+            model=values.get("model", ""),
+            topology=topology,
+            precision=values.get("precision", ""),
+            batch_size=batch_size_of(values),
+            seq_len=values.get("seq_len"),
+            accumulation=accumulation_of(values),
+            global_batch=values.get("global_batch"),
+            tags=tuple(tags),
+        )
+
+    def _window(self, measured: _Measured, beliefs: Beliefs) -> tuple[ForeignWindow, list[str]]:
+        found, speed = measured.figure, measured.speed
+        check, warnings = self._check(measured, beliefs)
+        if check is None:
+            warnings += speed.assumed  # nothing bears it out
+        losses = [step.loss for step in found.steps if step.loss is not None]
+        if losses and found.steps[-1].loss is None:
+            at = found.steps[-1].iteration
+            warnings.append(f"iteration {at} has no finite loss, though earlier ones have")
+        times = found.times if len(found.times) >= MIN_FOR_STEADY else ()
+        return ForeignWindow(
+            samples_per_s=speed.samples_per_s,
+            rule=found.rule.name,
+            basis=found.rule.basis.value,
+            unit=found.printed.unit.value,
+            factor=speed.factor,
+            format=self.reading.format,
+            evidence=self.reading.evidence.value,
+            first=found.first,
+            last=found.last,
+            elapsed_s=found.elapsed_s,
+            check_samples_per_s=check,
+            optimizer_steps=optimizer_steps(
+                beliefs.values, self.reading.counter, found.first, found.last
+            ),
+            loss_first=losses[0] if losses else None,
+            loss_last=found.steps[-1].loss if losses else None,
+            memory_mb=self._memory(found.end_line),
+            drift=drift(times) if times else None,
+            steady=is_steady(times) if times else None,
+        ), warnings
+
+    def _memory(self, end_line: int) -> float | None:
+        """Most that any line up to the window's end tells."""
+        seen = [
+            step.memory_mb
+            for step in self.segment.steps
+            if step.memory_mb is not None and step.line <= end_line
+        ]
+        return max(seen, default=None)
+
+    def _check(self, measured: _Measured, beliefs: Beliefs) -> tuple[float | None, list[str]]:
+        """The speed on another basis, and a warning for each that differs."""
+        found, speed = measured.figure, measured.speed.samples_per_s
+        basis = found.rule.basis.value
+        checks: list[tuple[str, float]] = []
+        other = on_other_basis(found, self.reading, self.segment, beliefs.values)
+        if other is not None:
+            checks.append(("the clock" if basis == "printed" else "printed figures", other))
+        for reading in self.scanned.readings:
+            if reading is not self.reading:
+                told = by_other_reading(found, self.segment, reading, beliefs.values)
+                if told is not None:
+                    checks.append((f"{reading.format} lines by {told[0]}", told[1]))
+        warnings = [
+            f"samples/s by {name} over those by {basis}: {differs}"
+            for name, value in checks
+            if (differs := disagreement(speed, value, beliefs.values))
+        ]
+        return (checks[0][1] if checks else None), warnings
+
+
+def _telling(troubles: Sequence[Trouble]) -> Trouble:
+    """The trouble that says most: the first that is no mere failure, else the first."""
+    special = [trouble for trouble in troubles if _kind(trouble) is not Status.FAILED]
+    return (special or list(troubles))[0]
+
+
+def _kind(trouble: Trouble) -> Status:
+    for status in Status:
+        if status.value == trouble.kind and status.bad:
+            return status
+    return Status.OUT_OF_MEMORY if trouble.kind == "oom" else Status.FAILED
+
+
+def _told(trouble: Trouble, more: str) -> str:
+    return f"line {trouble.line}: {trouble.text[:200]}" + (f" ({more})" if more else "")

@@ -1,0 +1,332 @@
+"""What launchers put in front of the lines of a log, and how to tell which one wrote a file.
+
+| launcher | prefix |
+|---|---|
+| ``ompi``, ``horovodrun`` | tags, see :mod:`dlperf_hpc.logs.scan.demux` |
+| ``srun`` (``--label``) | ``0: ``, padded with blanks or zeros to one width; ``P1 3: `` |
+| ``pdsh`` | ``vs003: ``, ``10.0.0.7: ``; its own words ``pdsh@vs001: vs003: `` |
+| ``torchrun`` | ``[default0]:``, ``[rank0]: `` (PyTorch itself prints the latter before errors) |
+| ``agent`` | a cloud agent's ``2021-05-29 19:53:45 run6222: `` |
+
+Tags and torchrun's form cannot be mistaken; they are taken off wherever they stand. A number or
+a word before a colon can be anything (``INFO:``, ``step: 19``, ``12: ``): it is taken for a label
+only if labels of the one form stand before **more than half** of the lines of the file's head
+that are not blank, three at least, and if besides
+
+- a host name has a letter and a digit, or is an IPv4 address, or the log itself names it as a
+  host; it is no word of training (``epoch3``), and each occurs twice on average;
+- a task number has the width that most have, and they do not just ascend, as those of a list do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from ahocorasick_rs import BytesAhoCorasick
+
+from dlperf_hpc.logs.scan.demux import HEAD_BYTES, STAMP, TAG, demultiplex, is_spaced
+
+_DEEPEST = 8
+_PART_BYTES = 1 << 12  # of the head in each of four places
+_MOST_MET = 4096
+_FEWEST = 3
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_ANSI_BYTES = re.compile(_ANSI.pattern.encode())
+_TORCHRUN = r"\[(?:rank(?P<global>[0-9]{1,9})|default(?P<local>[0-9]{1,9}))\]: ?"
+_IS_TORCHRUN = re.compile(_TORCHRUN)
+_SURE = re.compile(rf"(?:{STAMP})?{TAG} ?|{_TORCHRUN}")
+_SURELY = ("[rank", "[default")  # or it is a tag
+_MARKS = ("\x1b", "]<std", *_SURELY)
+_MAY_BE_SURE = ("[", *"MTWFS")  # a bracket or a day's name
+_ANY_TAG = re.compile(TAG.encode())
+_GLOO_TAG = re.compile(rb"\[[0-9]{1,9}\]<std")
+
+_HOST = r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}):(?: |\Z)"
+_PDSH = re.compile(rf"(?:pdsh@[A-Za-z0-9._-]{{1,253}}: )?{_HOST}")
+_AGENT = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}} [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}} {_HOST}")
+_LABEL = re.compile(r"(?:(?P<host>P[0-9]{1,4}) )?(?P<label> {0,6}(?P<rank>[0-9]{1,7})):(?: |\Z)")
+_NUMBERS = re.compile(r"[0-9]+")
+_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_SOURCE_FILE = (".py", ".sh", ".c", ".cc", ".cpp", ".cu", ".h")
+_NO_HOSTS = frozenset(
+    (
+        *("epoch", "step", "iter", "iteration", "batch", "microbatch", "trial", "fold", "phase"),
+        *("stage", "layer", "conv", "fc", "bn", "loss", "top", "acc", "accuracy", "lr", "rank"),
+        "slurmstepdn",  # slurmstepd-n1: error: ...
+    )
+)
+# What may be a line's prefix, on the bytes of a whole head: quick, and misses only named hosts.
+_CANDIDATE = re.compile(
+    rb"\n(?:\[(?:rank|default)[0-9]|(?:P[0-9]{1,4} )? {0,6}[0-9]{1,7}:(?=[ \r\n])"
+    rb"|(?:[0-9]{4}-[0-9-]{5} [0-9:]{8} |pdsh@[A-Za-z0-9._-]{1,253}: )?"
+    rb"[A-Za-z._-]{0,252}[0-9][A-Za-z0-9._-]{0,252}:(?=[ \r\n]))"
+)
+_BLANK = re.compile(rb"\n(?=[ \t\r]*\n)")
+_NAMING = BytesAhoCorasick([b"pdsh ", b"WORLD INFO DICT: "])
+_PDSH_COMMAND = re.compile(r"\bpdsh [^\n]{0,200}?-w ([A-Za-z0-9._,-]{1,10000})")
+_WORLD = re.compile(r"WORLD INFO DICT: \{([^}\n]{0,10000})\}")
+_QUOTED = re.compile(r"'([A-Za-z0-9._-]{1,253})'")
+
+
+_Told = tuple[Optional[int], Optional[str]]  # rank and host
+_Met = tuple[int, str, Optional[int], Optional[str]]  # depth, prefix, what was told before
+
+
+class Prefixed(NamedTuple):
+    """A line taken apart. A torchrun's ``[default3]`` counts within its node: if another prefix
+    numbers the nodes (srun starts one torchrun on each), that number is the ``host``."""
+
+    rank: int | None
+    host: str | None
+    text: str
+
+
+class Form(NamedTuple):
+    """A prefix that holds in one file: ``hosts`` are names, and shapes of names (``vs#``), that
+    it may have; empty for numbers."""
+
+    name: str
+    pattern: re.Pattern[str]
+    hosts: frozenset[str] = frozenset()
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """The prefix at the beginning of ``text``."""
+        found = self.pattern.match(text)
+        return found if found is not None and self.takes(found) else None
+
+    def takes(self, found: re.Match[str]) -> bool:
+        """Whether what ``pattern`` matched is this form's prefix."""
+        return not self.hosts or found["host"] in self.hosts or _shape(found["host"]) in self.hosts
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """How a file's lines are to be freed of what the launcher added.
+
+    ``name`` is the outermost of ompi, horovodrun, srun, pdsh, torchrun, agent; or none. A
+    ``tagged`` file goes through :func:`~dlperf_hpc.logs.scan.demux.demultiplex` first.
+    """
+
+    name: str = "none"
+    tagged: bool = False
+    forms: tuple[Form, ...] = field(default=())
+    _met: dict[_Met, _Told | tuple[()]] = field(default_factory=dict, compare=False, repr=False)
+
+    def leaves(self, text: str) -> bool:
+        """Whether :meth:`strip` would take nothing off any of the lines in ``text``."""
+        return not self.forms and not any([mark in text for mark in _MARKS])
+
+    def strip(self, text: str) -> Prefixed:
+        """A line's text without prefixes and ANSI codes, and what they told."""
+        if "\x1b" in text:
+            text = _ANSI.sub("", text)
+        rank = host = None
+        if not self.forms and text[:1] != "[" and "]<std" not in text:
+            return Prefixed(None, None, text)  # as nearly all are
+        if "]<std" in text or text.startswith(_SURELY):
+            rank, host, text = _strip_sure(Prefixed(rank, host, text))
+        for depth, form in enumerate(self.forms):
+            found = form.pattern.match(text)
+            if found is None:
+                continue
+            # A prefix is met again and again, behind the same outer ones.
+            key = (depth, found[0], rank, host)
+            told = self._met.get(key)
+            if told is None:
+                told = _told(found, rank, host) if form.takes(found) else ()
+                if len(self._met) < _MOST_MET:
+                    self._met[key] = told
+            if told:
+                rank, host = told
+                text = text[found.end() :]
+                if text.startswith(_MAY_BE_SURE):
+                    rank, host, text = _strip_sure(Prefixed(rank, host, text))
+        return Prefixed(rank, host, text)
+
+
+def census(head: bytes) -> Launcher:
+    """Who wrote the file that begins with ``head`` (64 KiB are looked at).
+
+    A file is tagged if it has a tag to twenty lines: nobody else writes tags, and lines without
+    one are left as they are. What is under the tags, or under the first prefix, is looked at in
+    the same way.
+    """
+    head = head[:HEAD_BYTES]
+    tagged_by = _tagged_by(head)
+    if tagged_by:
+        head = b"\n".join(chunk.data for chunk in demultiplex([head]))
+    forms = _forms(head)
+    names = [tagged_by] if tagged_by else [form.name for form in forms]
+    return Launcher(names[0] if names else "none", bool(tagged_by), tuple(forms))
+
+
+def _tagged_by(head: bytes) -> str:
+    """Whose tags are on the lines, or ""."""
+    if b"]<std" not in head:
+        return ""
+    tags = [tag[0] for tag in _ANY_TAG.finditer(head)]
+    if not tags or 20 * len(tags) < head.count(b"\n"):
+        return ""
+    gloo = sum(_GLOO_TAG.match(tag) is not None for tag in tags)
+    # A lone number and a blank is PRRTE's "rank" output.
+    return "horovodrun" if 2 * gloo > len(tags) and not is_spaced(head) else "ompi"
+
+
+def _forms(head: bytes) -> list[Form]:
+    """The forms of prefix that most lines have, outermost first."""
+    if b"\x1b" in head:
+        head = _ANSI_BYTES.sub(b"", head)
+    named, head = _named_hosts(head), _sample(head)
+    if not named and not _may_have_form(b"\n" + head):
+        return []
+    text = head.decode("utf-8", errors="replace")
+    lines = [line for line in text.split("\n") if line.strip()]
+    forms: list[Form] = []
+    while len(forms) < _DEEPEST:
+        form = _form(lines, named)
+        if form is None:
+            break
+        forms.append(form)
+        lines = _without_form(lines, form)
+        if not named and not _may_have_form("\n".join(["", *lines]).encode()):
+            break
+    return forms
+
+
+def _sample(head: bytes) -> bytes:
+    """Whole lines from four places of a long head: enough to tell what most of its lines are."""
+    if len(head) <= 4 * _PART_BYTES:
+        return head
+    parts = []
+    for begin in range(0, len(head), -(-len(head) // 4)):
+        start = head.find(b"\n", begin) + 1 if begin else 0
+        parts.append(head[start : head.rfind(b"\n", start, begin + _PART_BYTES) + 1])
+    return b"".join(parts)
+
+
+def _may_have_form(head: bytes) -> bool:
+    """Whether it is worth looking: most files have no prefix, and this is asked of each."""
+    lines = head.count(b"\n") - len(_BLANK.findall(head)) - 1
+    middle = max(head.rfind(b"\n", 0, len(head) // 2), 0)
+    candidates = len(_CANDIDATE.findall(head, 0, middle + 1))
+    if 2 * (candidates + head.count(b"\n", middle)) <= lines:
+        return False
+    candidates += len(_CANDIDATE.findall(head, middle))
+    return candidates >= _FEWEST and 2 * candidates > lines
+
+
+def _form(lines: list[str], named: frozenset[str]) -> Form | None:
+    """The form that most of the lines begin with."""
+    return (
+        _torchrun(lines)
+        or _labels(lines)
+        or _hosts("agent", _AGENT, lines, named)
+        or _hosts("pdsh", _PDSH, lines, named)
+    )
+
+
+def _most(covered: int, lines: list[str]) -> bool:
+    return covered >= _FEWEST and 2 * covered > len(lines)
+
+
+def _torchrun(lines: list[str]) -> Form | None:
+    covered = sum([_IS_TORCHRUN.match(line) is not None for line in lines if line[:1] == "["])
+    return Form("torchrun", _IS_TORCHRUN) if _most(covered, lines) else None
+
+
+def _labels(lines: list[str]) -> Form | None:
+    """srun's labels."""
+    found = [label for label in map(_LABEL.match, lines) if label]
+    if not found:
+        return None
+    width = Counter(len(label["label"]) for label in found).most_common(1)[0][0]
+    ranks = [int(label["rank"]) for label in found if len(label["label"]) == width]
+    # Ranks come in any order, or it is one rank; a list's numbers ascend but where it starts anew.
+    falls = sum(later <= earlier for earlier, later in zip(ranks, ranks[1:]))
+    if not _most(len(ranks), lines) or 20 * falls < len(ranks):
+        return None
+    number = rf"(?=[ 0-9]{{{width}}}:) *(?P<rank>[0-9]{{1,7}})"
+    return Form("srun", re.compile(rf"(?:(?P<host>P[0-9]{{1,4}}) )?{number}:(?: |\Z)"))
+
+
+def _hosts(
+    name: str, pattern: re.Pattern[str], lines: list[str], named: frozenset[str]
+) -> Form | None:
+    """A form with host names in it."""
+    words = Counter([found["host"] for found in map(pattern.match, lines) if found])
+    hosts = {word: n for word, n in words.items() if word in named or _may_be_host(word)}
+    covered = sum(hosts.values())
+    if not _most(covered, lines) or covered < 2 * len(hosts):
+        return None
+    shapes = {_shape(word) for word in hosts if _NUMBERS.search(word)}
+    return Form(name, pattern, frozenset(hosts) | frozenset(shapes))
+
+
+def _may_be_host(word: str) -> bool:
+    """Whether a word before a colon looks like a host's name, rather than anything else."""
+    if _IPV4.fullmatch(word):
+        return True
+    letters = "".join(filter(str.isalpha, word)).lower()
+    if not letters or letters in _NO_HOSTS or word.lower().endswith(_SOURCE_FILE):
+        return False
+    return _NUMBERS.search(word) is not None
+
+
+def _named_hosts(head: bytes) -> frozenset[str]:
+    """Hosts that DeepSpeed's launcher tells of: pdsh's command line, the dictionary of workers."""
+    if not _NAMING.find_matches_as_indexes(head):
+        return frozenset()
+    text = head.decode("utf-8", errors="replace")
+    commands = (match.split(",") for match in _PDSH_COMMAND.findall(text))
+    worlds = (_QUOTED.findall(match) for match in _WORLD.findall(text))
+    return frozenset(itertools.chain(*commands, *worlds))
+
+
+def _shape(host: str) -> str:
+    """``vs003`` -> ``vs#``: a node that has not been heard of yet has the others' shape."""
+    return _NUMBERS.sub("#", host)
+
+
+def _without_form(lines: list[str], form: Form) -> list[str]:
+    """The lines behind a form's prefix, if they have it."""
+    match, met, rest = form.pattern.match, dict[str, bool](), []
+    for line in lines:
+        found = match(line)
+        if found is not None:
+            prefix = found[0]
+            taken = met.get(prefix)
+            if taken is None:
+                taken = met[prefix] = form.takes(found)
+            if taken:
+                line = line[len(prefix) :]
+        rest.append(line)
+    return rest
+
+
+def _strip_sure(line: Prefixed) -> Prefixed:
+    """Without the prefixes that cannot be mistaken."""
+    for _ in range(_DEEPEST):
+        found = _SURE.match(line.text)
+        if found is None:
+            break
+        line = _without(line, found)
+    return line
+
+
+def _without(line: Prefixed, found: re.Match[str]) -> Prefixed:
+    """The line behind the prefix ``found``, with what it tells."""
+    return Prefixed(*_told(found, line.rank, line.host), line.text[found.end() :])
+
+
+def _told(found: re.Match[str], outer: int | None, host: str | None) -> _Told:
+    """Rank and host by a prefix; ``outer`` and ``host`` are those of the prefixes before it."""
+    told = found.groupdict()
+    host = told.get("host") or host
+    rank = told.get("rank") or told.get("global") or told.get("local")
+    if told.get("local") and host is None and outer is not None:
+        host = str(outer)
+    return int(rank) if rank else outer, host

@@ -1,0 +1,417 @@
+"""The shared scanner: one pass over a file's bytes, looking for every format at once.
+
+A log is mostly noise. The fixed strings of all formats (their needles) are sought together by an
+Aho-Corasick automaton with a SIMD prefilter, at about the speed of reading; only a line that holds
+one is decoded, stripped of its launcher's prefix and shown to the formats that asked for it. What
+a line costs is thus independent of the number of formats, and memory of the file's size.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scan import troubles
+from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
+from dlperf_hpc.logs.scan.needles import Group, Hit, Needles
+from dlperf_hpc.logs.scan.prefixes import Launcher, census
+from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
+
+HEAD_BYTES = 1 << 16
+SETTINGS_BYTES = 1 << 18
+LATE_SETTINGS_BYTES = 1 << 20
+"""Settings are printed as a program begins: those of any format are looked for up to here (up to
+the latter while there is no figure), behind it only those of the formats that were recognised."""
+
+LONGEST_LINE = 1 << 16
+LONGEST_RUN = 256
+FEWEST_IN_RUN = 2
+MOST_NOTES = 100
+_MOST_COMPARED = 1 << 22
+_TOO_LONG = f"longer than {LONGEST_LINE} bytes"
+
+_NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
+_NONE: frozenset[int] = frozenset()
+_BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
+
+
+@dataclass
+class _Run:
+    """Lines in a row, and their numbers, that hold the same needles."""
+
+    needles: frozenset[int]
+    numbers: list[int] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+
+
+@dataclass
+class _Pass:
+    """How far a pass has come: lines and bytes (``seen``) so far, the line that the file's end cut
+    (``lost``: though it held a needle), what follows the last line end, lines beyond all measure,
+    for each set of needles the last line that held them, and what was made of all. Lines of
+    ``settled`` needles can be shown many at once: they begin no draft."""
+
+    launcher: Launcher
+    lines: int = 0
+    seen: int = 0
+    cut: int = 0
+    lost: bool = False
+    rest: bytes = b""
+    endless: list[int] = field(default_factory=list)
+    last: dict[frozenset[int], bytes] = field(default_factory=dict)
+    drafts: dict[str, Draft] = field(default_factory=dict)
+    settled: set[frozenset[int]] = field(default_factory=set)
+    told: list[Trouble] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+
+class Scanner:
+    """Looks for ``formats`` in files, one after another; make it once in a process."""
+
+    def __init__(self, known: Iterable[Format]) -> None:
+        known = tuple(known)
+        wanting: dict[str, list[Format]] = {needle: [] for needle in troubles.NEEDLES}
+        for each in known:
+            for needle in dict.fromkeys(each.needles):
+                wanting.setdefault(needle, []).append(each)
+        self._first_fact = len(wanting)
+        for each in known:
+            for needle in dict.fromkeys(each.facts_needles):
+                takers = wanting.setdefault(needle, [])
+                if each not in takers:
+                    takers.append(each)
+        self._needles = Needles(wanting)
+        self._wanting = list(wanting.values())
+        self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
+        self._rows = {n for n, text in enumerate(wanting) if not any(map(str.isalnum, text))}
+        self._groups = functools.lru_cache(maxsize=256)(self._sought)
+
+    def scan(self, path: str, size: int, blocks: Iterable[bytes]) -> ScannedFile:
+        """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them."""
+        blocks = iter(blocks)
+        head = first_block(blocks)
+        state = _Pass(census(head[:HEAD_BYTES]))
+        whole = itertools.chain([head], blocks)
+        if state.launcher.tagged:
+            self._tagged(whole, state)
+        else:
+            self._plain(whole, state)
+        noted = {note.line for note in state.notes}
+        for number in state.endless:
+            if number not in noted:
+                _add(state.notes, Note(number, f"{_TOO_LONG}: not read"))
+        if state.lost:
+            _add(state.notes, Note(state.cut, "the file ends inside this line: not read"))
+        return _scanned(path, size, state)
+
+    def _show(
+        self,
+        state: _Pass,
+        number: int,
+        data: bytes,
+        needles: frozenset[int],
+        rank: int | None = None,
+        host: str | None = None,
+    ) -> None:
+        """Give a whole line, as it was found, to the formats that have a needle in it."""
+        if b"\0" in data:
+            _add(state.notes, Note(number, "holds NUL bytes: not read"))
+            return
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            text = data.decode("utf-8", errors="replace")
+            # The damage may lie within a number. In a line of settings it may lie in anything,
+            # even in what is only counted.
+            if min(needles) >= self._first_fact or _BROKEN.search(text):
+                _add(state.notes, Note(number, "holds bytes that are no text: not read"))
+                return
+        prefixed = state.launcher.strip(text)
+        concerned = self._takers(needles)
+        if len(prefixed.text) < len(text) and not self._needles.all_in(prefixed.text, needles):
+            # What was taken off held a needle, or was put into the midst of one.
+            concerned = tuple(each for each in concerned if _holds_one(each, prefixed.text))
+        rank = prefixed.rank if rank is None else rank
+        line = Line(number, prefixed.text, rank, host or prefixed.host)
+        drafts = state.drafts
+        for each in concerned:
+            draft = drafts.get(each.name)
+            if draft is None:
+                draft = drafts[each.name] = Draft(each)
+            each.read(line, draft)
+        if not concerned and len(state.told) < troubles.MOST:
+            found = troubles.trouble_in(number, line.text)
+            if found is not None:
+                state.told.append(found)
+
+    def _show_first(self, state: _Pass, number: int, data: bytes, needles: frozenset[int]) -> None:
+        """The same for a line that may begin a draft. Once its needles have, lines with the same
+        ones can wait for one another, if rows are to be had of them."""
+        self._show(state, number, data, needles)
+        state.last[needles] = data
+        takers = self._takers(needles)
+        if any(each.rows for each in takers) and all(e.name in state.drafts for e in takers):
+            state.settled.add(needles)
+
+    def _show_run(self, state: _Pass, run: _Run) -> None:
+        """The same for lines in a row: by the formats' rows, if nothing is unusual in them."""
+        if not run.lines:
+            return
+        state.last[run.needles] = run.lines[-1]
+        ranks, text = self._stripped(state.launcher, run)
+        if not text:
+            for number, data in zip(run.numbers, run.lines):
+                self._show(state, number, data, run.needles)
+            return
+        lines: list[Line] = []
+        for each in self._takers(run.needles):
+            draft = state.drafts[each.name]
+            if not any(rows.read(text, run.numbers, ranks, draft) for rows in each.rows):
+                lines = lines or list(map(Line, run.numbers, text.split("\n"), ranks))
+                for line in lines:
+                    each.read(line, draft)
+
+    def _stripped(self, launcher: Launcher, run: _Run) -> tuple[Sequence[int | None], str]:
+        """The ranks of a run's lines, and the lines without prefixes, joined; "" if they are few,
+        or in one of them is what has to be looked at more closely."""
+        joined = b"\n".join(run.lines)
+        if len(run.lines) < FEWEST_IN_RUN or not joined.isascii() or b"\0" in joined:
+            return (), ""
+        text = joined.decode()
+        if launcher.leaves(text):
+            return [None] * len(run.lines), text
+        prefixed = list(map(launcher.strip, text.split("\n")))
+        if not all([self._needles.all_in(each.text, run.needles) for each in prefixed]):
+            return (), ""
+        return [each.rank for each in prefixed], "\n".join([each.text for each in prefixed])
+
+    def _concerned(self, needles: frozenset[int]) -> tuple[Format, ...]:
+        """The formats that asked for lines with one of ``needles``."""
+        named = (each for needle in sorted(needles) for each in self._wanting[needle])
+        return tuple({each.name: each for each in named}.values())
+
+    def _groups_for(self, state: _Pass) -> tuple[Group, ...]:
+        """What to look for from here on."""
+        begun = any([draft.steps for draft in state.drafts.values()])
+        early = state.seen < (SETTINGS_BYTES if begun else LATE_SETTINGS_BYTES)
+        return self._groups(early, frozenset(state.drafts))
+
+    def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
+        """The needles to look for, of formats in ``known`` and of others.
+
+        Needles without a letter or a digit (a table's rows) are in many progress bars: they are
+        looked for once their format was recognised.
+        """
+        firm, loose = [], []
+        for needle, takers in enumerate(self._wanting):
+            mine = not known.isdisjoint(each.name for each in takers)
+            if needle in self._rows:
+                if mine:
+                    loose.append(needle)
+            elif needle < self._first_fact:
+                firm.append(needle)
+            elif early or mine:
+                loose.append(needle)
+        return tuple(self._needles.groups(firm, loose))
+
+    def _tagged(self, blocks: Iterable[bytes], state: _Pass) -> None:
+        """Lines put together from chunks of many ranks."""
+        for chunk in pieces(blocks):
+            if isinstance(chunk, Block):
+                self._in_tagged(chunk, state)
+                continue
+            state.lines = max(state.lines, chunk.number)
+            found = self._needles.find(chunk.data, 0, len(chunk.data), self._groups_for(state))
+            state.seen += len(chunk.data)
+            needles = self._needles.of(chunk.data) if found else _NONE
+            if chunk.whole or self._is_whole(chunk.data, needles, state):
+                if found:
+                    self._show(state, chunk.number, chunk.data, needles, chunk.rank, chunk.host)
+                    state.last[needles] = chunk.data
+            else:
+                state.cut, state.lost = chunk.number, state.lost or bool(needles)
+
+    def _plain(self, blocks: Iterable[bytes], state: _Pass) -> None:
+        """Lines of a file that is one stream."""
+        block, end = b"\n", 1
+        for block, begin, end in _whole_lines(blocks, state):
+            self._in_block(block, begin, end, state)
+        if not state.rest and block[end - 1 : end] != b"\n":
+            state.lines += 1  # which carriage returns end
+        if state.rest:
+            state.lines += 1
+            needles = self._needles.of(state.rest)
+            if not self._is_whole(state.rest, needles, state):
+                state.cut, state.lost = state.lines, bool(needles)
+            elif needles:
+                self._show(state, state.lines, state.rest, needles)
+
+    def _in_tagged(self, block: Block, state: _Pass) -> None:
+        """Lines with needles of a block of tagged ones."""
+        state.lines = block.number - 1
+        data = block.data
+        for number, line, _ in self._found_lines(data, 0, len(data), state, returns=False):
+            for chunk in block.chunks_of(number, line):
+                needles = self._needles.of(chunk.data)
+                if needles:
+                    self._show(state, number, chunk.data, needles, chunk.rank, chunk.host)
+                    state.last[needles] = chunk.data
+
+    def _in_block(self, block: bytes, begin: int, end: int, state: _Pass) -> None:
+        """Lines with needles of a part of a block that is whole lines."""
+        returns = block.find(b"\r", begin, end) >= 0
+        run = _Run(_NONE)
+        for number, line, needles in self._found_lines(block, begin, end, state, returns):
+            if needles != run.needles or len(run.lines) == LONGEST_RUN:
+                self._show_run(state, run)
+                run = _Run(needles)
+            if len(line) > LONGEST_LINE:
+                _add(state.notes, Note(number, f"{_TOO_LONG}: not read"))
+            elif needles in state.settled:
+                run.numbers.append(number)
+                run.lines.append(line)
+            else:
+                self._show_first(state, number, line, needles)
+        self._show_run(state, run)
+
+    def _found_lines(
+        self, block: bytes, begin: int, end: int, state: _Pass, returns: bool
+    ) -> Iterator[tuple[int, bytes, frozenset[int]]]:
+        """The lines in which something was found, with the numbers of the physical lines and
+        their needles; counts these. ``returns``: a carriage return ends a line too."""
+        groups, known = self._groups_for(state), len(state.drafts)
+        hits = self._needles.find(block, begin, end, groups)
+        line_ends = _line_ends(block, hits)
+        find, rfind, among = block.find, block.rfind, self._needles.among
+        at, counted, stop = 0, begin, begin
+        while at < len(hits):
+            first, place = at, hits[at][0]
+            start = rfind(b"\n", stop, place) + 1 or stop
+            if returns:
+                start = rfind(b"\r", start, place) + 1 or start
+                stop = _end_of_line(block, place, end)
+            else:
+                stop = find(b"\n", place, end)
+                stop = end if stop < 0 else stop
+            at += 1
+            while at < len(hits) and hits[at][0] <= stop:
+                at += 1
+            state.lines += line_ends(counted, start)
+            counted = start
+            line = block[start:stop]
+            yield state.lines + 1, line, among(block, hits[first:at], line)
+            if len(state.drafts) > known:
+                before, known = groups, len(state.drafts)
+                groups = self._groups_for(state)
+                if _size(groups) > _size(before):
+                    hits, at = self._needles.find(block, stop, end, groups), 0
+        state.lines += line_ends(counted, end)
+        state.seen += end - begin
+
+    def _is_whole(self, rest: bytes, needles: frozenset[int], state: _Pass) -> bool:
+        """Whether a last line without a newline was written to its end: nobody can tell where a
+        number was cut, but what stands behind the last number can be held against lines before."""
+        tail, before = _tail(rest), _tail(state.last.get(needles, b""))
+        return bool(tail) and tail == before and len(rest) <= LONGEST_LINE
+
+
+def _line_ends(block: bytes, hits: Sequence[Hit]) -> Callable[[int, int], int]:
+    """A function that counts them from one place to another. Many at once are counted the quickest
+    by numpy, which compares all bytes of a block; of a huge one that would take as much memory."""
+    if not 256 * (1 + len(hits)) <= len(block) <= _MOST_COMPARED:
+        return functools.partial(block.count, b"\n")
+    import numpy as np  # not needed for small logs
+
+    ends, count = np.frombuffer(block, np.uint8) == ord("\n"), np.count_nonzero
+    return lambda begin, end: int(count(ends[begin:end]))
+
+
+def _size(groups: tuple[Group, ...]) -> int:
+    return sum(len(group.numbers) for group in groups)
+
+
+def _holds_one(each: Format, text: str) -> bool:
+    return any(needle in text for needle in (*each.needles, *each.facts_needles))
+
+
+def _tail(line: bytes) -> bytes:
+    """What follows the last digit."""
+    return line[len(line.rstrip(_NO_DIGITS)) :] if line else b""
+
+
+def _end_of_line(block: bytes, start: int, end: int) -> int:
+    newline = block.find(b"\n", start, end)
+    newline = end if newline < 0 else newline
+    carriage_return = block.find(b"\r", start, newline)
+    return newline if carriage_return < 0 else carriage_return
+
+
+def _whole_lines(blocks: Iterable[bytes], state: _Pass) -> Iterator[tuple[bytes, int, int]]:
+    """The same bytes, in parts of blocks that end where a line does. Of a line beyond all measure
+    (no terminator in 1 MiB) only the beginning is given, too long to be read, so that no number is
+    read across a cut."""
+    rest, skipping = b"", False
+    for block in blocks:
+        begin = 0
+        if skipping:
+            ends = [at for at in (block.find(b"\n"), block.find(b"\r")) if at >= 0]
+            if not ends:
+                continue
+            begin, skipping = min(ends), False
+        cut = block.rfind(b"\n", begin) + 1
+        cut = block.rfind(b"\r", cut or begin) + 1 or cut
+        if not cut:
+            rest += block[begin:]
+        else:
+            if rest:
+                first = _end_of_line(block, begin, cut) + 1
+                yield rest + block[begin:first], 0, len(rest) + first - begin
+                begin = first
+            if begin < cut:
+                yield block, begin, cut
+            rest = block[cut:]
+        if len(rest) > 16 * LONGEST_LINE:
+            yield rest, 0, len(rest)
+            rest, skipping = b"", True
+            if len(state.endless) < MOST_NOTES:
+                state.endless.append(state.lines + 1)
+    if skipping:
+        state.cut = state.lines + 1
+    state.rest = rest
+
+
+def _add(notes: list[Note], note: Note) -> None:
+    if len(notes) < MOST_NOTES:
+        notes.append(note)
+
+
+def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
+    made = [(draft, draft.reading()) for draft in state.drafts.values()]
+    readings = [reading for _, reading in made if reading is not None]
+    # Of formats that share a needle each is told; only a format that read something is believed.
+    told_facts = {fact for draft, reading in made if reading is not None for fact in draft.facts}
+    facts = sorted(told_facts, key=lambda fact: (fact.line, fact.name, str(fact.value)))
+    # A format that read nothing only shares words with this file: its notes would be noise.
+    remarks = [note for draft, reading in made if reading is not None for note in draft.notes]
+    return ScannedFile(
+        path=path,
+        size=size,
+        end_line=max(state.lines, state.cut),
+        cut=bool(state.cut),
+        readings=tuple(sorted(readings, key=lambda r: (-len(r.steps), -len(r.totals), r.format))),
+        facts=tuple(facts),
+        troubles=tuple(state.told),
+        notes=tuple(sorted([*state.notes, *remarks])),
+        launcher=state.launcher.name,
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def scanner() -> Scanner:
+    """The process's scanner of every format there is."""
+    return Scanner(formats())

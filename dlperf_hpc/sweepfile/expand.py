@@ -1,0 +1,310 @@
+"""From a sweep file's tables to its cases: matrix and zip, overrides, exclude, in that order.
+
+Single values have been checked where they stand (:mod:`dlperf_hpc.sweepfile.tables`); what
+can only be seen in a whole case (a precision the back end lacks, a global batch that does not
+divide) is checked here on each.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dlperf_hpc.errors import Issue
+from dlperf_hpc.sweepfile.case import (
+    NO_FP16,
+    SCHEDULES,
+    Case,
+    Optimizer,
+    Schedule,
+    Topology,
+    fitting,
+    tag,
+)
+from dlperf_hpc.sweepfile.declarations import Registry
+from dlperf_hpc.sweepfile.keys import KEYS
+from dlperf_hpc.sweepfile.tables import Rule, Tables, Values
+
+MOST_CASES = 10_000  # a slip of the pen makes more, a sweep does not
+_MOST_ISSUES = 100
+_REQUIRED = ("framework", "model", "batch_size")
+# Parts of a run's name already; every other key that leaves its default becomes a tag.
+_IN_THE_NAME = {"framework", "model", "precision", "batch_size", "topology"}
+_TAG_NAMES = {
+    "accumulation": "acc",
+    "seq_len": "seq",
+    "global_batch": "gbs",  # the rule, not its outcome: accumulation differs along one curve
+    "optimizer.name": "",
+    "optimizer.bias_correction": "bias",
+    "schedule.name": "",
+    "schedule.decay_rate": "decay",
+    "schedule.decay_steps": "per",
+    "data": "",
+    "device": "",
+    "environment": "env",
+    "processes_per_node": "ppn",
+}
+# Values that a name cannot hold as they are; the schedules by the names bing_bert gives them.
+_TAG_VALUES = {
+    "lamb-nvidia": "lambnvidia",
+    "lamb-deepspeed": "lambdeepspeed",
+    "warmup_exp_decay_poly": "EP",
+    "warmup_linear_decay_exp": "LE",
+    "warmup_exp_decay_exp": "EE",
+}
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The cases, what is wrong with some, and what is odd but may be meant."""
+
+    cases: list[Case]
+    issues: list[Issue]
+    notes: list[str]
+
+
+def expand(
+    tables: Tables, topologies: Sequence[Topology], registry: Registry, narrowed: bool = False
+) -> Expansion:
+    """All cases of the sweep, and every issue that no single value shows.
+
+    ``narrowed``: values of the command line stand in place of the file's, so that cases which
+    differed in these may now be one and the same.
+    """
+    size = math.prod(len(axis) for axis in tables.axes) * len(topologies)
+    if size > MOST_CASES:
+        return Expansion([], [Issue("matrix", f"makes {size} cases, above {MOST_CASES}")], [])
+    cases: dict[str, Case] = {}
+    issues: dict[Issue, None] = {}
+    used: set[str] = set()
+    merged = 0
+    for point in _points(tables, topologies, registry, used):
+        missing = [key for key in _REQUIRED if key not in point]
+        found = [
+            Issue(f"case.{key}", "is missing: give it in [case] or [matrix]")
+            for key in missing
+            if key not in tables.named
+        ]
+        if not missing:
+            found = _point_issues(point, registry)
+        if not missing and not found:
+            case = _case(point, registry)
+            if narrowed and cases.get(case.id) == case:
+                merged += 1
+            elif case.id in cases:
+                message = f"{case.id} comes out twice; one would overwrite the other"
+                found = [Issue("cases", message)]
+            cases[case.id] = case
+        issues.update(dict.fromkeys(found))
+        if len(issues) > _MOST_ISSUES:
+            issues[Issue("cases", "have more issues of this kind; the check stopped here")] = None
+            break
+    rules = (*tables.exclude, *tables.override)
+    notes = [f"{rule.where} matches no case" for rule in rules if rule.where not in used]
+    if merged:
+        notes.append(f"--set made {merged} cases equal to others: {len(cases)} are left")
+    return Expansion(list(cases.values()), list(issues), notes)
+
+
+def _points(
+    tables: Tables, topologies: Sequence[Topology], registry: Registry, used: set[str]
+) -> Iterator[Values]:
+    """[case] with each point of the axes and each topology, changed by overrides, less excludes.
+
+    Notes in ``used`` where the rules that matched stand.
+    """
+    for parts in itertools.product(*tables.axes):
+        values = dict(tables.case)
+        for part in parts:
+            values.update(part)
+        for topology in topologies:
+            point = {**values, "topology": str(topology)}
+            for rule in tables.override:
+                if _matches(point, rule, registry):
+                    used.add(rule.where)
+                    point.update(rule.set)
+            matching = [rule.where for rule in tables.exclude if _matches(point, rule, registry)]
+            used.update(matching)
+            if not matching:
+                yield point
+
+
+def _matches(point: Values, rule: Rule, registry: Registry) -> bool:
+    values = {**_defaults(point, registry), **point, **_accumulation(point)}
+    return all(values.get(key) == wanted for key, wanted in rule.when.items())
+
+
+_OPTIMIZER, _SCHEDULE = "optimizer.", "schedule."
+_TABLES = (_OPTIMIZER, _SCHEDULE)
+_PLAIN_KEYS = {key for key in KEYS if not key.startswith(_TABLES)} - {"global_batch"}
+_KEY_DEFAULTS = {name: key.default for name, key in KEYS.items()}
+
+
+def _defaults(point: Values, registry: Registry) -> Values:
+    """What holds for a case where its file says nothing."""
+    values = dict(_KEY_DEFAULTS)
+    backend = registry.backends.get(point.get("framework", ""))
+    workload = registry.workloads.get(point.get("model", ""))
+    if workload is not None:
+        values["seq_len"] = workload.default_seq_len
+    for options in (backend.options if backend else (), workload.options if workload else ()):
+        values.update({option.name: option.default for option in options})
+    return values
+
+
+def _accumulation(point: Values) -> Values:
+    """The accumulation that a global batch comes to."""
+    if "global_batch" not in point or "batch_size" not in point:
+        return {}
+    return {"accumulation": point["global_batch"] // _per_iteration(point)}
+
+
+def _per_iteration(point: Values) -> int:
+    return int(point["batch_size"]) * Topology.parse(point["topology"]).devices
+
+
+def _point_issues(point: Values, registry: Registry) -> list[Issue]:
+    full = {**_defaults(point, registry), **point}
+    backend, workload = registry.backends[full["framework"]], registry.workloads[full["model"]]
+    issues = []
+    if backend.library not in workload.libraries:
+        needs = f"{backend.library}, which {backend.name} needs"
+        issues.append(Issue("model", f"{workload.name} is not written for {needs}"))
+    for key, offered in (
+        ("precision", backend.precisions),
+        ("optimizer.name", backend.optimizers),
+        ("data", backend.data_sources),
+    ):
+        if full[key] not in offered:
+            there = ", ".join(offered)
+            issues.append(Issue(key, f"{backend.name} has no {full[key]!r} (it has {there})"))
+    shortest, longest = workload.min_seq_len, workload.max_seq_len
+    if not shortest <= full["seq_len"] <= longest:
+        range_ = f"{shortest} to {longest} tokens of {workload.name}"
+        issues.append(Issue("seq_len", f"{full['seq_len']} is not within the {range_}"))
+    gpus = Topology.parse(full["topology"]).gpus_per_node
+    if full["processes_per_node"] not in (None, gpus, 1 if backend.one_per_node else None):
+        rule = f"{backend.name} runs one process per GPU, {gpus} on each node"
+        rule += ", or a single one" if backend.one_per_node else ""
+        message = f"{full['processes_per_node']} will not do on {full['topology']}: {rule}"
+        issues.append(Issue("processes_per_node", message))
+    if full["precision"] == "fp16" and full["device"] == "cpu":
+        issues.append(Issue("precision", NO_FP16))
+    issues += _data_issues(full)
+    if backend.check:
+        issues += [Issue(key, message) for key, message in backend.check(full)]
+    issues += _optimizer_issues(point, full) + _schedule_issues(point, full)
+    return issues + _option_issues(point, registry) + _batch_issues(point)
+
+
+def _optimizer_issues(point: Values, full: Values) -> list[Issue]:
+    """Settings that the optimizer would pass over, or cannot work with."""
+    name, issues = full["optimizer.name"], []
+    if name != "lamb-deepspeed":
+        issues += [
+            Issue(key, f"is given, but only lamb-deepspeed reads it, and this is {name}")
+            for key in ("optimizer.min_coeff", "optimizer.max_coeff")
+            if key in point
+        ]
+    elif full["optimizer.min_coeff"] > full["optimizer.max_coeff"]:
+        bounds = f"{full['optimizer.min_coeff']} is above max_coeff {full['optimizer.max_coeff']}"
+        issues.append(Issue("optimizer.min_coeff", bounds))
+    if name == "sgd" and "optimizer.bias_correction" in point:
+        issues.append(Issue("optimizer.bias_correction", "is given, but sgd has none"))
+    if name == "lamb-nvidia" and not full["optimizer.grad_clip"]:
+        rule = "lamb-nvidia divides gradients by max(1, global norm / grad_clip)"
+        issues.append(Issue("optimizer.grad_clip", f"0 will not do: {rule}"))
+    return issues
+
+
+def _schedule_issues(point: Values, full: Values) -> list[Issue]:
+    """Settings that the schedule would pass over, or needs and was not given."""
+    name = full["schedule.name"]
+    read = [_SCHEDULE + setting for setting in SCHEDULES[name]]
+    needed = [key for key in read if key not in ("schedule.warmup", "schedule.power")]
+    always = ["schedule.name", "schedule.offset"]
+    reads = f"{name} reads {', '.join(read + always[1:])}"
+    issues = [
+        Issue(key, f"is given, but the schedule does not read it ({reads})")
+        for key in point
+        if key.startswith(_SCHEDULE) and key not in read + always
+    ]
+    issues += [
+        Issue(key, f"is missing: the schedule {name} needs it")
+        for key in needed
+        if key not in point or (key == "schedule.total" and not point[key])
+    ]
+    return issues
+
+
+def _data_issues(full: Values) -> list[Issue]:
+    path = full["data_path"]
+    if full["data"] != "real":
+        return [Issue("data_path", "is given, but data is not 'real'")] if path else []
+    if not path:
+        return [Issue("data_path", "is not given: data = 'real' needs a directory or a pattern")]
+    # What a compute node alone can resolve ($TMPDIR, a relative path) is checked there.
+    if not os.path.isabs(path) or "$" in path or glob.glob(path):
+        return []
+    hint = "if only compute nodes see it, write it with a variable of theirs, as $TMPDIR/data"
+    return [Issue("data_path", f"{path!r} is not there", hint)]
+
+
+def _option_issues(point: Values, registry: Registry) -> list[Issue]:
+    framework, model = point["framework"], point["model"]
+    own = {option.name for option in registry.options(framework, model)}
+    return [
+        Issue(key, f"is no option of {framework} or {model} (they have {', '.join(sorted(own))})")
+        for key in point
+        if key not in KEYS and key != "topology" and key not in own
+    ]
+
+
+def _batch_issues(point: Values) -> list[Issue]:
+    if "global_batch" not in point:
+        return []
+    if "accumulation" in point:
+        return [Issue("global_batch", "and accumulation are both given: one sets the other")]
+    total, topology = point["global_batch"], point["topology"]
+    if total % _per_iteration(point) == 0:
+        return []
+    devices = Topology.parse(topology).devices
+    product = f"batch_size {point['batch_size']} x {devices} devices of {topology}"
+    message = f"{total} does not divide by {_per_iteration(point)} = {product}"
+    return [Issue("global_batch", message)]
+
+
+def _case(point: Values, registry: Registry) -> Case:
+    full = {**_defaults(point, registry), **point, **_accumulation(point)}
+    options = [option.name for option in registry.options(full["framework"], full["model"])]
+    return Case(
+        **{key: full[key] for key in _PLAIN_KEYS},
+        topology=Topology.parse(full["topology"]),
+        optimizer=Optimizer(**_table(_OPTIMIZER, full)),
+        schedule=Schedule(**_table(_SCHEDULE, full)),
+        options=tuple((name, full[name]) for name in sorted(options)),
+        tags=fitting(_tags(point, registry)),
+    )
+
+
+def _table(prefix: str, full: Values) -> Values:
+    """The keys of one table without its name."""
+    return {key.removeprefix(prefix): full[key] for key in KEYS if key.startswith(prefix)}
+
+
+def _tags(point: Values, registry: Registry) -> list[str]:
+    """What tells a case from its default variant, so that two variants never share a file."""
+    defaults = _defaults(point, registry)
+    return [
+        tag(_tag_name(key), _TAG_VALUES.get(value, value) if key.endswith(".name") else value)
+        for key, value in sorted(point.items())
+        if key not in _IN_THE_NAME and value != defaults[key]
+    ]
+
+
+def _tag_name(key: str) -> str:
+    return _TAG_NAMES.get(key, key.removeprefix(_OPTIMIZER).removeprefix(_SCHEDULE))

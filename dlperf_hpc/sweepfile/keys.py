@@ -1,0 +1,207 @@
+"""The keys of a case: their types, defaults and meaning, each in one place.
+
+``docs/sweep-file.md`` is checked against this table, and every value of a sweep is checked by it
+where it stands, so that an error can name ``matrix.batch_size[1]`` and not a case made of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, time
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from dlperf_hpc.errors import Issue
+from dlperf_hpc.sweepfile.case import SCHEDULES, Topology
+from dlperf_hpc.sweepfile.declarations import Option, Registry
+
+
+def matching(pattern: str, rule: str) -> AfterValidator:
+    """For a type of text: what does not match all of ``pattern`` is refused with ``rule``."""
+    compiled = re.compile(pattern, re.ASCII)
+
+    def check(text: str) -> str:
+        if compiled.fullmatch(text) is None:
+            raise ValueError(rule)
+        return text
+
+    return AfterValidator(check)
+
+
+Name = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+        "write at most 64 letters, digits, '.', '_' and '-', a letter or digit first",
+    ),
+]
+Line = Annotated[str, matching(r"[^\x00-\x1f\x7f]*", "write one line without control characters")]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Steps = Annotated[int, Field(ge=0, le=10**9)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that any case may set; ``default`` None means "must be given" or "follows another"."""
+
+    name: str
+    type: Any
+    default: Any
+    doc: str
+
+
+KEYS = {
+    key.name: key
+    for key in (
+        Key("framework", Name, None, "back end that trains"),
+        Key("model", Name, None, "model with its data"),
+        Key("precision", Name, "fp32", "fp32 (TF32 really off), tf32, bf16, fp16"),
+        Key("batch_size", Count, None, "samples per device in one iteration (micro-batch)"),
+        Key("seq_len", Count, None, "tokens per sample; default is the workload's"),
+        Key("accumulation", Count, 1, "iterations per optimizer step"),
+        Key(
+            "global_batch",
+            Count,
+            None,
+            "samples per optimizer step; sets accumulation, must divide by batch_size x devices",
+        ),
+        Key("optimizer.name", Name, "adamw", "adam, adamw, sgd, or a LAMB"),
+        Key("optimizer.lr", Rate, 1e-4, "learning rate: the schedule's peak"),
+        Key("optimizer.weight_decay", Rate, 0.01, "weight decay"),
+        Key("optimizer.beta1", Beta, 0.9, "first-moment decay (sgd: momentum)"),
+        Key("optimizer.beta2", Beta, 0.999, "second-moment decay"),
+        Key("optimizer.eps", Rate, 1e-6, "epsilon"),
+        Key("optimizer.grad_clip", Rate, 1.0, "clip gradients to this global norm; 0 is off"),
+        Key("optimizer.bias_correction", bool, True, "correct the moments of the first steps"),
+        Key("optimizer.max_coeff", Rate, 10.0, "lamb-deepspeed: largest trust ratio"),
+        Key("optimizer.min_coeff", Rate, 0.01, "lamb-deepspeed: smallest trust ratio"),
+        Key("schedule.name", Literal[tuple(SCHEDULES)], "constant", "shape of the learning rate"),
+        Key("schedule.warmup", Steps, 0, "optimizer steps from 0 to the peak"),
+        Key("schedule.total", Steps, 0, "optimizer steps until the rate is 0"),
+        Key("schedule.power", Rate, 1.0, "exponent of the polynomial"),
+        Key("schedule.decay_rate", Rate, 1.0, "factor per decay_steps after the warm-up"),
+        Key("schedule.decay_steps", Count, 1, "optimizer steps that decay_rate is for"),
+        Key("schedule.offset", Rate, 0.0, "added to the learning rate"),
+        Key("data", Literal["synthetic", "real"], "synthetic", "where samples come from"),
+        Key("data_path", Line, "", "files of data = real, as the compute nodes see them"),
+        Key("device", Literal["auto", "cpu", "cuda"], "auto", "auto: GPUs where there are any"),
+        Key("environment", Name, "default", "the site's environment that holds the framework"),
+        Key("processes_per_node", Count, None, "ranks per node; default one per GPU"),
+        Key("threads", Count, 1, "CPU threads per rank when it computes on CPUs"),
+        Key("seed", Seed, 1, "seed of weights and data"),
+    )
+}
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """``did you mean ...`` for a name that is close to a known one, else None."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+def shown(value: Any) -> str:
+    """A value as a sweep file writes it, shortened where it is long."""
+    if isinstance(value, (date, time)):
+        return str(value)
+    plain = isinstance(value, (str, int, float)) and len(str(value)) <= 60
+    return json.dumps(value, ensure_ascii=False) if plain else reprlib.repr(value)
+
+
+def complaint(error: Mapping[str, Any]) -> str:
+    """One of pydantic's errors in the words of a sweep file."""
+    text = str(error["msg"]).removeprefix("Value error, ")
+    text = text.replace("a valid dictionary", "a table").replace("a valid list", "a list, [...]")
+    text = text.replace(" after validation", "")
+    return f"{shown(error['input'])} will not do: {text[0].lower()}{text[1:]}"
+
+
+def known_keys(registry: Registry) -> dict[str, Any]:
+    """Every key a sweep may name, with its type: the generic ones, topology, and all options."""
+    types: dict[str, Any] = {name: key.type for name, key in KEYS.items()}
+    types["topology"] = str
+    declared = [option for backend in registry.backends.values() for option in backend.options]
+    declared += [option for model in registry.workloads.values() for option in model.options]
+    types.update({option.name: _option_type(option) for option in declared})
+    return types
+
+
+@cache
+def _option_type(option: Option) -> Any:
+    if option.choices:
+        return Literal[option.choices]
+    if isinstance(option.default, str):
+        return Line
+    if isinstance(option.default, bool):
+        return bool
+    number: Any = type(option.default)
+    if number is float:
+        number = Annotated[float, Field(allow_inf_nan=False)]
+    return Annotated[number, Field(ge=option.minimum, le=option.maximum)]
+
+
+@cache
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
+
+
+def key_issue(
+    where: str, name: str, registry: Registry, top_level: Iterable[str] = ()
+) -> Issue | None:
+    """Refuse a key nobody declares."""
+    known = known_keys(registry)
+    if name in known:
+        return None
+    if name in top_level:
+        hint = f"{name} stands at the top of the file, above the first [table]"
+        return Issue(where, f"{name!r} is not a key of a case", hint)
+    return Issue(where, f"unknown key {name!r}", nearest(name, [*known, *top_level]))
+
+
+def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[Any, Issue | None]:
+    """One value of a known key, as its type has it (``1`` is ``1.0`` where a float belongs)."""
+    if name == "topology":
+        return value, topology_issue(where, value)
+    try:
+        value = _adapter(known_keys(registry)[name]).validate_python(value, strict=True)
+    except ValidationError as error:
+        return value, Issue(where, complaint(error.errors()[0]))
+    if isinstance(value, float):
+        return value + 0.0, None  # -0.0 is 0.0
+    check = _NAMED.get(name)
+    return value, _name_issue(where, name, value, check(registry)) if check else None
+
+
+def topology_issue(where: str, value: Any) -> Issue | None:
+    """Not of the form 4n8g."""
+    if not isinstance(value, str):
+        return Issue(where, f"{value!r} is not a topology: write a string such as '4n8g'")
+    try:
+        Topology.parse(value)
+    except ValueError as error:
+        return Issue(where, str(error))
+    return None
+
+
+_NAMED: dict[str, Callable[[Registry], Iterable[str]]] = {
+    "framework": lambda registry: registry.backends,
+    "model": lambda registry: registry.workloads,
+    "precision": lambda registry: PRECISIONS,
+}
+
+
+def _name_issue(where: str, kind: str, value: str, built: Iterable[str]) -> Issue | None:
+    if value in built:
+        return None
+    offered = nearest(value, list(built)) or f"there are: {', '.join(sorted(built))}"
+    return Issue(where, f"there is no {kind} {value!r}", offered)

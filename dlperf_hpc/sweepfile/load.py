@@ -1,0 +1,273 @@
+"""A sweep file as TOML and as a checked value: :func:`load_sweep` is the only way in.
+
+All issues of a file are found in one go; nothing half-checked leaves this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Topology
+from dlperf_hpc.sweepfile.declarations import Registry
+from dlperf_hpc.sweepfile.expand import expand
+from dlperf_hpc.sweepfile.keys import KEYS, Name, nearest, shown, topology_issue
+from dlperf_hpc.sweepfile.overrides import apply_overrides, flat_case_tables
+from dlperf_hpc.sweepfile.tables import read_tables
+from dlperf_hpc.sweepfile.tomlfile import pydantic_issues, read_toml
+
+DEFAULT_TIME_LIMIT = "00:30:00"
+_CLOCK = re.compile(
+    r"(?:(?:(?P<d>[0-9]{1,3})-)?(?P<h>[0-9]{1,3}):)?(?P<m>[0-9]{1,4}):(?P<s>[0-5][0-9])"
+)
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Measure(_Table):
+    warmup: Annotated[int, Field(ge=1, le=10**7)] = Measure.warmup
+    iterations: Annotated[int, Field(ge=2, le=10**7)] = Measure.iterations
+    min_seconds: Annotated[float, Field(ge=0, le=86400)] = Measure.min_seconds
+    min_optimizer_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.min_optimizer_steps
+    communication_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.communication_steps
+
+
+Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
+
+
+class _Limits(_Table):
+    startup_s: Seconds = Limits.startup_s
+    iteration_s: Seconds = Limits.iteration_s
+    shutdown_s: Seconds = Limits.shutdown_s
+
+
+class _Override(_Table):
+    when: dict[str, Any] = {}
+    set: dict[str, Any] = {}
+
+
+class SweepFile(_Table):
+    """The tables of a sweep file; ``docs/sweep-file.md`` explains each."""
+
+    name: Name | None = None
+    description: str = ""
+    topologies: Annotated[list[Any], Field(min_length=1)]
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 7
+    repeats_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
+    base: str | None = None
+    site: str | None = None
+    cluster: Literal["auto", "slurm", "local"] = "auto"
+    time_limit: Any = DEFAULT_TIME_LIMIT
+    measure: _Measure = _Measure()
+    limits: _Limits = _Limits()
+    case: dict[str, Any] = {}
+    matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    zip: list[dict[str, Annotated[list[Any], Field(min_length=1)]]] = []
+    exclude: list[dict[str, Any]] = []
+    override: list[_Override] = []
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that holds: every case in it can be asked of a scheduler.
+
+    ``time_limit_s`` is by topology, in seconds, for one run. ``repeats_per_job`` divides
+    ``repeats`` and counts on a cluster only. ``notes`` are odd in the file but may be meant.
+    """
+
+    name: str
+    source: Path
+    text: str
+    topologies: tuple[Topology, ...]
+    repeats: int
+    base: str | None
+    site: str | None
+    cluster: str
+    time_limit_s: dict[Topology, int]
+    measure: Measure
+    limits: Limits
+    cases: tuple[Case, ...]
+    notes: tuple[str, ...] = ()
+    repeats_per_job: int = 1
+
+
+def clock_seconds(text: str) -> int:
+    """Slurm's time formats with a colon (MM:SS, HH:MM:SS, D-HH:MM:SS) in seconds; ValueError."""
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a time: write MM:SS, HH:MM:SS or D-HH:MM:SS")
+    parts = {key: int(value or 0) for key, value in match.groupdict().items()}
+    seconds = ((parts["d"] * 24 + parts["h"]) * 60 + parts["m"]) * 60 + parts["s"]
+    if seconds == 0:
+        raise ValueError("a time limit of 0 ends a run before it starts")
+    return seconds
+
+
+def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
+    """The file's tables as a model; what will not do becomes an issue and takes its default."""
+    try:
+        return SweepFile.model_validate(tables), []
+    except ValidationError as error:
+        hints = {
+            key: f"{key} is a key of a case: put it under [case] or [matrix]"
+            for key in KEYS
+            if "." not in key
+        }
+        issues = pydantic_issues(error, SweepFile, hints)
+        kept = {**tables}
+        for item in error.errors():
+            kept = _without(kept, item["loc"])
+        kept.setdefault("topologies", ["1n1g"])
+        return SweepFile.model_validate(kept), issues
+
+
+def _without(value: Any, loc: Sequence[int | str]) -> Any:
+    """A copy without the innermost table's key on the way to ``loc``."""
+    key, *rest = loc
+    if isinstance(value, dict) and key not in value:
+        return value
+    if rest and _is_in(value[key], rest):
+        inner = _without(value[key], rest)
+        if isinstance(value, list):
+            return [inner if i == key else each for i, each in enumerate(value)]
+        return {**value, key: inner}
+    return {name: each for name, each in value.items() if name != key}
+
+
+def _is_in(value: Any, loc: Sequence[int | str]) -> bool:
+    if isinstance(value, list):
+        return len(loc) > 1 and _is_in(value[int(loc[0])], loc[1:])
+    return isinstance(value, dict) and loc[0] in value
+
+
+class _Reading:
+    """Checks of one file that look at several of its keys; collects issues and notes.
+
+    ``names`` are the topologies its keys may name; none where there is nothing to hold them to.
+    """
+
+    def __init__(self, file: SweepFile, issues: list[Issue], narrowed_from: Any) -> None:
+        self.file = file
+        self.issues = issues
+        self.notes: list[str] = []
+        self.topologies: list[Topology] = []
+        self.names: list[str] = []
+        if any(issue.where == "topologies" for issue in issues):
+            return
+        self.topologies = self._topologies()
+        # What --set topologies=... leaves out may still be named by the file's other keys.
+        before = narrowed_from if isinstance(narrowed_from, list) else []
+        self.names = [name for name in [*file.topologies, *before] if isinstance(name, str)]
+
+    def _topologies(self) -> list[Topology]:
+        found = []
+        for i, text in enumerate(self.file.topologies):
+            issue = topology_issue(f"topologies[{i}]", text)
+            if issue is None and text in self.file.topologies[:i]:
+                issue = Issue(f"topologies[{i}]", f"{text!r} is there twice")
+            if issue is None:
+                found.append(Topology.parse(text))
+            else:
+                self.issues.append(issue)
+        return found
+
+    def base(self) -> str | None:
+        """The topology that speedup refers to, if there is one."""
+        base = self.file.base
+        if base is None:
+            return "1n1g" if "1n1g" in self.file.topologies else None
+        if self.names and base not in self.file.topologies:
+            message = f"{base!r} is not among the topologies"
+            here = [str(topology) for topology in self.topologies]
+            hint = nearest(base, here) or f"there are: {', '.join(here)}"
+            self.issues.append(Issue("base", message, hint))
+        return base
+
+    def repeats_per_job(self) -> int:
+        """How many repeats of a case one job measures in turn."""
+        repeats, per_job = self.file.repeats, self.file.repeats_per_job
+        if repeats % per_job:
+            fitting = ", ".join(str(n) for n in range(1, repeats + 1) if repeats % n == 0)
+            message = f"{per_job} does not divide the {repeats} repeats"
+            self.issues.append(Issue("repeats_per_job", message, f"what does: {fitting}"))
+        return per_job
+
+    def time_limits(self) -> dict[Topology, int]:
+        """Seconds for one run, by topology."""
+        given = self.file.time_limit
+        table = given if isinstance(given, dict) else {"default": given}
+        seconds: dict[str, int] = {}
+        for key, text in table.items():
+            where = f"time_limit.{key}" if isinstance(given, dict) else "time_limit"
+            if self.names and key not in (*self.names, "default"):
+                hint = nearest(key, [*self.names, "default"])
+                message = f"{key!r} is not among the topologies"
+                self.issues.append(Issue(where, message, hint))
+            else:
+                seconds[key] = self._clock(where, text)
+        left = [str(t) for t in self.topologies if str(t) not in seconds]
+        if left and "default" not in table:
+            told = f"time_limit has no default: {', '.join(left)} get {DEFAULT_TIME_LIMIT}"
+            self.notes.append(told)
+        fallback = seconds.get("default", clock_seconds(DEFAULT_TIME_LIMIT))
+        return {t: seconds.get(str(t), fallback) for t in self.topologies}
+
+    def _clock(self, where: str, text: Any) -> int:
+        try:
+            if isinstance(text, str):
+                return clock_seconds(text)
+            message, hint = f"{shown(text)} will not do", 'write it in quotes: "HH:MM:SS"'
+            self.issues.append(Issue(where, message, hint))
+        except ValueError as error:
+            self.issues.append(Issue(where, str(error)))
+        return 0
+
+
+def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None = None) -> Sweep:
+    """Read and check a sweep file. SpecError lists everything wrong with it.
+
+    ``overrides`` are ``--set`` values by key: a top-level key, a dotted path, or a case key, which
+    then takes the place of every other value the file gives it.
+    """
+    text, tables = read_toml(path)
+    flat = flat_case_tables(tables)
+    file, issues = _read_file(apply_overrides(flat, overrides or {}, SweepFile.model_fields))
+    reading = _Reading(file, issues, tables.get("topologies"))
+    base, limits, per_job = reading.base(), reading.time_limits(), reading.repeats_per_job()
+    read, more = read_tables(file, registry, reading.names)
+    expansion = expand(read, reading.topologies, registry, narrowed=bool(overrides))
+    issues += [*more, *expansion.issues]
+    if not expansion.cases and not issues:
+        issues.append(Issue("exclude", "leaves no case at all"))
+    if issues:
+        told = f" (with {', '.join(overrides)} of the command line)" if overrides else ""
+        raise SpecError(f"{path}{told}", list(dict.fromkeys(issues)))
+    return Sweep(
+        name=file.name or _name_of(path),
+        source=path,
+        text=text,
+        topologies=tuple(limits),
+        repeats=file.repeats,
+        base=base,
+        site=file.site,
+        cluster=file.cluster,
+        time_limit_s=limits,
+        measure=Measure(**file.measure.model_dump()),
+        limits=Limits(**file.limits.model_dump()),
+        cases=tuple(expansion.cases),
+        notes=(*reading.notes, *expansion.notes),
+        repeats_per_job=per_job,
+    )
+
+
+def _name_of(path: Path) -> str:
+    """The file's name as a sweep's."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", path.stem).lstrip("._-")[:64] or "sweep"

@@ -1,0 +1,148 @@
+"""The case tables of a sweep file - [case], [matrix], [[zip]], [[exclude]], [[override]] - read.
+
+Every value is checked where it stands and takes its type there. What will not do becomes an issue
+and is left out, so that the rest of the file can still be checked and all issues told at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.errors import Issue
+from dlperf_hpc.sweepfile.declarations import Registry
+from dlperf_hpc.sweepfile.keys import key_issue, nearest, read_value
+
+if TYPE_CHECKING:
+    from dlperf_hpc.sweepfile.load import SweepFile
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An [[exclude]] or [[override]]: where it stands, the cases it is for, what it sets there."""
+
+    where: str
+    when: Mapping[str, Any]
+    set: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What the file says of its cases. ``axes`` are the matrix's lists and the zips' rows.
+
+    ``named`` are the keys given to every case, also those whose value was refused.
+    """
+
+    case: Values
+    axes: tuple[Sequence[Values], ...]
+    exclude: tuple[Rule, ...]
+    override: tuple[Rule, ...]
+    named: frozenset[str]
+
+
+class _Reader:
+    def __init__(self, file: SweepFile, registry: Registry, topologies: Sequence[str]) -> None:
+        self.registry = registry
+        self.top_level = list(type(file).model_fields)
+        self.topologies = topologies
+        self.issues: list[Issue] = []
+
+    def known(self, where: str, key: str) -> bool:
+        issue = key_issue(where, key, self.registry, self.top_level)
+        if issue is None and key == "topology" and not _may_name_topology(where):
+            issue = Issue(where, "topologies are listed at the top: topologies = [...]")
+        self.issues += [issue] if issue else []
+        return issue is None
+
+    def table(self, where: str, given: Mapping[str, Any]) -> Values:
+        """The table's values that will do."""
+        read: Values = {}
+        for key, value in given.items():
+            if self.known(f"{where}.{key}", key):
+                read.update(self.value(f"{where}.{key}", key, value))
+        return read
+
+    def value(self, where: str, key: str, value: Any) -> Values:
+        """``{key: value}``, or nothing if it will not do."""
+        value, issue = read_value(where, key, value, self.registry)
+        self.issues += [issue] if issue else []
+        return {} if issue else {key: value}
+
+    def rows(self, where: str, columns: Mapping[str, Sequence[Any]]) -> list[Values]:
+        """Lists that advance together, as rows, but for those with a value that will not do."""
+        lengths = {key: len(values) for key, values in columns.items()}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+            self.issues.append(Issue(where, f"lists that advance together differ: {told}"))
+        known = [key for key in columns if self.known(f"{where}.{key}", key)]
+        rows: list[Values] = [{} for _ in range(min(lengths.values(), default=0))]
+        for key in known:
+            for i, value in enumerate(columns[key]):
+                read = self.value(f"{where}.{key}[{i}]", key, value)
+                if i < len(rows):
+                    rows[i].update(read)
+        return [row for row in rows if len(row) == len(known)]
+
+    def rule(
+        self, where: str, when: Mapping[str, Any], setting: Mapping[str, Any] | None
+    ) -> list[Rule]:
+        """An exclude (``setting`` None) or an override; none if part of it will not do."""
+        before = len(self.issues)
+        inside = where if setting is None else f"{where}.when"
+        if not when:
+            self.issues.append(Issue(inside, "says nothing, so it would be for every case"))
+        if setting == {}:
+            self.issues.append(Issue(f"{where}.set", "says nothing, so it would change nothing"))
+        rule = Rule(where, self.table(inside, when), self.table(f"{where}.set", setting or {}))
+        topology = rule.when.get("topology")
+        if topology and self.topologies and topology not in self.topologies:
+            message = f"{topology!r} is not among the topologies"
+            hint = nearest(topology, self.topologies)
+            self.issues.append(Issue(f"{inside}.topology", message, hint))
+        return [rule] if len(self.issues) == before else []
+
+
+def _may_name_topology(where: str) -> bool:
+    return where.startswith("exclude") or ".when." in where
+
+
+def read_tables(
+    file: SweepFile, registry: Registry, topologies: Sequence[str]
+) -> tuple[Tables, list[Issue]]:
+    """The file's case tables, and everything wrong with single values in them.
+
+    ``topologies`` are the names a rule may use; none where they are not known.
+    """
+    reader = _Reader(file, registry, topologies)
+    matrix = [reader.rows("matrix", {key: values}) for key, values in file.matrix.items()]
+    zips = [reader.rows(f"zip[{i}]", block) for i, block in enumerate(file.zip)]
+    case = reader.table("case", file.case)
+    exclude = [reader.rule(f"exclude[{i}]", when, None) for i, when in enumerate(file.exclude)]
+    override = [
+        reader.rule(f"override[{i}]", each.when, each.set) for i, each in enumerate(file.override)
+    ]
+    tables = Tables(
+        case=case,
+        axes=(*matrix, *zips),
+        exclude=tuple(itertools.chain(*exclude)),
+        override=tuple(itertools.chain(*override)),
+        named=frozenset([*file.case, *file.matrix, *itertools.chain(*file.zip)]),
+    )
+    return tables, reader.issues + _given_twice(file)
+
+
+def _given_twice(file: SweepFile) -> list[Issue]:
+    places: dict[str, list[str]] = {}
+    named = [("[case]", file.case), ("[matrix]", file.matrix)]
+    for place, table in (*named, *((f"zip[{i}]", block) for i, block in enumerate(file.zip))):
+        for key in table:
+            places.setdefault(key, []).append(place)
+    return [
+        Issue(key, f"is given twice: in {' and '.join(where)}")
+        for key, where in places.items()
+        if len(where) > 1
+    ]

@@ -1,9 +1,0 @@
-"""What several back ends declare in the same words."""
-
-from __future__ import annotations
-
-from dlperf_hpc.spec.declarations import Option
-
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-COMPILE = Option("compile", False, "torch.compile the model (default mode) before it is wrapped")
-XLA = Option("xla", False, "XLA compiles what is a device's own work, not the exchange")

@@ -1,0 +1,73 @@
+"""The DDP back end's session. Imports torch: never loaded on the login node."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer, set_lr
+from dlperf_hpc.train.torch.session import TorchSession, join
+
+
+class DdpSession(TorchSession):
+    """Model, data and optimizer of one rank; see :class:`dlperf_hpc.train.session.Session`."""
+
+    def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
+        super().__init__(case, world, workload)
+        join(world, self.device)
+        self.model = DistributedDataParallel(
+            torch.compile(self.module) if case.option("compile") else self.module,
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            bucket_cap_mb=case.option("bucket_mb"),
+            gradient_as_bucket_view=True,
+        )
+        # A sweep of an earlier version has no such option.
+        placed = dict(case.options).get("optimizer_placement", False)
+        build = place_optimizer if placed else build_optimizer
+        self.optimizer: torch.optim.Optimizer = build(case.optimizer, self.module)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
+        self._exchanging = True
+        self.open_window(0)
+
+    def iterate(self) -> None:
+        """One micro-batch; on every k-th the gradients are averaged over ranks and applied."""
+        self._micro_steps += 1
+        last = self._micro_steps % self.case.accumulation == 0
+        with contextlib.nullcontext() if last and self._exchanging else self.model.no_sync():
+            with self.autocast():
+                loss = self.model(**self.next_batch())
+            share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
+            self.scaler.scale(share).backward()
+        if last:
+            self._step()
+        self._loss = loss.detach()
+
+    def exchange(self, on: bool) -> bool:
+        """DDP's ``no_sync``, also around the micro-batch that ends an accumulation."""
+        self._exchanging = on
+        return True
+
+    def _step(self) -> None:
+        clip = self.case.optimizer.grad_clip
+        if clip:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip, foreach=True)
+        # Not _optimizer_steps: a window counts its own from 0.
+        set_lr(self.optimizer, self.case, self._micro_steps // self.case.accumulation - 1)
+        self.scaler.step(self.optimizer)
+        if self.scaler.is_enabled():
+            # Kept on the device: asking whether a step was skipped would wait for it.
+            self._skipped += sum(self.scaler._found_inf_per_device(self.optimizer).values())
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._optimizer_steps += 1
+
+    def close(self) -> None:
+        """Leave the process group."""
+        dist.destroy_process_group()

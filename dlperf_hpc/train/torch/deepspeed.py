@@ -1,0 +1,159 @@
+"""The DeepSpeed back end's session. Imports torch: never loaded on the login node.
+
+DeepSpeed itself is imported when the device is known: it chooses an accelerator as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dlperf_hpc.errors import DeviceError
+from dlperf_hpc.sweepfile.case import NO_FP16, Case
+from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.backends.deepspeed import configuration
+from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.session import load
+from dlperf_hpc.train.torch.optimizers import build_optimizer, set_lr
+from dlperf_hpc.train.torch.session import TorchSession, join, random_states, set_random_states
+
+_TAG = "dlperf"  # of the one checkpoint in a directory
+
+
+def import_deepspeed(world: World, device: torch.device) -> Any:
+    """The deepspeed module, told who this process is. RunError if it cannot be imported.
+
+    Its launcher would set these variables. A port is not among them: DeepSpeed is handed a process
+    group, and opens none.
+    """
+    # The device is LOCAL_RANK to DeepSpeed, and this rank may see its own GPU only, as number 0.
+    local = device.index if device.type == "cuda" else world.local_rank
+    told = {"RANK": world.rank, "WORLD_SIZE": world.size, "LOCAL_RANK": local}
+    os.environ.update({name: str(value) for name, value in told.items()})
+    os.environ["MASTER_ADDR"] = world.address
+    os.environ["DS_ACCELERATOR"] = device.type
+    if "OMPI_COMM_WORLD_LOCAL_RANK" in os.environ:  # must not say otherwise
+        os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] = str(local)
+    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(_extensions()))
+    deepspeed = load("deepspeed", "DeepSpeed", "install it there (pip install deepspeed)")
+    # Its collectives are deprecated in torch, which would say so anew at every one of them.
+    warnings.filterwarnings("ignore", ".*is deprecated", FutureWarning, r"torch\.distributed")
+    if device.type == "cpu":
+        # Compiled for a minute at the first start, for inference alone; a start that was killed
+        # leaves a lock on which all later ones wait in silence.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
+
+
+def _extensions() -> Path:
+    """Where this environment keeps what DeepSpeed compiles: another's torch may be another."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
+    return cache / "dlperf_hpc" / "torch_extensions" / name
+
+
+class DeepSpeedSession(TorchSession):
+    """Model, data and engine of one rank; see :class:`dlperf_hpc.train.session.Session`."""
+
+    def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
+        self.config = configuration(case)
+        super().__init__(case, world, workload)
+        if case.precision == "fp16" and self.device.type == "cpu":
+            raise DeviceError(f"precision {NO_FP16}")
+        self.deepspeed = import_deepspeed(world, self.device)
+        join(world, self.device)
+        # It finds the process group there, and takes it.
+        self.deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
+        self.optimizer = build_optimizer(case.optimizer, self.module)
+        self.engine = self._engine()
+        if case.option("compile"):
+            self.engine.compile()
+        self._exchanging = True
+        self.open_window(0)
+
+    def _engine(self) -> Any:
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.0  # until set_lr
+        engine, *_ = self.deepspeed.initialize(
+            model=self.module, optimizer=self.optimizer, config=self.config
+        )
+        if self.case.option("zero_stage") == 0:
+            # In bf16 and fp16 DeepSpeed takes a step of zero gradients to have the states made.
+            # It moved nothing, but Adam has counted it: the bias corrections would be wrong.
+            self.optimizer.state.clear()
+        return engine
+
+    def open_window(self, iterations: int) -> None:
+        """As for every back end; steps skipped so far are not the window's."""
+        super().open_window(iterations)
+        self._skipped_before = self.engine.skipped_steps
+
+    def iterate(self) -> None:
+        """One micro-batch; on every k-th the engine averages over ranks and steps."""
+        self._micro_steps += 1
+        steps, rest = divmod(self._micro_steps, self.case.accumulation)
+        loss = self.engine(**self.next_batch())
+        with contextlib.nullcontext() if self._exchanging else self.engine.no_sync():
+            self.engine.backward(loss)
+        if rest == 0:
+            set_lr(self.optimizer, self.case, steps - 1)
+            self._optimizer_steps += 1
+        self.engine.step()
+        self._loss = loss.detach()
+
+    def exchange(self, on: bool) -> bool:
+        """The engine's ``no_sync``; not under ZeRO, whose optimizer has its share of gradients from
+        the exchange itself."""
+        if self.case.option("zero_stage"):
+            return False
+        self._exchanging = on
+        return True
+
+    def counts(self) -> tuple[int, int]:
+        """(optimizer steps, skipped ones) in the window; the engine counts the skipped."""
+        return self._optimizer_steps, self.engine.skipped_steps - self._skipped_before
+
+    def fingerprint(self) -> float:
+        """Sum of magnitudes over what this rank holds of the parameters, in double precision."""
+        with torch.no_grad():
+            held = _held(self.module.parameters())
+            return float(sum(p.abs().sum(dtype=torch.float64) for p in held))
+
+    def facts(self) -> dict[str, Any]:
+        """Device, versions, flags, size; what DeepSpeed was told, as it stands in its own file."""
+        version = self.deepspeed.__version__
+        return {
+            **super().facts(),
+            "deepspeed": version,
+            "deepspeed_json": json.dumps(self.config),
+        }
+
+    def write_state(self, directory: Path) -> None:
+        """DeepSpeed's own checkpoint, of which each rank writes its share."""
+        state = {"random": self.world.gather(random_states(self.device))}
+        self.engine.save_checkpoint(str(directory), tag=_TAG, client_state=state)
+
+    def read_state(self, directory: Path) -> None:
+        """Take this rank's share of it."""
+        _, state = self.engine.load_checkpoint(str(directory), tag=_TAG)
+        set_random_states(state["random"][self.world.rank], self.device)
+
+    def close(self) -> None:
+        """Let the engine go, and leave the process group."""
+        self.engine.destroy()
+        self.deepspeed.comm.destroy_process_group()
+
+
+def _held(parameters: Iterable[torch.nn.Parameter]) -> Iterable[torch.Tensor]:
+    """A parameter that ZeRO-3 has spread is empty between its uses; its part lies beside it."""
+    return (getattr(parameter, "ds_tensor", parameter) for parameter in parameters)

@@ -1,0 +1,90 @@
+"""Horovod under PyTorch. Imports both: never loaded on the login node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+
+from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.backends.horovod import check_world, horovod_facts
+from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.torch.optimizers import build_optimizer, set_lr
+from dlperf_hpc.train.torch.session import TorchSession
+
+_NEVER = 2**62  # backward passes
+
+
+class HorovodTorchSession(TorchSession):
+    """Model, data and optimizer of one rank; see :class:`dlperf_hpc.train.session.Session`."""
+
+    def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
+        super().__init__(case, world, workload)
+        hvd.init()  # takes the MPI world that is already there
+        check_world(hvd, world)
+        self._every = case.option("allreduce") == "every_micro_batch"
+        self.model = torch.compile(self.module) if case.option("compile") else self.module
+        hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
+        compression = hvd.Compression.fp16 if case.option("fp16_compression") else None
+        # Without named parameters it names them itself, by their order.
+        self.optimizer = hvd.DistributedOptimizer(
+            build_optimizer(case.optimizer, self.module),
+            compression=compression or hvd.Compression.none,
+            backward_passes_per_step=1 if self._every else case.accumulation,
+            op=hvd.Average,
+        )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
+        self._exchanging = True
+        self.open_window(0)
+
+    def iterate(self) -> None:
+        """One micro-batch; on every k-th the optimizer steps on gradients averaged over ranks."""
+        self._micro_steps += 1
+        last = self._micro_steps % self.case.accumulation == 0
+        with self.autocast():
+            loss = self.model(**self.next_batch())
+        share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
+        self.scaler.scale(share).backward()
+        if (last or self._every) and self._exchanging:
+            # In mid-accumulation this averages sums, whose earlier parts are averages already and
+            # stay what they are.
+            self.optimizer.synchronize()
+        if last:
+            self._step()
+        self._loss = loss.detach()
+
+    def exchange(self, on: bool) -> bool:
+        """The hooks send a gradient at every so many-th backward pass; off is never."""
+        if on != self._exchanging:
+            each = 1 if self._every else self.case.accumulation
+            self.optimizer.set_backward_passes_per_step(each if on else _NEVER)
+            self._exchanging = on
+        return True
+
+    def _step(self) -> None:
+        # Not _optimizer_steps: a window counts its own from 0.
+        set_lr(self.optimizer, self.case, self._micro_steps // self.case.accumulation - 1)
+        clip = self.case.optimizer.grad_clip
+        if clip:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip, foreach=True)
+        with self.optimizer.skip_synchronize():
+            self.scaler.step(self.optimizer)
+        if self.scaler.is_enabled():
+            # Kept on the device: asking whether a step was skipped would wait for it.
+            self._skipped += sum(self.scaler._found_inf_per_device(self.optimizer).values())
+        self.scaler.update()
+        # Not Horovod's own, which asks whether an exchange is under way: without one it was never
+        # begun.
+        torch.optim.Optimizer.zero_grad(self.optimizer)
+        self._optimizer_steps += 1
+
+    def facts(self) -> dict[str, Any]:
+        """What all PyTorch sessions tell, and how Horovod was built."""
+        return {**super().facts(), **horovod_facts(hvd)}
+
+    def close(self) -> None:
+        """End Horovod's thread; MPI stays."""
+        hvd.shutdown()

@@ -1,0 +1,201 @@
+"""What every PyTorch back end's session does alike: device, process group, marks, counters, facts.
+
+Imports torch: never loaded on the login node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import resource
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.checkpoints import Resumable, rank_file
+from dlperf_hpc.train.feeds import open_feed
+from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.torch.device import AUTOCAST, choose_device, device_facts, set_precision
+
+# Longer than any limit of the guard's: torch would abort first, before anything is written down.
+_TIMEOUT = datetime.timedelta(days=1)
+
+
+def join(world: World, device: torch.device) -> None:
+    """Form the process group. Rank 0's store binds a port the system picks, and MPI tells it on:
+    a port that was tested by binding can never be another job's."""
+    store = None
+    if world.rank == 0:
+        store = dist.TCPStore(world.address, 0, world.size, True, _TIMEOUT, False)
+    port = world.broadcast(store.port if store else None)
+    if store is None:
+        store = dist.TCPStore(world.address, port, world.size, False, _TIMEOUT)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=store,
+        rank=world.rank,
+        world_size=world.size,
+        timeout=_TIMEOUT,
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+class TorchSession(Resumable):
+    """The half of a :class:`dlperf_hpc.train.session.Session` that no PyTorch back end does its own
+    way. One that derives from it wraps ``module`` and ``batch`` in its own engine, calls
+    :meth:`open_window` when it is ready, and writes :meth:`iterate`, :meth:`exchange` and
+    :meth:`close`.
+
+    ``module`` is the plain model on this rank's ``device``; ``batch`` its arguments by name;
+    ``optimizer`` has this rank's state. Without a ``scaler`` it writes :meth:`write_state` and
+    :meth:`read_state` too.
+    """
+
+    optimizer: Any  # torch's, or a library's around it
+    scaler: torch.amp.GradScaler
+
+    def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
+        self.case = case
+        self.world = world
+        self.device = choose_device(case, world)
+        set_precision(case, self.device)
+        torch.manual_seed(case.seed)
+        self.module: torch.nn.Module = workload.build("torch", case).to(self.device)
+        torch.manual_seed(case.seed * 1_000_003 + world.rank)  # dropout is each rank's own
+        self.parameters = sum(p.numel() for p in self.module.parameters())
+        self._feed = open_feed(case, world, workload, self._host_tensors)
+        self.batch = self._on_device(
+            self._feed.next_batch()
+            if self._feed
+            else self._host_tensors(workload.batch(case, world.rank))
+        )
+        self._micro_steps = 0
+        self._loss = torch.zeros((), device=self.device)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Where a forward pass computes in bf16 or fp16, and nothing in full precision."""
+        kind = AUTOCAST.get(self.case.precision)
+        return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()
+
+    def next_batch(self) -> dict[str, torch.Tensor]:
+        """The model's arguments for one micro-batch, on this rank's device.
+
+        Synthetic data is one batch that stays there; real data is the next one read ahead.
+        """
+        return self._on_device(self._feed.next_batch()) if self._feed else self.batch
+
+    def _host_tensors(self, arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Tensors in host memory; for a GPU in pages that it can fetch while the host goes on."""
+        tensors = {name: torch.as_tensor(array) for name, array in arrays.items()}
+        if self.device.type != "cuda":
+            return tensors
+        torch.cuda.set_device(self.device)  # a thread's own setting, and this may be the feed's
+        return {name: tensor.pin_memory() for name, tensor in tensors.items()}
+
+    def _on_device(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: t.to(self.device, non_blocking=True) for name, t in tensors.items()}
+
+    def synchronize(self) -> None:
+        """Wait for the GPU; a CPU's work is done when its call returns."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def open_window(self, iterations: int) -> None:
+        """Make room for one mark and one loss per iteration, and for those at the beginning."""
+        marks = 1 + iterations
+        self._marked = 0
+        if self._feed:
+            self._feed.open_window()
+        self._losses = [self._loss] * marks
+        self._optimizer_steps = 0
+        self._skipped: Any = torch.zeros((), device=self.device)
+        self._stamps = [0] * marks
+        self._events: list[Any] = []
+        if self.device.type == "cuda":
+            self._events = [torch.cuda.Event(enable_timing=True) for _ in range(marks)]
+            for event in self._events:
+                event.record()  # CUDA's own event is made at the first record: not in the window
+
+    def mark(self) -> None:
+        """An event on the GPU's own time line, or a host stamp where the host is the device."""
+        if self._events:
+            self._events[self._marked].record()
+        else:
+            self._stamps[self._marked] = time.perf_counter_ns()
+        self._losses[self._marked] = self._loss
+        self._marked += 1
+
+    def step_times(self) -> list[float]:
+        """Seconds of each iteration of the window."""
+        self.synchronize()
+        if self._events:
+            pairs = zip(self._events, self._events[1:])
+            return [a.elapsed_time(b) / 1e3 for a, b in pairs]
+        return [(b - a) / 1e9 for a, b in zip(self._stamps, self._stamps[1:])]
+
+    def losses(self) -> list[float]:
+        """This rank's loss of each iteration of the window."""
+        values: list[float] = torch.stack(self._losses[1:]).tolist()
+        return values
+
+    def counts(self) -> tuple[int, int]:
+        """(optimizer steps, skipped ones) in the window."""
+        return self._optimizer_steps, int(self._skipped.item())
+
+    def fingerprint(self) -> float:
+        """Sum of magnitudes over all parameters, in double precision."""
+        with torch.no_grad():
+            return float(sum(p.abs().sum(dtype=torch.float64) for p in self.module.parameters()))
+
+    def data_wait_s(self) -> float:
+        """Synthetic data lies on the device before the window opens: 0 then."""
+        return self._feed.waited_s if self._feed else 0.0
+
+    def memory_mb(self) -> float:
+        """Peak of the CUDA allocator, or of the process's resident set; MiB."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) / 2**20
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    def write_state(self, directory: Path) -> None:
+        """This rank's part of a checkpoint."""
+        state = {name: part.state_dict() for name, part in self._stateful().items()}
+        state["random"] = random_states(self.device)
+        torch.save(state, rank_file(directory, self.world.rank, "pt"))
+
+    def read_state(self, directory: Path) -> None:
+        """Take this rank's part of a checkpoint."""
+        path = rank_file(directory, self.world.rank, "pt")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        for name, part in self._stateful().items():
+            part.load_state_dict(state[name])
+        set_random_states(state["random"], self.device)
+
+    def _stateful(self) -> dict[str, Any]:
+        # A placed optimizer's own half updates this rank's share, and has its state.
+        optimizer = getattr(self.optimizer, "optim", self.optimizer)
+        return {"module": self.module, "optimizer": optimizer, "scaler": self.scaler}
+
+    def facts(self) -> dict[str, Any]:
+        """Device, versions, flags, and the size of what is trained."""
+        data = self._feed.facts if self._feed else {}
+        return {**device_facts(self.device), "parameters": self.parameters, **data}
+
+
+def random_states(device: torch.device) -> list[torch.Tensor]:
+    """Where dropout goes on: the CPU's generator, and a GPU's."""
+    gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *gpu]
+
+
+def set_random_states(states: list[torch.Tensor], device: torch.device) -> None:
+    """Inverse of :func:`random_states`."""
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)
