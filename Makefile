@@ -65,12 +65,12 @@ bench: $(VENV)/.test envs slurm
 	$(RUN) benchmarks/ten_thousand.py
 
 faults: $(VENV)/.test slurm
-	OMP_NUM_THREADS=1 $(RUN) tests/faults/campaign.py --markdown docs/faults.md
+	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md
 
 fuzz: $(VENV)/.test
 	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[fuzz]'
-	DLPERF_LONG_DAMAGE=1 $(RUN) -m pytest tests/test_damage.py
-	PYTHONPATH=tests $(RUN) -m fuzz.fuzz_scan
+	DLPERF_LONG_DAMAGE=1 $(RUN) -m pytest tests/unit/logs/test_damage.py
+	PYTHONPATH=tests/support:tests/campaigns $(RUN) -m fuzz.fuzz_scan
 
 clean:
 	rm -rf $(VENV) $(ENVS) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -24,7 +24,6 @@ from dlperf_hpc.engines.epilogue import explain
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK
 from dlperf_hpc.train.probe.speech import MARK
 
-
 Facts = Mapping[str, Any]
 
 

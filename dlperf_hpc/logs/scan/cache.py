@@ -115,9 +115,10 @@ def default_path() -> Path:
 @functools.lru_cache(maxsize=1)
 def _version() -> str:
     """Digest of the code that reads logs: another version may find another thing in a file."""
-    here = Path(__file__).parent
+    logs = Path(__file__).parent.parent
+    rooms = [path for room in ("scan", "formats") for path in (logs / room).rglob("*.py")]
     digest = hashlib.sha256()
-    for path in sorted([*here.rglob("*.py"), here.parent / "records" / "foreign.py"]):
+    for path in sorted([*rooms, *logs.glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

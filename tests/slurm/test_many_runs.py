@@ -1,0 +1,40 @@
+"""How much a sweep asks of Slurm: bounded by arrays, whatever the number of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from places import ROOT
+
+BENCHMARK = ROOT / "benchmarks" / "ten_thousand.py"
+
+
+def test_commands_are_bounded_by_arrays() -> None:
+    """60 runs in arrays of at most 21, which the controller says."""
+    options = ["--runs", "60", "--max-array", "21", "--topologies", "1n1g,2n2g", "--json"]
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARK), *options],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["runs"], found["arrays"]) == (60, [21, 9, 21, 9])
+    assert {step["name"]: step["commands"] for step in found["steps"]} == {
+        "sweep --dry-run": {"scontrol": 1},
+        "sweep": {"scontrol": 1, "sbatch": 4},
+        "sweep again": {},
+        "status": {"squeue": 1},
+        "cancel": {"squeue": 1, "scancel": 1},
+        "status, cancelled": {"squeue": 1},
+        "rerun of all": {"squeue": 1, "scontrol": 1, "sbatch": 4},
+        "status, rerun": {"squeue": 1},
+    }
+    for step in found["steps"]:
+        assert (0 < step["in_slurm_s"] < step["seconds"]) == bool(step["commands"])

@@ -1,0 +1,151 @@
+"""Sweeps on a real four-node Slurm: results, refusals, deaths, time limits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fixtures_slurm import Onebox
+from places import ROOT
+from sweeping import Workplace, moment, phase_began, wait_until
+
+from dlperf_hpc.records.status import Status
+
+SITE = """\
+partition = "main"
+exclusive = false
+poll_s = 1.0
+[environment.default]
+mpi = "pmi2"
+env = { GLOO_SOCKET_IFNAME = "lo" }
+[environment.raising]
+env = { GLOO_SOCKET_IFNAME = "lo", DLPERF_FAULT = "raise@1" }
+[environment.killed]
+env = { GLOO_SOCKET_IFNAME = "lo", DLPERF_FAULT = "kill@1" }
+[environment.mute]
+python = "{mute}"
+[environment.alone]
+mpi = "none"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, onebox: Onebox) -> Workplace:
+    return Workplace(tmp_path, onebox.env)
+
+
+def _profile(name: str) -> Path:
+    return ROOT / "slurm" / f"{name}.toml"
+
+
+def test_four_topologies_and_two_that_cannot_be(place: Workplace, onebox: Onebox) -> None:
+    topologies = ["1n1g", "1n2g", "2n2g", "4n2g", "8n1g", "1n16g"]
+    spec = place.tiny("scaling", topologies)
+    done = place.verb("sweep", spec, "--site", _profile("onebox"), "--wait", timeout=280)
+    onebox.run(["scancel", "--name=scaling-8n1g"])
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "refused: scaling-1n16g" in done.stderr
+
+    results = place.results("scaling")
+    nodes = ["n1", "n2", "n3", "n4"] if onebox.facts["isolation"] != "plain" else None
+    for topology in topologies[:4]:
+        result = results[topology]
+        assert result.status is Status.OK, (topology, result.reason)
+        case, ranks = result.run.case, result.facts["ranks"]
+        assert len(ranks) == case.ranks == result.facts["world"]["ranks"]
+        hosts = [rank["host"] for rank in ranks]
+        per_node = [hosts.count(host) for host in dict.fromkeys(hosts)]
+        assert per_node == [case.topology.gpus_per_node] * case.topology.nodes
+        assert nodes is None or set(hosts) <= set(nodes)
+        assert [rank["local_rank"] for rank in ranks] == [0, 1][: per_node[0]] * len(per_node)
+    assert results["8n1g"].status is Status.REJECTED
+    assert "PartitionNodeLimit" in results["8n1g"].reason
+    assert results["1n16g"].status is Status.REJECTED
+    assert "not available" in results["1n16g"].reason
+    rows = {row["topology"]: row for row in place.table("scaling")}
+    assert list(rows) == topologies
+    assert all(float(rows[topology]["speedup"]) > 0 for topology in topologies[:4])
+    assert rows["8n1g"]["speedup"] == "" and rows["1n16g"]["samples_per_s"] == ""
+
+
+def test_deaths_leave_a_row_and_the_others_alone(place: Workplace, onebox: Onebox) -> None:
+    # Ranks that never come so far as to watch their own time limit: only Slurm's is left.
+    mute = place.write("mute", "#!/bin/sh\ntrap '' USR2\nexec sleep 600\n")
+    mute.chmod(0o755)
+    site = place.write("site.toml", SITE.replace("{mute}", str(mute)))
+    late = place.tiny("late", ["1n2g"], time_limit="00:01:00", more=_environments("mute"))
+    submitted = place.verb("sweep", late, "--site", site)
+    assert submitted.returncode == 0 and "squeue -j" in submitted.stdout, submitted.stderr
+    more = _environments("default", "raising", "killed", "alone")
+    spec = place.tiny("deaths", ["1n2g"], more=more)
+    done = place.verb("sweep", spec, "--site", site, "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+
+    results = place.results("deaths")
+    assert results["1n2g"].status is Status.OK, results["1n2g"].reason
+    assert results["raising"].status is Status.FAILED
+    assert "rank 1" in results["raising"].reason and "RunError" in results["raising"].reason
+    assert "Traceback" in Path(results["raising"].log).read_text()
+    assert results["killed"].status is Status.FAILED
+    assert "rank 1" in results["killed"].reason and "Killed" in results["killed"].reason
+    for name in ("raising", "killed"):
+        struck = phase_began(Path(results[name].log), "warmup")
+        assert moment(results[name].ended) - struck < 30, name
+    assert results["alone"].status is Status.FAILED
+    for word in ("believes it is alone", "--mpi", "site profile"):
+        assert word in results["alone"].reason
+
+    wait_until(lambda: _state(place, "late") == "timeout", 150, "Slurm's time limit")
+    (row,) = _status(place, "late")["runs"]
+    assert "TIMEOUT" in row["reason"] or "TIME LIMIT" in row["reason"], row
+    elapsed = onebox.run(["scontrol", "show", "job", _job(place, "late")]).stdout
+    assert _run_time(elapsed) <= 60 + 60
+
+
+def _environments(*names: str) -> str:
+    return f"[matrix]\nenvironment = {list(names)}\n"
+
+
+def _status(place: Workplace, name: str) -> dict[str, list[dict[str, str]]]:
+    done = place.verb("status", place.directory(name), "--json")
+    table: dict[str, list[dict[str, str]]] = json.loads(done.stdout)
+    return table
+
+
+def _state(place: Workplace, name: str) -> str:
+    return _status(place, name)["runs"][0]["status"]
+
+
+def _job(place: Workplace, name: str) -> str:
+    line = (place.directory(name) / "submissions.jsonl").read_text().splitlines()[0]
+    return str(json.loads(line)["job_id"])
+
+
+def _run_time(text: str) -> int:
+    clock = text.split("RunTime=")[1].split()[0].split(":")
+    return sum(int(part) * unit for part, unit in zip(clock, (3600, 60, 1)))
+
+
+def test_names_in_squeue_and_what_status_says_of_waiting_runs(
+    place: Workplace, onebox: Onebox
+) -> None:
+    spec = place.tiny("queued", ["1n1g", "2n1g"], repeats=3)
+    site = place.write("held.toml", 'partition = "main"\nsbatch = { hold = true }\n')
+    done = place.verb("sweep", spec, "--site", site)
+    assert done.returncode == 0, done.stderr
+    names = onebox.run(["squeue", "--noheader", "--array", "-o", "%j %t %k"]).stdout.split("\n")
+    assert sum(line.startswith("queued-1n1g PD dlperf-") for line in names) == 3
+    assert sum(line.startswith("queued-2n1g PD dlperf-") for line in names) == 3
+    table = place.verb("status", place.directory("queued"))
+    assert table.returncode == 0 and "pending" in table.stdout and "1n1g" in table.stdout
+    assert {run["status"] for run in _status(place, "queued")["runs"]} == {"pending"}
+    assert "dlperf cancel" in done.stdout  # what the sweep said to type
+    cancelled = place.verb("cancel", place.directory("queued"))
+    assert cancelled.returncode == 0 and "cancelled: " in cancelled.stdout
+    assert {run["status"] for run in _status(place, "queued")["runs"]} == {"cancelled"}
+    # Kept in the directory: Slurm forgets, and another machine never knew.
+    elsewhere = place.verb("status", place.directory("queued"), "--json", "--offline")
+    assert {run["status"] for run in json.loads(elsewhere.stdout)["runs"]} == {"cancelled"}
+    report = place.verb("report", place.directory("queued"))
+    assert report.returncode == 1 and "Traceback" not in report.stderr

@@ -1,0 +1,226 @@
+"""Matching the cases of two sides, with the figures that DLPerf published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from report_samples import bad, case, ok, oks
+from worked_examples import DEEPSPEED, TENSORFLOW, results
+
+from dlperf_hpc.analysis.comparison import (
+    Compared,
+    Identity,
+    Subject,
+    compare,
+    nearest,
+    pooled,
+    published_subjects,
+    selected,
+    subjects,
+)
+from dlperf_hpc.analysis.outcomes import Verdict
+from dlperf_hpc.published import published, select
+from dlperf_hpc.records.observed import ObservedCase, ObservedRun
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.sweepfile.case import Topology
+
+ONE = [147.81, 147.93, 148.42, 143.61, 143.80]
+DIFFERENT = ("framework", "batch_size")
+
+
+def topology(found: Compared) -> str:
+    (name, *_) = [side.case.text("topology") for side in (found.a, found.b) if side]
+    return name
+
+
+def only(cases: tuple[Compared, ...]) -> Compared:
+    (found,) = cases
+    return found
+
+
+def figures(**wanted: str) -> list[Subject]:
+    rows = select(published(), {"framework": ["deepspeed"], "model": ["bert-base"]})
+    return published_subjects(select(rows, {key: [value] for key, value in wanted.items()}))
+
+
+def test_deepspeeds_listing_against_tensorflows() -> None:
+    a, b = subjects(results(DEEPSPEED)), subjects(results(TENSORFLOW))
+    comparison = compare(a, b, across=DIFFERENT)
+    by_topology = {topology(found): found for found in comparison.cases}
+    told = {name: found.verdict.value for name, found in by_topology.items()}
+    assert told == {
+        **dict.fromkeys(("1n1g", "1n4g", "1n8g", "2n8g", "4n8g"), "slower"),
+        "1n2g": "missing in A",
+    }
+    last = by_topology["4n8g"]
+    assert last.ratio == pytest.approx(2244.38 / 4899.37)
+    assert last.interval is not None and last.of_medians is not None
+    of_each = [of["topologies"]["4n8g"]["speeds"] for of in (DEEPSPEED, TENSORFLOW)]
+    ratios = sorted(y / x for x in of_each[0] for y in of_each[1])
+    assert last.interval.low == pytest.approx(ratios[4])
+    assert last.interval.high == pytest.approx(ratios[-5])
+    assert last.interval.coverage == pytest.approx(1 - 2 * 12 / 252)
+    assert last.of_medians.low == pytest.approx(2237.6 / 4903.74)
+    assert last.of_medians.high == pytest.approx(2252.55 / 4873.92)
+    assert last.of_medians.coverage == 0.9375**2
+    assert compare(a, b).count(Verdict.MISSING_IN_B) == 5
+
+
+def test_a_listing_against_its_own_published_table() -> None:
+    comparison = compare(subjects(results(DEEPSPEED)), figures(batch_size="32"))
+    assert len(comparison.cases) == 5
+    assert {c.ratio for c in comparison.cases} == {1.0}
+    verdicts = {topology(found): found.verdict.value for found in comparison.cases}
+    # the base is bimodal, and the 8th GPU's third run 3.4 % off: 2 % cannot be told from them
+    assert verdicts == {
+        "1n1g": "undecided",
+        "1n4g": "undecided",
+        "1n8g": "undecided",
+        "2n8g": "undecided",
+        "4n8g": "same",
+    }
+    last = comparison.cases[-1]
+    assert last.interval is not None
+    assert last.interval.low == pytest.approx(4899.37 / 4903.74)
+    assert last.interval.coverage == 0.9375
+
+
+def test_published_first_is_the_mirror_image() -> None:
+    rows = figures(topology="1n1g")
+    ours = subjects(oks(case(framework="deepspeed"), *ONE))
+    forth, back = only(compare(ours, rows).cases), only(compare(rows, ours).cases)
+    assert forth.interval is not None and back.interval is not None
+    assert forth.interval.low == pytest.approx(1 / back.interval.high)
+    assert forth.interval.coverage == back.interval.coverage == 0.9375
+
+
+def test_too_few_runs_and_single_figures() -> None:
+    few = subjects(oks(case(), 100.0, 101.0))
+    found = only(compare(few, subjects(oks(case(), 50.0, 51.0))).cases)
+    assert found.verdict is Verdict.TOO_FEW
+    assert found.note == "a verdict could be wrong 16.7 % of the time, over 5 %"
+    found = only(compare(few, subjects(oks(case(), 50.0))).cases)
+    assert (found.verdict, found.interval) == (Verdict.TOO_FEW, None)
+    assert found.note == "one run has no interval" and found.ratio == pytest.approx(50 / 100.5)
+    rows = figures(batch_size="32")
+    comparison = compare(rows, rows)
+    assert {c.verdict for c in comparison.cases} == {Verdict.TOO_FEW}
+    assert {c.interval for c in comparison.cases} == {None}
+
+
+def test_a_case_that_failed_is_missing_with_the_reason() -> None:
+    good = subjects(oks(case(), 100.0, 101.0, 102.0))
+    failed = subjects([bad(case(), i, Status.OUT_OF_MEMORY) for i in (1, 2, 3)])
+    found = only(compare(good, failed).cases)
+    assert found.verdict is Verdict.MISSING_IN_B
+    assert found.note == "0 of 3 runs of B count (out_of_memory 3)"
+    assert only(compare(failed, good).cases).verdict is Verdict.MISSING_IN_A
+
+
+def test_runs_that_do_not_count_are_told() -> None:
+    some = oks(case(), 100.0, 101.0, 102.0) + [bad(case(), 4, Status.FAILED)]
+    found = only(compare(subjects(some), subjects(oks(case(), 90.0, 91.0, 92.0))).cases)
+    assert found.verdict is Verdict.SLOWER
+    assert found.note == "3 of 4 runs of A count (ok 3, failed 1)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"framework": "deepspeed"},
+        {"model": "bert-large"},
+        {"precision": "fp16"},
+        {"batch_size": 64},
+        {"topology": "1n2g"},
+        {"tags": ("compile",)},
+    ],
+)
+def test_cases_that_differ_in_one_key(change: dict[str, Any]) -> None:
+    a, b = subjects(oks(case(), *ONE)), subjects(oks(case(**change), *ONE))
+    assert [c.verdict for c in compare(a, b).cases] == [Verdict.MISSING_IN_B, Verdict.MISSING_IN_A]
+    (key,) = change
+    assert only(compare(a, b, across=[key]).cases).ratio == 1.0
+    assert nearest(a, b) == {(key,): 1}
+
+
+def test_order_of_tags_and_other_names_do_not_matter() -> None:
+    a = subjects(oks(case(tags=("xla", "acc4"), model="bert_base", framework="paddlepaddle"), *ONE))
+    b = subjects(oks(case(tags=("acc4", "xla"), model="bert", framework="paddle"), *ONE))
+    assert only(compare(a, b).cases).ratio == 1.0
+
+
+def test_nvidias_containers_are_a_framework_however_that_is_told() -> None:
+    a = subjects(oks(case(tags=("ngc", "xla"), framework="tensorflow"), *ONE))
+    b = subjects(oks(case(tags=("xla",), framework="ngc-tensorflow"), *ONE))
+    assert only(compare(a, b).cases).ratio == 1.0
+    plain = subjects(oks(case(tags=("xla",), framework="tensorflow"), *ONE))
+    assert compare(b, plain).count(Verdict.MISSING_IN_B) == 1
+
+
+def test_across_pairs_a_case_with_all_that_are_like_it_but_itself() -> None:
+    runs = oks(case(), *ONE) + oks(case(precision="fp16"), *(4 * value for value in ONE))
+    comparison = compare(subjects(runs), subjects(runs), across=["precision"])
+    assert [round(c.ratio or 0, 2) for c in comparison.cases] == [4.0, 0.25]
+    assert [c.verdict.value for c in comparison.cases] == ["faster", "slower"]
+
+
+def test_two_directories_are_one_side() -> None:
+    """The same repeat numbers in two directories are different runs."""
+    first, second = oks(case(), 100.0, 101.0), oks(case(), 102.0)
+    (side,) = pooled([subjects(first), subjects(second)])
+    assert (side.speeds, side.runs) == ((100.0, 101.0, 102.0), 3)
+    assert side.statuses == "ok 2; ok 1"
+    rows = published_subjects(select(published(), {"framework": ["deepspeed"]}))
+    assert pooled([rows, rows]) == rows
+
+
+def test_only_one_attempt_of_a_run_counts() -> None:
+    runs = [*oks(case(), 100.0, 101.0, 102.0), bad(case(), 1, Status.FAILED)]
+    (side,) = subjects(runs)
+    assert len(side.speeds) == side.runs == 3
+
+
+def test_logs_that_do_not_say_everything() -> None:
+    unknown = ObservedCase("deepspeed", "", Topology(1, 1))
+    (side,) = subjects([RunResult(ObservedRun(unknown, 1, "a.log"), Status.PARTIAL)])
+    assert side.case == Identity("deepspeed", "", "", None, Topology(1, 1), ())
+    assert side.case.series == "deepspeed/?/bz?/?"
+    full = Subject(side.case, (100.0, 101.0, 102.0), 3)
+    found = only(compare([full], [full]).cases)
+    assert found.verdict is Verdict.SAME
+    assert found.note == "neither side tells the model nor the precision nor the batch_size"
+    # what is not known is not taken for equal to what is
+    known = Subject(replace(side.case, batch_size=32), (100.0, 101.0, 102.0), 3)
+    assert compare([full], [known]).count(Verdict.MISSING_IN_B) == 1
+
+
+def test_published_figures_without_a_partner_are_only_counted() -> None:
+    rows = published_subjects(published())
+    comparison = compare(subjects(oks(case(framework="nobody"), *ONE)), rows)
+    assert [c.verdict for c in comparison.cases] == [Verdict.MISSING_IN_B]
+    assert comparison.unmatched_published == len(rows)
+    assert all(row.published is not None and row.published.kind != "run" for row in rows)
+
+
+def test_selected_cases() -> None:
+    sides = subjects([ok(case(t), 1, 5.0) for t in ("1n1g", "1n2g", "2n8g")])
+    assert len(selected(sides, {"topology": ["1n1g", "2N8G"]})) == 2
+    assert len(selected(sides, {"topology": ["1n1g"], "precision": ["fp16"]})) == 0
+    assert selected(sides, {"tag": ["xla"]}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"across": ["frameworks"]}, "no key of a case: frameworks"),
+        ({"tolerance": 1.0}, "tolerance"),
+        ({"risk": 0.0}, "risk"),
+        ({"risk": 0.5}, "risk"),
+    ],
+)
+def test_what_cannot_be_asked(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare([], [], **changes)

@@ -1,0 +1,61 @@
+"""Every format's made log, from bytes to samples/s: nothing between the two may be off."""
+
+from __future__ import annotations
+
+import pytest
+from external_corpus import LAST, Log, corpus, log, names
+
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.interpret.runs import judge
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scan.scanner import scanner
+from dlperf_hpc.logs.scanned import ScannedFile
+from dlperf_hpc.records.status import Status
+
+CORPUS = {each.name: each for each in corpus()}
+
+
+def read(made: Log) -> ScannedFile:
+    data = made.text.encode()
+    return scanner().scan(made.name, len(data), [data])
+
+
+def test_there_is_a_log_of_every_format() -> None:
+    assert {each.format for each in CORPUS.values()} == {each.name for each in formats()}
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_log_is_recognised_before_anything_else(name: str) -> None:
+    scanned = read(CORPUS[name])
+    assert scanned.readings[0].format == CORPUS[name].format
+    assert not scanned.cut and not scanned.troubles
+    steps = scanned.readings[0].steps
+    assert not steps or LAST - 10 <= steps[-1].iteration <= LAST
+
+
+@pytest.mark.parametrize(
+    ("name", "basis"), [(name, basis) for name, made in CORPUS.items() for basis in made.true]
+)
+def test_the_true_speed_comes_out(name: str, basis: str) -> None:
+    made = CORPUS[name]
+    true, within = made.true[basis]
+    judged = judge(read(made), (), (), made.said, rule(basis))
+    assert not judged.problems
+    (result,) = judged.results
+    assert (result.status, result.reason) == (Status.OK, "")
+    assert result.samples_per_s == pytest.approx(true, rel=within)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_default_takes_the_best_there_is(name: str) -> None:
+    made = CORPUS[name]
+    basis = next(each for each in ("clock", "printed", "total") if each in made.true)
+    (result,) = judge(read(made), (), (), made.said, rule("default")).results
+    assert result.foreign is not None and result.foreign.basis == basis
+    assert result.samples_per_s == pytest.approx(made.true[basis][0], rel=made.true[basis][1])
+
+
+def test_shortened_logs_are_still_recognised() -> None:
+    for name in names():
+        short = log(name, last=12)
+        assert [each.format for each in read(short).readings][:1] == [short.format]

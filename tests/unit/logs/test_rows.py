@@ -1,0 +1,120 @@
+"""Lines that are taken apart many at once: nothing else is read than line by line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from damage import (
+    content,
+    line_by_line,
+    real_logs,
+    scan,
+    with_bytes,
+    with_characters,
+    with_nuls,
+    with_numbers,
+)
+from external_corpus import log, names
+from places import ROOT
+
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.scan.scanner import Scanner
+from dlperf_hpc.logs.scan.stamps import absl_stamp, absl_stamps, full_stamp, full_stamps
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from made_logs import PRINTERS
+
+ODD = (b"0", b"1", b"00", b"-1", b"5.", b".5", b"1e3", b"1e400", b"nan", b"9" * 15, b"9" * 25)
+WITH_ROWS = sorted(each.name for each in formats() if each.rows)
+
+
+def shown_singly(data: bytes) -> Counter[str]:
+    """How many lines were left to a format's ``read``, by format."""
+    count = Counter[str]()
+
+    def counting(each: Format) -> Format:
+        def read(line: Line, draft: Draft) -> None:
+            count[each.name] += 1
+            each.read(line, draft)
+
+        return replace(each, read=read)
+
+    scan(data, by=Scanner(map(counting, formats())))
+    return count
+
+
+def usual(name: str, lines: int = 600) -> bytes:
+    """A log of one form of line."""
+    chance = Random(name)
+    return "".join(PRINTERS[name](n + 1, chance) + "\n" for n in range(lines)).encode()
+
+
+def test_a_format_with_rows_is_one_of_those_made_here() -> None:
+    assert set(WITH_ROWS) <= set(PRINTERS) and len(WITH_ROWS) >= 11
+
+
+@pytest.mark.parametrize("name", WITH_ROWS)
+def test_usual_lines_are_read_as_rows(name: str) -> None:
+    data = usual(name)
+    found = scan(data)
+    assert shown_singly(data)[name] <= 300 and found == line_by_line(data)
+    assert len(found.readings[0].steps) == 600
+
+
+@pytest.mark.parametrize("prefix", ["vs001: ", "3: ", "[rank2]: ", "[default1]:"])
+@pytest.mark.parametrize("name", ["deepspeed", "paddlenlp", "tf2_resnet"])
+def test_rows_behind_a_launchers_prefix(name: str, prefix: str) -> None:
+    data = b"".join(prefix.encode() + line + b"\n" for line in usual(name).splitlines())
+    found = scan(data)
+    assert shown_singly(data)[name] <= 300 and found == line_by_line(data)
+
+
+@pytest.mark.parametrize("damage", [with_bytes, with_characters, with_nuls, with_numbers])
+@pytest.mark.parametrize("name", WITH_ROWS)
+def test_damaged_lines_give_the_same(name: str, damage: Callable[[bytes, Random], bytes]) -> None:
+    data = usual(name)
+    for seed in range(5):
+        damaged = damage(data, Random(seed))
+        assert scan(damaged) == line_by_line(damaged)
+
+
+@pytest.mark.parametrize("name", WITH_ROWS)
+def test_any_number_may_be_an_odd_one(name: str) -> None:
+    lines = usual(name, 8).splitlines(keepends=True)
+    for place in range(1, 8):
+        for number in re.finditer(rb"[0-9]+(?:\.[0-9]+)?", lines[place]):
+            for odd in ODD:
+                changed = lines[place][: number.start()] + odd + lines[place][number.end() :]
+                data = b"".join([*lines[:place], changed, *lines[place + 1 :]])
+                assert scan(data) == line_by_line(data), changed
+
+
+@pytest.mark.parametrize("name", names())
+def test_made_logs_give_the_same(name: str) -> None:
+    data = log(name).text.encode()
+    assert scan(data) == line_by_line(data)
+    shuffled = data.splitlines(keepends=True)
+    Random(name).shuffle(shuffled)
+    assert scan(b"".join(shuffled)) == line_by_line(b"".join(shuffled))
+
+
+@pytest.mark.parametrize("path", real_logs(), ids=lambda path: Path(path).name[-50:])
+def test_real_logs_give_the_same(path: str) -> None:
+    assert scan(content(path)) == line_by_line(content(path))
+
+
+def test_stamps_of_many_are_those_of_each() -> None:
+    full = ["2021-05-29 19:53:43", "2021/05/29 23:59:59.5", "2020-02-29 00:00:00,123456789"]
+    assert full_stamps(full) == [full_stamp(text) for text in full]
+    assert full_stamps([*full, "2021-02-29 00:00:00"]) is None
+    short = ["0826 21:43:05.661866", "1231 23:59:59.999999"]
+    assert absl_stamps(short) == [absl_stamp(f"I{text}") for text in short]
+    assert absl_stamps([*short, "1301 00:00:00.000000"]) is None

@@ -1,0 +1,478 @@
+"""Tables, CSV, JSON, Markdown, picture and terminal: nothing left out, nothing invented."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from places import ROOT
+from report_samples import bad, case, ok, oks, window
+
+from dlperf_hpc.analysis.flags import FLAGS
+from dlperf_hpc.analysis.speedup import summarise
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.markdown import code, escape, markdown_report
+from dlperf_hpc.reporting.plot import speedup_png
+from dlperf_hpc.reporting.tables import case_frame, csv_text, run_frame, write_csv
+from dlperf_hpc.reporting.terminal import (
+    number,
+    print_report,
+    print_status,
+    printable,
+    speedup_table,
+    status_table,
+    trouble_table,
+)
+from dlperf_hpc.reporting.write import write_atomic, write_report
+
+EVIL = "\x1b[31mRuntimeError\x1b[0m: [red]a|b[/red] <script> `x` $y$ *z*\nsecond\tline \x07\u202e!"
+SHOWN = "RuntimeError: [red]a|b[/red] <script> `x` $y$ *z* second line !"
+FILES = ["speedup.csv", "runs.csv", "report.json", "report.md", "speedup.png"]
+
+
+def sweep() -> list[RunResult]:
+    """Two topologies that ran, one that did not, and one that was cut after its window."""
+    dead = case("4n8g")
+    return [
+        *oks(case("1n1g"), 100, 101, 99),
+        *oks(case("2n8g"), 1500, 1510, 1490, steady=None),
+        bad(case("2n8g"), 4, Status.PARTIAL, "cut", window(case("2n8g"), 9999.0)),
+        bad(dead, 1, Status.FAILED, EVIL),
+        bad(dead, 2, Status.TIMEOUT, "over the limit of 1800 s"),
+        bad(dead, 3, Status.REJECTED, "QOSMaxNodePerUser"),
+    ]
+
+
+def cells(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(text)))
+
+
+# --- tables and CSV ------------------------------------------------------------------------------
+
+
+def test_frames_have_the_documented_columns_and_every_row() -> None:
+    results = sweep()
+    cases, runs = case_frame(summarise(results)), run_frame(results)
+    assert list(cases.columns) == [column.name for column in CASE_COLUMNS]
+    assert list(runs.columns) == [column.name for column in RUN_COLUMNS]
+    assert len(cases) == 3
+    assert len(runs) == len(results)
+    assert list(case_frame([]).columns) == list(cases.columns)
+    assert list(run_frame([]).dtypes) == list(runs.dtypes)
+
+
+def test_columns_are_snake_case_and_once_each() -> None:
+    for columns in (CASE_COLUMNS, RUN_COLUMNS):
+        names = [column.name for column in columns]
+        assert len(set(names)) == len(names)
+        assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names)
+        assert all(column.meaning for column in columns)
+
+
+def test_csv_leaves_empty_what_is_not_known() -> None:
+    rows = cells(csv_text(case_frame(summarise(sweep()))))
+    ran, dead = rows[1], rows[2]
+    assert float(ran["speedup"]) == pytest.approx(15.0)
+    assert ran["base"] == "1n1g"
+    assert float(ran["base_samples_per_s"]) == pytest.approx(100)
+    assert (ran["runs"], ran["runs_ok"], ran["statuses"]) == ("4", "3", "ok 3, partial 1")
+    assert (ran["scaling"], ran["global_batch"]) == ("weak", "512")
+    assert dead["runs_ok"] == "0"
+    assert dead["speedup_missing"] == "no run counts (failed 1, timeout 1, rejected 1)"
+    for name in ("samples_per_s", "samples_per_s_low", "speedup", "efficiency", "optimizer_steps"):
+        assert dead[name] == ""
+    assert "nan" not in csv_text(case_frame(summarise(sweep()))).lower()
+
+
+def test_runs_csv_has_the_failed_with_reason_and_without_numbers() -> None:
+    rows = cells(csv_text(run_frame(sweep())))
+    assert [row["status"] for row in rows[6:]] == ["partial", "failed", "timeout", "rejected"]
+    first_figure = list(rows[0]).index("samples_per_s")
+    figures = [name for name in list(rows[0])[first_figure:] if name not in ("source", "log")]
+    for row in rows[6:]:
+        assert [row[name] for name in figures] == [""] * len(figures)
+        assert row["reason"]
+    assert rows[7]["reason"] == SHOWN
+    assert rows[0]["optimizer_steps"] == "100"  # not 100.0, although other rows have none
+    assert (rows[0]["steady"], rows[3]["steady"], rows[7]["steady"]) == ("true", "", "")
+    assert rows[0]["run"] == "torch/bert/bz32/1n1g/bert_b32_fp32_1"
+
+
+def test_figures_that_are_not_finite_are_empty() -> None:
+    (row,) = cells(csv_text(run_frame([ok(case(), 1, 100, loss_last=float("nan"))])))
+    assert row["loss_last"] == ""
+    assert float(row["loss_first"]) == 10.5
+
+
+def test_numbers_survive_the_csv(tmp_path: Path) -> None:
+    results = oks(case("1n1g"), 147.81, 143.61, 100 / 3)
+    write_csv(run_frame(results), tmp_path / "deep" / "runs.csv")
+    rows = cells((tmp_path / "deep" / "runs.csv").read_text())
+    assert [float(row["samples_per_s"]) for row in rows] == [r.samples_per_s for r in results]
+    pandas = pytest.importorskip("pandas")
+    again = pandas.read_csv(tmp_path / "deep" / "runs.csv")
+    assert list(again["repeat"]) == [1, 2, 3]
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_report_writes_five_files_and_nothing_else(tmp_path: Path) -> None:
+    paths = write_report(tmp_path / "r", "quick", sweep(), None, "12 logs")
+    assert [path.name for path in paths] == FILES
+    assert sorted(p.name for p in (tmp_path / "r").iterdir()) == sorted(FILES)
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
+    first = [p.read_bytes() for p in write_report(tmp_path / "a", "quick", sweep())]
+    assert [p.read_bytes() for p in write_report(tmp_path / "b", "quick", sweep())] == first
+
+
+def load_strictly(path: Path) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(path.read_text(), parse_constant=refuse)
+
+
+def test_report_json(tmp_path: Path) -> None:
+    odd = ok(case("1n2g"), 1, 190, loss_last=float("nan"), step_ms_p99=float("inf"))
+    write_report(tmp_path, "quick", [*sweep(), odd], None, "13 logs")
+    report = load_strictly(tmp_path / "report.json")
+    assert report["schema"] == "dlperf-report/1"
+    assert (report["sweep"], report["source"], report["base"]) == ("quick", "13 logs", None)
+    assert [row["topology"] for row in report["cases"]] == ["1n1g", "2n8g", "4n8g", "1n2g"]
+    assert report["cases"][1]["speedup"] == pytest.approx(15.0)
+    assert report["cases"][2]["speedup"] is None
+    assert report["cases"][0]["flags"] == ["too-few-repeats"]
+    assert "too-few-repeats" in report["flags"]
+    assert [row["status"] for row in report["runs"]].count("ok") == 7
+    assert report["runs"][-1]["loss_last"] is None
+    assert report["runs"][0]["steady"] is True
+    (table,) = report["dlperf"].values()
+    assert table["result"]["bert"]["2n8g"]["speedup"] == 15.0
+    assert table["missing"] == ["4n8g: no runs"]
+
+
+def test_a_report_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "speedup.png").write_bytes(b"of an earlier report")
+    paths = write_report(tmp_path, "empty", [])
+    assert [path.name for path in paths] == FILES[:-1]
+    assert not (tmp_path / "speedup.png").exists()
+    assert load_strictly(tmp_path / "report.json")["cases"] == []
+    assert "No plot: no run counts yet." in (tmp_path / "report.md").read_text()
+    assert cells((tmp_path / "speedup.csv").read_text()) == []
+
+
+def test_an_atomic_write_replaces_and_leaves_no_temporary(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "a.csv"
+    write_atomic(path, b"old")
+    inode = path.stat().st_ino
+    write_atomic(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_ino != inode
+    assert [p.name for p in path.parent.iterdir()] == ["a.csv"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask  # readable by the group as other files
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(LedgerError, match=r"file/runs\.csv"):
+        write_atomic(tmp_path / "file" / "runs.csv", b"")
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(LedgerError, match="taken"):
+        write_atomic(tmp_path / "taken", b"")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "taken"]
+
+
+# --- Markdown ------------------------------------------------------------------------------------
+
+
+def markdown(results: list[RunResult], base: str | None = None) -> str:
+    return markdown_report("my_sweep", summarise(results, base), results, "logs/my_sweep", "x.png")
+
+
+def table_rows(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        if line.startswith("|"):
+            # a cell ends at a bar that no backslash precedes
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def test_markdown_has_dlperfs_table_with_error_bars() -> None:
+    rows = list(table_rows(markdown(sweep())))
+    assert rows[0][:3] == ["node_num", "gpu_num", "samples/s"]
+    assert rows[2] == [
+        "1",
+        "1",
+        "100.00",
+        "99.00-101.00 (75.0 %)",
+        "1.00",
+        "",
+        "100.0 %",
+        "3/3",
+    ] + ["too-few-repeats"]
+    assert rows[3][:3] == ["2", "16", "1500.00"]
+    assert rows[3][4:8] == ["15.00", "14.75-15.25", "93.8 %", "3/4"]
+    assert rows[4] == ["4", "32", "", "", "", "", "", "0/3", ""]
+
+
+def test_markdown_says_how_it_was_measured() -> None:
+    text = markdown(sweep())
+    assert "100 timed iterations after 20 of warm-up" in text
+    assert "Base: 1n1g, 100.00 samples/s (3 runs, CI 99.00-101.00 (75.0 %))." in text
+    assert "Weak scaling" in text
+    assert "6 of 10 count (status ok)" in text
+    assert "the median of the runs that count" in text
+    assert "![samples/s and speedup against devices](x.png)" in text
+
+
+def test_markdown_lists_every_run_that_is_not_ok() -> None:
+    rows = [row for row in table_rows(markdown(sweep())) if len(row) == 4]
+    assert [row[2] for row in rows[2:]] == ["partial", "failed", "timeout", "rejected"]
+    assert rows[3][3] == escape(SHOWN)
+    assert "<script>" not in markdown(sweep())
+    assert "Runs that do not count" not in markdown(oks(case(), 1, 2))
+
+
+def test_markdown_sorts_by_devices_and_says_a_missing_base_once() -> None:
+    results = oks(case("4n8g"), 700) + oks(case("1n8g"), 239)
+    text = markdown(results)
+    assert [row[1] for row in table_rows(text)][2:] == ["8", "32"]
+    assert text.count("is not in this series") == 1
+    assert "Base: 1n8g, 239.00 samples/s (1 run, no CI)." in markdown(results, "1n8g")
+
+
+def test_markdown_says_when_the_base_has_no_run() -> None:
+    text = markdown([bad(case("1n1g"), 1, Status.PREEMPTED), *oks(case("1n4g"), 300)])
+    assert "Base: 1n1g, of which no run counts." in text
+    assert (
+        "1n4g: no speedup: no run of the base 1n1g counts (preempted 1)".replace("_", r"\_") in text
+    )
+
+
+def test_markdown_does_not_list_a_hundred_window_lengths() -> None:
+    results = [ok(case(), n, 100, iterations=100 + n) for n in range(1, 9)]
+    assert "and 5 other lengths" in markdown(results)
+
+
+@given(st.text())
+def test_escaped_text_stays_in_its_cell(text: str) -> None:
+    for cell in (escape(text), code(text)):
+        assert len(f"| {cell} |".splitlines()) == 1
+        bars = [m.start() for m in re.finditer(r"\|", cell)]
+        assert all(cell[at - 1] == "\\" for at in bars)
+    assert "<" not in escape(text)
+
+
+# --- terminal ------------------------------------------------------------------------------------
+
+
+def render(renderable: Any, width: int = 80) -> str:
+    from rich.console import Console
+
+    stream = StringIO()
+    Console(file=stream, width=width, force_terminal=False).print(renderable)
+    return stream.getvalue()
+
+
+def test_terminal_table_fits_80_columns_uncut() -> None:
+    results = [
+        *oks(case("1n1g"), *[619.73, 620.1, 619.0, 621.0, 618.0]),
+        *oks(case("16n8g"), *[77751.63, 77700.0, 79812.4, 77760.0, 77800.0], optimizer_steps=0),
+    ]
+    text = render(speedup_table(summarise(results)))
+    assert max(map(len, text.splitlines())) <= 80
+    for shown in ("16n8g", "77760.00", "77700.00-79812.40", "125.47", "98.0 %", "5/5"):
+        assert shown in text
+    assert "no-optimizer-step" in text  # a flag is not broken over two lines
+    assert "CI of the median covers 93.8 % for 5 runs" in text
+
+
+def test_terminal_says_why_there_is_no_speedup() -> None:
+    assert "no speedup of 4n8g: no run counts" in render(speedup_table(summarise(sweep())))
+    text = render(speedup_table(summarise(oks(case("4n8g"), 700) + oks(case("1n8g"), 239))), 200)
+    assert text.count('name one that is, as base "1n8g"') == 1
+    assert "no runs yet" in render(speedup_table([]))
+
+
+def test_terminal_shows_what_logs_say_and_obeys_none_of_it() -> None:
+    table = trouble_table(sweep())
+    text = render(table, 200)
+    assert SHOWN in text
+    assert "\x1b" not in text
+    assert text.count("torch/bert/bz32/4n8g/bert_b32_fp32_") == 3
+    assert trouble_table(oks(case(), 1)) is None
+    odd = replace(case(), model="[bold]m\x1b[2J[/bold]")
+    assert "[bold]m[/bold]" in render(speedup_table(summarise(oks(odd, 1))))
+
+
+def test_status_table_counts_every_run() -> None:
+    lines = [line.split() for line in render(status_table(sweep())).splitlines()]
+    assert ["topology", "ok", "partial", "failed", "timeout", "rejected", "all"] in lines
+    assert ["1n1g", "3", "3"] in lines
+    assert ["2n8g", "3", "1", "4"] in lines
+    assert ["4n8g", "1", "1", "1", "3"] in lines
+    assert ["all", "6", "1", "1", "1", "1", "10"] in lines
+
+
+def test_printed_report_and_status(capsys: pytest.CaptureFixture[str]) -> None:
+    results = sweep()
+    print_report("quick [sweep]", summarise(results), results)
+    text = capsys.readouterr().out
+    assert "quick [sweep]" in text
+    assert "QOSMaxNodePerUser" in text
+    failed = [bad(case(), n, Status.FAILED, f"cause {n}.") for n in range(1, 26)]
+    print_status([*oks(case("1n8g"), 5), *failed])
+    text = capsys.readouterr().out
+    assert "cause 20." in text
+    assert "cause 21." not in text
+    assert "and 5 more; --json shows them all" in text
+    print_status([])
+    assert "topology" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain text", "plain text"),
+        ("a\r\nb\x00c", "a b c"),
+        ("\x1b]0;title\x07x\x1b]8;;http://a\x1b\\link", "xlink"),
+        ("\x1b[1;31mred\x1b[0m\x1b(B", "redB"),
+        ("bad \udcff byte", "bad \ufffd byte"),
+        ("\u202eright to left\u2028", "right to left"),
+        ("naïve 速度", "naïve 速度"),
+    ],
+)
+def test_printable(raw: str, shown: str) -> None:
+    assert printable(raw) == shown
+
+
+@given(st.text(st.characters()))
+def test_printable_text_is_one_clean_line(text: str) -> None:
+    shown = printable(text)
+    shown.encode()
+    assert len(shown.splitlines()) <= 1
+    assert printable(shown) == shown
+    assert not any(ord(char) < 32 or ord(char) == 127 for char in shown)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, ""), (1147.9, "1147.90"), (3.8906, "3.891"), (0.01234567, "0.01235")]
+)
+def test_number(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+# --- picture -------------------------------------------------------------------------------------
+
+
+def png(results: list[RunResult], title: str = "sweep", base: str | None = None) -> bytes | None:
+    return speedup_png(summarise(results, base), results, title)
+
+
+def size(data: bytes | None) -> tuple[int, int]:
+    assert data is not None
+    assert data.startswith(b"\x89PNG\r\n")
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def test_no_picture_of_nothing() -> None:
+    assert png([]) is None
+    assert png([bad(case(), 1, Status.FAILED, timed=window(case(), 100))]) is None
+
+
+def test_picture_of_one_run_one_topology_or_no_base() -> None:
+    assert size(png(oks(case(), 100))) == (1200, 600)
+    assert size(png(oks(case("1n8g"), 100, 101, 102))) == (1200, 600)
+    assert size(png(oks(case("1n8g"), 239) + oks(case("4n8g"), 717))) == (1200, 600)
+
+
+def test_picture_of_many_series_grows_with_its_legend() -> None:
+    results = [
+        run
+        for index in range(40)
+        for topology in ("1n1g", "1n8g")
+        for run in oks(case(topology, tags=(f"v{index}",)), 100.0 + index, 101.0)
+    ]
+    width, height = size(png(results))
+    assert width == 1200
+    assert height > 700
+
+
+def svg(results: list[RunResult], title: str = "sweep", base: str | None = None) -> str:
+    data = speedup_png(summarise(results, base), results, title, file_format="svg")
+    assert data is not None
+    return data.decode()
+
+
+@pytest.fixture
+def _text_in_svg(monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib
+
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+
+
+@pytest.mark.usefixtures("_text_in_svg")
+def test_picture_names_sweep_axes_and_series() -> None:
+    text = svg(sweep(), "bert $fp32 & more")
+    for shown in ("bert $fp32 &amp; more", "torch/bert/bz32/fp32", "samples/s, all devices"):
+        assert shown in text
+    for shown in ("speedup", "efficiency", "linear from the base", "one run"):
+        assert f">{shown}<" in text
+
+
+@pytest.mark.usefixtures("_text_in_svg")
+def test_picture_without_a_base_promises_nothing() -> None:
+    results = oks(case("1n8g"), 239) + oks(case("4n8g"), 717)
+    assert "linear from the base" not in svg(results)
+    assert "linear from the base" in svg(results, base="1n8g")
+    assert ">efficiency<" not in svg(results)
+
+
+# --- docs and imports ----------------------------------------------------------------------------
+
+
+def documented(heading: str) -> list[tuple[str, ...]]:
+    """Rows of the first table under a heading of docs/csv.md, without its two header lines."""
+    section = (ROOT / "docs" / "csv.md").read_text().split(f"\n## {heading}\n")[1]
+    rows = table_rows(section.split("\n## ")[0])
+    return [tuple(cell.replace("\\|", "|") for cell in row) for row in rows][2:]
+
+
+def test_docs_name_every_column_with_unit_and_meaning() -> None:
+    for heading, columns in (("speedup.csv", CASE_COLUMNS), ("runs.csv", RUN_COLUMNS)):
+        assert documented(heading) == [(f"`{c.name}`", c.unit, c.meaning) for c in columns]
+
+
+def test_docs_name_every_flag() -> None:
+    assert documented("The flags") == [(f"`{flag}`", text) for flag, text in FLAGS.items()]
+
+
+def test_nothing_heavy_is_imported_until_it_is_needed() -> None:
+    program = (
+        "import sys, dlperf_hpc.reporting.write, dlperf_hpc.reporting.terminal\n"
+        "heavy = {'pandas', 'numpy', 'matplotlib', 'rich', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {sorted(heavy)}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,131 @@
+"""The worker runs in the environment's Python: every other one from 3.9 on that is found here.
+
+With ``-S``: the standard library alone, whatever is installed there.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import ROOT
+from record_samples import a_run, a_sweep, ended_ok, opened, paths
+
+from dlperf_hpc.records.logfile import result_of_log
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import read_failures, read_record
+
+REPOSITORY = ROOT
+FLOOR = (3, 9)
+TASK = {"SLURM_ARRAY_JOB_ID": "100", "SLURM_ARRAY_TASK_ID": "0", "SLURM_PROCID": "1"}
+
+
+@functools.cache
+def _pythons() -> dict[tuple[int, int], str]:
+    """One Python of each minor version but this one: of the PATH, and what pyenv has."""
+    named = [shutil.which(f"python3.{minor}") for minor in range(6, 30)]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found: dict[tuple[int, int], str] = {}
+    for path in [*filter(None, named), *map(str, sorted(pyenv.glob("3.*/bin/python3")))]:
+        try:
+            told = _run(path, "-c", "import sys; print(*sys.version_info[:2])").stdout
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        match = re.fullmatch(r"(\d+) (\d+)\n", told)  # a pyenv shim may say that it has none
+        if match and (int(match[1]), int(match[2])) != sys.version_info[:2]:
+            found.setdefault((int(match[1]), int(match[2])), path)
+    return found
+
+
+def _run(python: str, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    path = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'tests'}"
+    env = {**kept, **TASK, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [python, "-S", *words],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _each(enough: bool) -> pytest.MarkDecorator:
+    chosen = {v: path for v, path in sorted(_pythons().items()) if (v >= FLOOR) == enough}
+    what = "from 3.9 on" if enough else "older than 3.9"
+    none = pytest.param("", marks=pytest.mark.skip(f"no other Python {what} here"), id="none")
+    rows = [pytest.param(path, id=f"{major}.{minor}") for (major, minor), path in chosen.items()]
+    return pytest.mark.parametrize("python", rows or [none])
+
+
+@_each(enough=True)
+def test_a_run_that_ended_well_reads_the_same(tmp_path: Path, python: str) -> None:
+    """The other Python writes log and record, of a manifest that this one wrote."""
+    run = a_run()
+    there, here = tmp_path / "there", tmp_path / "here"
+    a_sweep(there, [run])
+    code = f"""
+import pathlib, record_samples
+from dlperf_hpc.records.manifest import read_manifest
+root = pathlib.Path({str(there)!r})
+(run,) = read_manifest(root).runs
+result = record_samples.ended_ok(root, run)
+print(result.status.value, result.samples_per_s)
+"""
+    done = _run(python, "-c", code)
+    assert done.returncode == 0, done.stderr
+    result, wanted = result_of_log(paths(there, run).log), ended_ok(here, run)
+    assert (result.status, result.window) == (Status.OK, wanted.window)
+    assert done.stdout == f"ok {wanted.samples_per_s}\n"
+    records = [json.loads(paths(root, run).record.read_bytes()) for root in (there, here)]
+    for record in records:
+        record.pop("ended")
+    assert records[0].keys() == records[1].keys()
+
+
+@_each(enough=True)
+def test_the_worker_says_why_it_cannot(tmp_path: Path, python: str) -> None:
+    """The whole way of a rank, as srun starts it, up to the MPI that it does not find."""
+    run = a_run()
+    a_sweep(tmp_path, [run])
+    done = _run(python, "-u", "-m", "dlperf_hpc.train", str(tmp_path), "sample-1n2g", cwd=tmp_path)
+    assert done.returncode == 1
+    record = read_record(paths(tmp_path, run).record)
+    assert record is not None and record["launch"] == "100_0.0"
+    result = result_of_log(paths(tmp_path, run).log)
+    assert result.status is Status.FAILED and "rank 1 on" in result.reason
+    assert "WorldError: mpi4py cannot start MPI" in result.reason
+    (failure,) = read_failures(opened(tmp_path, run))
+    assert (failure.rank, failure.consequence) == (1, False)
+    assert "Traceback" in done.stderr and "ModuleNotFoundError" in failure.traceback
+
+
+@_each(enough=True)
+def test_what_runs_there_can_be_read_there(python: str) -> None:
+    """All declarations load; what imports a framework is at least Python of that version."""
+    code = f"""
+import pathlib
+from dlperf_hpc.train.registry import registry
+assert registry().backends and registry().workloads
+for room in ("records", "spec", "train"):
+    for path in sorted(pathlib.Path({str(REPOSITORY / "dlperf_hpc")!r}, room).rglob("*.py")):
+        compile(path.read_text(encoding="utf-8"), str(path), "exec")
+"""
+    done = _run(python, "-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+@_each(enough=False)
+def test_a_python_that_is_too_old_is_told_so(tmp_path: Path, python: str) -> None:
+    done = _run(python, "-u", "-m", "dlperf_hpc.train", str(tmp_path), "any")
+    assert done.returncode == 1 and "SyntaxError" not in done.stderr
+    assert "Python must be 3.9 or newer, and this one is 3." in done.stderr
