@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from pydoc_data.topics import topics
 
+import numpy as np
+
 from dlperf_hpc.cli.prepare import main
+from dlperf_hpc.data.fields import Arrays
 from dlperf_hpc.sweepfile.declarations import SampleLayout
 from dlperf_hpc.train.workloads.bert import predictions_per_sequence
 
@@ -36,3 +39,22 @@ def bert_layout(data: Path, seq_len: int = 64) -> SampleLayout:
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
     vocab = manifest["tokenizer"]["vocab_size"]
     return SampleLayout("bert", vocab, seq_len, predictions_per_sequence(seq_len))
+
+
+def bert_arrays(count: int, first: int = 0) -> Arrays:
+    """Samples that can be told apart: sample i has i in its first two tokens."""
+    rng = np.random.RandomState(first)
+    ids = rng.randint(5, 100, (count, 16))
+    ids[:, 0], ids[:, 1] = np.divmod(np.arange(first, first + count), 100)
+    positions = 2 + np.sort(rng.random_sample((count, 13)).argsort(axis=1)[:, :3], axis=1)
+    positions[:, 2] *= rng.randint(0, 2, count)
+    labels = rng.randint(5, 100, (count, 3)) * (positions > 0)
+    return {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": (np.arange(16) > 8) * np.ones_like(ids),
+        "masked_lm_positions": positions,
+        "masked_lm_ids": labels,
+        "masked_lm_weights": (positions > 0).astype(np.float32),
+        "next_sentence_labels": rng.randint(0, 2, count),
+    }

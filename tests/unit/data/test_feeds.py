@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_samples import bert_layout, prepared, write_corpus
-from frameworks import run_checks
-from places import SUPPORT
+from data_samples import bert_arrays, bert_layout, prepared, write_corpus
 
 from dlperf_hpc.data import bert_records, fields, hdf5, indexed, manifest, opening, tfrecord
 from dlperf_hpc.data.fields import Array, Arrays
@@ -23,25 +21,6 @@ from dlperf_hpc.train.feeds import Feed, Share, batches
 
 BERT_LAYOUT = SampleLayout("bert", 100, 16, 3)
 GPT2_LAYOUT = SampleLayout("gpt2", 100, 16)
-
-
-def bert_arrays(count: int, first: int = 0) -> Arrays:
-    """Samples that can be told apart: sample i has i in its first two tokens."""
-    rng = np.random.RandomState(first)
-    ids = rng.randint(5, 100, (count, 16))
-    ids[:, 0], ids[:, 1] = np.divmod(np.arange(first, first + count), 100)
-    positions = 2 + np.sort(rng.random_sample((count, 13)).argsort(axis=1)[:, :3], axis=1)
-    positions[:, 2] *= rng.randint(0, 2, count)
-    labels = rng.randint(5, 100, (count, 3)) * (positions > 0)
-    return {
-        "input_ids": ids,
-        "input_mask": np.ones_like(ids),
-        "segment_ids": (np.arange(16) > 8) * np.ones_like(ids),
-        "masked_lm_positions": positions,
-        "masked_lm_ids": labels,
-        "masked_lm_weights": (positions > 0).astype(np.float32),
-        "next_sentence_labels": rng.randint(0, 2, count),
-    }
 
 
 def write_shards(directory: Path, counts: list[int], kind: str = "hdf5") -> Path:
@@ -92,31 +71,6 @@ def test_hdf5_is_nvidias_layout(tmp_path: Path) -> None:
         "masked_lm_ids": ("<i4", (10,)),
         "next_sentence_labels": ("|i1", ()),
     }
-
-
-@pytest.fixture(scope="module")
-def by_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What TensorFlow reads of our records, and writes for us to read."""
-    directory = tmp_path_factory.mktemp("tensorflow")
-    bert_records.write(directory / "ours.tfrecord", bert_arrays(5))
-    script = SUPPORT / "tensorflow_records_checks.py"
-    found = run_checks("tensorflow", script, directory, ranks=1)
-    return {**found, "directory": directory}
-
-
-def test_tensorflow_reads_our_records(by_tensorflow: dict[str, Any]) -> None:
-    for name, values in bert_arrays(5).items():
-        wanted = values.reshape(5, -1).tolist()
-        assert by_tensorflow["ours"][name] == wanted, name
-
-
-def test_we_read_tensorflows_records(by_tensorflow: dict[str, Any]) -> None:
-    file = tfrecord.TFRecordFile(by_tensorflow["directory"] / "theirs.tfrecord")
-    file.check()
-    assert len(file) == 3
-    decoded = tfrecord.decode([file[number] for number in range(3)])
-    found = [{name: values.tolist() for name, values in one.items()} for one in decoded]
-    assert found == by_tensorflow["theirs"]
 
 
 def read_megatron(path: Path) -> list[Array]:

@@ -113,7 +113,7 @@ def test_options_shown_are_options(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             verb(["--help"])
         known = set(re.findall(r"--[a-z_-]+", capsys.readouterr().out))
-        lines = re.findall(rf"python -m {verb.__module__} (.*)", text)
+        lines = re.findall(rf"dlperf {verb.__module__.rpartition('.')[2]} (.*)", text)
         used = {option for line in lines for option in re.findall(r"--[a-z_-]+", line)}
         assert used and used <= known
 
@@ -172,7 +172,7 @@ def test_the_commands_of_the_readme_run(
             log.write_text(deepspeed_log(320 + repeat))
     section = README.partition("## Logs that you already have")[2].partition("\n## ")[0]
     ran = []
-    for verb, rest in re.findall(r"\$ python -m dlperf_hpc\.(\w+) (.*)", section):
+    for verb, rest in re.findall(r"\$ dlperf (\w+) (.*)", section):
         run = {"report": report, "extract": extract, "compare": compare}[verb]
         ran.append((verb, run(shlex.split(rest, comments=True))))
     assert ran == [("report", 0), ("extract", 0), ("compare", 0), ("compare", 0)]

@@ -94,7 +94,7 @@ READER = """
 import sys, time
 from multiprocessing import active_children
 from pathlib import Path
-from dlperf_hpc.logs import search
+from dlperf_hpc.logs.scan import search
 from dlperf_hpc.logs.scan.cache import ScanCache
 from dlperf_hpc.logs.scan.sources import find
 

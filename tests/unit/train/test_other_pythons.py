@@ -46,7 +46,7 @@ def _pythons() -> dict[tuple[int, int], str]:
 
 def _run(python: str, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    path = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'tests'}"
+    path = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'tests' / 'support'}"
     env = {**kept, **TASK, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         [python, "-S", *words],
