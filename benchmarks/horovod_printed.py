@@ -26,12 +26,12 @@ from wrapper_cost import keep_memory, make_case
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
-from dlperf_hpc.train.watchdog import Guard
+from dlperf_hpc.train.watchdog import Watchdog
 from dlperf_hpc.train.window import measure_window, warm_up
 
 
 def times(
-    session: Session, world: World, guard: Guard, rounds: int, batches: int
+    session: Session, world: World, guard: Watchdog, rounds: int, batches: int
 ) -> dict[str, list[float]]:
     """This rank's seconds of each block and of each window."""
     spent: dict[str, list[float]] = {"blocks": [], "windows": []}
@@ -111,7 +111,7 @@ def main() -> None:
     keep_memory()
     world = discover()
     case = make_case(arguments, world.size)
-    guard = Guard(world.rank, time_limit_s=float("inf"))
+    guard = Watchdog(world.rank, time_limit_s=float("inf"))
     backend = registry().backends[case.framework]
     session = backend.open_session(case, world, registry().workloads[case.model])
     warm_up(session, arguments.batches, guard.beat)

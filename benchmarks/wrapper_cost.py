@@ -31,7 +31,7 @@ from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
-from dlperf_hpc.train.watchdog import Guard
+from dlperf_hpc.train.watchdog import Watchdog
 from dlperf_hpc.train.window import timed_loop, warm_up
 from dlperf_hpc.train.workloads.bert import BertConfig, predictions_per_sequence, synthetic_batch
 
@@ -80,7 +80,7 @@ def batch_small(case: Case, rank: int) -> dict[str, Any]:
     return synthetic_batch(SMALL, case.batch_size, case.seq_len, predictions, rank)
 
 
-def wrapped_loop(session: Session, guard: Guard, iterations: int) -> int:
+def wrapped_loop(session: Session, guard: Watchdog, iterations: int) -> int:
     """The wrapper's loop as a run has it, but for the barriers outside of it; nanoseconds."""
     session.open_window(iterations)
     session.synchronize()
@@ -90,7 +90,7 @@ def wrapped_loop(session: Session, guard: Guard, iterations: int) -> int:
 def measure(
     framework: str,
     session: Session,
-    guard: Guard,
+    guard: Watchdog,
     rounds: int,
     iterations: int,
     control: bool = False,
@@ -112,7 +112,7 @@ def measure(
     return ratios
 
 
-def marks_us(session: Session, guard: Guard, times: int = 20_000) -> float:
+def marks_us(session: Session, guard: Watchdog, times: int = 20_000) -> float:
     """What the wrapper adds to an iteration, alone: one mark and one beat, microseconds."""
     session.open_window(times)
     mark, beat = session.mark, guard.beat
@@ -196,7 +196,7 @@ def main() -> None:
     arguments.model = arguments.model or {"cpu": "bert-tiny", "cuda": "bert-base"}[arguments.device]
     keep_memory()
     case = make_case(arguments)
-    guard = Guard(0, time_limit_s=float("inf"))
+    guard = Watchdog(0, time_limit_s=float("inf"))
     guard.watch()
     guard.phase("benchmark", float("inf"))
     workload = registry().workloads[case.model]

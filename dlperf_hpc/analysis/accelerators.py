@@ -22,7 +22,7 @@ Best shares measured: A100 271 of 312 TFLOPS (0.869), H100 794.5 of 989 (0.80), 
 
 
 @dataclass(frozen=True)
-class Card:
+class Accelerator:
     """``tflops`` by precision; one that is not there is not known, or the card lacks it.
 
     ``words`` may stand in its name beside ``chip`` and a size in GB (of ``sizes``, if there are
@@ -55,41 +55,46 @@ _HOPPER = _peaks(67.0, 989.0, tf32=494.5, fp8=1979.0)
 _HOPPER_NVL = _peaks(60.0, 835.5, tf32=417.5, fp8=1670.5)
 _CDNA3 = _peaks(163.4, 1307.4, tf32=653.7, fp8=2614.9)
 
-CARDS: tuple[Card, ...] = (
+ACCELERATORS: tuple[Accelerator, ...] = (
     # "NVIDIA Tesla P100" data sheet
-    Card("P100 PCIe", "p100", _peaks(9.3, 18.7, bf16=False), _PCIE, _PCIE, _P100),
-    Card("P100 SXM", "p100", _peaks(10.6, 21.2, bf16=False), _words("sxm sxm2"), sizes=_P100),
+    Accelerator("P100 PCIe", "p100", _peaks(9.3, 18.7, bf16=False), _PCIE, _PCIE, _P100),
+    Accelerator(
+        "P100 SXM", "p100", _peaks(10.6, 21.2, bf16=False), _words("sxm sxm2"), sizes=_P100
+    ),
     # "NVIDIA V100 Tensor Core GPU" data sheet
-    Card("V100 PCIe", "v100", _peaks(14.0, 112.0, bf16=False), _PCIE, _PCIE, _V100),
-    Card("V100 SXM", "v100", _peaks(15.7, 125.0, bf16=False), _words("sxm sxm2"), sizes=_V100),
-    Card("V100S PCIe", "v100s", _peaks(16.4, 130.0, bf16=False), _PCIE, sizes=_V100),
+    Accelerator("V100 PCIe", "v100", _peaks(14.0, 112.0, bf16=False), _PCIE, _PCIE, _V100),
+    Accelerator(
+        "V100 SXM", "v100", _peaks(15.7, 125.0, bf16=False), _words("sxm sxm2"), sizes=_V100
+    ),
+    Accelerator("V100S PCIe", "v100s", _peaks(16.4, 130.0, bf16=False), _PCIE, sizes=_V100),
     # "NVIDIA T4 Tensor Core GPU" data sheet
-    Card("T4", "t4", _peaks(8.1, 65.0, bf16=False)),
+    Accelerator("T4", "t4", _peaks(8.1, 65.0, bf16=False)),
     # "NVIDIA A100 Tensor Core GPU" data sheet: PCIe and SXM alike
-    Card("A100", "a100", _peaks(19.5, 312.0, tf32=156.0), _words("sxm sxm4 pcie"),
+    Accelerator("A100", "a100", _peaks(19.5, 312.0, tf32=156.0), _words("sxm sxm4 pcie"),
          sizes=frozenset((40, 80))),
     # "NVIDIA A30", "A10", "A40", "L4", "L40" and "L40S" data sheets
-    Card("A30", "a30", _peaks(10.3, 165.0, tf32=82.0), _PCIE),
-    Card("A10", "a10", _peaks(31.2, 125.0, tf32=62.5), _PCIE),
-    Card("A40", "a40", _peaks(37.4, 149.7, tf32=74.8), _PCIE),
-    Card("L4", "l4", _peaks(30.3, 121.0, tf32=60.0, fp8=242.5), _PCIE),
-    Card("L40", "l40", _peaks(90.5, 181.0, tf32=90.5, fp8=362.0), _PCIE),
-    Card("L40S", "l40s", _peaks(91.6, 362.0, tf32=183.0, fp8=733.0), _PCIE),
+    Accelerator("A30", "a30", _peaks(10.3, 165.0, tf32=82.0), _PCIE),
+    Accelerator("A10", "a10", _peaks(31.2, 125.0, tf32=62.5), _PCIE),
+    Accelerator("A40", "a40", _peaks(37.4, 149.7, tf32=74.8), _PCIE),
+    Accelerator("L4", "l4", _peaks(30.3, 121.0, tf32=60.0, fp8=242.5), _PCIE),
+    Accelerator("L40", "l40", _peaks(90.5, 181.0, tf32=90.5, fp8=362.0), _PCIE),
+    Accelerator("L40S", "l40s", _peaks(91.6, 362.0, tf32=183.0, fp8=733.0), _PCIE),
     # "NVIDIA H100 Tensor Core GPU" and "NVIDIA H200 Tensor Core GPU" data sheets
-    Card("H100 PCIe", "h100", _peaks(51.0, 756.5, tf32=378.0, fp8=1513.0), _words("pcie hbm2e"),
+    Accelerator("H100 PCIe", "h100", _peaks(51.0, 756.5, tf32=378.0, fp8=1513.0),
+         _words("pcie hbm2e"),
          _words("pcie hbm2e"), frozenset((80,))),
-    Card("H100 NVL", "h100", _HOPPER_NVL, _words("nvl hbm3"), _words("nvl")),
-    Card("H100 SXM", "h100", _HOPPER, _SXM, sizes=frozenset((80,))),
-    Card("H200 NVL", "h200", _HOPPER_NVL, _words("nvl hbm3e"), _words("nvl")),
-    Card("H200 SXM", "h200", _HOPPER, _SXM),
+    Accelerator("H100 NVL", "h100", _HOPPER_NVL, _words("nvl hbm3"), _words("nvl")),
+    Accelerator("H100 SXM", "h100", _HOPPER, _SXM, sizes=frozenset((80,))),
+    Accelerator("H200 NVL", "h200", _HOPPER_NVL, _words("nvl hbm3e"), _words("nvl")),
+    Accelerator("H200 SXM", "h200", _HOPPER, _SXM),
     # "NVIDIA GH200 Grace Hopper Superchip" data sheet
-    Card("GH200", "gh200", _HOPPER, _SXM),
+    Accelerator("GH200", "gh200", _HOPPER, _SXM),
     # "NVIDIA Blackwell" data sheet; of fp32 and tf32 NVIDIA's own documents disagree
-    Card("B200", "b200", _peaks(None, 2250.0, fp8=4500.0), _SXM),
-    Card("GB200", "gb200", _peaks(None, 2500.0, fp8=5000.0)),
+    Accelerator("B200", "b200", _peaks(None, 2250.0, fp8=4500.0), _SXM),
+    Accelerator("GB200", "gb200", _peaks(None, 2500.0, fp8=5000.0)),
     # "AMD Instinct MI300X" and "MI325X" data sheets
-    Card("MI300X", "mi300x", _CDNA3, _words("oam")),
-    Card("MI325X", "mi325x", _CDNA3, _words("oam")),
+    Accelerator("MI300X", "mi300x", _CDNA3, _words("oam")),
+    Accelerator("MI325X", "mi325x", _CDNA3, _words("oam")),
 )  # fmt: skip
 
 _MAKERS = _words("nvidia tesla amd instinct gpu")
@@ -104,7 +109,7 @@ _PRECISIONS = {
 }
 
 
-def card(device_name: str) -> Card | None:
+def accelerator(device_name: str) -> Accelerator | None:
     """``NVIDIA H100 80GB HBM3``, ``Tesla V100-SXM2-16GB``, or in a person's words ``V100``, which
     is the fastest of that chip (SXM) then; None for any other."""
     words = [word for word in _WORD.findall(device_name[:200].lower()) if word not in _MAKERS]
@@ -112,7 +117,7 @@ def card(device_name: str) -> Card | None:
     found = [_SIZE.fullmatch(word) for word in rest]
     sizes = {int(match[1]) for match in found if match}
     others = {word for word, match in zip(rest, found) if not match}
-    for known in CARDS:
+    for known in ACCELERATORS:
         fits = known.chip == chip and others <= known.words and sizes <= (known.sizes or sizes)
         if fits and (not known.needs or known.needs & others):
             return known
@@ -124,5 +129,5 @@ def peak(device_name: str, precision: str) -> float | None:
 
     ``fp32`` is without TF32, which is a precision of its own; ``amp`` counts as fp16.
     """
-    known = card(device_name)
+    known = accelerator(device_name)
     return None if known is None else known.tflops.get(_PRECISIONS.get(precision.lower(), ""))

@@ -15,12 +15,12 @@ from itertools import combinations
 from dlperf_hpc.analysis.outcomes import (
     RISK,
     TOLERANCE,
-    Verdict,
+    Outcome,
     band,
     error_of,
+    outcome_of,
     point_interval,
     rank_interval,
-    verdict_of,
 )
 from dlperf_hpc.analysis.speedup import chosen, throughput
 from dlperf_hpc.analysis.statistics import Interval, median_interval, ratio_interval
@@ -109,7 +109,7 @@ class Compared:
 
     a: Subject | None
     b: Subject | None
-    verdict: Verdict
+    outcome: Outcome
     ratio: float | None = None
     interval: Interval | None = None
     of_medians: Interval | None = None
@@ -129,9 +129,9 @@ class Comparison:
     across: tuple[str, ...] = ()
     unmatched_published: int = 0
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, outcome: Outcome) -> int:
         """How many cases have that verdict."""
-        return sum(case.verdict is verdict for case in self.cases)
+        return sum(case.outcome is outcome for case in self.cases)
 
 
 def subjects(results: Sequence[RunResult]) -> list[Subject]:
@@ -282,8 +282,8 @@ def _pooled(group: Sequence[Subject]) -> Subject:
 
 def _missing(a: Subject | None, b: Subject | None) -> Compared:
     without_a = a is None or not a.speeds
-    verdict = Verdict.MISSING_IN_A if without_a else Verdict.MISSING_IN_B
-    return Compared(a, b, verdict, note="; ".join(_lost(a, b)))
+    outcome = Outcome.MISSING_IN_A if without_a else Outcome.MISSING_IN_B
+    return Compared(a, b, outcome, note="; ".join(_lost(a, b)))
 
 
 def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared:
@@ -292,14 +292,14 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
         return _missing(a, b)
     ratio = median_b / median_a
     interval = _interval(a, b, risk)
-    verdict = verdict_of(ratio, interval, tolerance, risk)
+    outcome = outcome_of(ratio, interval, tolerance, risk)
     notes = _lost(a, b) + _unknown(a, b)
-    if verdict is Verdict.TOO_FEW:
+    if outcome is Outcome.TOO_FEW:
         notes.append(_too_few(a, b, interval, risk))
     return Compared(
         a=a,
         b=b,
-        verdict=verdict,
+        outcome=outcome,
         ratio=ratio,
         interval=interval,
         of_medians=ratio_interval(median_interval(b.speeds), median_interval(a.speeds)),

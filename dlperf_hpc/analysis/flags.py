@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from dlperf_hpc.analysis.accelerators import CEILING
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
 from dlperf_hpc.records.observed import ObservedCase
-from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
+from dlperf_hpc.records.results import ExternalWindow, RunResult, Window
 from dlperf_hpc.records.task import shared_job
 from dlperf_hpc.sweepfile.case import Case
 
@@ -130,7 +130,7 @@ def of_windows(case: Case | ObservedCase, windows: Sequence[Window]) -> list[Fin
     return found
 
 
-def of_foreign(windows: Sequence[ForeignWindow]) -> list[Finding]:
+def of_external(windows: Sequence[ExternalWindow]) -> list[Finding]:
     """Findings about windows of other programs' logs."""
     n = len(windows)
     tests = [
@@ -145,7 +145,7 @@ def of_foreign(windows: Sequence[ForeignWindow]) -> list[Finding]:
     return [Finding(flag, f"{hits} of {n} windows {text}") for flag, hits, text in counted if hits]
 
 
-def _differ(window: ForeignWindow) -> bool:
+def _differ(window: ExternalWindow) -> bool:
     if window.basis != "clock" or window.check_samples_per_s is None:
         return False
     return abs(window.check_samples_per_s / window.samples_per_s - 1) > CROSS_CHECK

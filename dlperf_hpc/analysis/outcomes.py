@@ -43,7 +43,7 @@ MOST_PAIRS = 10_000
 """Ratios (n * m) up to which ranks are counted; beyond, each median's interval is good enough."""
 
 
-class Verdict(str, Enum):
+class Outcome(str, Enum):
     """What is said of one case; see the module's text."""
 
     FASTER = "faster"
@@ -67,7 +67,7 @@ def error_of(interval: Interval) -> float:
     return (1 - interval.coverage) / 2
 
 
-def verdict_of(ratio: float, interval: Interval | None, tolerance: float, risk: float) -> Verdict:
+def outcome_of(ratio: float, interval: Interval | None, tolerance: float, risk: float) -> Outcome:
     """The decision rule of the module's text; ``interval`` is None where a side has one run.
 
     ``ratio`` is that of the medians: where it does not lie where the interval does (two samples of
@@ -76,14 +76,14 @@ def verdict_of(ratio: float, interval: Interval | None, tolerance: float, risk: 
     low, high = band(tolerance)
     # an exact 1 / 20 must not fail at 5 % for its last bit
     if interval is None or error_of(interval) > risk * (1 + 1e-9):
-        return Verdict.TOO_FEW
+        return Outcome.TOO_FEW
     if max(ratio, interval.high) < low:
-        return Verdict.SLOWER
+        return Outcome.SLOWER
     if min(ratio, interval.low) > high:
-        return Verdict.FASTER
+        return Outcome.FASTER
     if low <= min(ratio, interval.low) and max(ratio, interval.high) <= high:
-        return Verdict.SAME
-    return Verdict.UNDECIDED
+        return Outcome.SAME
+    return Outcome.UNDECIDED
 
 
 def rank_interval(a: Sequence[float], b: Sequence[float], risk: float) -> Interval | None:

@@ -25,35 +25,37 @@ def tflops_per_device(case: Case | ObservedCase, samples_per_s: float) -> float 
     return value if math.isfinite(value) else None
 
 
-def mfu(case: Case | ObservedCase, samples_per_s: float, card: str | None) -> float | None:
+def mfu(case: Case | ObservedCase, samples_per_s: float, accelerator: str | None) -> float | None:
     """Model FLOPS utilisation: share of the card's dense peak in the case's precision, 1 = all.
 
-    ``card`` is a device's name, or a person's word for it
-    (:func:`dlperf_hpc.analysis.accelerators.card`).
+    ``accelerator`` is a device's name, or a person's word for it
+    (:func:`dlperf_hpc.analysis.accelerators.accelerator`).
     """
     tflops = tflops_per_device(case, samples_per_s)
-    peak = None if card is None else accelerators.peak(card, case.precision)
+    peak = None if accelerator is None else accelerators.peak(accelerator, case.precision)
     return None if tflops is None or peak is None else tflops / peak
 
 
-def of_physics(case: Case | ObservedCase, samples_per_s: float, card: str | None) -> list[Finding]:
+def of_physics(
+    case: Case | ObservedCase, samples_per_s: float, accelerator: str | None
+) -> list[Finding]:
     """``over-peak`` for more than the card can do, ``near-peak`` for more than any training does.
 
     ``samples_per_s`` is over all devices: give the fastest run's, for each must be possible.
     """
     flops, tflops = flops_of_case(case), tflops_per_device(case, samples_per_s)
-    peak = None if card is None else accelerators.peak(card, case.precision)
-    if flops is None or tflops is None or card is None or peak is None:
+    peak = None if accelerator is None else accelerators.peak(accelerator, case.precision)
+    if flops is None or tflops is None or accelerator is None or peak is None:
         return []
-    share, known = tflops / peak, accelerators.card(card)
+    share, known = tflops / peak, accelerators.accelerator(accelerator)
     if share <= accelerators.CEILING:
         return []
     figures = (
         f"{samples_per_s:.2f} samples/s are {tflops:.4g} TFLOPS per device ({flops / 1e9:.5g} "
         f"GFLOP per {_sample(case)}), {100 * share:.1f} % of the dense {case.precision} peak of "
-        f"{known.name if known else card}, {peak:g}"
+        f"{known.name if known else accelerator}, {peak:g}"
     )
-    doubts = ", ".join(_doubts(case, tflops, card))
+    doubts = ", ".join(_doubts(case, tflops, accelerator))
     if share > 1:
         return [Finding("over-peak", f"{figures}: impossible; look for {doubts}")]
     ceiling = f"{100 * accelerators.CEILING:.0f} %"
@@ -67,10 +69,10 @@ def _sample(case: Case | ObservedCase) -> str:
     return f"sequence of {case.seq_len} tokens, padding included"
 
 
-def _doubts(case: Case | ObservedCase, tflops: float, card: str) -> Iterator[str]:
+def _doubts(case: Case | ObservedCase, tflops: float, accelerator: str) -> Iterator[str]:
     """What may be otherwise than it was taken; a run of our own has checked its precision."""
     if isinstance(case, ObservedCase):
-        tf32 = accelerators.peak(card, "tf32")
+        tf32 = accelerators.peak(accelerator, "tf32")
         if case.precision in ("fp32", "float32"):
             if tf32 is not None and tflops <= tf32:
                 yield f"TF32 (it would be {100 * tflops / tf32:.1f} % of that peak, {tf32:g})"
@@ -84,7 +86,7 @@ def _doubts(case: Case | ObservedCase, tflops: float, card: str) -> Iterator[str
     yield "samples counted by a wrong factor"
 
 
-def card_of(results: Iterable[RunResult], said: str | None = None) -> str | None:
+def accelerator_of(results: Iterable[RunResult], said: str | None = None) -> str | None:
     """The device that the runs' own logs name, else ``said``, a person's word.
 
     None if runs or ranks were on cards of different peaks: no one peak is theirs.
@@ -92,7 +94,7 @@ def card_of(results: Iterable[RunResult], said: str | None = None) -> str | None
     names = [name for result in results for name in _device_names(result)]
     if not names:
         return said
-    found = {accelerators.card(name) for name in names}
+    found = {accelerators.accelerator(name) for name in names}
     return names[0] if len(found) == 1 else None
 
 

@@ -15,7 +15,7 @@ from dlperf_hpc.analysis import flags, physics
 from dlperf_hpc.analysis.flags import DROP, Finding
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
 from dlperf_hpc.records.observed import ObservedCase
-from dlperf_hpc.records.results import ForeignWindow, RunResult, Window
+from dlperf_hpc.records.results import ExternalWindow, RunResult, Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Topology
 
@@ -93,14 +93,14 @@ class CaseSummary:
 
 
 def summarise(
-    results: Sequence[RunResult], base: str | None = None, card: str | None = None
+    results: Sequence[RunResult], base: str | None = None, accelerator: str | None = None
 ) -> list[CaseSummary]:
     """One summary per case, in order of first appearance.
 
     ``base`` is a topology such as ``1n8g``; without one it is 1n1g. A series that lacks the base
     has no speedups, and a reason that says what to write: a smaller topology is never taken in its
-    stead in silence. ``card`` names the accelerator where the logs do not. ValueError if ``base``
-    is not a topology.
+    stead in silence. ``accelerator`` names the accelerator where the logs do not. ValueError if
+    ``base`` is not a topology.
     """
     wanted = DEFAULT_BASE if base is None else Topology.parse(base)
     groups: dict[str, list[RunResult]] = {}
@@ -109,7 +109,7 @@ def summarise(
     found: dict[str, list[Finding]] = {}
     series: dict[str, list[CaseSummary]] = {}
     for name, group in groups.items():
-        summary, found[name] = _alone(group, card)
+        summary, found[name] = _alone(group, accelerator)
         series.setdefault(summary.case.series, []).append(summary)
     done: dict[str, CaseSummary] = {}
     for members in series.values():
@@ -147,7 +147,9 @@ def throughput(result: RunResult) -> float | None:
     return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
-def _alone(group: Sequence[RunResult], card: str | None) -> tuple[CaseSummary, list[Finding]]:
+def _alone(
+    group: Sequence[RunResult], accelerator: str | None
+) -> tuple[CaseSummary, list[Finding]]:
     """What one case's runs say by themselves, without a base."""
     case = group[0].run.case
     runs = chosen(group)
@@ -160,7 +162,7 @@ def _alone(group: Sequence[RunResult], card: str | None) -> tuple[CaseSummary, l
         elif result.status is Status.OK:
             numberless.append(result.run.id)
     windows = [result.window for result in counted if result.window is not None]
-    foreign = [result.foreign for result in counted if result.foreign is not None]
+    external = [result.external for result in counted if result.external is not None]
     statuses = [result.status for result in runs]
     sample = describe(values)
     summary = CaseSummary(
@@ -172,18 +174,18 @@ def _alone(group: Sequence[RunResult], card: str | None) -> tuple[CaseSummary, l
         global_batch=_agreed([w.global_batch for w in windows], case.global_batch),
     )
     found = flags.of_results(group, numberless) + flags.of_sample(sample)
-    found += flags.of_windows(case, windows) + flags.of_foreign(foreign)
+    found += flags.of_windows(case, windows) + flags.of_external(external)
     found += flags.of_launches(counted)
     if sample is not None:
-        card = physics.card_of(counted, card)
+        accelerator = physics.accelerator_of(counted, accelerator)
         # Every run must be possible, so the fastest is held against the card.
-        found += physics.of_physics(case, sample.maximum, card)
+        found += physics.of_physics(case, sample.maximum, accelerator)
         summary = replace(
             summary,
             tflops_per_device=physics.tflops_per_device(case, sample.median),
-            mfu=physics.mfu(case, sample.median, card),
+            mfu=physics.mfu(case, sample.median, accelerator),
         )
-    return _with_windows(_with_gpus(summary, counted), windows, foreign), found
+    return _with_windows(_with_gpus(summary, counted), windows, external), found
 
 
 def _with_gpus(summary: CaseSummary, counted: Sequence[RunResult]) -> CaseSummary:
@@ -204,9 +206,9 @@ def _with_gpus(summary: CaseSummary, counted: Sequence[RunResult]) -> CaseSummar
 
 
 def _with_windows(
-    summary: CaseSummary, windows: Sequence[Window], foreign: Sequence[ForeignWindow]
+    summary: CaseSummary, windows: Sequence[Window], external: Sequence[ExternalWindow]
 ) -> CaseSummary:
-    both: list[Window | ForeignWindow] = [*windows, *foreign]
+    both: list[Window | ExternalWindow] = [*windows, *external]
     memory = [w.memory_mb for w in both if w.memory_mb is not None]
     steps = [w.optimizer_steps for w in both if w.optimizer_steps is not None]
     exposed = [w.exposed_comm for w in windows if w.exposed_comm is not None]

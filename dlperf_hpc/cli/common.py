@@ -44,10 +44,10 @@ _FACTS = (
 )
 
 
-def add_foreign_options(made: argparse.ArgumentParser) -> None:
+def add_external_options(made: argparse.ArgumentParser) -> None:
     """Options about other programs' logs: the window rule, and what the logs do not say."""
-    foreign = made.add_argument_group("logs of other programs")
-    foreign.add_argument(
+    external = made.add_argument_group("logs of other programs")
+    external.add_argument(
         "--rule",
         default="default",
         help="window rule, by name or form (`extract --rules` lists them; default: the clock"
@@ -56,11 +56,13 @@ def add_foreign_options(made: argparse.ArgumentParser) -> None:
     for name in _FACTS:
         option = "--" + name.replace("_", "-")
         what = "per device " if name == "batch_size" else ""
-        foreign.add_argument(option, type=int, metavar="N", help=f"{what}where a log has none")
+        external.add_argument(option, type=int, metavar="N", help=f"{what}where a log has none")
     for name in ("precision", "framework", "model"):
-        foreign.add_argument(f"--{name}", metavar="NAME", help="where a log has none")
-    foreign.add_argument("--card", metavar="NAME", help="accelerator (V100, A100...), as above")
-    foreign.add_argument("--no-cache", action="store_true", help="read every file again")
+        external.add_argument(f"--{name}", metavar="NAME", help="where a log has none")
+    external.add_argument(
+        "--accelerator", "--card", metavar="NAME", help="V100, A100...: where a log has none"
+    )
+    external.add_argument("--no-cache", action="store_true", help="read every file again")
 
 
 def said(arguments: argparse.Namespace) -> dict[str, Any]:

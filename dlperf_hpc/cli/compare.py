@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--json", action="store_true", help="print the comparison as JSON")
     made.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, too")
-    common.add_foreign_options(made)
+    common.add_external_options(made)
     return made
 
 
@@ -214,7 +214,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     if hints:
         return 2
     bad = {_FAIL_ON[word] for word in fail_on}
-    return 1 if any(case.verdict.value in bad for case in comparison.cases) else 0
+    return 1 if any(case.outcome.value in bad for case in comparison.cases) else 0
 
 
 def _show(

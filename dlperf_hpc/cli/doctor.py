@@ -15,7 +15,7 @@ from dlperf_hpc.cli import common
 
 if TYPE_CHECKING:
     from dlperf_hpc.doctor.examine import Question
-    from dlperf_hpc.doctor.result import Finding
+    from dlperf_hpc.doctor.result import CheckResult
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.manifest import Manifest
 
@@ -107,27 +107,27 @@ def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> 
 def _answer(question: Question, as_json: bool) -> int:
     from dlperf_hpc.doctor.examine import examine
 
-    findings = []
-    for finding in examine(question):
-        findings.append(finding)
+    results = []
+    for result in examine(question):
+        results.append(result)
         if not as_json:
             _progress("")
-            print(finding.line(), flush=True)
-    counts = Counter(finding.grade for finding in findings)
+            print(result.line(), flush=True)
+    counts = Counter(result.grade for result in results)
     if as_json:
         _progress("")
-        print(json.dumps(_as_json(question, findings, counts["FAIL"] == 0), indent=1))
+        print(json.dumps(_as_json(question, results, counts["FAIL"] == 0), indent=1))
     else:
         print(", ".join(f"{count} {grade}" for grade, count in counts.items()))
     return 1 if counts["FAIL"] else 0
 
 
-def _as_json(question: Question, findings: Iterable[Finding], well: bool) -> dict[str, object]:
+def _as_json(question: Question, results: Iterable[CheckResult], well: bool) -> dict[str, object]:
     return {
         "engine": question.engine,
         "sweep": question.manifest.sweep if question.manifest else None,
         "ok": well,
-        "findings": [vars(finding) for finding in findings],
+        "findings": [vars(result) for result in results],
     }
 
 

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where neither a log nor its name says: both are believed before it",
     )
     made.add_argument("--rules", action=_ListRules, nargs=0, help="list the rules, and leave")
-    common.add_foreign_options(made)
+    common.add_external_options(made)
     return made
 
 
@@ -126,7 +126,7 @@ def _extract(arguments: argparse.Namespace) -> int:
         *extraction.warnings(found.results, show),
         *_of_batch_size(arguments, found.results),
         *extraction.bases(found.results, rule.name),
-        *extraction.doubts(found.results, arguments.card),
+        *extraction.doubts(found.results, arguments.accelerator),
         *_of_files(made),
     ]
     for note in notes:
@@ -195,7 +195,7 @@ def _last_part(log_dir: str) -> str:
 
 def _unknown(found: Gathered, show: Any) -> Iterator[str]:
     """Logs that no format fits; other files are none of ours."""
-    for name in found.foreign:
+    for name in found.unrecognised:
         if name.lower().endswith(_LOGS):
             yield f"left out: {show(name)}: no line of any known format (report --formats)"
 

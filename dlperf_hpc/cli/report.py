@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--parquet", action="store_true", help="write Parquet files too")
     made.add_argument("--sqlite", action="store_true", help="write a SQLite database too")
     made.add_argument("--formats", action="store_true", help="list the log formats, and leave")
-    common.add_foreign_options(made)
+    common.add_external_options(made)
     return made
 
 
@@ -69,7 +69,7 @@ def _report(arguments: argparse.Namespace) -> int:
     note = f"{found.summary()} of {', '.join(map(str, arguments.paths))}"
     paths = write_report(
         out, name, found.results, base, note,
-        card=arguments.card, unread=found.unread, foreign=found.foreign,
+        accelerator=arguments.accelerator, unread=found.unread, unrecognised=found.unrecognised,
         parquet=arguments.parquet, sqlite=arguments.sqlite,
     )  # fmt: skip
     _tell(found, arguments.json)
@@ -79,7 +79,7 @@ def _report(arguments: argparse.Namespace) -> int:
         from dlperf_hpc.analysis.speedup import summarise
         from dlperf_hpc.reporting.terminal import print_report
 
-        print_report(name, summarise(found.results, base, arguments.card), found.results)
+        print_report(name, summarise(found.results, base, arguments.accelerator), found.results)
         print(found.summary())
         print("\n".join(f"written: {path}" for path in paths))
     return 1 if any(result.status.bad for result in found.results) else 0
@@ -104,10 +104,12 @@ def _tell(found: Gathered, shortly: bool) -> None:
     if len(found.unread) > _MOST_SHOWN:
         more = len(found.unread) - _MOST_SHOWN
         print(f"and {more} more remarks: report.json has them all", file=sys.stderr)
-    if found.foreign and not shortly:
-        shown = ", ".join(map(printable, found.foreign[:3]))
-        others = ", ..." if len(found.foreign) > 3 else ""
-        print(f"no known format: {len(found.foreign)} files ({shown}{others})", file=sys.stderr)
+    if found.unrecognised and not shortly:
+        shown = ", ".join(map(printable, found.unrecognised[:3]))
+        others = ", ..." if len(found.unrecognised) > 3 else ""
+        print(
+            f"no known format: {len(found.unrecognised)} files ({shown}{others})", file=sys.stderr
+        )
 
 
 def _list_formats() -> int:

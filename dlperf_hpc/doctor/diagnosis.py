@@ -19,7 +19,7 @@ from typing import Any
 import dlperf_hpc
 from dlperf_hpc.doctor.job import Trial
 from dlperf_hpc.doctor.login import other_mpi
-from dlperf_hpc.doctor.result import Finding, Grade
+from dlperf_hpc.doctor.result import CheckResult, Grade
 from dlperf_hpc.engines.epilogue import explain
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK
 from dlperf_hpc.train.probe.speech import MARK
@@ -27,7 +27,7 @@ from dlperf_hpc.train.probe.speech import MARK
 Facts = Mapping[str, Any]
 
 
-def ended_well(trial: Trial) -> Finding:
+def ended_well(trial: Trial) -> CheckResult:
     """Whether the job ran at all, and if not, why."""
     target = trial.target
     nodes, ranks = target.topology.nodes, target.ranks
@@ -48,7 +48,7 @@ def ended_well(trial: Trial) -> Finding:
     return _nothing_heard(trial, name)
 
 
-def _nothing_heard(trial: Trial, name: str) -> Finding:
+def _nothing_heard(trial: Trial, name: str) -> CheckResult:
     if trial.output:
         to_do = "correct python, mpi or setup of this environment in the site profile"
         words = last_words(trial)
@@ -106,11 +106,11 @@ def listed(values: Iterable[Any]) -> str:
 _THROTTLES = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
 
 
-def gpu_findings(trial: Trial, firsts: Sequence[Facts]) -> Iterator[Finding]:
+def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     """``firsts`` are the facts of each node's first rank."""
     environment = trial.target.environment
     if not trial.target.wants_gpus:
-        yield Finding("skipped", "gpus", "every case says device = cpu", "", environment)
+        yield CheckResult("skipped", "gpus", "every case says device = cpu", "", environment)
         return
     yield _count(trial, firsts)
     devices = {node["host"]: node["gpus"]["devices"] for node in firsts if node["gpus"]["devices"]}
@@ -118,18 +118,18 @@ def gpu_findings(trial: Trial, firsts: Sequence[Facts]) -> Iterator[Finding]:
         return
     if any(node["gpus"]["source"] != "NVML" for node in firsts if node["gpus"]["devices"]):
         seen = "no nvidia-ml-py in this environment to ask"
-        yield Finding("skipped", "gpu health", seen, "pip install nvidia-ml-py", environment)
+        yield CheckResult("skipped", "gpu health", seen, "pip install nvidia-ml-py", environment)
         return
     ill = [f"{host} {ailment}" for host, found in devices.items() for ailment in _ailments(found)]
     if ill:
         to_do = "free or leave out the node, and tell the administrators"
-        yield Finding("warn", "gpu health", "; ".join(ill), to_do, environment)
+        yield CheckResult("warn", "gpu health", "; ".join(ill), to_do, environment)
         return
     seen = "no uncorrected memory errors, no throttling, nobody else's processes"
-    yield Finding("ok", "gpu health", seen, "", environment)
+    yield CheckResult("ok", "gpu health", seen, "", environment)
 
 
-def _count(trial: Trial, firsts: Sequence[Facts]) -> Finding:
+def _count(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
     environment, asked = trial.target.environment, trial.target.topology.gpus_per_node
     seen = "; ".join(f"{node['host']} {_told(node)}" for node in firsts)
     counts = [_number(node) for node in firsts]
@@ -137,12 +137,12 @@ def _count(trial: Trial, firsts: Sequence[Facts]) -> Finding:
         computed = "runs with device = auto compute on CPUs"
         if "cuda" in trial.target.devices:
             to_do = "cases with device = cuda will fail: look at gpus in the site profile"
-            return Finding("FAIL", "gpus", seen, to_do, environment)
+            return CheckResult("FAIL", "gpus", seen, to_do, environment)
         to_do = f"{computed}; meant so? say device = cpu. Else look at gpus in the site profile"
-        return Finding("warn", "gpus", seen, to_do, environment)
+        return CheckResult("warn", "gpus", seen, to_do, environment)
     if any(count < asked for count in counts):
         to_do = f"{asked} per node asked for: look at gpus and gpu_type in the site profile"
-        return Finding("FAIL", "gpus", seen, to_do, environment)
+        return CheckResult("FAIL", "gpus", seen, to_do, environment)
     blind = [
         f"{name} in this environment sees {facts['devices']}"
         for node in firsts
@@ -151,8 +151,8 @@ def _count(trial: Trial, firsts: Sequence[Facts]) -> Finding:
     ]
     if blind:
         to_do = "a build without CUDA, or one newer than the driver: install the fitting one"
-        return Finding("FAIL", "gpus", f"{seen}; {blind[0]}", to_do, environment)
-    return Finding("ok", "gpus", f"{seen}; {asked} per node asked for", "", environment)
+        return CheckResult("FAIL", "gpus", f"{seen}; {blind[0]}", to_do, environment)
+    return CheckResult("ok", "gpus", f"{seen}; {asked} per node asked for", "", environment)
 
 
 def _number(node: Facts) -> int:
@@ -193,7 +193,7 @@ OLDEST_PYTHON = (3, 9)  # that the wrapper runs on
 _EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
 
 
-def environment(trial: Trial, firsts: Sequence[Facts]) -> Iterator[Finding]:
+def environment(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     """The Python and its modules, on every node."""
     yield _python(trial, firsts)
     for name in trial.target.modules:
@@ -208,7 +208,7 @@ def environment(trial: Trial, firsts: Sequence[Facts]) -> Iterator[Finding]:
         yield trial.found("ok", "also installed", listed(sorted(others)))
 
 
-def _python(trial: Trial, firsts: Sequence[Facts]) -> Finding:
+def _python(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
     versions = {node["python"] for node in firsts}
     seen = listed(sorted({f"{node['python']} ({node['executable']})" for node in firsts}))
     if len(versions) > 1:
@@ -221,7 +221,7 @@ def _python(trial: Trial, firsts: Sequence[Facts]) -> Finding:
     return trial.found("ok", "python", seen)
 
 
-def _module(trial: Trial, name: str, found: Mapping[str, Facts]) -> Finding:
+def _module(trial: Trial, name: str, found: Mapping[str, Facts]) -> CheckResult:
     errors = {host: facts["error"] for host, facts in found.items() if "error" in facts}
     if errors:
         where = "" if len(errors) == len(found) else f" on {listed(errors)}"
@@ -255,7 +255,7 @@ def _how_to_install(name: str, python: str) -> str:
     return f"install {extra}, with {python} -m pip; or load its module in setup of the site profile"
 
 
-def world(trial: Trial, engine: str) -> Finding:
+def world(trial: Trial, engine: str) -> CheckResult:
     """MPI's world is what the launcher started."""
     worlds = [part["world"] for part in trial.parts.values() if "world" in part]
     wanted = trial.target.ranks
@@ -290,7 +290,7 @@ def world(trial: Trial, engine: str) -> Finding:
     return trial.found("ok", "mpi", f"world size {wanted} under {how}{alone}; {library}")
 
 
-def placement(trial: Trial, hosts: Sequence[str]) -> Finding:
+def placement(trial: Trial, hosts: Sequence[str]) -> CheckResult:
     """So many ranks on each of so many hosts."""
     per_node = Counter(hosts)
     each = trial.target.array.tasks[0].case.ranks_per_node
@@ -305,14 +305,14 @@ def placement(trial: Trial, hosts: Sequence[str]) -> Finding:
 _CLOCK_S = 1.0  # a clock that is off by more is worth a word
 
 
-def judge(trial: Trial, engine: str) -> Iterator[Finding]:
+def judge(trial: Trial, engine: str) -> Iterator[CheckResult]:
     """All that is to be said of one job."""
     yield ended_well(trial)
     if trial.parts:
         yield from _of_ranks(trial, engine)
 
 
-def _of_ranks(trial: Trial, engine: str) -> Iterator[Finding]:
+def _of_ranks(trial: Trial, engine: str) -> Iterator[CheckResult]:
     nodes = [part["node"] for _, part in sorted(trial.parts.items()) if "node" in part]
     firsts = [node for node in nodes if "exchange" in node]
     if len(firsts) < trial.target.topology.nodes:
@@ -321,7 +321,7 @@ def _of_ranks(trial: Trial, engine: str) -> Iterator[Finding]:
     if firsts:
         yield _log_directory(trial, firsts)
         yield from environment(trial, firsts)
-        yield from gpu_findings(trial, firsts)
+        yield from gpu_checks(trial, firsts)
         yield _cpus(trial, nodes)
         if engine == "slurm":
             yield _clock(trial, firsts)
@@ -341,7 +341,7 @@ _EXCHANGE_FAULTS = {
 }
 
 
-def _log_directory(trial: Trial, firsts: Sequence[Facts]) -> Finding:
+def _log_directory(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
     """Both sides see each other's files, and how soon."""
     bad = [
         f"{node['host']}: {fault}: {node['exchange'][key]}"
@@ -358,7 +358,7 @@ def _log_directory(trial: Trial, firsts: Sequence[Facts]) -> Finding:
     return trial.found("ok", "log directory", seen)
 
 
-def _cpus(trial: Trial, nodes: Sequence[Facts]) -> Finding:
+def _cpus(trial: Trial, nodes: Sequence[Facts]) -> CheckResult:
     """Cores that a rank may use, against what was asked and what its neighbours use."""
     fewest = min((len(node["cpus"]) for node in nodes), default=0)
     ranks = Counter(node["host"] for node in nodes)
@@ -381,7 +381,7 @@ def _cpus(trial: Trial, nodes: Sequence[Facts]) -> Finding:
     return trial.found("ok", "cpus", seen)
 
 
-def _clock(trial: Trial, firsts: Sequence[Facts]) -> Finding:
+def _clock(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
     """How far the nodes' clocks are from the login node's, as well as files can tell."""
     measured = {
         node["host"]: (node["exchange"]["offset_s"], node["exchange"]["within_s"])
@@ -398,7 +398,7 @@ def _clock(trial: Trial, firsts: Sequence[Facts]) -> Finding:
     return trial.found("ok", "clock", seen)
 
 
-def _names(trial: Trial, comm: Facts | None) -> Iterator[Finding]:
+def _names(trial: Trial, comm: Facts | None) -> Iterator[CheckResult]:
     """The nodes find rank 0's by name and get through to it."""
     if trial.target.topology.nodes == 1:
         return
@@ -416,7 +416,7 @@ def _names(trial: Trial, comm: Facts | None) -> Iterator[Finding]:
     yield trial.found("ok", "names", f"{hosts} reach {first} ({addresses})")
 
 
-def _rates(trial: Trial, comm: Facts | None) -> Iterator[Finding]:
+def _rates(trial: Trial, comm: Facts | None) -> Iterator[CheckResult]:
     """Bandwidths, as information, and what NCCL says if it fails."""
     for part in trial.parts.values():
         if "gpu_error" in part.get("comm", {}):

@@ -12,7 +12,7 @@ from pathlib import Path
 from dlperf_hpc.doctor import job, login
 from dlperf_hpc.doctor.diagnosis import judge
 from dlperf_hpc.doctor.job import LIMIT_S, Target, Trial, targets_of, targets_of_site
-from dlperf_hpc.doctor.result import Finding
+from dlperf_hpc.doctor.result import CheckResult
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import DlperfError
 from dlperf_hpc.records.manifest import Array, Manifest
@@ -47,7 +47,7 @@ class Question:
         return (self.logs / (self.manifest.sweep if self.manifest else "doctor")).absolute()
 
 
-def examine(question: Question) -> Iterator[Finding]:
+def examine(question: Question) -> Iterator[CheckResult]:
     """Every finding there is. Nothing of the short jobs is left behind, unless one failed."""
     if question.engine == "slurm":
         targets = yield from _login_node(question)
@@ -57,7 +57,7 @@ def examine(question: Question) -> Iterator[Finding]:
         yield from _jobs(question, targets)
 
 
-def _login_node(question: Question) -> Generator[Finding, None, list[Target]]:
+def _login_node(question: Question) -> Generator[CheckResult, None, list[Target]]:
     """Findings; returns what to try in a job, which is nothing where none could start."""
     present = login.commands()
     yield present
@@ -65,7 +65,7 @@ def _login_node(question: Question) -> Generator[Finding, None, list[Target]]:
     if answers:
         yield answers
     if not answers or answers.grade != "ok":
-        yield Finding("skipped", "everything else", "it needs a Slurm that answers")
+        yield CheckResult("skipped", "everything else", "it needs a Slurm that answers")
         return []
     config = login.configuration()
     arrays = question.arrays
@@ -75,7 +75,7 @@ def _login_node(question: Question) -> Generator[Finding, None, list[Target]]:
     there = login.partition(question.site, found)
     yield there
     if there.grade != "ok":
-        yield Finding("skipped", "scripts and jobs", "no partition to send them to")
+        yield CheckResult("skipped", "scripts and jobs", "no partition to send them to")
         return []
     yield login.nodes(found, arrays)
     yield login.time_limits(found, arrays)
@@ -94,7 +94,7 @@ def _targets(question: Question, found: Sequence[login.Partition]) -> list[Targe
     return targets_of_site(question.site, shape, limit_s) if nodes else []
 
 
-def _this_machine(question: Question) -> Generator[Finding, None, list[Target]]:
+def _this_machine(question: Question) -> Generator[CheckResult, None, list[Target]]:
     from dlperf_hpc.engines.submit import local_gpus
 
     present = login.mpiexec()
@@ -108,7 +108,7 @@ def _this_machine(question: Question) -> Generator[Finding, None, list[Target]]:
     return targets_of_site(question.site, Topology(1, local_gpus() or _RANKS))
 
 
-def _jobs(question: Question, targets: Sequence[Target]) -> Iterator[Finding]:
+def _jobs(question: Question, targets: Sequence[Target]) -> Iterator[CheckResult]:
     """What the short jobs tell. Their directory stays only if something failed."""
     logs = question.logs.absolute()
     new = [path for path in (logs, *logs.parents) if not path.exists()]
@@ -118,16 +118,16 @@ def _jobs(question: Question, targets: Sequence[Target]) -> Iterator[Finding]:
     except OSError as error:
         seen = f"{logs}: cannot be written on this machine: {error.strerror}"
         to_do = "give a directory that login and compute nodes share and can write with --logs"
-        yield Finding("FAIL", "log directory", seen, to_do)
-        yield Finding("skipped", "jobs", "no directory for what they would find")
+        yield CheckResult("FAIL", "log directory", seen, to_do)
+        yield CheckResult("skipped", "jobs", "no directory for what they would find")
         return
     failed = False
     try:
-        for finding in _tried(question, root, targets):
-            failed |= finding.grade == "FAIL"
-            yield finding
+        for result in _tried(question, root, targets):
+            failed |= result.grade == "FAIL"
+            yield result
         if failed:
-            yield Finding("ok", "kept", f"scripts and output of the short jobs: {root}")
+            yield CheckResult("ok", "kept", f"scripts and output of the short jobs: {root}")
     finally:
         if not failed:
             shutil.rmtree(root, ignore_errors=True)
@@ -136,7 +136,7 @@ def _jobs(question: Question, targets: Sequence[Target]) -> Iterator[Finding]:
                     path.rmdir()
 
 
-def _tried(question: Question, root: Path, targets: Sequence[Target]) -> Iterator[Finding]:
+def _tried(question: Question, root: Path, targets: Sequence[Target]) -> Iterator[CheckResult]:
     """All are submitted at once: they may have to queue."""
     engine, visible_s = question.engine, question.visible_s
     trials: list[Trial] = []
@@ -145,10 +145,10 @@ def _tried(question: Question, root: Path, targets: Sequence[Target]) -> Iterato
             try:
                 trials.append(job.submit(root, target, question.site, engine, visible_s))
             except DlperfError as error:
-                yield Finding("FAIL", "job", str(error), "", target.environment)
+                yield CheckResult("FAIL", "job", str(error), "", target.environment)
             except OSError as error:
                 seen = f"{root}: {error.strerror}"
-                yield Finding("FAIL", "log directory", seen, "", target.environment)
+                yield CheckResult("FAIL", "log directory", seen, "", target.environment)
         for trial in job.watch(trials, engine, question.timeout_s, visible_s, question.tell):
             yield from judge(trial, engine)
     finally:

@@ -22,7 +22,7 @@ from typing import Any
 
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from dlperf_hpc.doctor.result import Finding, Grade
+from dlperf_hpc.doctor.result import CheckResult, Grade
 from dlperf_hpc.engines.command import cleaned_environment, run
 from dlperf_hpc.engines.local.queue import QUEUE
 from dlperf_hpc.engines.site import Environment, Site
@@ -166,9 +166,9 @@ class Trial:
         """Slurm could not start the script: mostly, its output file cannot be opened there."""
         return self.state is not None and self.state.reason == "JobLaunchFailure"
 
-    def found(self, grade: Grade, check: str, seen: str, to_do: str = "") -> Finding:
+    def found(self, grade: Grade, check: str, seen: str, to_do: str = "") -> CheckResult:
         """A finding of this job's environment."""
-        return Finding(grade, check, seen, to_do, self.target.environment)
+        return CheckResult(grade, check, seen, to_do, self.target.environment)
 
     def answer(self) -> None:
         """Give this machine's time for each file that a node has written."""

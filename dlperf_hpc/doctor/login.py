@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_hpc.doctor.result import Finding
+from dlperf_hpc.doctor.result import CheckResult
 from dlperf_hpc.engines.command import Output, run
 from dlperf_hpc.engines.local.queue import find_mpiexec
 from dlperf_hpc.engines.site import Site
@@ -76,28 +76,28 @@ def _words(output: Output) -> str:
     return (output.stderr.strip() or output.stdout.strip() or f"exit code {output.code}")[:500]
 
 
-def commands() -> Finding:
+def commands() -> CheckResult:
     """Slurm's commands and their version."""
     missing = [name for name in _COMMANDS if shutil.which(name) is None]
     if missing:
         to_do = "log in to a login node, load the site's Slurm module, or use --cluster local"
-        return Finding("FAIL", "commands", f"not on the PATH: {', '.join(missing)}", to_do)
+        return CheckResult("FAIL", "commands", f"not on the PATH: {', '.join(missing)}", to_do)
     version = _ask(["sbatch", "--version"])
     if version.code:
-        return Finding("FAIL", "commands", f"sbatch --version: {_words(version)}")
+        return CheckResult("FAIL", "commands", f"sbatch --version: {_words(version)}")
     sacct = "sacct too" if shutil.which("sacct") else "no sacct"
     names = ", ".join(_COMMANDS)
-    return Finding("ok", "commands", f"{version.stdout.strip()}: {names}; {sacct}")
+    return CheckResult("ok", "commands", f"{version.stdout.strip()}: {names}; {sacct}")
 
 
-def controller() -> Finding:
+def controller() -> CheckResult:
     """Whether slurmctld answers."""
     ping = _ask(["scontrol", "ping"])
     seen = "; ".join(re.findall(r"^Slurmctld.*(?:UP|DOWN).*$", ping.stdout, re.MULTILINE))
     if re.search(r"\bUP\b", seen):
-        return Finding("ok", "slurmctld", seen)
+        return CheckResult("ok", "slurmctld", seen)
     to_do = "wait, or ask the site's administrators; $SLURM_CONF names the configuration in use"
-    return Finding("FAIL", "slurmctld", seen or _words(ping), to_do)
+    return CheckResult("FAIL", "slurmctld", seen or _words(ping), to_do)
 
 
 def configuration() -> dict[str, str]:
@@ -108,31 +108,31 @@ def configuration() -> dict[str, str]:
     return {key.strip(): value.strip() for key, equals, value in rows if equals}
 
 
-def accounting(config: Mapping[str, str]) -> Finding:
+def accounting(config: Mapping[str, str]) -> CheckResult:
     """Whether sacct answers. Not having it is a site's choice, not a fault."""
     kind = config.get("AccountingStorageType", "")
     if kind.endswith("/none") or not kind:
         seen = "none at this site: states come from squeue and from what the runs leave"
-        return Finding("ok", "accounting", seen)
+        return CheckResult("ok", "accounting", seen)
     asked = _ask(["sacct", "--noheader", "--allocations", "--starttime=now"])
     if asked.code == 0:
-        return Finding("ok", "accounting", f"{kind.rpartition('/')[2]}: sacct answers")
+        return CheckResult("ok", "accounting", f"{kind.rpartition('/')[2]}: sacct answers")
     to_do = "states come from squeue and from what the runs leave until it is back"
-    return Finding("warn", "accounting", f"sacct: {_words(asked)}", to_do)
+    return CheckResult("warn", "accounting", f"sacct: {_words(asked)}", to_do)
 
 
-def limits(config: Mapping[str, str], arrays: Sequence[Array]) -> Finding:
+def limits(config: Mapping[str, str], arrays: Sequence[Array]) -> CheckResult:
     """MaxArraySize and MaxJobCount against the sweep."""
     size, count = config.get("MaxArraySize", ""), config.get("MaxJobCount", "")
     if not (size.isdigit() and count.isdigit()):
-        return Finding("warn", "limits", "scontrol show config does not tell MaxArraySize")
+        return CheckResult("warn", "limits", "scontrol show config does not tell MaxArraySize")
     seen = f"MaxArraySize {size}, MaxJobCount {count}"
     runs = sum(len(array.tasks) for array in arrays)
     if arrays:
         seen += f"; the sweep: {runs} runs in {len(arrays)} arrays"
     if runs >= int(count):
-        return Finding("warn", "limits", seen, "submit it in parts: --only")
-    return Finding("ok", "limits", seen)
+        return CheckResult("warn", "limits", seen, "submit it in parts: --only")
+    return CheckResult("ok", "limits", seen)
 
 
 def read_partitions(name: str | None) -> list[Partition]:
@@ -166,23 +166,25 @@ def _seconds(text: str) -> int | None:
         return None
 
 
-def partition(site: Site, found: Sequence[Partition]) -> Finding:
+def partition(site: Site, found: Sequence[Partition]) -> CheckResult:
     """Whether the partition is there and takes jobs."""
     if not found:
         listed = _ask(["sinfo", "--noheader", "--format=%R"]).stdout.split()
         there = ", ".join(dict.fromkeys(listed)) or "none"
         if site.partition is None:
             seen = f"no default partition; there are: {there}"
-            return Finding("FAIL", "partition", seen, "set partition in the site profile")
+            return CheckResult("FAIL", "partition", seen, "set partition in the site profile")
         to_do = f"set partition in the site profile to one of: {there}"
-        return Finding("FAIL", "partition", f"Slurm has no partition {site.partition!r}", to_do)
+        return CheckResult("FAIL", "partition", f"Slurm has no partition {site.partition!r}", to_do)
     seen = ", ".join(f"{p.name} {p.state}" for p in found)
     if not any(p.state == "up" for p in found):
-        return Finding("FAIL", "partition", seen, "choose another, or wait until it is up again")
-    return Finding("ok", "partition", seen + ("" if site.partition else " (Slurm's default)"))
+        return CheckResult(
+            "FAIL", "partition", seen, "choose another, or wait until it is up again"
+        )
+    return CheckResult("ok", "partition", seen + ("" if site.partition else " (Slurm's default)"))
 
 
-def nodes(found: Sequence[Partition], arrays: Sequence[Array]) -> Finding:
+def nodes(found: Sequence[Partition], arrays: Sequence[Array]) -> CheckResult:
     """Nodes that take jobs against what the sweep needs; those out of service by name."""
     every = {node.name: node for partition in found for node in partition.nodes}
     out = [node for node in every.values() if node.out]
@@ -195,14 +197,14 @@ def nodes(found: Sequence[Partition], arrays: Sequence[Array]) -> Finding:
     if widest < needed:
         wide = sorted({str(a.topology) for a in arrays if a.topology.nodes > widest}) or ["a job"]
         to_do = f"{', '.join(wide)} cannot start: leave out with --only, or wait for the nodes"
-        return Finding("FAIL", "nodes", seen, to_do)
+        return CheckResult("FAIL", "nodes", seen, to_do)
     if out:
         to_do = "jobs start on the others; `sinfo -R` tells since when"
-        return Finding("warn", "nodes", seen, to_do)
-    return Finding("ok", "nodes", seen)
+        return CheckResult("warn", "nodes", seen, to_do)
+    return CheckResult("ok", "nodes", seen)
 
 
-def time_limits(found: Sequence[Partition], arrays: Sequence[Array]) -> Finding:
+def time_limits(found: Sequence[Partition], arrays: Sequence[Array]) -> CheckResult:
     """The partition's time limit against the sweep's."""
     bounds = [partition.limit_s for partition in found]
     bound = None if None in bounds else max(filter(None, bounds), default=None)
@@ -210,11 +212,13 @@ def time_limits(found: Sequence[Partition], arrays: Sequence[Array]) -> Finding:
     limit = "no limit" if bound is None else f"at most {bound / 60:g} min"
     seen = f"partition: {limit}" + (f"; the sweep: {longest / 60:g} min" if arrays else "")
     if bound is not None and longest > bound:
-        return Finding("FAIL", "time limit", seen, "lower time_limit, or choose another partition")
-    return Finding("ok", "time limit", seen)
+        return CheckResult(
+            "FAIL", "time limit", seen, "lower time_limit, or choose another partition"
+        )
+    return CheckResult("ok", "time limit", seen)
 
 
-def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[Finding]:
+def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[CheckResult]:
     """Each array's script, exactly as it would be submitted, to ``sbatch --test-only``."""
     with tempfile.TemporaryDirectory(prefix="dlperf-doctor-") as directory:
         for array in arrays:
@@ -222,21 +226,21 @@ def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[Finding
             try:
                 path.write_text(slurm_executor(root, array, site).script(array.size))
             except DlperfError as error:
-                yield Finding("FAIL", f"script of {array.name}", str(error))
+                yield CheckResult("FAIL", f"script of {array.name}", str(error))
                 continue
             yield _tested(array, _ask(["sbatch", "--test-only", str(path)]))
 
 
-def _tested(array: Array, asked: Output) -> Finding:
+def _tested(array: Array, asked: Output) -> CheckResult:
     lines = [line.strip() for line in (asked.stdout + asked.stderr).splitlines() if line.strip()]
     seen = "; ".join(line.removeprefix("sbatch: ") for line in lines) or f"exit code {asked.code}"
     name = f"sbatch --test-only {array.name}"
     if asked.code == 0:
-        return Finding("ok", name, seen)
+        return CheckResult("ok", name, seen)
     to_do = "compare site profile and script (sweep --dry-run) with what the site allows"
     if "node configuration" in seen:
         to_do = f"no nodes for {array.topology} here: see `sinfo -N -o '%N %G %c %m'`"
-    return Finding("FAIL", name, seen, to_do)
+    return CheckResult("FAIL", name, seen, to_do)
 
 
 def other_mpi(mpi: str) -> str:
@@ -251,28 +255,28 @@ def other_mpi(mpi: str) -> str:
     return f"set mpi in the site profile to what this MPI speaks; srun has, beside {mpi}: {names}"
 
 
-def mpiexec() -> Finding:
+def mpiexec() -> CheckResult:
     """Whether there is an mpiexec, and whose."""
     path = find_mpiexec()
     if path is None:
         seen = "neither beside this Python nor on the PATH"
-        return Finding("FAIL", "mpiexec", seen, "pip install mpich brings one")
+        return CheckResult("FAIL", "mpiexec", seen, "pip install mpich brings one")
     said: Output = run([path, "--version"], timeout_s=20)
     version = [line.strip() for line in said.stdout.splitlines() if "ersion" in line]
-    return Finding("ok", "mpiexec", f"{path}: {version[0] if version else 'version not told'}")
+    return CheckResult("ok", "mpiexec", f"{path}: {version[0] if version else 'version not told'}")
 
 
-def topologies(arrays: Sequence[Array]) -> Iterator[Finding]:
+def topologies(arrays: Sequence[Array]) -> Iterator[CheckResult]:
     """Whether this machine can be what the sweep asks for."""
     wide = sorted({str(array.topology) for array in arrays if array.topology.nodes > 1})
     if wide:
         seen = f"{', '.join(wide)}: the local engine has one node, this machine"
         to_do = "use --cluster slurm, or leave them out with --only"
-        yield Finding("FAIL", "topologies", seen, to_do)
+        yield CheckResult("FAIL", "topologies", seen, to_do)
     cores = len(os.sched_getaffinity(0))
     most = max((a.tasks[0].case.ranks_per_node for a in arrays), default=1)
     seen = f"{cores} for at most {most} ranks"
     if most > cores:
-        yield Finding("warn", "cores", seen, "ranks share cores: times tell little")
+        yield CheckResult("warn", "cores", seen, "ranks share cores: times tell little")
     else:
-        yield Finding("ok", "cores", seen)
+        yield CheckResult("ok", "cores", seen)

@@ -9,7 +9,7 @@ Grade = Literal["ok", "FAIL", "warn", "skipped"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What was looked at, what was seen, and, where it is not well, what to do about it.
 
     ``environment`` is that of the site profile, for what was seen in its job.

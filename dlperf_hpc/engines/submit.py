@@ -18,18 +18,18 @@ from dlperf_hpc.engines.environments import local_refusal
 from dlperf_hpc.engines.local.queue import find_mpiexec
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm import script
-from dlperf_hpc.engines.slurm.reconcile import surely_by_token
+from dlperf_hpc.engines.slurm.reconcile import find_jobs_patiently
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.files import write_atomically
 from dlperf_hpc.records.ledger import Ledger, read_ledger
 from dlperf_hpc.records.manifest import (
     Array,
+    FinalState,
     Manifest,
     Submission,
-    Verdict,
+    add_final_states,
     add_submission,
-    add_verdicts,
     write_manifest,
 )
 from dlperf_hpc.records.status import Status
@@ -158,7 +158,7 @@ def adopt(ledger: Ledger) -> tuple[Ledger, tuple[Submission, ...]]:
     unsure = ledger.unanswered() if ledger.manifest.engine == "slurm" else []
     if not unsure:
         return ledger, ()
-    jobs = surely_by_token([array.token for array in unsure], ledger.root)
+    jobs = find_jobs_patiently([array.token for array in unsure], ledger.root)
     found = [Submission(a.name, a.token, job_id=jobs[a.token]) for a in unsure if a.token in jobs]
     for submission in found:
         add_submission(ledger.root, submission)
@@ -198,8 +198,8 @@ def _submit_noted(root: Path, array: Array, engine: str, site: Site) -> tuple[Su
         add_submission(root, submission)
     if submission.error:
         rejected = (Status.REJECTED, submission.error)
-        verdicts = [Verdict(run.id, *rejected, job=array.token) for run in array.tasks]
-        add_verdicts(root, verdicts)
+        final_states = [FinalState(run.id, *rejected, job=array.token) for run in array.tasks]
+        add_final_states(root, final_states)
     answered = submission.job_id or submission.error
     return submission, "" if answered else _one_line(complaint)
 
@@ -214,7 +214,7 @@ def _reconsidered(root: Path, submission: Submission) -> Submission:
     if "sbatch: " in text and not any(words in text for words in _NO_ANSWER):
         return Submission(array, token, error=_one_line(text))
     try:
-        return Submission(array, token, job_id=surely_by_token([token], root).get(token, ""))
+        return Submission(array, token, job_id=find_jobs_patiently([token], root).get(token, ""))
     except SiteError:
         return Submission(array, token)
 

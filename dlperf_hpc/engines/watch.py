@@ -12,12 +12,12 @@ from dlperf_hpc.errors import LedgerError, SiteError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import Collection, Files, quick_result, quick_results
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
-from dlperf_hpc.records.manifest import Verdict, add_verdicts
+from dlperf_hpc.records.manifest import FinalState, add_final_states
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 
 
-def _judged(result: RunResult, said: JobState | None, silence: str) -> RunResult:
+def _resolved(result: RunResult, said: JobState | None, silence: str) -> RunResult:
     if said is None:
         words = f"cannot be asked ({silence})" if silence else "says nothing of it"
         reason = f"{result.reason}; the scheduler {words}"
@@ -57,24 +57,24 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
         answer = ask(set(keys.values()) - ended, ended, insist)
     except SiteError as error:
         raise SiteError(f"{error}; what the scheduler has already must be known first") from error
-    judge = _Judge(ledger.root, answer)
-    found = {name: judge.judged(result, tasks[name]) for name, result in asked.items()}
+    resolve = _StateResolver(ledger.root, answer)
+    found = {name: resolve.resolved(result, tasks[name]) for name, result in asked.items()}
     with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to
-        add_verdicts(ledger.root, judge.verdicts)
+        add_final_states(ledger.root, resolve.final_states)
     results = (found.get(name, result) for name, result in zip(names, collection.results))
     return replace(collection, results=tuple(results))
 
 
-class _Judge:
+class _StateResolver:
     """Puts together what the disk said before the scheduler was asked, and what that said."""
 
     def __init__(self, root: Path, answer: Answer) -> None:
         self.root = root
         self.answer = answer
         self.files = Files(root)  # as they are after it was asked
-        self.verdicts: list[Verdict] = []
+        self.final_states: list[FinalState] = []
 
-    def judged(self, result: RunResult, task: Task) -> RunResult:
+    def resolved(self, result: RunResult, task: Task) -> RunResult:
         """How a run stands."""
         said = self._said(task)
         if result.status.finished:
@@ -105,20 +105,20 @@ class _Judge:
             reason = f"{words} after: {result.reason}"
             return replace(result, status=status, reason=reason, source="scheduler")
         told_by_it = result.source == "scheduler" and status.finished
-        if told_by_it and _judged(result, said, "").reason != result.reason:
+        if told_by_it and _resolved(result, said, "").reason != result.reason:
             return self._settled(result, task, said)
         return result
 
     def _settled(self, result: RunResult, task: Task, said: JobState | None) -> RunResult:
         """What the scheduler says, unless the run ended by itself while it was being asked."""
-        judged = _judged(result, said, self.answer.silence)
-        if judged.status in (Status.PENDING, Status.RUNNING):
-            return judged
+        resolved = _resolved(result, said, self.answer.silence)
+        if resolved.status in (Status.PENDING, Status.RUNNING):
+            return resolved
         if self.files.may_have(result.run):
             again = quick_result(result.run, self.root, None, limit_s=float("inf"), task=task)
             if again.status.finished:
                 return again
-        if judged.status.finished:
-            words = Verdict(result.run.id, judged.status, judged.reason, job=task.name)
-            self.verdicts.append(words)
-        return judged
+        if resolved.status.finished:
+            words = FinalState(result.run.id, resolved.status, resolved.reason, job=task.name)
+            self.final_states.append(words)
+        return resolved

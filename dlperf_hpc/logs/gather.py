@@ -16,7 +16,7 @@ from typing import Any
 
 from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.logs.interpret.rules import Rule
-from dlperf_hpc.logs.interpret.runs import judge
+from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.names import facts_of_path, variant_of_path
 from dlperf_hpc.logs.scan.cache import ScanCache
 from dlperf_hpc.logs.scan.search import Scanned, scan_all
@@ -38,13 +38,13 @@ Progress = Callable[[int, int, int], None]
 class Gathered:
     """Runs found, and what was found of no use.
 
-    ``unread`` says of a file, or of a line in it, why it was not read; ``foreign`` are files in
-    which no known format was recognised; ``manifest`` is the sweep's if there is just one.
+    ``unread`` says of a file, or of a line in it, why it was not read; ``unrecognised`` are
+    files in which no known format was recognised; ``manifest`` is the sweep's if there is just one.
     """
 
     results: tuple[RunResult, ...]
     unread: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
+    unrecognised: tuple[str, ...] = ()
     files: int = 0
     cached: int = 0
     formats: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Gathered:
         parts = [f"{len(self.results)} runs" + (f" ({', '.join(told)})" if told else "")]
         if self.files:
             parts.insert(0, f"{self.files} files")
-            parts.append(f"{len(self.foreign)} foreign")
+            parts.append(f"{len(self.unrecognised)} in no known format")
         if self.unread:
             parts.append(f"{len(self.unread)} remarks on what was not read")
         return ", ".join(parts)
@@ -66,7 +66,7 @@ class Gathered:
 def gather(
     paths: Sequence[Path],
     rule: Rule,
-    said: Mapping[str, Any],
+    stated: Mapping[str, Any],
     cache: ScanCache,
     progress: Progress = lambda *_: None,
     leave_out: Iterable[Path] = (),
@@ -75,14 +75,14 @@ def gather(
 
     LedgerError if a path is not there, or if there is no log in a known format.
 
-    ``said`` are facts that the user states of foreign logs (names of ``records.foreign.FACTS``).
+    ``stated`` are facts that the user states of foreign logs (names of ``records.foreign.FACTS``).
     """
     for path in paths:
         if not path.exists():
             raise LedgerError(f"{path}: no such file or directory")
     with ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in paths}
-        found = _gathered(list(places), rule, said, cache, progress, leave_out)
+        found = _gathered(list(places), rule, stated, cache, progress, leave_out)
     moved = {str(place): str(path) for place, path in places.items() if place != path}
     return replace(found, results=tuple(_as_named(result, moved) for result in found.results))
 
@@ -98,7 +98,7 @@ def _as_named(result: RunResult, moved: Mapping[str, str]) -> RunResult:
 def _gathered(
     paths: Sequence[Path],
     rule: Rule,
-    said: Mapping[str, Any],
+    stated: Mapping[str, Any],
     cache: ScanCache,
     progress: Progress,
     leave_out: Iterable[Path],
@@ -119,7 +119,7 @@ def _gathered(
         done_files, done_bytes = done_files + 1, done_bytes + source.size
         progress(done_files, done_bytes, total)
 
-    loose = _Loose(rule, said)
+    loose = _Loose(rule, stated)
     cached = 0
     for scanned in scan_all(sources, cache, advance):
         loose.take(scanned)
@@ -131,7 +131,7 @@ def _gathered(
     return Gathered(
         results=tuple(results),
         unread=(*unread, *loose.unread),
-        foreign=tuple(loose.foreign),
+        unrecognised=tuple(loose.unrecognised),
         files=len(sources),
         cached=cached,
         formats=loose.formats,
@@ -142,12 +142,12 @@ def _gathered(
 class _Loose:
     """Logs that no manifest speaks for, one after another."""
 
-    def __init__(self, rule: Rule, said: Mapping[str, Any]) -> None:
+    def __init__(self, rule: Rule, stated: Mapping[str, Any]) -> None:
         self.results: list[RunResult] = []
         self.unread: list[str] = []
-        self.foreign: list[str] = []
+        self.unrecognised: list[str] = []
         self.formats: Counter[str] = Counter()
-        self._rule, self._said = rule, said
+        self._rule, self._said = rule, stated
         self._taken: Counter[str] = Counter()
 
     def take(self, scanned: Scanned) -> None:
@@ -159,7 +159,7 @@ class _Loose:
             if file.readings or not note.line
         ]
         if not file.readings:
-            self.foreign.append(name)
+            self.unrecognised.append(name)
             return
         self.formats[file.readings[0].format] += 1
         if file.readings[0].format == OWN:
@@ -167,7 +167,7 @@ class _Loose:
             return
         where = f"{scanned.source.path}/{scanned.source.member}"
         named = facts_of_path(where)
-        judged = judge(file, named, variant_of_path(where), self._said, self._rule)
+        judged = interpret(file, named, variant_of_path(where), self._said, self._rule)
         self.unread += [f"{name}: {problem}" for problem in judged.problems]
         self.results += self._numbered(judged.results, any(fact.name == "repeat" for fact in named))
 

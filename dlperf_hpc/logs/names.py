@@ -99,13 +99,13 @@ def facts_of_path(path: PurePath | str) -> tuple[Fact, ...]:
     A name comes once, or where the path contradicts itself once for each value, that of the
     file's name first. Model names are as written. Never raises.
     """
-    said: dict[str, list[Any]] = {name: [] for name in FACTS}
+    stated: dict[str, list[Any]] = {name: [] for name in FACTS}
     for part in _parts(str(path)[-_LONGEST:]):
         for name, value in part.facts:
-            if value not in said[name] and not (name == "model" and _same(value, said[name])):
-                said[name].append(value)
-    said["framework"] = _topmost(said["framework"])
-    return tuple(Fact(0, name, value) for name, values in said.items() for value in values)
+            if value not in stated[name] and not (name == "model" and _same(value, stated[name])):
+                stated[name].append(value)
+    stated["framework"] = _topmost(stated["framework"])
+    return tuple(Fact(0, name, value) for name, values in stated.items() for value in values)
 
 
 def variant_of_path(path: PurePath | str) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class _Part:
     facts: list[tuple[str, Any]] = field(default_factory=list)
     words: list[tuple[str, bool]] = field(default_factory=list)  # tags: text, whether it is known
     known: int = 0
-    foreign: bool = False  # it has a word that was not understood
+    unrecognised: bool = False  # it has a word that was not understood
     logs: bool = False
 
     def names(self) -> set[str]:
@@ -263,7 +263,7 @@ def _trim(words: list[str]) -> tuple[list[str], str, list[str]]:
 
 def _of_a_model(word: str) -> bool:
     part = _read_once(word)
-    return part.foreign or "model" in part.names()
+    return part.unrecognised or "model" in part.names()
 
 
 def _own(tags: Sequence[str]) -> list[str]:
@@ -303,9 +303,9 @@ def _folders(folders: list[str], name: _Part) -> Iterator[_Part]:
             yield _Part([("framework", own)])
             return
         in_model_position = placed and not framework and _is_framework(above)
-        if in_model_position and not part.strength and not part.logs and part.foreign:
+        if in_model_position and not part.strength and not part.logs and part.unrecognised:
             part = _model_folder(folder, model)
-        elif (part.foreign and part.strength < 2 and not _marked(part)) or not part.known:
+        elif (part.unrecognised and part.strength < 2 and not _marked(part)) or not part.known:
             return
         anchored = anchored or part.strength > 0
         if not anchored and (part.facts or part.words):
@@ -339,7 +339,7 @@ def _marked(part: _Part) -> bool:
 def _is_framework(folder: str) -> bool:
     part = _read_once(folder)
     return folder.lower() in _OWN_FRAMEWORKS or (
-        "framework" in part.names() and not part.foreign and "model" not in part.names()
+        "framework" in part.names() and not part.unrecognised and "model" not in part.names()
     )
 
 
@@ -402,7 +402,7 @@ def _unknown(part: _Part, words: _Words, at: int, glued: bool) -> bool:
         if len(word) < 6 or not word.isdigit():
             part.words[-1] = (f"{part.words[-1][0]}-{word}", False)
         return True
-    part.foreign = True
+    part.unrecognised = True
     part.words.append((word, False))
     return True
 

@@ -18,7 +18,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.logfile import read_end, result_of_log, told_by
-from dlperf_hpc.records.manifest import Manifest, Verdict
+from dlperf_hpc.records.manifest import FinalState, Manifest
 from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
@@ -39,19 +39,21 @@ class Collection:
 
 
 def _without_log(
-    run: Run | ObservedRun, record: Record | None, verdict: Verdict | None
+    run: Run | ObservedRun, record: Record | None, final_state: FinalState | None
 ) -> RunResult:
     if record is not None:
         status, reason = Status(record["status"]), str(record.get("reason", ""))
         if status is Status.OK:
             status, reason = Status.PARTIAL, "its record says ok, but there is no log to prove it"
         return RunResult(run, status, reason, attempt=record["attempt"], source="record")
-    if verdict is not None:
-        return RunResult(run, verdict.status, verdict.reason, source="scheduler")
+    if final_state is not None:
+        return RunResult(run, final_state.status, final_state.reason, source="scheduler")
     return RunResult(run, Status.PENDING, "has left nothing on disk yet")
 
 
-def _with_end(result: RunResult, record: Record | None, verdict: Verdict | None) -> RunResult:
+def _with_end(
+    result: RunResult, record: Record | None, final_state: FinalState | None
+) -> RunResult:
     """A log that was cut says only that it was cut; its record or the scheduler may know why."""
     if result.status is not Status.UNKNOWN:
         return result
@@ -60,8 +62,10 @@ def _with_end(result: RunResult, record: Record | None, verdict: Verdict | None)
         if status is Status.OK and result.window is None:
             status, reason = Status.PARTIAL, "its record says ok, but the log has no whole summary"
         return replace(result, status=status, reason=reason, source="record")
-    if verdict is not None:
-        return replace(result, status=verdict.status, reason=verdict.reason, source="scheduler")
+    if final_state is not None:
+        return replace(
+            result, status=final_state.status, reason=final_state.reason, source="scheduler"
+        )
     return result
 
 
@@ -83,26 +87,26 @@ def _cross_checked(result: RunResult, record: Record | None) -> RunResult:
 
 
 def _full(
-    run: Run, root: Path, task: Task | None, verdict: Verdict | None, bad: list[str]
+    run: Run, root: Path, task: Task | None, final_state: FinalState | None, bad: list[str]
 ) -> RunResult:
     paths = RunPaths(root, run.id)
     record: Record | None = None
     try:
         if _is_of_earlier_task(paths, task):
-            return _without_log(run, None, verdict)
+            return _without_log(run, None, final_state)
         record = read_record(paths.record)
         if not _there(paths.log):
-            return _without_log(run, record, verdict)
+            return _without_log(run, record, final_state)
         result = result_of_log(paths.log)
         if result.run.id != run.id:
             raise LogError(f"{paths.log}: is the log of {result.run.id}")
     except LogError as error:
         bad.append(str(error))
-        result = _without_log(run, record, verdict)
+        result = _without_log(run, record, final_state)
         if result.status is Status.PENDING:
             result = replace(result, status=Status.UNKNOWN, reason=str(error))
         return replace(result, warnings=(str(error),))
-    return _cross_checked(_with_end(result, record, verdict), record)
+    return _cross_checked(_with_end(result, record, final_state), record)
 
 
 def _there(path: Path) -> bool:
@@ -132,7 +136,7 @@ def _is_of_earlier_task(paths: RunPaths, task: Task | None) -> bool:
 def quick_result(
     run: Run | ObservedRun,
     root: Path,
-    verdict: Verdict | None,
+    final_state: FinalState | None,
     limit_s: float,
     task: Task | None = None,
 ) -> RunResult:
@@ -146,15 +150,15 @@ def quick_result(
         end = read_end(paths.log)
         ended_ok = end is not None and told_by(end)[0] is Status.OK
         if not ended_ok and _is_of_earlier_task(paths, task):
-            return _without_log(run, None, verdict)
+            return _without_log(run, None, final_state)
         if end is not None:
             return RunResult(run, *told_by(end), source="log")
         record = read_record(paths.record)
         silent_s = _silent_s(paths.log)
     except LogError as error:
         return RunResult(run, Status.UNKNOWN, str(error), source="log", warnings=(str(error),))
-    if silent_s is None or (record is None and verdict is not None):
-        return _without_log(run, record, verdict)
+    if silent_s is None or (record is None and final_state is not None):
+        return _without_log(run, record, final_state)
     if record is not None:
         status = Status(record["status"])
         return RunResult(run, status, str(record.get("reason", "")), source="record")
@@ -224,8 +228,8 @@ def full_results(root: Path) -> Collection:
         return Collection(root, ledger.manifest, tuple(results), tuple(bad))
     loose, unread = _loose_logs(root)
     if not loose:
-        foreign = "".join(f"\n  {line}" for line in unread[:10])
-        raise LedgerError(f"{root}: no {layout.MANIFEST} and no log of this tool below it{foreign}")
+        listed = "".join(f"\n  {line}" for line in unread[:10])
+        raise LedgerError(f"{root}: no {layout.MANIFEST} and no log of this tool below it{listed}")
     return Collection(root, None, tuple(loose.values()), tuple(unread))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 MANIFEST = "manifest.json"
 SUBMISSIONS = "submissions.jsonl"
-VERDICTS = "verdicts.jsonl"
+FINAL_STATES = "verdicts.jsonl"
 ARRAYS = "arrays"  # one file for each array made after the manifest was: reruns
 LOCK = ".submitting"  # held by who is submitting; empty
 SPEC_COPY = "sweep.toml"

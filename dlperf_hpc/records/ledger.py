@@ -18,14 +18,14 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.files import dump_json, write_once
 from dlperf_hpc.records.manifest import (
     Array,
+    FinalState,
     Manifest,
     Submission,
-    Verdict,
     array_of,
     array_row,
+    read_final_states,
     read_manifest,
     read_submissions,
-    read_verdicts,
 )
 from dlperf_hpc.sweepfile.case import Run
 
@@ -54,7 +54,7 @@ class Ledger:
     manifest: Manifest
     arrays: tuple[Array, ...]
     submissions: tuple[Submission, ...]
-    verdicts: dict[str, Verdict]
+    final_states: dict[str, FinalState]
 
     def tasks(self) -> dict[str, Task]:
         """The task of each run that was ever submitted or refused, the latest, by run id."""
@@ -68,13 +68,13 @@ class Ledger:
                     found[run.id] = Task(array, index, submission.job_id)
         return found
 
-    def last_words(self) -> dict[str, Verdict]:
+    def last_words(self) -> dict[str, FinalState]:
         """The verdict of each run that has one, if it was said of the run's latest task."""
         tasks = self.tasks()
         return {
-            run: verdict
-            for run, verdict in self.verdicts.items()
-            if not verdict.job or run not in tasks or verdict.job == tasks[run].name
+            run: final_state
+            for run, final_state in self.final_states.items()
+            if not final_state.job or run not in tasks or final_state.job == tasks[run].name
         }
 
     def outcome(self, array: Array) -> Submission | None:
@@ -101,7 +101,7 @@ def read_ledger(root: Path) -> Ledger:
     """Read a sweep's directory; LedgerError names the file that is wrong."""
     manifest = read_manifest(root)
     arrays = (*manifest.arrays, *_later_arrays(root, manifest))
-    return Ledger(root, manifest, arrays, tuple(read_submissions(root)), read_verdicts(root))
+    return Ledger(root, manifest, arrays, tuple(read_submissions(root)), read_final_states(root))
 
 
 def find_array(root: Path, manifest: Manifest, name: str) -> Array:

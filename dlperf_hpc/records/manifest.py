@@ -190,7 +190,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FinalState:
     """What the scheduler said of a run that may have left no record. ``job`` is the task it was
     said of (``4711_3``), or the token of an array that was refused."""
 
@@ -243,25 +243,28 @@ def read_submissions(root: Path) -> list[Submission]:
     return _rows(root / layout.SUBMISSIONS, lambda row: Submission(**_known(Submission, row)))
 
 
-def add_verdict(root: Path, verdict: Verdict) -> None:
+def add_verdict(root: Path, final_state: FinalState) -> None:
     """Keep a scheduler's final word: it forgets within minutes."""
-    add_verdicts(root, [verdict])
+    add_final_states(root, [final_state])
 
 
-def add_verdicts(root: Path, verdicts: Iterable[Verdict]) -> None:
+def add_final_states(root: Path, final_states: Iterable[FinalState]) -> None:
     """The same of several, at once."""
     now = utc()
-    rows = [{**vars(v), "status": v.status.value, "time": v.time or now} for v in verdicts]
-    _append(root / layout.VERDICTS, *rows)
+    rows = [{**vars(v), "status": v.status.value, "time": v.time or now} for v in final_states]
+    _append(root / layout.FINAL_STATES, *rows)
 
 
-def read_verdicts(root: Path) -> dict[str, Verdict]:
+def read_final_states(root: Path) -> dict[str, FinalState]:
     """The latest verdict of each run that has one, by run id."""
-    return {verdict.run: verdict for verdict in _rows(root / layout.VERDICTS, _verdict)}
+    return {
+        final_state.run: final_state
+        for final_state in _rows(root / layout.FINAL_STATES, _final_state)
+    }
 
 
-def _verdict(row: Mapping[str, Any]) -> Verdict:
-    return Verdict(**{**_known(Verdict, row), "status": Status(row["status"])})
+def _final_state(row: Mapping[str, Any]) -> FinalState:
+    return FinalState(**{**_known(FinalState, row), "status": Status(row["status"])})
 
 
 def _known(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The case and the run that a foreign log tells of: what a sweep's :class:`Case` is, with gaps.
+"""The case and the run that an external log tells of: what a sweep's :class:`Case` is, with gaps.
 
 Somebody else's log rarely says everything. What neither the log, nor its name, nor the user says
 is None (or ''), and whatever would need it is left out, with a reason. Only the topology must be

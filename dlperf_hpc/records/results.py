@@ -144,8 +144,8 @@ _OVER_DEVICES: dict[str, Callable[[Sequence[float]], Any]] = {
 
 
 @dataclass(frozen=True)
-class ForeignWindow:
-    """What a foreign log gives by ``rule``: throughput over all devices, and how it was found.
+class ExternalWindow:
+    """What an external log gives by ``rule``: throughput over all devices, and how it was found.
 
     ``basis`` is ``clock`` (samples over the difference of two time stamps), ``printed`` (the
     program's own figures) or ``total`` (its one figure for the whole run). ``factor`` is what the
@@ -181,7 +181,7 @@ class RunResult:
     ``source`` says what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``.
     ``window`` is there if, and only if, the log holds a complete summary; a number counts in a
     median only if ``status`` is ok. ``facts`` are the log's provenance and world, as written.
-    A log of another program has ``foreign`` in place of ``window``. ``launch`` is that of a log of
+    A log of another program has ``external`` in place of ``window``. ``launch`` is that of a log of
     ours: see :func:`dlperf_hpc.records.task.launch_id`.
     """
 
@@ -196,12 +196,12 @@ class RunResult:
     log: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    foreign: ForeignWindow | None = None
+    external: ExternalWindow | None = None
     launch: str = ""
     gpu: GpuUse | None = None
 
     @property
     def samples_per_s(self) -> float | None:
         """Throughput if the run ended ok, else None: a number is never invented."""
-        measured = self.window or self.foreign
+        measured = self.window or self.external
         return measured.samples_per_s if measured and self.status is Status.OK else None

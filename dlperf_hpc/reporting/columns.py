@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 from dlperf_hpc.analysis.speedup import CaseSummary, throughput
 from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.records.observed import ObservedCase
-from dlperf_hpc.records.results import ForeignWindow, GpuUse, RunResult, Window
+from dlperf_hpc.records.results import ExternalWindow, GpuUse, RunResult, Window
 from dlperf_hpc.reporting.terminal import printable
 from dlperf_hpc.sweepfile.case import Case
 
@@ -175,16 +175,16 @@ def _window(of: Callable[[Window], Any]) -> Callable[[RunResult], Any]:
     return lambda r: None if r.window is None or throughput(r) is None else of(r.window)
 
 
-def _foreign(of: Callable[[ForeignWindow], Any]) -> Callable[[RunResult], Any]:
+def _external(of: Callable[[ExternalWindow], Any]) -> Callable[[RunResult], Any]:
     """The same of a window in another program's log."""
-    return lambda r: None if r.foreign is None or throughput(r) is None else of(r.foreign)
+    return lambda r: None if r.external is None or throughput(r) is None else of(r.external)
 
 
-def _either(of: Callable[[Window | ForeignWindow], Any]) -> Callable[[RunResult], Any]:
+def _either(of: Callable[[Window | ExternalWindow], Any]) -> Callable[[RunResult], Any]:
     """A figure that both kinds of window have."""
 
     def value(result: RunResult) -> Any:
-        window = result.window or result.foreign
+        window = result.window or result.external
         return None if window is None or throughput(result) is None else of(window)
 
     return value
@@ -195,22 +195,22 @@ def _gpu(of: Callable[[GpuUse], Any]) -> Callable[[RunResult], Any]:
     return lambda r: None if r.gpu is None or throughput(r) is None else of(r.gpu)
 
 
-_FOREIGN: tuple[Column[RunResult], ...] = (
-    Column("format", "text", "", "format of another program's log", _foreign(lambda w: w.format)),
+_EXTERNAL: tuple[Column[RunResult], ...] = (
+    Column("format", "text", "", "format of another program's log", _external(lambda w: w.format)),
     Column("evidence", "text", "", "what the reader of that format rests on: real logs, quoted "
-           "lines, source only", _foreign(lambda w: w.evidence)),
+           "lines, source only", _external(lambda w: w.evidence)),
     Column("rule", "text", "", "window rule by which the figure was taken from the log",
-           _foreign(lambda w: w.rule)),
+           _external(lambda w: w.rule)),
     Column("basis", "text", "", "clock: time stamps; printed: the program's own figures; total: "
-           "its one figure for the whole run", _foreign(lambda w: w.basis)),
-    Column("unit", "text", "", "of the log's own figures", _foreign(lambda w: w.unit)),
+           "its one figure for the whole run", _external(lambda w: w.basis)),
+    Column("unit", "text", "", "of the log's own figures", _external(lambda w: w.unit)),
     Column("factor", "number", "", "samples per iteration for the clock, else samples/s over all "
-           "devices per printed unit", _foreign(lambda w: w.factor)),
+           "devices per printed unit", _external(lambda w: w.factor)),
     Column("first_iteration", "integer", "", "the window begins after it",
-           _foreign(lambda w: w.first)),
-    Column("last_iteration", "integer", "", "the window ends with it", _foreign(lambda w: w.last)),
+           _external(lambda w: w.first)),
+    Column("last_iteration", "integer", "", "the window ends with it", _external(lambda w: w.last)),
     Column("check_samples_per_s", "number", _RATE, "the same window on the other basis",
-           _foreign(lambda w: w.check_samples_per_s)),
+           _external(lambda w: w.check_samples_per_s)),
 )  # fmt: skip
 
 
@@ -261,7 +261,7 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("exposed_comm", "number", "fraction", "share of an optimizer step that goes when the "
            "exchange of gradients does, measured after the window; a little below 0 is noise",
            _window(lambda w: w.exposed_comm)),
-    *_FOREIGN,
+    *_EXTERNAL,
     Column("gpu_util", "number", "%", "time with a kernel running, mean over devices (NVML)",
            _gpu(lambda g: g.util)),
     Column("gpu_memory_mb", "number", "MiB", "most memory in use on any device, by whomever (NVML)"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.comparison import Compared, Comparison, Subject
-from dlperf_hpc.analysis.outcomes import Verdict, band, error_of
+from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
 from dlperf_hpc.analysis.statistics import Interval, median_interval
 from dlperf_hpc.reporting.markdown import code, escape
 from dlperf_hpc.reporting.terminal import number, printable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "dlperf-compare/1"
 
-_STYLES = {Verdict.SLOWER: "bold red", Verdict.FASTER: "green", Verdict.SAME: ""}
+_STYLES = {Outcome.SLOWER: "bold red", Outcome.FASTER: "green", Outcome.SAME: ""}
 _HEADINGS = ("case", "A", "B", "B/A", "CI", "runs", "verdict")
 
 
@@ -30,7 +30,7 @@ def comparison_json(comparison: Comparison, sides: Mapping[str, Sequence[str]]) 
         "same": list(band(comparison.tolerance)),
         "risk": comparison.risk,
         "across": list(comparison.across),
-        "verdicts": {verdict.value: comparison.count(verdict) for verdict in Verdict},
+        "verdicts": {outcome.value: comparison.count(outcome) for outcome in Outcome},
         "unmatched_published": comparison.unmatched_published,
         "cases": [_case_json(case) for case in comparison.cases],
     }
@@ -39,7 +39,7 @@ def comparison_json(comparison: Comparison, sides: Mapping[str, Sequence[str]]) 
 def _case_json(case: Compared) -> dict[str, Any]:
     interval = case.interval
     return {
-        "verdict": case.verdict.value,
+        "verdict": case.outcome.value,
         "ratio": case.ratio,
         **_ends("ratio", interval),
         "error": error_of(interval) if interval else None,
@@ -101,7 +101,7 @@ def comparison_tables(comparison: Comparison, hints: Sequence[str] = ()) -> Grou
 
 def summary_lines(comparison: Comparison) -> list[str]:
     """The count of every verdict, the rule that gave it, and what is not in the tables."""
-    counts = [f"{v.value} {comparison.count(v)}" for v in Verdict if comparison.count(v)]
+    counts = [f"{v.value} {comparison.count(v)}" for v in Outcome if comparison.count(v)]
     low, high = band(comparison.tolerance)
     lines = [
         ", ".join(counts) or "no cases",
@@ -152,8 +152,8 @@ def _table(cases: Sequence[Compared]) -> Table:
         left = name in ("case", "verdict")
         table.add_column(name, justify="left" if left else "right", no_wrap=True)
     for case in cases:
-        style = _STYLES.get(case.verdict, "yellow")
-        table.add_row(*map(Text, _cells(case)[:-1]), Text(case.verdict.value, style=style))
+        style = _STYLES.get(case.outcome, "yellow")
+        table.add_row(*map(Text, _cells(case)[:-1]), Text(case.outcome.value, style=style))
     return table
 
 
@@ -167,7 +167,7 @@ def _cells(case: Compared) -> tuple[str, ...]:
         "" if case.ratio is None else _ratio(case.ratio),
         "" if interval is None else f"{_ratio(interval.low)}-{_ratio(interval.high)}",
         "/".join(_runs(side) for side in (case.a, case.b)),
-        case.verdict.value,
+        case.outcome.value,
     )
 
 

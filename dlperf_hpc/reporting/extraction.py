@@ -182,7 +182,7 @@ def other_batch_size(results: Sequence[RunResult], told: int) -> list[str]:
 def bases(results: Sequence[RunResult], asked: str) -> list[str]:
     """What the figures rest on, unless all do on the rule that was asked for."""
     used = Counter(
-        result.foreign.rule if result.foreign else "the timed window of our own logs"
+        result.external.rule if result.external else "the timed window of our own logs"
         for result in chosen(results)
         if throughput(result) is not None
     )
@@ -193,9 +193,9 @@ def bases(results: Sequence[RunResult], asked: str) -> list[str]:
     return [f"the figures do not all rest on {asked}, but on {listed}"]
 
 
-def doubts(results: Sequence[RunResult], card: str | None = None) -> list[str]:
+def doubts(results: Sequence[RunResult], accelerator: str | None = None) -> list[str]:
     """Flags of the report that make a speed or a speedup doubtful."""
-    summaries = summarise(results, card=card)
+    summaries = summarise(results, accelerator=accelerator)
     several = len({summary.case.series for summary in summaries}) > 1
     hits: dict[str, list[str]] = {}
     for summary in sorted(summaries, key=lambda s: (s.case.series, s.case.topology)):

@@ -117,7 +117,7 @@ def _span(counts: Sequence[int]) -> str:
 def _windows(results: Sequence[RunResult]) -> str:
     counted = [result for result in results if throughput(result)]
     seen = {(r.window.warmup, r.window.iterations) for r in counted if r.window}
-    rules = dict.fromkeys(r.foreign.rule for r in counted if r.foreign)
+    rules = dict.fromkeys(r.external.rule for r in counted if r.external)
     if not seen and not rules:
         return "no run has a complete one"
     shapes = [f"{timed} timed iterations after {warm} of warm-up" for warm, timed in sorted(seen)]

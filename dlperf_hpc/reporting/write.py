@@ -37,9 +37,9 @@ def write_report(
     base: str | None = None,
     source_note: str = "",
     *,
-    card: str | None = None,
+    accelerator: str | None = None,
     unread: Sequence[str] = (),
-    foreign: Sequence[str] = (),
+    unrecognised: Sequence[str] = (),
     parquet: bool = False,
     sqlite: bool = False,
 ) -> list[Path]:
@@ -47,19 +47,19 @@ def write_report(
 
     With ``parquet`` and ``sqlite`` the two tables also as ``speedup.parquet`` and ``runs.parquet``,
     and as tables of ``report.sqlite``. ``unread`` goes into report.json and report.md,
-    ``foreign`` (files in no known format) into report.json;
-    ``card`` names the accelerator where the logs do not.
+    ``unrecognised`` (files in no known format) into report.json;
+    ``accelerator`` names the accelerator where the logs do not.
 
     ``base`` is the topology that speedup refers to (None: 1n1g); ``source_note`` says in one line
     what the figures come from. The same results give the same bytes. With no run that counts there
     is no picture, report.md says so, and one left by an earlier report is removed. ValueError if
     ``base`` is no topology; LedgerError if the directory cannot be written.
     """
-    summaries = summarise(results, base, card)
+    summaries = summarise(results, base, accelerator)
     png = speedup_png(summaries, results, sweep_name)
     picture = PICTURE if png else None
     report = report_json(sweep_name, summaries, results, base, source_note)
-    report.update(unread=list(unread), foreign=list(foreign))
+    report.update(unread=list(unread), foreign=list(unrecognised))
     text = markdown_report(sweep_name, summaries, results, source_note, picture, unread)
     frames = {"speedup": case_frame(summaries), "runs": run_frame(results)}
     files = {

@@ -203,7 +203,7 @@ def open_feed(
         )
 
     def source(first: int) -> Iterator[Arrays]:
-        return _guarded(share, case, layout, world, devices, first)
+        return _watched(share, case, layout, world, devices, first)
 
     return Feed(source, _facts(share, answers), convert)
 
@@ -215,7 +215,7 @@ def _facts(share: Share, answers: list[tuple[str | None, int]]) -> dict[str, Any
     }
 
 
-def _guarded(
+def _watched(
     share: Share, case: Case, layout: SampleLayout, world: World, devices: int, first: int
 ) -> Iterator[Arrays]:
     """The batches, each looked at once more: files may change after they were checked."""

@@ -70,7 +70,7 @@ def classify(error: BaseException) -> Status:
 
 
 @dataclass
-class Guard:
+class Watchdog:
     """Ends this process, and through its launcher the run, when it should not go on.
 
     ``attempt`` is None until it is known which run this is; up to there a failure can only be

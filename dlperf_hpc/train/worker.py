@@ -21,46 +21,48 @@ from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.telemetry import Watch, find_device, gpu_state
-from dlperf_hpc.train.watchdog import Guard
+from dlperf_hpc.train.watchdog import Watchdog
 from dlperf_hpc.train.window import measure_window, warm_up, window_length
 
 
 def main(root: Path, array_name: str) -> None:
     """Run this rank; leaves by ``os._exit`` if it fails."""
-    guard = Guard(ranks.launcher_rank(), time_limit_s=float("inf"))
-    guard.watch()
+    watchdog = Watchdog(ranks.launcher_rank(), time_limit_s=float("inf"))
+    watchdog.watch()
     try:
-        _run(root, array_name, guard)
+        _run(root, array_name, watchdog)
     except BaseException as error:  # noqa: BLE001 - the process's edge: whatever it is, it is recorded
-        guard.fail(error)
+        watchdog.fail(error)
 
 
-def _run(root: Path, array_name: str, guard: Guard) -> None:
+def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     manifest = read_manifest(root)
     array = find_array(root, manifest, array_name)
     run = array.run_of(task_index(), turn())
     # Turns before this one may have used up more than their own share of the job's time.
     job_limit_s = array.repeats_per_job * array.time_limit_s
-    guard.time_limit_s = min(array.time_limit_s, job_limit_s - job_seconds())
-    guard.phase("startup", manifest.limits.startup_s)
+    watchdog.time_limit_s = min(array.time_limit_s, job_limit_s - job_seconds())
+    watchdog.phase("startup", manifest.limits.startup_s)
     # Known before MPI is: ranks that never find each other must still say which run they are.
-    guard.attempt = open_attempt(manifest.sweep, run, root, launch_id())
-    if guard.attempt is None:
+    watchdog.attempt = open_attempt(manifest.sweep, run, root, launch_id())
+    if watchdog.attempt is None:
         print(f"{run.id}: already ok, nothing to do")
         return
-    with guard.in_native_code(manifest.limits.startup_s):
+    with watchdog.in_native_code(manifest.limits.startup_s):
         world = ranks.discover()
     ranks.check(world, run.case)
-    attempt = guard.attempt = world.broadcast(guard.attempt)
+    attempt = watchdog.attempt = world.broadcast(watchdog.attempt)
     if world.rank == 0:
         begin_log(attempt)
         log_event(attempt, "measure", asdict(manifest.measure))
-    _measure(manifest, run, attempt, world, guard)
+    _measure(manifest, run, attempt, world, watchdog)
 
 
-def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard: Guard) -> None:
+def _measure(
+    manifest: Manifest, run: Run, attempt: Attempt, world: World, watchdog: Watchdog
+) -> None:
     limits = manifest.limits
-    _enter(attempt, world, guard, "build", limits.startup_s)
+    _enter(attempt, world, watchdog, "build", limits.startup_s)
     declared = registry()
     workload = declared.workloads[run.case.model]
     session = declared.backends[run.case.framework].open_session(run.case, world, workload)
@@ -69,36 +71,36 @@ def _measure(manifest: Manifest, run: Run, attempt: Attempt, world: World, guard
         raise DeviceError(f"precision {NO_FP16}")
     if world.rank == 0:
         joblog.log_world(attempt, world, all_facts)
-    _enter(attempt, world, guard, "warmup", limits.startup_s)
+    _enter(attempt, world, watchdog, "warmup", limits.startup_s)
     faults.drill(world.rank)
-    estimates = world.gather(warm_up(session, manifest.measure.warmup, guard.beat))
+    estimates = world.gather(warm_up(session, manifest.measure.warmup, watchdog.beat))
     iterations = window_length(manifest.measure, run.case.accumulation, max(estimates))
-    _enter(attempt, world, guard, "measure", limits.iteration_s)
+    _enter(attempt, world, watchdog, "measure", limits.iteration_s)
     gpu = find_device(all_facts[world.rank].get("device_uuid"))
     before, watch = gpu_state(gpu), Watch(gpu)
-    timed = measure_window(session, world, iterations, guard.beat)
+    timed = measure_window(session, world, iterations, watchdog.beat)
     states = world.gather({"before": before, "window": watch.summary(), "after": gpu_state(gpu)})
     windows = world.gather(timed)
     summary.check(windows)
-    _enter(attempt, world, guard, "communication", limits.iteration_s)
+    _enter(attempt, world, watchdog, "communication", limits.iteration_s)
     found = measure_communication(
         session,
         world,
         manifest.measure,
         run.case.accumulation,
         timed,
-        beat=guard.beat,
-        left_s=guard.left_s(),
+        beat=watchdog.beat,
+        left_s=watchdog.left_s(),
     )
-    _enter(attempt, world, guard, "shutdown", limits.shutdown_s)
+    _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
     if world.rank == 0:
         joblog.log_gpus(attempt, states)
         joblog.log_window(attempt, manifest, windows, found)
     _leave(session, world)
 
 
-def _enter(attempt: Attempt, world: World, guard: Guard, phase: str, limit_s: float) -> None:
-    guard.phase(phase, limit_s)
+def _enter(attempt: Attempt, world: World, watchdog: Watchdog, phase: str, limit_s: float) -> None:
+    watchdog.phase(phase, limit_s)
     if world.rank == 0:
         log_event(attempt, "phase", {"name": phase})
 

@@ -78,7 +78,7 @@ def test_the_same_table_with_accounting_absent_present_and_broken(
     assert aftermath(accounting, tmp_path, "present", looks=True) == ENDS
     # Nobody looked in time: accounting knows what has begun, and the rest of the array.
     assert aftermath(accounting, tmp_path, "late", looks=False)[:3] == ENDS[:3]
-    kept = tmp_path / "logs" / "late" / layout.VERDICTS
+    kept = tmp_path / "logs" / "late" / layout.FINAL_STATES
     accounting.node("kill", "slurmdbd")
     assert aftermath(accounting, tmp_path, "broken", looks=True) == ENDS
     place = Workplace(tmp_path, accounting.env)

@@ -15,10 +15,10 @@ import pytest
 from fixtures_slurm import Onebox, call
 from sweeping import Workplace, local_environment
 
-from dlperf_hpc.doctor.diagnosis import gpu_findings, judge
+from dlperf_hpc.doctor.diagnosis import gpu_checks, judge
 from dlperf_hpc.doctor.job import Trial, parts_of, targets_of_site
 from dlperf_hpc.doctor.login import Node, Partition, _gpus, nodes, time_limits
-from dlperf_hpc.doctor.result import Finding
+from dlperf_hpc.doctor.result import CheckResult
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.sweepfile.case import Topology
 from dlperf_hpc.train.probe.speech import Reporter
@@ -46,14 +46,14 @@ def site(place: Workplace, more: str = "", partition: str = "main") -> Path:
     return place.write("site.toml", SITE.format(partition=partition) + more)
 
 
-def examined(place: Workplace, *arguments: object, code: int) -> dict[str, Finding]:
+def examined(place: Workplace, *arguments: object, code: int) -> dict[str, CheckResult]:
     """Findings of a run of the verb by check, with its environment if that is not the default."""
     done = place.verb("doctor", *arguments, "--json", timeout=120)
     assert done.returncode == code, done.stdout + done.stderr
     assert done.stderr == ""
     answer = json.loads(done.stdout)
     assert answer["ok"] is (code == 0)
-    found = [Finding(**row) for row in answer["findings"]]
+    found = [CheckResult(**row) for row in answer["findings"]]
     return {f.line().partition("  ")[2].strip().partition(": ")[0]: f for f in found}
 
 
@@ -259,7 +259,7 @@ def test_a_rank_that_hangs_where_no_python_runs_says_in_what_and_ends() -> None:
 
 
 def test_a_line_is_one_line_without_control_characters() -> None:
-    finding = Finding("FAIL", "mpi", "a\n\x1b[31mred\n\n  b", "c\u202ed", "x")
+    finding = CheckResult("FAIL", "mpi", "a\n\x1b[31mred\n\n  b", "c\u202ed", "x")
     assert finding.line() == "FAIL     mpi [x]: a / \\x1b[31mred / b -> c\\u202ed"
 
 
@@ -290,9 +290,9 @@ def gpu(**more: Any) -> dict[str, Any]:
     return {**healthy, "remap": {"pending": False, "failed": False}, **more}
 
 
-def gpus_judged(devices: list[dict[str, Any]] | None, **more: Any) -> list[Finding]:
+def gpus_judged(devices: list[dict[str, Any]] | None, **more: Any) -> list[CheckResult]:
     gpus = {"visible": "0,1", "source": "NVML", "devices": devices}
-    return list(gpu_findings(trial(), [node_facts(gpus=gpus, **more)]))
+    return list(gpu_checks(trial(), [node_facts(gpus=gpus, **more)]))
 
 
 def test_gpus_seen_against_gpus_asked_and_their_health() -> None:
@@ -313,7 +313,7 @@ def test_gpus_seen_against_gpus_asked_and_their_health() -> None:
         assert word in health.seen
 
 
-def judged(parts: dict[int, dict[str, Any]], topology: str = "2n1g") -> dict[str, Finding]:
+def judged(parts: dict[int, dict[str, Any]], topology: str = "2n1g") -> dict[str, CheckResult]:
     it = trial(topology)
     it.parts, it.code = parts, 0
     return {finding.check: finding for finding in judge(it, "slurm")}

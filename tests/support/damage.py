@@ -16,7 +16,7 @@ from external_corpus import log
 
 from dlperf_hpc.logs.format import MAX_STEPS
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import Judged, judge
+from dlperf_hpc.logs.interpret.runs import Interpretation, interpret
 from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan.scanner import Scanner, scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
@@ -56,9 +56,9 @@ def _without_rows() -> Scanner:
     return Scanner(replace(each, rows=()) for each in formats())
 
 
-def judged(scanned: ScannedFile, basis: str, said: Mapping[str, Any] = SAID) -> Judged:
+def interpreted(scanned: ScannedFile, basis: str, said: Mapping[str, Any] = SAID) -> Interpretation:
     """The runs in it."""
-    return judge(scanned, (), (), said, rule(basis))
+    return interpret(scanned, (), (), said, rule(basis))
 
 
 # --- what must hold whatever is in a file
@@ -85,11 +85,11 @@ def _check_step(step: Step, end_line: int) -> None:
         assert figure is None or abs(figure) <= LARGEST, step
 
 
-def check_results(found: Judged) -> None:
+def check_results(found: Interpretation) -> None:
     """No result has a number that is none."""
     for result in found.results:
         assert isinstance(result.status, Status)
-        window = result.foreign
+        window = result.external
         if window is None:
             assert result.samples_per_s is None and result.reason, result
             continue
@@ -166,7 +166,7 @@ def check_prefix(cut: Reading, whole: Reading) -> None:
         assert part_of(step, other) and step.line <= other.line, (step, other)
 
 
-def check_cut_results(cut: Judged, whole: Judged, scanned: ScannedFile) -> None:
+def check_cut_results(cut: Interpretation, whole: Interpretation, scanned: ScannedFile) -> None:
     """A run that a cut has shortened is partial, or it has no number and says why; it is ok only
     with a number that the whole one has by the same window.
 
@@ -175,7 +175,7 @@ def check_cut_results(cut: Judged, whole: Judged, scanned: ScannedFile) -> None:
     numbers = {_window(result) for result in whole.results}
     totals = {total.value for reading in scanned.readings for total in reading.totals}
     for result in cut.results:
-        window = result.foreign
+        window = result.external
         if result.status is Status.OK and window is not None:
             own = window.basis == "total" and window.samples_per_s / window.factor in totals
             assert own or _window(result) in numbers, result
@@ -185,7 +185,7 @@ def check_cut_results(cut: Judged, whole: Judged, scanned: ScannedFile) -> None:
 
 
 def _window(result: RunResult) -> tuple[object, ...] | None:
-    window = result.foreign
+    window = result.external
     if window is None:
         return None
     return (window.samples_per_s, window.basis, window.first, window.last)

@@ -44,7 +44,7 @@ def jobs_by_token(tokens: Iterable[str], root: Path, accounting: bool = True) ->
     return found
 
 
-def surely_by_token(tokens: Collection[str], root: Path) -> dict[str, str]:
+def find_jobs_patiently(tokens: Collection[str], root: Path) -> dict[str, str]:
     """The same, looking again for a while: an absent job may be a late one."""
     for look in range(_LOOKS):
         if look:

@@ -47,13 +47,13 @@ _MOST_PARAMETERS = 50
 def read(line: Line, draft: Draft) -> None:
     """One record."""
     start = line.text.find("DLLL {")
-    said = _decoded(line.text[start + 5 :]) if start >= 0 else None
-    if said is None:
+    stated = _decoded(line.text[start + 5 :]) if start >= 0 else None
+    if stated is None:
         draft.note(line, "DLLL, but no JSON object that can be read")
-    elif said.get("type") == "METADATA":
-        _metadata(draft, said)
-    elif isinstance(said.get("data"), dict):
-        _log(line, draft, said["data"], _record(said))
+    elif stated.get("type") == "METADATA":
+        _metadata(draft, stated)
+    elif isinstance(stated.get("data"), dict):
+        _log(line, draft, stated["data"], _record(stated))
 
 
 def _log(line: Line, draft: Draft, data: Mapping[str, Any], record: Record) -> None:
@@ -90,10 +90,10 @@ def _wrote(program: Program, data: Mapping[str, Any]) -> bool:
     return any(metric in data for metric in (*program.marks, *program.totals))
 
 
-def _record(said: Mapping[str, Any]) -> Record:
-    step = said.get("step")
-    text = str(said["data"].get("Config", "")) if step == "PARAMETER" else ""
-    return Record(_stamp(said), _step(step), said["data"], step == "PARAMETER", text)
+def _record(stated: Mapping[str, Any]) -> Record:
+    step = stated.get("step")
+    text = str(stated["data"].get("Config", "")) if step == "PARAMETER" else ""
+    return Record(_stamp(stated), _step(step), stated["data"], step == "PARAMETER", text)
 
 
 def _step(step: Any) -> tuple[int, ...] | None:
@@ -104,29 +104,29 @@ def _step(step: Any) -> tuple[int, ...] | None:
     return tuple(numbers)
 
 
-def _stamp(said: Mapping[str, Any]) -> float | None:
+def _stamp(stated: Mapping[str, Any]) -> float | None:
     """``timestamp``, or else ``datetime`` (older files of some programs have no zone in it)."""
     try:
-        seconds = float(said.get("timestamp"))  # type: ignore[arg-type]  # None: below
+        seconds = float(stated.get("timestamp"))  # type: ignore[arg-type]  # None: below
     except (TypeError, ValueError, OverflowError):
-        return full_stamp(str(said.get("datetime"))[:40])
+        return full_stamp(str(stated.get("datetime"))[:40])
     return seconds if math.isfinite(seconds) and 0 < seconds < _LATEST else None
 
 
-def _metadata(draft: Draft, said: Mapping[str, Any]) -> None:
+def _metadata(draft: Draft, stated: Mapping[str, Any]) -> None:
     units = draft.state.setdefault("units", {})
-    metadata = said.get("metadata")
+    metadata = stated.get("metadata")
     unit = metadata.get("unit") if isinstance(metadata, dict) else None
     if isinstance(unit, str) and len(units) < _MOST_UNITS:
-        units[str(said.get("metric"))] = unit
+        units[str(stated.get("metric"))] = unit
 
 
 def _decoded(text: str) -> dict[str, Any] | None:
     try:
-        said, _ = _DECODER.raw_decode(text)
+        stated, _ = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return None
-    return said if isinstance(said, dict) else None
+    return stated if isinstance(stated, dict) else None
 
 
 def _bounded(digits: str) -> float:

@@ -23,17 +23,17 @@ _PRECISION = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def _parameters(line: Line, draft: Draft, record: Record) -> None:
-    said = record.metrics
-    if "kv_store" not in said:
+    stated = record.metrics
+    if "kv_store" not in stated:
         return
-    length = str(said.get("benchmark_iters"))
+    length = str(stated.get("benchmark_iters"))
     if length.isascii() and length.isdigit() and len(length) < 10:
         draft.state["epoch_length"] = int(length)
-    if str(said.get("arch", "")).startswith("resnet"):
-        draft.fact(line, "model", f"resnet{said.get('num_layers', '')}"[:20])
-    draft.fact(line, "global_batch", str(said.get("batch_size")))
-    draft.fact(line, "gpus_per_node", _gpus(said.get("gpus"), record.text))
-    half = "fp16" if flag(said.get("amp")) else _PRECISION.get(str(said.get("dtype")))
+    if str(stated.get("arch", "")).startswith("resnet"):
+        draft.fact(line, "model", f"resnet{stated.get('num_layers', '')}"[:20])
+    draft.fact(line, "global_batch", str(stated.get("batch_size")))
+    draft.fact(line, "gpus_per_node", _gpus(stated.get("gpus"), record.text))
+    half = "fp16" if flag(stated.get("amp")) else _PRECISION.get(str(stated.get("dtype")))
     draft.fact(line, "precision", half)
 
 

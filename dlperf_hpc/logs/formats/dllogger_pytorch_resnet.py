@@ -20,14 +20,14 @@ from dlperf_hpc.logs.scanned import Counter, Evidence
 
 
 def _parameters(line: Line, draft: Draft, record: Record) -> None:
-    said = record.metrics
-    if "optimizer_batch_size" not in said:
+    stated = record.metrics
+    if "optimizer_batch_size" not in stated:
         return
-    draft.fact(line, "model", str(said.get("arch", "")))
-    draft.fact(line, "batch_size", str(said.get("batch_size")))
-    draft.fact(line, "devices", str(said.get("world_size")))
-    draft.fact(line, "precision", precision(said.get("amp"), said.get("fp16")))
-    whole = str(said["optimizer_batch_size"])
+    draft.fact(line, "model", str(stated.get("arch", "")))
+    draft.fact(line, "batch_size", str(stated.get("batch_size")))
+    draft.fact(line, "devices", str(stated.get("world_size")))
+    draft.fact(line, "precision", precision(stated.get("amp"), stated.get("fp16")))
+    whole = str(stated["optimizer_batch_size"])
     if whole == "-1":
         draft.fact(line, "accumulation", 1)
     else:

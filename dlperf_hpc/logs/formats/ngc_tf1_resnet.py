@@ -36,13 +36,13 @@ _PRINTED_FACTS = {"Num GPUs": "devices", "Per-GPU Batch Size": "batch_size"}
 
 
 def _parameters(line: Line, draft: Draft, record: Record) -> None:
-    said = record.metrics
-    if "iter_unit" not in said:
+    stated = record.metrics
+    if "iter_unit" not in stated:
         return
-    draft.fact(line, "model", str(said.get("arch", "")))
-    draft.fact(line, "batch_size", str(said.get("batch_size")))
-    draft.fact(line, "precision", precision(said.get("amp")))
-    draft.fact(line, "xla", flag(said.get("xla")))
+    draft.fact(line, "model", str(stated.get("arch", "")))
+    draft.fact(line, "batch_size", str(stated.get("batch_size")))
+    draft.fact(line, "precision", precision(stated.get("amp")))
+    draft.fact(line, "xla", flag(stated.get("xla")))
 
 
 PROGRAM = Program(
@@ -63,9 +63,9 @@ def read(line: Line, draft: Draft) -> None:
 
     ``total_ips : `` is also part of other programs' metrics: those lines are left to them.
     """
-    said = _PRINT.fullmatch(line.text)
-    if said is not None:
-        draft.fact(line, _PRINTED_FACTS[said["name"]], said["value"])
+    stated = _PRINT.fullmatch(line.text)
+    if stated is not None:
+        draft.fact(line, _PRINTED_FACTS[stated["name"]], stated["value"])
     elif _OWN.search(line.text):
         read_lines(PROGRAM, line, draft)
 

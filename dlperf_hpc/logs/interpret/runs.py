@@ -18,16 +18,16 @@ from dlperf_hpc.logs.interpret.figures import Figure, NoFigure, figure
 from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
 from dlperf_hpc.logs.interpret.segments import Segment, segments_of
 from dlperf_hpc.logs.interpret.settings import (
-    Beliefs,
+    Settings,
     accumulation_of,
     batch_size_of,
-    believed,
     devices_of,
+    resolved,
     topology_of,
 )
 from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Trouble
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import ForeignWindow, RunResult
+from dlperf_hpc.records.results import ExternalWindow, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.steady import drift, is_steady
 
@@ -36,7 +36,7 @@ MIN_FOR_STEADY = 10
 
 
 @dataclass(frozen=True)
-class Judged:
+class Interpretation:
     """The runs of one log, in its order, as attempts 1, 2, ... of one run.
 
     There are none if no format fits, or if nobody says on how many devices it ran: ``problems``
@@ -65,35 +65,35 @@ class _Outcome:
     warnings: tuple[str, ...] = ()
 
 
-def judge(
+def interpret(
     scanned: ScannedFile,
     named: Sequence[Fact],
     variant: Sequence[str],
-    said: Mapping[str, Any],
+    stated: Mapping[str, Any],
     rule: Rule,
-) -> Judged:
+) -> Interpretation:
     """The runs that one log tells of, each with a number or the reason why it has none.
 
-    ``named`` and ``variant`` are facts and tags of the file's name, ``said`` facts by their names
+    ``named`` and ``variant`` are facts and tags of the file's name, ``stated`` facts by their names
     that the user gave. Of several formats in one file that with most lines in the window counts;
     if it gives no number, the next that does. The others are compared with it.
     """
     best: list[RunResult] = []
     for reading in sorted(scanned.readings, key=lambda reading: -_wealth(reading, rule)):
-        judges = [
-            _Judge(scanned, reading, segment, named, variant, said, rule)
+        interprets = [
+            _Interpreter(scanned, reading, segment, named, variant, stated, rule)
             for segment in segments_of(reading)
         ]
-        found = [result for each in judges if (result := each.result()) is not None]
+        found = [result for each in interprets if (result := each.result()) is not None]
         if not best or _merit(found) > _merit(best):
             best = found
     if best or not scanned.readings:
-        return Judged(tuple(best))
-    return Judged(problems=(_unplaced(scanned, named, said),))
+        return Interpretation(tuple(best))
+    return Interpretation(problems=(_unplaced(scanned, named, stated),))
 
 
-def _unplaced(scanned: ScannedFile, named: Sequence[Fact], said: Mapping[str, Any]) -> str:
-    devices = devices_of(believed(scanned.facts, said, named, scanned.end_line).values)
+def _unplaced(scanned: ScannedFile, named: Sequence[Fact], stated: Mapping[str, Any]) -> str:
+    devices = devices_of(resolved(scanned.facts, stated, named, scanned.end_line).values)
     if devices:
         return f"it ran on {devices} devices, but nobody says on how many nodes: give --nodes"
     return "nobody says on how many devices it ran: give --nodes and --gpus-per-node"
@@ -112,12 +112,12 @@ def _wealth(reading: Reading, rule: Rule) -> int:
 def _merit(results: Sequence[RunResult]) -> tuple[bool, bool]:
     return (
         any(result.samples_per_s is not None for result in results),
-        any(result.foreign is not None for result in results),
+        any(result.external is not None for result in results),
     )
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _Interpreter:
     """All that is known of one run of one reading."""
 
     scanned: ScannedFile
@@ -125,25 +125,25 @@ class _Judge:
     segment: Segment
     named: Sequence[Fact]
     variant: Sequence[str]
-    said: Mapping[str, Any]
+    stated: Mapping[str, Any]
     rule: Rule
 
     def result(self) -> RunResult | None:
         """The run, its number, and what became of it; None if its topology is not known."""
-        beliefs = self._beliefs()
-        case = self._case(beliefs)
+        settings = self._settings()
+        case = self._case(settings)
         if case is None:
             return None
-        outcome = self._outcome(beliefs)
+        outcome = self._outcome(settings)
         status, reason, late = self._status(outcome)
-        warnings = [*self.segment.notes, *beliefs.warnings, *outcome.warnings, *late]
-        _, assumed = topology_of(beliefs.values)
+        warnings = [*self.segment.notes, *settings.warnings, *outcome.warnings, *late]
+        _, assumed = topology_of(settings.values)
         warnings += [assumed] if assumed else []
         window = None
         if outcome.measured is not None:
-            window, checked = self._window(outcome.measured, beliefs)
+            window, checked = self._window(outcome.measured, settings)
             warnings += checked
-        repeat = beliefs.values.get("repeat", 1)
+        repeat = settings.values.get("repeat", 1)
         return RunResult(
             run=ObservedRun(case, repeat, self.scanned.path),
             status=status,
@@ -151,16 +151,16 @@ class _Judge:
             attempt=self.segment.number,
             source="log",
             log=self.scanned.path,
-            facts=dict(beliefs.values),
+            facts=dict(settings.values),
             warnings=tuple(dict.fromkeys(warnings)),
-            foreign=window,
+            external=window,
         )
 
-    def _beliefs(self) -> Beliefs:
+    def _settings(self) -> Settings:
         line = self.segment.steps[0].line if self.segment.steps else self.scanned.end_line
-        return believed(self.scanned.facts, self.said, self.named, line, self.reading.framework)
+        return resolved(self.scanned.facts, self.stated, self.named, line, self.reading.framework)
 
-    def _outcome(self, beliefs: Beliefs) -> _Outcome:
+    def _outcome(self, settings: Settings) -> _Outcome:
         """The first of the rule's alternatives that gives a complete window, else a partial one."""
         partial: _Measured | None = None
         reasons: list[str] = []
@@ -170,7 +170,7 @@ class _Judge:
             try:
                 found = figure(rule, self.reading, self.segment)
                 short = short or bool(found.lacking)
-                speed = self._speed(found, beliefs)
+                speed = self._speed(found, settings)
             except NoFigure as error:
                 short = short or error.short
                 (untold if error.expected else reasons).append(str(error))
@@ -187,9 +187,9 @@ class _Judge:
         reason = "; ".join(dict.fromkeys(reasons or untold))
         return _Outcome(partial, reason, short)
 
-    def _speed(self, found: Figure, beliefs: Beliefs) -> Converted:
+    def _speed(self, found: Figure, settings: Settings) -> Converted:
         """In samples/s; NoFigure if it is none, or rests on what the same lines belie."""
-        values = beliefs.values
+        values = settings.values
         speed = converted(found, values, self.reading.counter, self.segment.ranks)
         if not (math.isfinite(speed.samples_per_s) and speed.samples_per_s > 0):
             raise NoFigure(f"{speed.samples_per_s!r} samples/s is no speed")
@@ -233,8 +233,8 @@ class _Judge:
             return Status.OK, "", [f"after the program's summary: {_told(worst, '')}"]
         return _kind(worst), _told(worst, "after the window"), []
 
-    def _case(self, beliefs: Beliefs) -> ObservedCase | None:
-        values = beliefs.values
+    def _case(self, settings: Settings) -> ObservedCase | None:
+        values = settings.values
         topology, _ = topology_of(values)
         if topology is None:
             return None
@@ -251,9 +251,9 @@ class _Judge:
             tags=tuple(tags),
         )
 
-    def _window(self, measured: _Measured, beliefs: Beliefs) -> tuple[ForeignWindow, list[str]]:
+    def _window(self, measured: _Measured, settings: Settings) -> tuple[ExternalWindow, list[str]]:
         found, speed = measured.figure, measured.speed
-        check, warnings = self._check(measured, beliefs)
+        check, warnings = self._check(measured, settings)
         if check is None:
             warnings += speed.assumed  # nothing bears it out
         losses = [step.loss for step in found.steps if step.loss is not None]
@@ -261,7 +261,7 @@ class _Judge:
             at = found.steps[-1].iteration
             warnings.append(f"iteration {at} has no finite loss, though earlier ones have")
         times = found.times if len(found.times) >= MIN_FOR_STEADY else ()
-        return ForeignWindow(
+        return ExternalWindow(
             samples_per_s=speed.samples_per_s,
             rule=found.rule.name,
             basis=found.rule.basis.value,
@@ -274,7 +274,7 @@ class _Judge:
             elapsed_s=found.elapsed_s,
             check_samples_per_s=check,
             optimizer_steps=optimizer_steps(
-                beliefs.values, self.reading.counter, found.first, found.last
+                settings.values, self.reading.counter, found.first, found.last
             ),
             loss_first=losses[0] if losses else None,
             loss_last=found.steps[-1].loss if losses else None,
@@ -292,23 +292,23 @@ class _Judge:
         ]
         return max(seen, default=None)
 
-    def _check(self, measured: _Measured, beliefs: Beliefs) -> tuple[float | None, list[str]]:
+    def _check(self, measured: _Measured, settings: Settings) -> tuple[float | None, list[str]]:
         """The speed on another basis, and a warning for each that differs."""
         found, speed = measured.figure, measured.speed.samples_per_s
         basis = found.rule.basis.value
         checks: list[tuple[str, float]] = []
-        other = on_other_basis(found, self.reading, self.segment, beliefs.values)
+        other = on_other_basis(found, self.reading, self.segment, settings.values)
         if other is not None:
             checks.append(("the clock" if basis == "printed" else "printed figures", other))
         for reading in self.scanned.readings:
             if reading is not self.reading:
-                told = by_other_reading(found, self.segment, reading, beliefs.values)
+                told = by_other_reading(found, self.segment, reading, settings.values)
                 if told is not None:
                     checks.append((f"{reading.format} lines by {told[0]}", told[1]))
         warnings = [
             f"samples/s by {name} over those by {basis}: {differs}"
             for name, value in checks
-            if (differs := disagreement(speed, value, beliefs.values))
+            if (differs := disagreement(speed, value, settings.values))
         ]
         return (checks[0][1] if checks else None), warnings
 

@@ -28,7 +28,7 @@ _PER_NODE = 8  # devices of a node, where nobody says
 
 
 @dataclass(frozen=True)
-class Beliefs:
+class Settings:
     """Settings by their names in ``FACTS``; who said each; and what is to be said of it."""
 
     values: Mapping[str, Any]
@@ -47,13 +47,13 @@ class _Claim:
         return f"{self.source} says {_shown(self.value)}{at}"
 
 
-def believed(
+def resolved(
     logged: Sequence[Fact],
-    said: Mapping[str, Any],
+    stated: Mapping[str, Any],
     named: Sequence[Fact],
     line: int = 0,
     framework: str = "",
-) -> Beliefs:
+) -> Settings:
     """Settings of the run whose first iteration is told in ``line``; ``framework`` is the format's.
 
     Of a log that states a setting more than once, the last word before that line counts.
@@ -63,7 +63,7 @@ def believed(
     warnings: list[str] = []
     for name in FACTS:
         claims = _of_log([fact for fact in logged if fact.name == name], line, warnings)
-        claims.append(_Claim(USER, said.get(name)))
+        claims.append(_Claim(USER, stated.get(name)))
         claims += [_Claim(NAME, fact.value) for fact in named if fact.name == name]
         if name == "framework" and framework:
             claims.append(_Claim(LOG, framework))
@@ -73,7 +73,7 @@ def believed(
         best = _label(name, claims, warnings) if name in _LABELS else _best(name, claims, warnings)
         values[name], sources[name] = best.value, best.source
     _agree_on_devices(values, sources, warnings)
-    return Beliefs(values, sources, tuple(warnings))
+    return Settings(values, sources, tuple(warnings))
 
 
 def _sound(name: str, value: Any) -> bool:

@@ -76,7 +76,7 @@ _Told = tuple[Optional[int], Optional[str]]  # rank and host
 _Met = tuple[int, str, Optional[int], Optional[str]]  # depth, prefix, what was told before
 
 
-class Prefixed(NamedTuple):
+class StrippedLine(NamedTuple):
     """A line taken apart. A torchrun's ``[default3]`` counts within its node: if another prefix
     numbers the nodes (srun starts one torchrun on each), that number is the ``host``."""
 
@@ -120,15 +120,15 @@ class Launcher:
         """Whether :meth:`strip` would take nothing off any of the lines in ``text``."""
         return not self.forms and not any([mark in text for mark in _MARKS])
 
-    def strip(self, text: str) -> Prefixed:
+    def strip(self, text: str) -> StrippedLine:
         """A line's text without prefixes and ANSI codes, and what they told."""
         if "\x1b" in text:
             text = _ANSI.sub("", text)
         rank = host = None
         if not self.forms and text[:1] != "[" and "]<std" not in text:
-            return Prefixed(None, None, text)  # as nearly all are
+            return StrippedLine(None, None, text)  # as nearly all are
         if "]<std" in text or text.startswith(_SURELY):
-            rank, host, text = _strip_sure(Prefixed(rank, host, text))
+            rank, host, text = _strip_sure(StrippedLine(rank, host, text))
         for depth, form in enumerate(self.forms):
             found = form.pattern.match(text)
             if found is None:
@@ -144,11 +144,11 @@ class Launcher:
                 rank, host = told
                 text = text[found.end() :]
                 if text.startswith(_MAY_BE_SURE):
-                    rank, host, text = _strip_sure(Prefixed(rank, host, text))
-        return Prefixed(rank, host, text)
+                    rank, host, text = _strip_sure(StrippedLine(rank, host, text))
+        return StrippedLine(rank, host, text)
 
 
-def census(head: bytes) -> Launcher:
+def detect_launcher(head: bytes) -> Launcher:
     """Who wrote the file that begins with ``head`` (64 KiB are looked at).
 
     A file is tagged if it has a tag to twenty lines: nobody else writes tags, and lines without
@@ -307,7 +307,7 @@ def _without_form(lines: list[str], form: Form) -> list[str]:
     return rest
 
 
-def _strip_sure(line: Prefixed) -> Prefixed:
+def _strip_sure(line: StrippedLine) -> StrippedLine:
     """Without the prefixes that cannot be mistaken."""
     for _ in range(_DEEPEST):
         found = _SURE.match(line.text)
@@ -317,9 +317,9 @@ def _strip_sure(line: Prefixed) -> Prefixed:
     return line
 
 
-def _without(line: Prefixed, found: re.Match[str]) -> Prefixed:
+def _without(line: StrippedLine, found: re.Match[str]) -> StrippedLine:
     """The line behind the prefix ``found``, with what it tells."""
-    return Prefixed(*_told(found, line.rank, line.host), line.text[found.end() :])
+    return StrippedLine(*_told(found, line.rank, line.host), line.text[found.end() :])
 
 
 def _told(found: re.Match[str], outer: int | None, host: str | None) -> _Told:

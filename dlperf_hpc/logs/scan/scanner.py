@@ -19,7 +19,7 @@ from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan import troubles
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.needles import Group, Hit, Needles
-from dlperf_hpc.logs.scan.prefixes import Launcher, census
+from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
 
 HEAD_BYTES = 1 << 16
@@ -95,7 +95,7 @@ class Scanner:
         """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them."""
         blocks = iter(blocks)
         head = first_block(blocks)
-        state = _Pass(census(head[:HEAD_BYTES]))
+        state = _Pass(detect_launcher(head[:HEAD_BYTES]))
         whole = itertools.chain([head], blocks)
         if state.launcher.tagged:
             self._tagged(whole, state)
@@ -131,13 +131,13 @@ class Scanner:
             if min(needles) >= self._first_fact or _BROKEN.search(text):
                 _add(state.notes, Note(number, "holds bytes that are no text: not read"))
                 return
-        prefixed = state.launcher.strip(text)
+        stripped = state.launcher.strip(text)
         concerned = self._takers(needles)
-        if len(prefixed.text) < len(text) and not self._needles.all_in(prefixed.text, needles):
+        if len(stripped.text) < len(text) and not self._needles.all_in(stripped.text, needles):
             # What was taken off held a needle, or was put into the midst of one.
-            concerned = tuple(each for each in concerned if _holds_one(each, prefixed.text))
-        rank = prefixed.rank if rank is None else rank
-        line = Line(number, prefixed.text, rank, host or prefixed.host)
+            concerned = tuple(each for each in concerned if _holds_one(each, stripped.text))
+        rank = stripped.rank if rank is None else rank
+        line = Line(number, stripped.text, rank, host or stripped.host)
         drafts = state.drafts
         for each in concerned:
             draft = drafts.get(each.name)
@@ -185,10 +185,10 @@ class Scanner:
         text = joined.decode()
         if launcher.leaves(text):
             return [None] * len(run.lines), text
-        prefixed = list(map(launcher.strip, text.split("\n")))
-        if not all([self._needles.all_in(each.text, run.needles) for each in prefixed]):
+        stripped = list(map(launcher.strip, text.split("\n")))
+        if not all([self._needles.all_in(each.text, run.needles) for each in stripped]):
             return (), ""
-        return [each.rank for each in prefixed], "\n".join([each.text for each in prefixed])
+        return [each.rank for each in stripped], "\n".join([each.text for each in stripped])
 
     def _concerned(self, needles: frozenset[int]) -> tuple[Format, ...]:
         """The formats that asked for lines with one of ``needles``."""

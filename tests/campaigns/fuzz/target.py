@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from damage import SAID, check_figures, check_results, judged, line_by_line, scan
+from damage import SAID, check_figures, check_results, interpreted, line_by_line, scan
 
 from dlperf_hpc.logs.scan.cache import packed, unpacked
 from dlperf_hpc.logs.scanned import ScannedFile
@@ -29,8 +29,8 @@ def check(data: bytes) -> None:
     check_whole_numbers(whole, data)
     if digest % 4:
         check_whole_numbers(scan(data[: digest % (len(data) + 1)]), data)
-    check_results(judged(whole, "default", _SAID[digest % len(_SAID)]))
-    check_results(judged(whole, _RULES[digest % len(_RULES)]))
+    check_results(interpreted(whole, "default", _SAID[digest % len(_SAID)]))
+    check_results(interpreted(whole, _RULES[digest % len(_RULES)]))
     assert unpacked(packed(whole)) == whole
     assert line_by_line(data) == whole
     if len(data) < 512 or not digest % 8:

@@ -20,7 +20,7 @@ from dlperf_hpc.analysis.comparison import (
     selected,
     subjects,
 )
-from dlperf_hpc.analysis.outcomes import Verdict
+from dlperf_hpc.analysis.outcomes import Outcome
 from dlperf_hpc.published import published, select
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import RunResult
@@ -50,7 +50,7 @@ def test_deepspeeds_listing_against_tensorflows() -> None:
     a, b = subjects(results(DEEPSPEED)), subjects(results(TENSORFLOW))
     comparison = compare(a, b, across=DIFFERENT)
     by_topology = {topology(found): found for found in comparison.cases}
-    told = {name: found.verdict.value for name, found in by_topology.items()}
+    told = {name: found.outcome.value for name, found in by_topology.items()}
     assert told == {
         **dict.fromkeys(("1n1g", "1n4g", "1n8g", "2n8g", "4n8g"), "slower"),
         "1n2g": "missing in A",
@@ -66,14 +66,14 @@ def test_deepspeeds_listing_against_tensorflows() -> None:
     assert last.of_medians.low == pytest.approx(2237.6 / 4903.74)
     assert last.of_medians.high == pytest.approx(2252.55 / 4873.92)
     assert last.of_medians.coverage == 0.9375**2
-    assert compare(a, b).count(Verdict.MISSING_IN_B) == 5
+    assert compare(a, b).count(Outcome.MISSING_IN_B) == 5
 
 
 def test_a_listing_against_its_own_published_table() -> None:
     comparison = compare(subjects(results(DEEPSPEED)), figures(batch_size="32"))
     assert len(comparison.cases) == 5
     assert {c.ratio for c in comparison.cases} == {1.0}
-    verdicts = {topology(found): found.verdict.value for found in comparison.cases}
+    verdicts = {topology(found): found.outcome.value for found in comparison.cases}
     # the base is bimodal, and the 8th GPU's third run 3.4 % off: 2 % cannot be told from them
     assert verdicts == {
         "1n1g": "undecided",
@@ -100,14 +100,14 @@ def test_published_first_is_the_mirror_image() -> None:
 def test_too_few_runs_and_single_figures() -> None:
     few = subjects(oks(case(), 100.0, 101.0))
     found = only(compare(few, subjects(oks(case(), 50.0, 51.0))).cases)
-    assert found.verdict is Verdict.TOO_FEW
+    assert found.outcome is Outcome.TOO_FEW
     assert found.note == "a verdict could be wrong 16.7 % of the time, over 5 %"
     found = only(compare(few, subjects(oks(case(), 50.0))).cases)
-    assert (found.verdict, found.interval) == (Verdict.TOO_FEW, None)
+    assert (found.outcome, found.interval) == (Outcome.TOO_FEW, None)
     assert found.note == "one run has no interval" and found.ratio == pytest.approx(50 / 100.5)
     rows = figures(batch_size="32")
     comparison = compare(rows, rows)
-    assert {c.verdict for c in comparison.cases} == {Verdict.TOO_FEW}
+    assert {c.outcome for c in comparison.cases} == {Outcome.TOO_FEW}
     assert {c.interval for c in comparison.cases} == {None}
 
 
@@ -115,15 +115,15 @@ def test_a_case_that_failed_is_missing_with_the_reason() -> None:
     good = subjects(oks(case(), 100.0, 101.0, 102.0))
     failed = subjects([bad(case(), i, Status.OUT_OF_MEMORY) for i in (1, 2, 3)])
     found = only(compare(good, failed).cases)
-    assert found.verdict is Verdict.MISSING_IN_B
+    assert found.outcome is Outcome.MISSING_IN_B
     assert found.note == "0 of 3 runs of B count (out_of_memory 3)"
-    assert only(compare(failed, good).cases).verdict is Verdict.MISSING_IN_A
+    assert only(compare(failed, good).cases).outcome is Outcome.MISSING_IN_A
 
 
 def test_runs_that_do_not_count_are_told() -> None:
     some = oks(case(), 100.0, 101.0, 102.0) + [bad(case(), 4, Status.FAILED)]
     found = only(compare(subjects(some), subjects(oks(case(), 90.0, 91.0, 92.0))).cases)
-    assert found.verdict is Verdict.SLOWER
+    assert found.outcome is Outcome.SLOWER
     assert found.note == "3 of 4 runs of A count (ok 3, failed 1)"
 
 
@@ -140,7 +140,7 @@ def test_runs_that_do_not_count_are_told() -> None:
 )
 def test_cases_that_differ_in_one_key(change: dict[str, Any]) -> None:
     a, b = subjects(oks(case(), *ONE)), subjects(oks(case(**change), *ONE))
-    assert [c.verdict for c in compare(a, b).cases] == [Verdict.MISSING_IN_B, Verdict.MISSING_IN_A]
+    assert [c.outcome for c in compare(a, b).cases] == [Outcome.MISSING_IN_B, Outcome.MISSING_IN_A]
     (key,) = change
     assert only(compare(a, b, across=[key]).cases).ratio == 1.0
     assert nearest(a, b) == {(key,): 1}
@@ -157,14 +157,14 @@ def test_nvidias_containers_are_a_framework_however_that_is_told() -> None:
     b = subjects(oks(case(tags=("xla",), framework="ngc-tensorflow"), *ONE))
     assert only(compare(a, b).cases).ratio == 1.0
     plain = subjects(oks(case(tags=("xla",), framework="tensorflow"), *ONE))
-    assert compare(b, plain).count(Verdict.MISSING_IN_B) == 1
+    assert compare(b, plain).count(Outcome.MISSING_IN_B) == 1
 
 
 def test_across_pairs_a_case_with_all_that_are_like_it_but_itself() -> None:
     runs = oks(case(), *ONE) + oks(case(precision="fp16"), *(4 * value for value in ONE))
     comparison = compare(subjects(runs), subjects(runs), across=["precision"])
     assert [round(c.ratio or 0, 2) for c in comparison.cases] == [4.0, 0.25]
-    assert [c.verdict.value for c in comparison.cases] == ["faster", "slower"]
+    assert [c.outcome.value for c in comparison.cases] == ["faster", "slower"]
 
 
 def test_two_directories_are_one_side() -> None:
@@ -190,17 +190,17 @@ def test_logs_that_do_not_say_everything() -> None:
     assert side.case.series == "deepspeed/?/bz?/?"
     full = Subject(side.case, (100.0, 101.0, 102.0), 3)
     found = only(compare([full], [full]).cases)
-    assert found.verdict is Verdict.SAME
+    assert found.outcome is Outcome.SAME
     assert found.note == "neither side tells the model nor the precision nor the batch_size"
     # what is not known is not taken for equal to what is
     known = Subject(replace(side.case, batch_size=32), (100.0, 101.0, 102.0), 3)
-    assert compare([full], [known]).count(Verdict.MISSING_IN_B) == 1
+    assert compare([full], [known]).count(Outcome.MISSING_IN_B) == 1
 
 
 def test_published_figures_without_a_partner_are_only_counted() -> None:
     rows = published_subjects(published())
     comparison = compare(subjects(oks(case(framework="nobody"), *ONE)), rows)
-    assert [c.verdict for c in comparison.cases] == [Verdict.MISSING_IN_B]
+    assert [c.outcome for c in comparison.cases] == [Outcome.MISSING_IN_B]
     assert comparison.unmatched_published == len(rows)
     assert all(row.published is not None and row.published.kind != "run" for row in rows)
 

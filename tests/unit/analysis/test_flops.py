@@ -11,9 +11,9 @@ import pytest
 from report_samples import case, oks
 
 import dlperf_hpc
-from dlperf_hpc.analysis.accelerators import CARDS, CEILING, card, peak
+from dlperf_hpc.analysis.accelerators import ACCELERATORS, CEILING, accelerator, peak
 from dlperf_hpc.analysis.flops import architecture, flops_of_case, flops_per_sample
-from dlperf_hpc.analysis.physics import card_of, mfu, of_physics, tflops_per_device
+from dlperf_hpc.analysis.physics import accelerator_of, mfu, of_physics, tflops_per_device
 from dlperf_hpc.records.observed import ObservedCase
 from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.train.registry import registry
@@ -156,7 +156,7 @@ def test_head_on_every_position_where_the_framework_does_so() -> None:
     ],
 )
 def test_cards_by_name(name: str, known: str) -> None:
-    found = card(name)
+    found = accelerator(name)
     assert found is not None
     assert found.name == known
 
@@ -168,7 +168,7 @@ def test_cards_by_name(name: str, known: str) -> None:
      "AMD EPYC 7763", "NVIDIA GeForce RTX 3090", "H100 PCIe SXM", "A100 V100", "x" * 10**6],
 )  # fmt: skip
 def test_unknown_cards(name: str) -> None:
-    assert card(name) is None
+    assert accelerator(name) is None
     assert peak(name, "fp32") is None
 
 
@@ -185,8 +185,8 @@ def test_peaks() -> None:
 
 
 def test_every_card_is_found_by_its_own_name_and_has_sane_peaks() -> None:
-    for known in CARDS:
-        assert card(known.name) == known
+    for known in ACCELERATORS:
+        assert accelerator(known.name) == known
         order = [known.tflops.get(name) for name in ("fp32", "tf32", "fp16", "fp8")]
         peaks = [value for value in order if value is not None]
         assert peaks == sorted(peaks)
@@ -310,18 +310,21 @@ def test_the_card_is_what_the_logs_name() -> None:
         facts = [{"world": {"device_name": name}, "ranks": []} for name in names]
         return [replace(first, facts=facts[0]), replace(second, facts=facts[-1])]
 
-    assert card_of([first, second]) is None
-    assert card_of([first, second], "V100") == "V100"
-    assert card_of(on("NVIDIA H200"), "V100") == "NVIDIA H200"
-    assert card_of(on("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB")) == "NVIDIA A100-SXM4-40GB"
-    assert card_of(on("NVIDIA H100 PCIe", "NVIDIA H200"), "H200") is None
-    assert card_of(on("cpu")) == "cpu"
-    assert card_of(on(17), "V100") == "V100"
+    assert accelerator_of([first, second]) is None
+    assert accelerator_of([first, second], "V100") == "V100"
+    assert accelerator_of(on("NVIDIA H200"), "V100") == "NVIDIA H200"
+    assert (
+        accelerator_of(on("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"))
+        == "NVIDIA A100-SXM4-40GB"
+    )
+    assert accelerator_of(on("NVIDIA H100 PCIe", "NVIDIA H200"), "H200") is None
+    assert accelerator_of(on("cpu")) == "cpu"
+    assert accelerator_of(on(17), "V100") == "V100"
 
 
 def test_ranks_on_different_cards_have_no_card() -> None:
     (run,) = oks(case("1n2g"), 100.0)
     ranks = [{"rank": 0, "device_name": "Tesla T4"}, {"rank": 1, "device_name": V100}]
     facts = {"world": {"device_name": "Tesla T4", "ranks_differ": True}, "ranks": ranks}
-    assert card_of([replace(run, facts=facts)]) is None
-    assert card_of([replace(run, facts={"world": None, "ranks": [None, 3]})]) is None
+    assert accelerator_of([replace(run, facts=facts)]) is None
+    assert accelerator_of([replace(run, facts={"world": None, "ranks": [None, 3]})]) is None

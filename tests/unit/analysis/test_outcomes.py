@@ -12,19 +12,19 @@ from dlperf_hpc.analysis.outcomes import (
     MOST_PAIRS,
     RISK,
     TOLERANCE,
-    Verdict,
+    Outcome,
     band,
     error_of,
+    outcome_of,
     point_interval,
     rank_interval,
-    verdict_of,
 )
 from dlperf_hpc.analysis.statistics import Interval
 
 
-def judged(a: list[float], b: list[float], tolerance: float = TOLERANCE) -> Verdict:
+def judged(a: list[float], b: list[float], tolerance: float = TOLERANCE) -> Outcome:
     ratio = sorted(b)[len(b) // 2] / sorted(a)[len(a) // 2]
-    return verdict_of(ratio, rank_interval(a, b, RISK), tolerance, RISK)
+    return outcome_of(ratio, rank_interval(a, b, RISK), tolerance, RISK)
 
 
 def noisy(random_: random.Random, n: int, centre: float, sigma: float) -> list[float]:
@@ -64,41 +64,41 @@ def test_of_all_orders_as_many_are_wrong_as_the_error_says(n: int, m: int, end: 
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
+    ("low", "high", "outcome"),
     [
-        (0.90, 0.979, Verdict.SLOWER),
-        (0.90, 0.98, Verdict.UNDECIDED),
-        (0.98, 1.0, Verdict.SAME),
-        (0.979, 1.0, Verdict.UNDECIDED),
-        (1.0, 1.0204, Verdict.SAME),
-        (1.0, 1.0205, Verdict.UNDECIDED),
-        (1.0205, 1.2, Verdict.FASTER),
-        (0.9, 1.1, Verdict.UNDECIDED),
+        (0.90, 0.979, Outcome.SLOWER),
+        (0.90, 0.98, Outcome.UNDECIDED),
+        (0.98, 1.0, Outcome.SAME),
+        (0.979, 1.0, Outcome.UNDECIDED),
+        (1.0, 1.0204, Outcome.SAME),
+        (1.0, 1.0205, Outcome.UNDECIDED),
+        (1.0205, 1.2, Outcome.FASTER),
+        (0.9, 1.1, Outcome.UNDECIDED),
     ],
 )
-def test_the_interval_against_the_band(low: float, high: float, verdict: Verdict) -> None:
-    assert verdict_of((low + high) / 2, Interval(low, high, 0.9), 0.02, 0.05) is verdict
+def test_the_interval_against_the_band(low: float, high: float, outcome: Outcome) -> None:
+    assert outcome_of((low + high) / 2, Interval(low, high, 0.9), 0.02, 0.05) is outcome
 
 
 def test_medians_that_lie_elsewhere_decide_nothing() -> None:
-    assert verdict_of(1.0, Interval(0.8, 0.9, 0.9), 0.02, 0.05) is Verdict.UNDECIDED
-    assert verdict_of(1.1, Interval(0.99, 1.01, 0.9), 0.02, 0.05) is Verdict.UNDECIDED
+    assert outcome_of(1.0, Interval(0.8, 0.9, 0.9), 0.02, 0.05) is Outcome.UNDECIDED
+    assert outcome_of(1.1, Interval(0.99, 1.01, 0.9), 0.02, 0.05) is Outcome.UNDECIDED
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 5), (5, 1), (2, 2), (2, 3), (2, 4)])
 def test_too_few_runs_however_far_apart(n: int, m: int) -> None:
-    assert judged([100.0 + i for i in range(n)], [10.0 + i for i in range(m)]) is Verdict.TOO_FEW
+    assert judged([100.0 + i for i in range(n)], [10.0 + i for i in range(m)]) is Outcome.TOO_FEW
 
 
 def test_3_and_3_are_enough_at_5_percent() -> None:
-    assert judged([100.0, 101.0, 102.0], [90.0, 91.0, 92.0]) is Verdict.SLOWER
-    assert judged([90.0, 91.0, 92.0], [100.0, 101.0, 102.0]) is Verdict.FASTER
+    assert judged([100.0, 101.0, 102.0], [90.0, 91.0, 92.0]) is Outcome.SLOWER
+    assert judged([90.0, 91.0, 92.0], [100.0, 101.0, 102.0]) is Outcome.FASTER
     # max(B) / min(A) is all that counts
-    assert judged([100.0, 101.0, 102.0], [90.0, 91.0, 99.0]) is Verdict.UNDECIDED
+    assert judged([100.0, 101.0, 102.0], [90.0, 91.0, 99.0]) is Outcome.UNDECIDED
 
 
 def test_swapping_mirrors_every_verdict() -> None:
-    mirror = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
+    mirror = {Outcome.SLOWER: Outcome.FASTER, Outcome.FASTER: Outcome.SLOWER}
     random_ = random.Random(5)
     seen = set()
     for _ in range(500):
@@ -109,7 +109,7 @@ def test_swapping_mirrors_every_verdict() -> None:
         one, other = judged(a, b), judged(b, a)
         assert mirror.get(one, one) is other
         seen.add(one)
-    assert seen == {Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.UNDECIDED}
+    assert seen == {Outcome.SLOWER, Outcome.FASTER, Outcome.SAME, Outcome.UNDECIDED}
 
 
 def test_more_runs_find_more() -> None:
@@ -124,7 +124,7 @@ def test_more_runs_find_more() -> None:
             )
             for _ in range(300)
         ]
-        found.append(sum(judged(a, b) is Verdict.SLOWER for a, b in pairs) / 300)
+        found.append(sum(judged(a, b) is Outcome.SLOWER for a, b in pairs) / 300)
     assert found[0] < 0.75 < 0.8 < found[1] < 0.94 < found[2]
 
 
@@ -136,14 +136,14 @@ def test_no_difference_is_never_a_regression_below_the_tolerance() -> None:
         )
         for _ in range(500)
     ]
-    assert verdicts.count(Verdict.SLOWER) + verdicts.count(Verdict.FASTER) <= 1
-    assert verdicts.count(Verdict.SAME) > 300
+    assert verdicts.count(Outcome.SLOWER) + verdicts.count(Outcome.FASTER) <= 1
+    assert verdicts.count(Outcome.SAME) > 300
 
 
 def test_equal_values_decide_nothing_they_should_not() -> None:
-    assert judged([5.0] * 3, [5.0] * 3) is Verdict.SAME
-    assert judged([100.0] * 5, [98.0] * 5, 0.02) is Verdict.SAME  # on the end is not beyond it
-    assert judged([5.0] * 3, [5.0] * 3, 0.0) is Verdict.SAME
+    assert judged([5.0] * 3, [5.0] * 3) is Outcome.SAME
+    assert judged([100.0] * 5, [98.0] * 5, 0.02) is Outcome.SAME  # on the end is not beyond it
+    assert judged([5.0] * 3, [5.0] * 3, 0.0) is Outcome.SAME
 
 
 @pytest.mark.parametrize(("n", "error"), [(4, 1 / 16), (5, 1 / 32), (6, 1 / 64), (8, 9 / 256)])
@@ -151,8 +151,8 @@ def test_against_a_single_figure_signs_are_counted(n: int, error: float) -> None
     found = point_interval([100.0 + i for i in range(n)], 90.0, RISK)
     assert found is not None
     assert error_of(found) == pytest.approx(error)
-    expected = Verdict.TOO_FEW if n == 4 else Verdict.SLOWER
-    assert verdict_of(0.9, found, TOLERANCE, RISK) is expected
+    expected = Outcome.TOO_FEW if n == 4 else Outcome.SLOWER
+    assert outcome_of(0.9, found, TOLERANCE, RISK) is expected
 
 
 def test_hundreds_of_runs_take_no_time_and_keep_their_coverage() -> None:

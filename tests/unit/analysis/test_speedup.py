@@ -15,7 +15,7 @@ from report_samples import bad, case, ok, oks, window
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise, throughput
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import ForeignWindow, RunResult
+from dlperf_hpc.records.results import ExternalWindow, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Topology
 
@@ -250,7 +250,9 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
     seen = {flag for s in summarise(results) for flag in s.flags}
     # By the word of who asks the card is a V100, 15.7 TFLOPS in fp32: 69.9 GFLOP a sample.
     for speed in (200.0, 250.0):
-        seen |= {f for s in summarise(oks(case("1n1g"), speed), card="V100") for f in s.flags}
+        seen |= {
+            f for s in summarise(oks(case("1n1g"), speed), accelerator="V100") for f in s.flags
+        }
     seen |= {flag for s in summarise(foreign_results()) for flag in s.flags}
     turns = [replace(run, launch=f"7_0.0.{i}") for i, run in enumerate(oks(odd, 500, 501))]
     seen |= {flag for s in summarise(turns) for flag in s.flags}
@@ -259,13 +261,13 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
 
 def foreign_results() -> list[RunResult]:
     """Runs of another program: on printed figures alone, and with a clock that contradicts them."""
-    window = ForeignWindow(
+    window = ExternalWindow(
         100.0, "clock[20:120]", "clock", "samples/s", 1.0, "deepspeed", "real logs"
     )
     windows = [replace(window, basis="printed"), replace(window, check_samples_per_s=800.0)]
     seen = ObservedCase("deepspeed", "bert", Topology(1, 1), "fp32", 32)
     return [
-        RunResult(ObservedRun(seen, i, "a.log"), Status.OK, foreign=window)
+        RunResult(ObservedRun(seen, i, "a.log"), Status.OK, external=window)
         for i, window in enumerate(windows, 1)
     ]
 

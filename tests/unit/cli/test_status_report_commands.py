@@ -17,7 +17,7 @@ from record_samples import a_sweep, begun, ended, ended_ok, many, paths
 from report_samples import case
 
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.manifest import Submission, Verdict, add_submission, add_verdict
+from dlperf_hpc.records.manifest import FinalState, Submission, add_submission, add_verdict
 from dlperf_hpc.records.status import Status
 
 RUNS = many([case("1n1g"), case("1n2g")], 3)
@@ -65,7 +65,7 @@ def mixed(tmp_path: Path) -> Path:
         ended_ok(root, run)
     ended(root, RUNS[2], Status.OUT_OF_MEMORY, "rank 0 on n1: CUDA out of memory")
     begun(root, RUNS[3])
-    add_verdict(root, Verdict(RUNS[4].id, Status.TIMEOUT, "Slurm: TIMEOUT on n1"))
+    add_verdict(root, FinalState(RUNS[4].id, Status.TIMEOUT, "Slurm: TIMEOUT on n1"))
     return root
 
 
@@ -149,7 +149,7 @@ def test_the_schedulers_last_words_are_kept(tmp_path: Path, squeue: Path) -> Non
     assert "the scheduler cannot be asked (squeue: exit code 1)" in second[RUNS[1].id][1]
     says(squeue)
     assert "the scheduler says nothing of it" in asked(root)[RUNS[1].id][1]
-    assert len((root / layout.VERDICTS).read_text().splitlines()) == 1
+    assert len((root / layout.FINAL_STATES).read_text().splitlines()) == 1
 
 
 def test_an_array_that_was_cancelled_before_it_began(tmp_path: Path, squeue: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_run_that_ends_while_the_scheduler_is_asked(tmp_path: Path, squeue: Pa
     paths(root, RUNS[0]).record.unlink()
     says(squeue, "7_0|FAILED|NonZeroExitCode|n1", first=f"/bin/mv {tmp_path}/later.log {log}")
     assert asked(root)[RUNS[0].id] == ("failed", "rank 0 on n1: it broke")
-    assert not (root / layout.VERDICTS).exists()
+    assert not (root / layout.FINAL_STATES).exists()
 
 
 def test_a_job_that_has_our_jobs_number_is_not_ours(tmp_path: Path, squeue: Path) -> None:
@@ -197,7 +197,9 @@ def test_a_run_whose_job_lives_has_not_ended(tmp_path: Path, squeue: Path) -> No
     a_sweep(root, RUNS[:4], engine="slurm")
     submitted(root)
     ended(root, RUNS[0], Status.FAILED, "rank 0 on n1: it broke", launch="7_0.0")
-    add_verdict(root, Verdict(RUNS[2].id, Status.NODE_FAILED, "Slurm: NODE_FAIL on n1", job="7_1"))
+    add_verdict(
+        root, FinalState(RUNS[2].id, Status.NODE_FAILED, "Slurm: NODE_FAIL on n1", job="7_1")
+    )
     says(squeue, "7_0|PENDING|BeginTime|", "7_1|RUNNING|None|n2", "8_[0-1]|PENDING|Priority|")
     found = asked(root)
     assert found[RUNS[0].id] == ("pending", "requeued after: rank 0 on n1: it broke")

@@ -26,7 +26,7 @@ from damage import (
     SAID,
     check_figures,
     check_results,
-    judged,
+    interpreted,
     part_of,
     scan,
     with_bytes,
@@ -38,7 +38,7 @@ from external_corpus import log, names
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import Judged
+from dlperf_hpc.logs.interpret.runs import Interpretation
 from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan.cache import ScanCache
 from dlperf_hpc.logs.scan.scanner import LONGEST_LINE
@@ -197,7 +197,7 @@ def test_a_file_costs_what_its_length_is(order: Callable[[int], list[int]]) -> N
     def work(data: bytes) -> None:
         scanned = scan(data)
         for basis in RULES:
-            judged(scanned, basis)
+            interpreted(scanned, basis)
 
     short, far = (deepspeed_lines(order(count)) for count in (500, 5000))
     assert seconds(lambda: work(far)) < 50 * seconds(lambda: work(short))
@@ -398,7 +398,7 @@ def test_what_was_found_can_be_remembered(name: str) -> None:
 def test_results_hold_for_every_rule_and_nothing_said() -> None:
     for name in names():
         for basis in RULES:
-            check_results(judged(scan(log(name).text.encode()), basis, {}))
+            check_results(interpreted(scan(log(name).text.encode()), basis, {}))
 
 
 def test_a_tree_of_damaged_logs_is_gathered(tmp_path: Path) -> None:
@@ -419,6 +419,6 @@ def test_a_tree_of_damaged_logs_is_gathered(tmp_path: Path) -> None:
         gather([tmp_path / "gone"], rule("default"), {}, ScanCache(None))
     gathered = gather([tmp_path], rule("default"), SAID, ScanCache(None))
     assert gathered.files == 6 * len(names())
-    check_results(Judged(gathered.results))
+    check_results(Interpretation(gathered.results))
     assert {result.run.case.topology.devices for result in gathered.results} == {8}
     assert all("\0" not in line for line in gathered.unread)

@@ -6,7 +6,7 @@ import pytest
 from external_corpus import LAST, Log, corpus, log, names
 
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import judge
+from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scanned import ScannedFile
@@ -39,9 +39,9 @@ def test_the_log_is_recognised_before_anything_else(name: str) -> None:
 def test_the_true_speed_comes_out(name: str, basis: str) -> None:
     made = CORPUS[name]
     true, within = made.true[basis]
-    judged = judge(read(made), (), (), made.said, rule(basis))
-    assert not judged.problems
-    (result,) = judged.results
+    interpreted = interpret(read(made), (), (), made.said, rule(basis))
+    assert not interpreted.problems
+    (result,) = interpreted.results
     assert (result.status, result.reason) == (Status.OK, "")
     assert result.samples_per_s == pytest.approx(true, rel=within)
 
@@ -50,8 +50,8 @@ def test_the_true_speed_comes_out(name: str, basis: str) -> None:
 def test_the_default_takes_the_best_there_is(name: str) -> None:
     made = CORPUS[name]
     basis = next(each for each in ("clock", "printed", "total") if each in made.true)
-    (result,) = judge(read(made), (), (), made.said, rule("default")).results
-    assert result.foreign is not None and result.foreign.basis == basis
+    (result,) = interpret(read(made), (), (), made.said, rule("default")).results
+    assert result.external is not None and result.external.basis == basis
     assert result.samples_per_s == pytest.approx(made.true[basis][0], rel=made.true[basis][1])
 
 

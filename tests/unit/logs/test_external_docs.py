@@ -18,7 +18,7 @@ from dlperf_hpc.cli.report import main as report
 from dlperf_hpc.logs import names
 from dlperf_hpc.logs.format import MAX_STEPS, Format
 from dlperf_hpc.logs.interpret.rules import RULES, rule
-from dlperf_hpc.logs.interpret.runs import MIN_FOR_STEADY, judge
+from dlperf_hpc.logs.interpret.runs import MIN_FOR_STEADY, interpret
 from dlperf_hpc.logs.interpret.segments import APART, MOST
 from dlperf_hpc.logs.names import facts_of_path
 from dlperf_hpc.logs.registry import formats
@@ -189,10 +189,10 @@ def test_the_example_gives_the_number_it_tells() -> None:
     file = Scanner([*formats(), new]).scan("nimble.log", len(log), [log.encode()])
     assert [reading.format for reading in file.readings] == ["nimble"]
     assert file.cut and [note.line for note in file.notes] == [5]
-    (run,) = judge(file, (), (), {}, rule()).results
+    (run,) = interpret(file, (), (), {}, rule()).results
     assert str(run.run.case.topology) == "1n4g" and run.run.case.batch_size == 32
     assert run.status is Status.OK and run.samples_per_s == pytest.approx(1280, abs=1e-9)
-    assert run.foreign is not None and run.foreign.check_samples_per_s == pytest.approx(
+    assert run.external is not None and run.external.check_samples_per_s == pytest.approx(
         float(re.findall(r"printed figures give ([0-9.]+),", ADDING)[0]), abs=0.005
     )
     assert "**1280 samples/s**" in ADDING and MIN_FOR_STEADY > 2  # too few lines to judge drift

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reading_samples import facts, reading, scanned, steps
 
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import Judged, judge
+from dlperf_hpc.logs.interpret.runs import Interpretation, interpret
 from dlperf_hpc.logs.scanned import (
     FACTS,
     Counter,
@@ -26,7 +26,7 @@ from dlperf_hpc.logs.scanned import (
     Unit,
 )
 from dlperf_hpc.records.observed import ObservedRun
-from dlperf_hpc.records.results import ForeignWindow, RunResult
+from dlperf_hpc.records.results import ExternalWindow, RunResult
 from dlperf_hpc.records.status import Status
 
 NAME = facts(model="bert", nodes=2, gpus_per_node=8, batch_size=32, precision="fp16", repeat=3)
@@ -47,24 +47,24 @@ def log(last: int = 130, **changes: Any) -> Reading:
     return reading(lines, **changes)
 
 
-def judged(
+def interpreted(
     file: ScannedFile,
     said: Mapping[str, Any] | None = None,
     named: Sequence[Fact] = NAME,
     text: str = "default",
     variant: Sequence[str] = (),
-) -> Judged:
-    return judge(file, named, variant, said or {}, rule(text))
+) -> Interpretation:
+    return interpret(file, named, variant, said or {}, rule(text))
 
 
 def one(file: ScannedFile, *args: Any, **kwargs: Any) -> RunResult:
-    (result,) = judged(file, *args, **kwargs).results
+    (result,) = interpreted(file, *args, **kwargs).results
     return result
 
 
-def window(result: RunResult) -> ForeignWindow:
-    assert result.foreign is not None
-    return result.foreign
+def window(result: RunResult) -> ExternalWindow:
+    assert result.external is not None
+    return result.external
 
 
 # --- a number
@@ -87,7 +87,7 @@ def test_a_whole_log_gives_one_run_with_its_number() -> None:
 
 
 def test_no_reading_is_no_run() -> None:
-    assert judged(scanned()) == Judged()
+    assert interpreted(scanned()) == Interpretation()
 
 
 def test_without_stamps_the_printed_figures_count() -> None:
@@ -118,7 +118,7 @@ def test_a_clock_that_went_back_leaves_the_printed_figures() -> None:
     assert result.samples_per_s == pytest.approx(SPEED)
     assert "line 51: the clock goes backward by 98.5 s" in result.warnings[0]
     strict = one(scanned(reading(lines)), text="clock[20:120]")
-    assert (strict.samples_per_s, strict.foreign) == (None, None)
+    assert (strict.samples_per_s, strict.external) == (None, None)
     assert "goes backward" in strict.reason
 
 
@@ -202,7 +202,7 @@ def test_a_missing_fact_is_named_with_its_option(missing: str, option: str) -> N
     named = [fact for fact in NAME if fact.name != missing]
     result = one(scanned(reading(steps(range(1, 131), stamp=clock))), named=named)
     if option:
-        assert (result.samples_per_s, result.foreign, result.status) == (None, None, Status.OK)
+        assert (result.samples_per_s, result.external, result.status) == (None, None, Status.OK)
         assert result.reason == f"the batch size per device ({option}) is not known"
     else:
         assert result.samples_per_s == pytest.approx(SPEED)
@@ -311,7 +311,7 @@ def test_runs_in_one_file_are_attempts() -> None:
     file = scanned(
         reading([*crashed, *again]), troubles=[Trouble(65, "node_failed", "srun: error")]
     )
-    first, second = judged(file).results
+    first, second = interpreted(file).results
     assert (first.attempt, first.status) == (1, Status.NODE_FAILED)
     assert first.reason.startswith("line 65: srun: error (the log ends at iteration 63")
     assert (second.attempt, second.status) == (2, Status.OK)
@@ -381,7 +381,7 @@ def test_topologies(values: dict[str, int], topology: str, assumed: bool) -> Non
      ({"nodes": 2}, "--gpus-per-node")],
 )  # fmt: skip
 def test_a_log_of_unknown_topology_is_a_problem(values: dict[str, int], says: str) -> None:
-    found = judged(scanned(log()), named=facts(**values))
+    found = interpreted(scanned(log()), named=facts(**values))
     assert found.results == () and says in found.problems[0]
 
 
@@ -418,7 +418,9 @@ def test_precision_and_options_part_cases() -> None:
 def test_a_log_that_says_two_things_is_taken_at_its_last_word_before_the_run() -> None:
     lines = steps([*range(1, 131), *range(1, 131)], printed=lambda n: SPEED, line=10)
     said = [*facts(5, batch_size=32), *facts(139, batch_size=64)]
-    first, second = judged(scanned(reading(lines, counter=Counter.MICRO_STEPS), facts=said)).results
+    first, second = interpreted(
+        scanned(reading(lines, counter=Counter.MICRO_STEPS), facts=said)
+    ).results
     assert (first.run.case.batch_size, second.run.case.batch_size) == (32, 64)
     assert any("the latter is taken for this run" in w for w in first.warnings)
 
@@ -457,6 +459,6 @@ def test_no_damage_makes_a_number_or_a_traceback(
         facts=stated,
         troubles=[Trouble(20, "failed", "x")] if len(lines) % 2 else [],
     )
-    for result in judged(file, text=text).results:
+    for result in interpreted(file, text=text).results:
         assert result.samples_per_s is None or 0 < result.samples_per_s < float("inf")
-        assert result.foreign or result.reason
+        assert result.external or result.reason

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlperf_hpc.logs.scan import demux
 from dlperf_hpc.logs.scan.demux import Chunk, demultiplex
-from dlperf_hpc.logs.scan.prefixes import Launcher, Prefixed, census
+from dlperf_hpc.logs.scan.prefixes import Launcher, StrippedLine, detect_launcher
 
 REAL_LOGS = os.environ.get("DLPERF_REAL_LOGS")
 real_logs = pytest.mark.skipif(not REAL_LOGS, reason="DLPERF_REAL_LOGS is not set")
@@ -66,7 +66,7 @@ def _chunks(data: bytes) -> list[tuple[int | None, bytes]]:
     ],
 )
 def test_each_launcher_is_known_by_its_lines(name: str, lines: list[str]) -> None:
-    launcher = census(_log(*lines))
+    launcher = detect_launcher(_log(*lines))
     assert (launcher.name, launcher.tagged) == (name, name in ("ompi", "horovodrun"))
 
 
@@ -99,23 +99,23 @@ def test_each_launcher_is_known_by_its_lines(name: str, lines: list[str]) -> Non
     ],
 )
 def test_ordinary_lines_have_no_prefix(lines: list[str]) -> None:
-    assert census(_log(*lines)) == Launcher("none", False, ())
+    assert detect_launcher(_log(*lines)) == Launcher("none", False, ())
 
 
 def test_the_head_is_64_kib_and_may_be_anything() -> None:
-    assert census(b"x" * (1 << 16) + b"\n0: a" * 100).name == "none"
+    assert detect_launcher(b"x" * (1 << 16) + b"\n0: a" * 100).name == "none"
     noise = random.Random(7)
     for size in (0, 1, 99, 5000):
-        census(noise.randbytes(size))
-        census(bytes(noise.choice(b"\n\r 0:[],<>stdout\x1b") for _ in range(size)))
+        detect_launcher(noise.randbytes(size))
+        detect_launcher(bytes(noise.choice(b"\n\r 0:[],<>stdout\x1b") for _ in range(size)))
     for line in (b"[", b" ", b"\x1b[1", b"0", b"a1", b"[1,", b"pdsh -w "):
-        census(line * (1 << 16))
+        detect_launcher(line * (1 << 16))
 
 
 # --- strip
 
-PDSH = census(_log(*["vs003: a", "vs002: b"] * 3))
-SRUN = census(_log(*[" 0: a", "11: b"] * 3))
+PDSH = detect_launcher(_log(*["vs003: a", "vs002: b"] * 3))
+SRUN = detect_launcher(_log(*[" 0: a", "11: b"] * 3))
 
 
 @pytest.mark.parametrize(
@@ -139,22 +139,22 @@ SRUN = census(_log(*[" 0: a", "11: b"] * 3))
         (SRUN, "\x1b[1m11: [rank11]: a", (11, None, "a")),
         (SRUN, " 1: [default3]:a", (3, "1", "a")),
         (SRUN, "srun: error: n1: task 3", (None, None, "srun: error: n1: task 3")),
-        (census(_log(*["P0 0: a", "P1 0: b"] * 3)), "P1 0: a", (0, "P1", "a")),
+        (detect_launcher(_log(*["P0 0: a", "P1 0: b"] * 3)), "P1 0: a", (0, "P1", "a")),
     ],
 )
 def test_strip_takes_off_what_the_census_found(
     launcher: Launcher, text: str, expected: tuple[int | None, str | None, str]
 ) -> None:
-    assert launcher.strip(text) == Prefixed(*expected)
+    assert launcher.strip(text) == StrippedLine(*expected)
 
 
 def test_prefixes_within_prefixes() -> None:
-    launcher = census(
+    launcher = detect_launcher(
         _log(*[f"2021-05-29 19:53:4{n} run6222: vs00{n % 2}: [default{n}]:a" for n in range(8)])
     )
     assert [form.name for form in launcher.forms] == ["agent", "pdsh", "torchrun"]
     line = "2021-05-29 20:53:45 run6222: vs009: [default7]:[INFO 2020-02-06] a"
-    assert launcher.strip(line) == Prefixed(7, "vs009", "[INFO 2020-02-06] a")
+    assert launcher.strip(line) == StrippedLine(7, "vs009", "[INFO 2020-02-06] a")
 
 
 # --- demultiplex
@@ -323,7 +323,7 @@ def _real(name: str) -> bytes:
 def test_the_launcher_of_every_real_log() -> None:
     root = Path(REAL_LOGS or "")
     found = {
-        path.relative_to(root).as_posix(): census(path.read_bytes()[:65536]).name
+        path.relative_to(root).as_posix(): detect_launcher(path.read_bytes()[:65536]).name
         for path in root.rglob("*")
         if path.is_file()
     }
@@ -369,11 +369,11 @@ def test_local_open_mpi_output_line_by_line() -> None:
 
 @real_logs
 def test_real_pdsh_and_agent_lines() -> None:
-    pdsh = census(_real("excerpts/deepspeed_cifar10_tutorial_2020.log"))
+    pdsh = detect_launcher(_real("excerpts/deepspeed_cifar10_tutorial_2020.log"))
     text = "[INFO 2020-02-06 19:53:56] 0/50, SamplesPerSec=1"
-    assert pdsh.strip(f"worker-0: {text}") == Prefixed(None, "worker-0", text)
+    assert pdsh.strip(f"worker-0: {text}") == StrippedLine(None, "worker-0", text)
     text = "[1,  2000] loss: 2.170"
-    assert pdsh.strip(text) == Prefixed(None, None, text)
-    agent = census(_real("excerpts/deepspeed_issue1107_gas8.log"))
+    assert pdsh.strip(text) == StrippedLine(None, None, text)
+    agent = detect_launcher(_real("excerpts/deepspeed_issue1107_gas8.log"))
     line = "2021-05-29 19:53:27 run6222: Time to load"
-    assert agent.strip(line) == Prefixed(None, "run6222", "Time to load")
+    assert agent.strip(line) == StrippedLine(None, "run6222", "Time to load")

@@ -18,7 +18,7 @@ from dlperf_hpc.cli.report import main as report
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.cache import ScanCache
-from dlperf_hpc.records.results import ForeignWindow
+from dlperf_hpc.records.results import ExternalWindow
 
 LOGS = Path(os.environ.get("DLPERF_REAL_LOGS", "/nonexistent"))
 pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason="DLPERF_REAL_LOGS names no directory")
@@ -42,11 +42,11 @@ def as_rule(row: dict[str, str]) -> str:
     return f"lines[{lines[1]}:]" if lines else "lines"
 
 
-def measured(log: Path, by: str) -> ForeignWindow:
+def measured(log: Path, by: str) -> ExternalWindow:
     found = gather([log], rule(by), {}, ScanCache(None))
     (result,) = found.results
-    assert result.foreign is not None, (result.status, result.reason)
-    return result.foreign
+    assert result.external is not None, (result.status, result.reason)
+    return result.external
 
 
 @pytest.mark.parametrize("row", published(), ids=lambda row: Path(row["log"]).name[-50:])
@@ -65,10 +65,10 @@ def test_every_keras_log_by_both_of_dlperf_s_scripts() -> None:
         found = gather([LOGS / "tf2_resnet50"], rule(by), {}, ScanCache(None))
         assert len(found.results) == 10
         for result in found.results:
-            assert result.foreign is not None
+            assert result.external is not None
             runs = expected[key]["per_run"][str(result.run.case.topology)]
             wanted = runs[str(result.run.repeat)]
-            assert result.foreign.samples_per_s == pytest.approx(wanted, abs=0.0051)
+            assert result.external.samples_per_s == pytest.approx(wanted, abs=0.0051)
 
 
 def test_a_report_on_all_of_them_at_once(tmp_path: Path) -> None:

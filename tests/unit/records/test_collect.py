@@ -17,13 +17,13 @@ from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import Collection, full_results, quick_results
 from dlperf_hpc.records.ledger import read_ledger
-from dlperf_hpc.records.manifest import Submission, Verdict, add_submission, add_verdict
+from dlperf_hpc.records.manifest import FinalState, Submission, add_submission, add_verdict
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import begin_log, finish
 
 RUN = a_run()
-TIMEOUT = Verdict(RUN.id, Status.TIMEOUT, "Slurm: TIMEOUT on n1")
+TIMEOUT = FinalState(RUN.id, Status.TIMEOUT, "Slurm: TIMEOUT on n1")
 
 
 def quick(root: Path) -> Collection:

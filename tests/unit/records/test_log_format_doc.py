@@ -17,7 +17,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.lines import flatten, read_line
 from dlperf_hpc.records.logfile import FORMAT, read_log, result_of_log
 from dlperf_hpc.records.manifest import SCHEMA as MANIFEST_SCHEMA
-from dlperf_hpc.records.manifest import Submission, Verdict
+from dlperf_hpc.records.manifest import FinalState, Submission
 from dlperf_hpc.records.results import Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import SCHEMA as RECORD_SCHEMA
@@ -73,7 +73,7 @@ def test_every_status_is_explained() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [Case, Optimizer, Measure, Limits, Failure, Submission, Verdict],
+    [Case, Optimizer, Measure, Limits, Failure, Submission, FinalState],
     ids=lambda k: k.__name__,
 )
 def test_every_field_is_named(kind: type) -> None:
@@ -116,7 +116,7 @@ def test_versions_are_those_of_the_code() -> None:
 
 def test_every_file_is_in_the_drawing() -> None:
     drawing = TEXT.partition("```\n")[2].partition("```")[0]
-    for name in (layout.MANIFEST, layout.SPEC_COPY, layout.SUBMISSIONS, layout.VERDICTS):
+    for name in (layout.MANIFEST, layout.SPEC_COPY, layout.SUBMISSIONS, layout.FINAL_STATES):
         assert f"── {name} " in drawing
     for name in (layout.JOBS, layout.REPORT, layout.ATTEMPTS):
         assert f"── {name}/" in drawing

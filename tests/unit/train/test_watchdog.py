@@ -28,7 +28,7 @@ import ctypes, os, signal, sys, threading, time
 from pathlib import Path
 from dlperf_hpc.records.store import begin_log, open_attempt
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
-from dlperf_hpc.train.watchdog import Guard
+from dlperf_hpc.train.watchdog import Watchdog
 
 def block():
     "Wait in C for ever, as in a collective: a mutex locked twice does not mind signals."
@@ -39,12 +39,12 @@ def block():
 def outer_function():
     block()
 
-guard = Guard(int(sys.argv[2]), time_limit_s=float("inf"))
-guard.watch()
+watchdog = Watchdog(int(sys.argv[2]), time_limit_s=float("inf"))
+watchdog.watch()
 run = Run(Case("ddp", "bert-tiny", Topology(1, 2), "fp32", 2, 16), 1)
-guard.attempt = open_attempt("guarded", run, Path(sys.argv[1]), "job_0.0")
-begin_log(guard.attempt)
-guard.phase("measure", 60)
+watchdog.attempt = open_attempt("guarded", run, Path(sys.argv[1]), "job_0.0")
+begin_log(watchdog.attempt)
+watchdog.phase("measure", 60)
 print("ready", flush=True)
 sys.stdin.readline()
 """
@@ -101,7 +101,7 @@ RAISE = """
 try:
     {statement}
 except BaseException as error:
-    guard.fail(error)
+    watchdog.fail(error)
 """
 
 
@@ -144,7 +144,7 @@ def test_the_scheduler_s_notice_reaches_a_rank_in_a_blocking_call(
     tmp_path: Path, start: Callable[..., Rank]
 ) -> None:
     """Far from the time limit, Slurm's SIGUSR2 says that the job is being preempted."""
-    rank = start("guard.time_limit_s = 3600\nouter_function()")
+    rank = start("watchdog.time_limit_s = 3600\nouter_function()")
     rank.go()
     rank.process.send_signal(signal.SIGUSR2)
     rank.end()
@@ -157,7 +157,7 @@ def test_the_scheduler_s_notice_reaches_a_rank_in_a_blocking_call(
 
 def test_near_the_time_limit_the_limit_decides(tmp_path: Path, start: Callable[..., Rank]) -> None:
     """Slurm may send its notice a minute early: that much of the run is not given away."""
-    rank = start("guard.time_limit_s = 1.5\nouter_function()")
+    rank = start("watchdog.time_limit_s = 1.5\nouter_function()")
     begun = time.monotonic()
     rank.go()
     rank.process.send_signal(signal.SIGUSR2)
@@ -182,7 +182,7 @@ def test_a_rank_ended_from_outside_does_not_claim_to_know_why(
 def test_the_time_limit_passes_in_a_blocking_call(
     tmp_path: Path, start: Callable[..., Rank]
 ) -> None:
-    rank = start("guard.time_limit_s = 0.6\nouter_function()")
+    rank = start("watchdog.time_limit_s = 0.6\nouter_function()")
     rank.go()
     rank.end()
     record, end, _ = left(tmp_path)
@@ -194,7 +194,7 @@ def test_the_time_limit_passes_in_a_blocking_call(
 def test_no_progress_ends_with_the_stacks_of_all_threads(
     tmp_path: Path, start: Callable[..., Rank]
 ) -> None:
-    rank = start("guard.phase('warmup', 0.4)\nouter_function()")
+    rank = start("watchdog.phase('warmup', 0.4)\nouter_function()")
     rank.go()
     rank.end()
     record, end, _ = left(tmp_path)
@@ -208,10 +208,10 @@ def test_no_progress_ends_with_the_stacks_of_all_threads(
 
 def test_a_rank_that_beats_lives(tmp_path: Path, start: Callable[..., Rank]) -> None:
     body = """
-guard.phase("measure", 0.7)
+watchdog.phase("measure", 0.7)
 for _ in range(15):
     time.sleep(0.1)
-    guard.beat()
+    watchdog.beat()
 os._exit(3)
 """
     rank = start(body)
@@ -289,7 +289,7 @@ module._write_down = lambda attempt, failure: block()
 
 
 def test_nobody_reads_what_a_rank_prints(tmp_path: Path, start: Callable[..., Rank]) -> None:
-    rank = start("guard.time_limit_s = 0.1\nouter_function()")
+    rank = start("watchdog.time_limit_s = 0.1\nouter_function()")
     assert rank.process.stderr
     rank.process.stderr.close()
     rank.process.stderr = None
@@ -320,7 +320,7 @@ os._exit(3)
 
 
 def test_before_its_run_is_known_a_rank_can_only_print(start: Callable[..., Rank]) -> None:
-    rank = start("guard.attempt = None" + RAISE.format(statement="raise ValueError('early')"))
+    rank = start("watchdog.attempt = None" + RAISE.format(statement="raise ValueError('early')"))
     rank.go()
     assert "failed: rank 0 on" in rank.end()
 
@@ -369,17 +369,17 @@ HOLDS_THE_INTERPRETER = """
 import ctypes
 from dlperf_hpc.train import watchdog as module
 module._LAST_WORDS_S = 0.5
-guard = module.Guard(0, time_limit_s=0.5)
-guard.watch()
+watchdog = module.Watchdog(0, time_limit_s=0.5)
+watchdog.watch()
 def initialise():
-    with guard.in_native_code(0.5):
+    with watchdog.in_native_code(0.5):
         ctypes.PyDLL(None).sleep(60)
 initialise()
 """
 
 
 def test_a_call_that_never_gives_the_interpreter_back_ends_with_its_stack() -> None:
-    """As MPI_Init may hang: no thread of Python's runs, the guard's clock not either."""
+    """As MPI_Init may hang: no thread of Python's runs, the watchdog's clock not either."""
     argv = [sys.executable, "-c", HOLDS_THE_INTERPRETER]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
