@@ -1,0 +1,286 @@
+"""What version 0.1.0 of November 2026 wrote is read as that version read it.
+
+``data/sweeps_2026_11`` holds sweeps as they lay on disk, and what the verbs then made of them. Of
+every file and table made today, all that stood there then must stand there with the same value.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures_slurm import Onebox
+from sweeping import local_environment, wait_until
+
+DATA = Path(__file__).parent / "data" / "sweeps_2026_11"
+EXPECTED = DATA / "expected"
+COMMANDS: dict[str, dict[str, Any]] = json.loads((DATA / "commands.json").read_text())
+ADDED: frozenset[str] = frozenset()
+"""Columns and keys that are new since: ``runs.csv: column``, ``report.json: series[].cases[].x``
+(``[]`` for any place in a list)."""
+
+VARYING = {"status-archived": {"root"}}
+"""Keys that were never the same twice: an archive is unpacked to a folder of its own."""
+
+# What the batch scripts name of the machine on which they were made.
+LOGS, PYTHON = "/srv/bench/logs", "/opt/dlperf_hpc/.venv/bin/python"
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All sweeps and logs beside one another, as when the commands were typed."""
+    return unpacked(tmp_path_factory.mktemp("earlier"))
+
+
+def unpacked(folder: Path, *names: str) -> Path:
+    """The named archives' content in a folder; of all if none is named."""
+    for path in [DATA / name for name in names] or sorted(DATA.glob("*.zip")):
+        if path.name == "archived.zip":  # the verb's own: it is read as it is
+            (folder / path.name).write_bytes(path.read_bytes())
+        else:
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(folder)
+    return folder
+
+
+def typed(argv: list[str], where: Path) -> Done:
+    """Run ``dlperf_hpc`` as a user does, in a directory, where no Slurm answers."""
+    env = {**local_environment(), "XDG_CACHE_HOME": str(where / "cache")}
+    command = [sys.executable, "-m", "dlperf_hpc", *argv]
+    return subprocess.run(
+        command, cwd=where, env=env, text=True, capture_output=True, timeout=60, check=False
+    )
+
+
+def told(place: Path, name: str) -> dict[str, str]:
+    """What a command of the list leaves today: the text of each file that is expected of it."""
+    command = COMMANDS[name]
+    done = typed(command["argv"], place)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == command["exit"], done.stdout + done.stderr
+    made = {Path(path).name: (place / path).read_text() for path in command.get("files", [])}
+    if "stdout" in command:
+        made[command["stdout"]] = done.stdout
+    return made
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_verb_tells_what_it_told(place: Path, name: str) -> None:
+    made = told(place, name)
+    expected = {path.name: path.read_text() for path in (EXPECTED / name).iterdir()}
+    assert made.keys() == expected.keys()
+    differing: list[str] = []
+    for file, text in expected.items():
+        kind = Path(file).suffix
+        if kind == ".json":
+            ours = json.loads(made[file])
+            found = in_json(json.loads(text), ours, "", VARYING.get(name, set()))
+        elif kind == ".csv":
+            found = in_table(rows_of(text), rows_of(made[file]))
+        elif kind == ".txt":
+            found = in_lines(text.splitlines(), made[file].splitlines())
+        else:  # prose may be worded anew; the headings tell whether something is gone
+            assert kind == ".md"
+            found = in_lines(headings(text), headings(made[file]))
+        differing += [f"{file}: {each}" for each in found]
+    unlisted = sorted({each for each in differing if each.removesuffix(" is new") not in ADDED})
+    assert not unlisted, "\n".join(unlisted[:40])
+
+
+def in_json(expected: Any, found: Any, where: str, ignored: set[str]) -> Iterator[str]:
+    """Where a JSON value is not what it was."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in expected.keys() | found.keys():
+            path = f"{where}.{key}" if where else key
+            if path in ignored:
+                continue
+            if key not in found:
+                yield f"{path} is gone"
+            elif key not in expected:
+                yield f"{path} is new"
+            else:
+                yield from in_json(expected[key], found[key], path, ignored)
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        for old, new in zip(expected, found):
+            yield from in_json(old, new, f"{where}[]", ignored)
+    elif not same(expected, found):
+        yield f"{where} was {expected!r}, is {found!r}"
+
+
+def same(expected: Any, found: Any) -> bool:
+    """Equal, numbers to nine digits: another numpy may round the last ones otherwise."""
+    if type(expected) is float or type(found) is float:
+        numbers = isinstance(expected, (int, float)) and isinstance(found, (int, float))
+        return numbers and bool(found == pytest.approx(expected, rel=1e-9, nan_ok=True))
+    return type(expected) is type(found) and bool(expected == found)
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def in_table(expected: list[dict[str, str]], found: list[dict[str, str]]) -> Iterator[str]:
+    """Where a CSV's cells are not what they were, row by row."""
+    if len(expected) != len(found):
+        yield f"there were {len(expected)} rows, there are {len(found)}"
+        return
+    if expected:
+        yield from (f"{name} is gone" for name in expected[0] if name not in found[0])
+        yield from (f"{name} is new" for name in found[0] if name not in expected[0])
+    for row, (old, new) in enumerate(zip(expected, found), 1):
+        for name in old.keys() & new.keys():
+            if not same_cell(old[name], new[name]):
+                yield f"{name} of row {row} was {old[name]!r}, is {new[name]!r}"
+
+
+def same_cell(expected: str, found: str) -> bool:
+    """As :func:`same`, of text: an integer that is written as a float is another cell."""
+    number = re.compile(r"-?\d+\.\d*(?:e[+-]?\d+)?")
+    if number.fullmatch(expected) and number.fullmatch(found):
+        return same(float(expected), float(found))
+    return expected == found
+
+
+def in_lines(expected: list[str], found: list[str]) -> Iterator[str]:
+    yield from (f"{line!r} is gone" for line in expected if line not in found)
+
+
+def headings(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("#")]
+
+
+# --- a sweep of then goes on today ----------------------------------------------------------------
+
+
+def test_the_same_sweep_again_measures_nothing(tmp_path: Path) -> None:
+    """The same command finds its twelve runs of then; none is measured twice."""
+    sweep = unpacked(tmp_path, "local.zip") / "quick"
+    before = contents(sweep)
+    again = ["sweep", "quick/sweep.toml", "--name", "quick", "--logs", ".", "--cluster", "local"]
+    done = typed([*again, "--json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = contents(sweep)
+    assert {path: after.get(path) for path in before} == before
+    assert not [path for path in after.keys() - before.keys() if path.suffix in (".log", ".out")]
+
+
+def test_what_failed_then_is_rerun_now(tmp_path: Path) -> None:
+    """As the arrays after the two reruns of then; what became ok in one of them is not taken."""
+    unpacked(tmp_path, "slurm.zip")
+    which = ["--status", "failed,timeout,out_of_memory,cancelled", "--dry-run", "--json"]
+    done = typed(["rerun", "mixed", *which], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    arrays = {each["array"]: each["runs"] for each in json.loads(done.stdout)["arrays"]}
+    assert arrays == {
+        f"mixed.r3-{topology}": [
+            f"ddp/bert-tiny/bz2/{topology}/bert-tiny_b2_fp32-seq16_{repeat}" for repeat in (2, 3)
+        ]
+        for topology in ("2n2g", "1n2g")
+    }
+
+
+def contents(root: Path) -> dict[Path, bytes]:
+    """All files of a sweep but for its report and its lock."""
+    paths = (path for path in root.rglob("*") if path.is_file() and path.parent.name != "report")
+    return {path: path.read_bytes() for path in paths if path.name != ".submitting"}
+
+
+def script_of(root: Path, array: str) -> str:
+    """The batch script of an array as it was submitted, of this machine now."""
+    scripts = (path.read_text() for path in (root / "jobs").glob("*_submission.sh"))
+    (text,) = (text for text in scripts if f"--job-name={array}\n" in text)
+    assert LOGS in text and PYTHON in text
+    text = text.replace(LOGS, shlex.quote(str(root.parent)))
+    return text.replace(PYTHON, shlex.quote(sys.executable))
+
+
+def ends(root: Path) -> dict[str, tuple[str, str]]:
+    """Status and reason of every run, as ``status`` says."""
+    done = typed(["status", str(root), "--offline", "--json"], root.parent)
+    assert done.stdout, done.stderr
+    return {row["run"]: (row["status"], row["reason"]) for row in json.loads(done.stdout)["runs"]}
+
+
+def records(root: Path) -> list[dict[str, Any]]:
+    """The records beside the logs, in the order of the runs."""
+    paths = sorted(path for path in root.glob("ddp/*/*/*/*.json"))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+# srun in whose step no rank comes so far as to write anything.
+SRUN = """\
+#!/bin/sh
+echo "srun: error: n1: task 0: Killed"
+exit 137
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "job", "turns"),
+    [
+        ("queued", "queued-1n1g", "10", [""]),
+        ("queued", "queued-1n2g", "11", [""]),
+        ("queued-turns", "queued-turns-1n1g", "12", [".0", ".1"]),
+    ],
+)
+def test_a_queued_script_leaves_a_record_where_its_ranks_did_not(
+    tmp_path: Path, name: str, array: str, job: str, turns: list[str]
+) -> None:
+    """The script of then as Slurm would run it; only its ``srun`` is another."""
+    root = unpacked(tmp_path / "logs", "queued.zip") / name
+    (tmp_path / "bin").mkdir()
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text(SRUN)
+    srun.chmod(0o755)
+    # The job is the one that the directory names: a task of another would be an earlier one.
+    slurm = {"SLURM_JOB_ID": job, "SLURM_ARRAY_JOB_ID": job, "SLURM_ARRAY_TASK_ID": "0"}
+    path = f"{srun.parent}{os.pathsep}{os.environ['PATH']}"
+    script = script_of(root, array)
+    output = root / "jobs" / f"{job}_0.out"
+    with open(output, "w") as out:
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            env={**local_environment(), **slurm, "PATH": path},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 137, output.read_text()
+    made = records(root)
+    assert [record["launch"] for record in made] == [f"{job}_0.0{turn}" for turn in turns]
+    killed = ("failed", "rank 0 on n1 died: Killed")
+    assert [(record["status"], record["reason"]) for record in made] == [killed] * len(turns)
+    assert list(ends(root).values()).count(killed) == len(turns)
+
+
+def test_a_queued_job_measures_and_ends_with_records(tmp_path: Path, onebox: Onebox) -> None:
+    """On a real Slurm: the job waited in the queue while the package was replaced."""
+    root = unpacked(tmp_path / "logs", "queued.zip") / "queued-turns"
+    script = tmp_path / "script.sh"
+    script.write_text(script_of(root, "queued-turns-1n1g").replace("#SBATCH --hold\n", ""))
+    submitted = onebox.run(["sbatch", "--parsable", str(script)], cwd=tmp_path)
+    assert submitted.returncode == 0, submitted.stderr
+    job = submitted.stdout.strip()
+    wait_until(lambda: len(records(root)) == 2, 120, "the records of a queued job's two runs")
+    told = [(record["status"], record["launch"]) for record in records(root)]
+    assert told == [("ok", f"{job}_0.0.0"), ("ok", f"{job}_0.0.1")]
+    wait_until(lambda: job not in onebox.run(["squeue", "-h", "-o", "%A"]).stdout, 60, "its end")
+    assert list(ends(root).values()) == [("ok", "")] * 2
+    report = typed(["report", "logs/queued-turns", "--out", "out"], tmp_path)
+    assert report.returncode == 0, report.stdout + report.stderr
+    rows = rows_of((tmp_path / "out" / "runs.csv").read_text())
+    assert all(float(row["samples_per_s"]) > 0 for row in rows) and len(rows) == 2
