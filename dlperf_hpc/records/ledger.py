@@ -69,7 +69,7 @@ class Ledger:
         return found
 
     def last_words(self) -> dict[str, FinalState]:
-        """The verdict of each run that has one, if it was said of the run's latest task."""
+        """The final state of each run that has one, if it was told of the run's latest task."""
         tasks = self.tasks()
         return {
             run: final_state

@@ -249,14 +249,14 @@ def add_verdict(root: Path, final_state: FinalState) -> None:
 
 
 def add_final_states(root: Path, final_states: Iterable[FinalState]) -> None:
-    """The same of several, at once."""
+    """Note down final states of several runs in one write."""
     now = utc()
     rows = [{**vars(v), "status": v.status.value, "time": v.time or now} for v in final_states]
     _append(root / layout.FINAL_STATES, *rows)
 
 
 def read_final_states(root: Path) -> dict[str, FinalState]:
-    """The latest verdict of each run that has one, by run id."""
+    """The latest final state of each run that has one, by run id."""
     return {
         final_state.run: final_state
         for final_state in _rows(root / layout.FINAL_STATES, _final_state)
