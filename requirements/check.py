@@ -10,6 +10,7 @@ MODULES = {
     "tensorflow": ("tensorflow",),
     "horovod": ("tensorflow", "torch", "horovod", "horovod.tensorflow", "horovod.torch"),
 }
+MODULES["frameworks"] = (*MODULES["horovod"], "deepspeed")
 
 if __name__ == "__main__":
     name = sys.argv[1]

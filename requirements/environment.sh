@@ -17,5 +17,7 @@ python=$(cd "$directory/bin" && pwd)/python
 "$python" -m pip install --quiet --constraint "$CONSTRAINTS" --requirement "$REQUIREMENTS"
 # The wrapper needs none of what the login node does: not submitit, not pydantic.
 "$python" -m pip install --quiet --no-deps --editable "$here/.."
-[ "$name" != horovod ] || sh "$here/horovod.sh" "$python"
+case $name in
+    horovod | frameworks) sh "$here/horovod.sh" "$python" ;;
+esac
 "$python" "$here/check.py" "$name"

@@ -23,10 +23,13 @@ if [ ! -e "$kept/done" ]; then
     echo "compiling Horovod $version once for $key (about 8 minutes of one core)"
     mkdir -p "$DLPERF_WHEELS"
     fresh=$(mktemp -d "$DLPERF_WHEELS/building.XXXXXX")
-    trap 'rm -rf "$fresh"' EXIT
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$fresh" "$scratch"' EXIT
+    trap 'exit 143' HUP INT TERM
     # The environment's bin first: CMake finds its mpic++ there. Not pip's own cache of wheels: it
-    # would hand out one that was built for another torch.
-    PATH=$(dirname "$python"):$PATH CXX="$here/compiler.sh" MAKEFLAGS="${MAKEFLAGS:--j$(nproc)}" \
+    # would hand out one that was built for another torch. Nor the MAKEFLAGS of a make that calls
+    # this: whatever they say, it was not meant for Horovod's, which then lacks its -j.
+    PATH=$(dirname "$python"):$PATH CXX="$here/compiler.sh" MAKEFLAGS="-j$(nproc)" TMPDIR=$scratch \
         "$python" -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation \
         --wheel-dir "$fresh" "horovod==$version"
     touch "$fresh/done"

@@ -1,8 +1,9 @@
 """The Pythons of the frameworks that the tests' own Python does not hold, and checks run in them.
 
-``make envs`` builds one environment per framework below ``.envs``; ``DLPERF_DEEPSPEED_PYTHON``,
-``DLPERF_TENSORFLOW_PYTHON`` and ``DLPERF_HOROVOD_PYTHON`` name others. A test that needs one fails
-without it: a framework that was not tested must not look as if it had been.
+``make envs`` builds one for all of them, ``.envs/frameworks``; ``.envs/<name>``, of one framework,
+does where that is not; ``DLPERF_DEEPSPEED_PYTHON``, ``DLPERF_TENSORFLOW_PYTHON`` and
+``DLPERF_HOROVOD_PYTHON`` name others. A test that needs one fails without it: a framework that was
+not tested must not look as if it had been.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ def framework_python(name: str) -> str:
     """Full path of the Python that has this framework; the test fails if there is none."""
     assert name in FRAMEWORKS, name
     variable = f"DLPERF_{name.upper()}_PYTHON"
-    python = Path(os.environ.get(variable) or ROOT / ".envs" / name / "bin" / "python")
-    if not os.access(python, os.X_OK):
-        pytest.fail(f"{python} is no Python: run `make env-{name}`, or set {variable}")
-    return os.path.abspath(python)
+    built = [ROOT / ".envs" / each / "bin" / "python" for each in ("frameworks", name)]
+    places = [Path(os.environ[variable])] if os.environ.get(variable) else built
+    for python in places:
+        if os.access(python, os.X_OK):
+            return os.path.abspath(python)
+    pytest.fail(f"{places[-1]} is no Python: run `make env-{name}`, or set {variable}")
 
 
 def run_checks(
