@@ -1,38 +1,55 @@
 # make quickstart   a first sweep on this machine, everything installed into .venv
-# make test         the tests, on a real one-machine Slurm, with all frameworks
+# make check        formatting, lint, types, unit tests: after an edit
+# make test         what a newcomer runs: unit tests, local MPI, a real one-machine Slurm, PyTorch
+# make test-all     that, all frameworks, and what takes longer: faults, campaigns
 # make bench        what takes longer: the wrapper's own cost, models beside others', reading logs, 10 000 runs
 # make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
 # make lint         formatting, lint, types
-# make envs         an environment for each framework that .venv does not have, below .envs;
-#                   one of them: make env-deepspeed, env-tensorflow, env-horovod
+# make envs         .envs/frameworks, an environment for all frameworks that .venv does not have;
+#                   of one of them alone: make env-deepspeed, env-tensorflow, env-horovod
+# ARGS goes to pytest: make test ARGS="-k window"
 
 PYTHON ?= python3
 VENV ?= .venv
 ENVS ?= .envs
-FRAMEWORKS = deepspeed tensorflow horovod
+FRAMEWORKS = frameworks deepspeed tensorflow horovod
 CONSTRAINTS ?= requirements/constraints.txt
 RUN = $(VENV)/bin/python
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: quickstart test bench faults fuzz lint clean slurm envs $(FRAMEWORKS:%=env-%)
+# Unit tests run side by side. Those that start ranks or a cluster look at the clock: one at a time.
+PARALLEL = tests/unit
+SERIAL = tests/mpi tests/slurm tests/frameworks/torch
+LONGER = tests/campaigns
+# A folder in which ARGS leave no test (pytest's 5) is no failure.
+pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
+unit = $(call pytest,--numprocesses auto --maxprocesses 8 $(PARALLEL))
 
-$(VENV)/.base: pyproject.toml $(CONSTRAINTS)
+.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults fuzz lint clean slurm
+.PHONY: install envs $(FRAMEWORKS:%=env-%)
+
+$(RUN):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is older than 3.11: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' || \
 	  { echo "$(PYTHON) has no venv module: apt-get install python3-venv"; exit 2; }
-	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml $(CONSTRAINTS) | $(RUN)
 	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[mpi,torch]'
 	touch $@
 
-$(VENV)/.test: $(VENV)/.base
+# What .base has, and more.
+$(VENV)/.test: pyproject.toml $(CONSTRAINTS) | $(RUN)
 	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[mpi,torch,test]'
-	touch $@
+	touch $(VENV)/.base $@
 
-envs: $(FRAMEWORKS:%=env-%)
+envs: env-frameworks
 
 $(FRAMEWORKS:%=env-%): env-%: $(ENVS)/%/.done
+
+$(ENVS)/frameworks/.done: requirements/deepspeed.txt requirements/horovod.txt
 
 $(ENVS)/%/.done: requirements/%.txt $(CONSTRAINTS) $(wildcard requirements/*.sh requirements/*.py)
 	PYTHON=$(PYTHON) CONSTRAINTS=$(CONSTRAINTS) sh requirements/environment.sh $* $(ENVS)/$*
@@ -44,20 +61,39 @@ quickstart: $(VENV)/.base
 slurm:
 	sh slurm/install.sh
 
-test: $(VENV)/.test slurm envs
-	OMP_NUM_THREADS=1 $(RUN) -m pytest $(ARGS)
+install:
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/.test slurm
+
+check: lint
+	$(unit)
+
+test: install
+	$(unit)
+	$(call pytest,$(SERIAL))
+
+# Horovod is compiled while tests run that need none.
+test-all: install
+	exec $(PYTHON) .ci/meanwhile.py "$(MAKE) env-frameworks" "$(MAKE) test test-campaigns"
+	$(MAKE) test-frameworks
+
+test-campaigns: install
+	$(call pytest,$(LONGER))
+
+# And whatever else there is below tests.
+test-frameworks: install env-frameworks
+	$(call pytest,tests $(patsubst %,--ignore %,$(PARALLEL) $(SERIAL) $(LONGER)))
 
 lint: $(VENV)/.test
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-bench: $(VENV)/.test envs slurm
+bench: $(VENV)/.test env-frameworks slurm
 	$(RUN) benchmarks/startup.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/wrapper_cost.py
-	for each in deepspeed:deepspeed tensorflow:tensorflow horovod:horovod-torch horovod:horovod-tensorflow; do \
-	  OMP_NUM_THREADS=1 $(ENVS)/$${each%:*}/bin/python benchmarks/wrapper_cost.py \
-	    --framework $${each#*:} || exit 1; done
+	for each in deepspeed tensorflow horovod-torch horovod-tensorflow; do \
+	  OMP_NUM_THREADS=1 $(ENVS)/frameworks/bin/python benchmarks/wrapper_cost.py \
+	    --framework $$each || exit 1; done
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/models.py --device cpu --models bert-tiny gpt2-tiny \
 	  --precisions fp32 --batch-size 4 --warmup 5 --iterations 10
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/train_real_text.py
