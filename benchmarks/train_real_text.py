@@ -172,7 +172,7 @@ def launch(
 ) -> dict[str, Any]:
     """The training under mpiexec, in the framework's Python; ``--save`` or ``--load`` and where."""
     from dlperf_hpc.engines.command import clean_environment
-    from dlperf_hpc.engines.local.queue import find_mpiexec
+    from dlperf_hpc.engines.local import find_mpiexec
 
     mpiexec = find_mpiexec()
     if not mpiexec:

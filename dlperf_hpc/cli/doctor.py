@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -12,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import common
+from dlperf_hpc.engines import CHOICES
 
 if TYPE_CHECKING:
     from dlperf_hpc.doctor.examine import Question
-    from dlperf_hpc.doctor.result import CheckResult
+    from dlperf_hpc.engines.base import CheckResult
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.manifest import Manifest
 
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     made = common.parser("doctor", "On this site, will it work?", _EPILOG)
     add = made.add_argument
     add("spec", type=Path, nargs="?", help="a sweep file; without one the site alone is looked at")
-    add("--cluster", choices=("auto", "slurm", "local"), help="default: slurm where sbatch is")
+    add("--cluster", choices=CHOICES, help="default: slurm where sbatch is")
     add("--site", help="site profile: a name in slurm/ or a path (default: $DLPERF_SITE)")
     add("--logs", type=Path, default=Path("logs"), help="parent of sweeps' directories")
     add("--nodes", type=_count, default=2, metavar="N", help="nodes to try at most (default 2)")
@@ -65,7 +65,7 @@ def _seconds(text: str) -> float:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.doctor.examine import Question
-    from dlperf_hpc.doctor.login import controller
+    from dlperf_hpc.engines import choose_engine
     from dlperf_hpc.engines.site import load_site
 
     asked, site_name, sweep = arguments.cluster, arguments.site, None
@@ -75,15 +75,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
         sweep = load_sweep(arguments.spec, registry())
         asked, site_name = asked or sweep.cluster, site_name or sweep.site
-    engine = asked or "auto"
-    if engine == "auto":
-        engine = "slurm" if shutil.which("sbatch") else "local"
+    engine = choose_engine(asked)
     site, manifest = load_site(site_name), None
-    if sweep is not None and (engine == "local" or controller().grade == "ok"):
+    if sweep is not None:
         from dlperf_hpc.engines.plan import make_manifest
-        from dlperf_hpc.engines.resume import array_bound
 
-        manifest = make_manifest(sweep, site, engine, array_bound(site, engine))
+        manifest = make_manifest(sweep, site, engine.name, engine.array_bound(site))
     question = Question(
         engine=engine,
         site=site,
@@ -92,7 +89,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         nodes=arguments.nodes,
         timeout_s=arguments.timeout,
         visible_s=arguments.visible,
-        tell=_progress,
+        progress=_progress,
     )
     return _answer(question, arguments.json)
 
@@ -100,8 +97,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> int:
     """What ``sweep --check`` does with a planned sweep: print every finding; the exit code."""
     from dlperf_hpc.doctor.examine import Question
+    from dlperf_hpc.engines import get_engine
 
-    return _answer(Question(manifest.engine, site, logs, manifest, tell=_progress), as_json)
+    engine = get_engine(manifest.engine)
+    return _answer(Question(engine, site, logs, manifest, progress=_progress), as_json)
 
 
 def _answer(question: Question, as_json: bool) -> int:
@@ -124,7 +123,7 @@ def _answer(question: Question, as_json: bool) -> int:
 
 def _as_json(question: Question, results: Iterable[CheckResult], well: bool) -> dict[str, object]:
     return {
-        "engine": question.engine,
+        "engine": question.engine.name,
         "sweep": question.manifest.sweep if question.manifest else None,
         "ok": well,
         "findings": [vars(result) for result in results],

@@ -14,6 +14,7 @@ from dlperf_hpc.cli import common
 from dlperf_hpc.errors import Issue, SpecError
 
 if TYPE_CHECKING:
+    from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.ledger import Ledger
     from dlperf_hpc.records.manifest import Array
@@ -42,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--time", metavar="xF|LIMIT", help="time limit: x2 for twice the earlier, or hh:mm:ss")
     add("--site", help="site profile (default: as the sweep was submitted)")
     add("--dry-run", action="store_true", help="print what would be submitted, and its scripts")
-    add("--wait", action="store_true", help="stay, show progress, report at the end")
+    add("--wait", action="store_true", help="follow the runs to their end, then report")
     add("--json", action="store_true", help="print what happened as JSON")
     return made
 
@@ -114,25 +115,27 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.cli.submission import stay, wait_and_report
-    from dlperf_hpc.engines.resume import alone, keep
-    from dlperf_hpc.engines.submit import adopt, check_engine, submit
+    from dlperf_hpc.cli.submission import follow_and_report, wait_and_report
+    from dlperf_hpc.engines import get_engine
+    from dlperf_hpc.engines.lock import submit_lock
+    from dlperf_hpc.engines.submit import adopt, save_arrays, submit
     from dlperf_hpc.records.ledger import read_ledger
 
     root = arguments.directory.absolute()
     ledger = read_ledger(root)
-    engine, site = ledger.manifest.engine, _site(arguments, ledger)
+    engine, site = get_engine(ledger.manifest.engine), _site(arguments, ledger)
     if arguments.dry_run:
-        return _dry_run(root, site, _arrays(arguments, ledger, site), arguments.json)
-    check_engine(engine, ledger.manifest, site, root)
-    with alone(root, engine):
+        arrays = _arrays(arguments, ledger, site)
+        return _dry_run(root, engine, site, arrays, arguments.json)
+    engine.check(ledger.manifest, site, root)
+    with submit_lock(root, engine.lock_patience_s):
         ledger, adopted = adopt(read_ledger(root))
         kept_back = ledger.kept_back()
-        arrays = (*kept_back, *keep(ledger, _arrays(arguments, ledger, site, kept_back)))
+        arrays = (*kept_back, *save_arrays(ledger, _arrays(arguments, ledger, site, kept_back)))
         ledger = read_ledger(root)
         outcome = submit(ledger, site, arrays)
-        if engine == "local" and arrays:
-            return stay(root, engine, site.poll_s, arguments.json)
+        if arrays and not engine.detached:
+            return follow_and_report(root, site.poll_s, arguments.json)
     return wait_and_report(
         ledger, site, adopted, outcome, nothing="nothing to rerun",
         wait=arguments.wait, as_json=arguments.json,
@@ -143,9 +146,9 @@ def _arrays(
     arguments: argparse.Namespace, ledger: Ledger, site: Site, kept_back: Sequence[Array] = ()
 ) -> tuple[Array, ...]:
     """New arrays of the runs asked for, not yet on disk; not of those that are kept back."""
+    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.nodes import suspects
     from dlperf_hpc.engines.plan import rerun_arrays
-    from dlperf_hpc.engines.resume import array_bound
     from dlperf_hpc.engines.watch import state_of
 
     waiting = {run.id for array in kept_back for run in array.tasks}
@@ -166,26 +169,24 @@ def _arrays(
     return rerun_arrays(
         ledger,
         [runs[result.run.id] for result in results],
-        bound=array_bound(site, ledger.manifest.engine),
+        bound=get_engine(ledger.manifest.engine).array_bound(site),
         exclude=exclude,
         stretch=_stretch(arguments.time),
     )
 
 
-def _dry_run(root: Path, site: Site, arrays: Sequence[Array], as_json: bool) -> int:
-    from dlperf_hpc.engines.slurm.script import slurm_executor
-
-    scripts = [slurm_executor(root, array, site).script(array.size) for array in arrays]
+def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as_json: bool) -> int:
+    scripts = [engine.script(root, array, site) for array in arrays]
     if as_json:
-        told = [
+        plan = [
             {"array": array.name, "runs": [run.id for run in array.tasks], "script": script}
             for array, script in zip(arrays, scripts)
         ]
-        print(json.dumps({"root": str(root), "arrays": told}, indent=1))
+        print(json.dumps({"root": str(root), "arrays": plan}, indent=1))
         return 0
     print(f"{len(arrays)} arrays would be submitted" if arrays else "nothing to rerun")
     for array, script in zip(arrays, scripts):
-        print(f"\n===== {array.name}: {len(array.tasks)} runs\n{script}")
+        print(f"\n===== {array.name}: {len(array.tasks)} runs\n{script or ''}")
     return 0
 
 

@@ -1,6 +1,5 @@
-"""What was submitted, as a person or a script wants to know it.
-
-What `sweep` and `rerun` do after they have submitted: tell, wait for what is kept back, stay.
+"""What ``sweep`` and ``rerun`` do after they have submitted: report it, submit what a limit kept
+back, follow the runs to their end.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.records.manifest import Array, Submission
 
 if TYPE_CHECKING:
+    from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import Outcome
     from dlperf_hpc.records.ledger import Ledger
@@ -37,7 +37,7 @@ def report_submission(
 
 
 def report_waiting(arrays: Sequence[Array], limit: str) -> None:
-    """A limit of the site's keeps arrays back: what to do."""
+    """Which arrays a limit of the site's keeps back, and what to do."""
     runs = sum(len(array.tasks) for array in arrays)
     print(
         f"not yet submitted: {len(arrays)} arrays with {runs} runs: the site says {limit}\n"
@@ -47,11 +47,11 @@ def report_waiting(arrays: Sequence[Array], limit: str) -> None:
     )
 
 
-def print_next_commands(root: Path, jobs: Sequence[str]) -> None:
+def print_next_commands(root: Path, engine: Engine, jobs: Sequence[str]) -> None:
     """What to type next."""
     shown = shortest(root)
     if jobs:
-        print(f"\nnext:\n  squeue -j {','.join(jobs)}\n  dlperf status {shown}")
+        print(f"\nnext:\n  {' '.join(engine.queue_command(jobs))}\n  dlperf status {shown}")
         print(f"  dlperf report {shown}\n  dlperf cancel {shown}")
 
 
@@ -66,7 +66,7 @@ def shortest(path: Path) -> str:
 def submission_json(
     sweep: str, root: Path, rows: Iterable[Submission], waiting: Sequence[Array]
 ) -> dict[str, Any]:
-    """The same for scripts."""
+    """What was submitted, for scripts: the arrays with their jobs, and those that wait."""
     return {
         "sweep": sweep,
         "root": str(root),
@@ -79,40 +79,42 @@ def wait_and_report(
     ledger: Ledger, site: Site, adopted: Sequence[Submission], outcome: Outcome, *,
     nothing: str, wait: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Tell what was submitted to Slurm, and with ``wait`` stay to the end; the exit code.
+    """Report what was submitted, and with ``wait`` follow it to the end; the exit code.
 
     ``nothing`` is what is said if there was nothing to submit.
     """
-    from dlperf_hpc.engines.resume import in_waves
+    from dlperf_hpc.engines import get_engine
+    from dlperf_hpc.engines.submit import submit_in_waves
 
     root = ledger.root
     known = {array.token for array in ledger.arrays}
 
-    def tell_more(more: Outcome, found: Sequence[Submission]) -> None:
+    def report(more: Outcome, found: Sequence[Submission]) -> None:
         if not as_json:
             ours = [row for row in found if row.token in known]
             report_submission(ledger.arrays, more.submitted, ours, more.refused)
 
-    tell_more(outcome, adopted)
+    report(outcome, adopted)
     rows = (*outcome.submitted, *adopted, *outcome.refused)
     if wait:
-        in_waves(root, site, outcome, tell_more)
-        return stay(root, "slurm", site.poll_s, as_json)
+        submit_in_waves(root, site, outcome, report)
+        return follow_and_report(root, site.poll_s, as_json)
     if as_json:
         print(json.dumps(submission_json(root.name, root, rows, outcome.waiting), indent=1))
     elif outcome.waiting:
         report_waiting(outcome.waiting, outcome.limit)
     elif rows:
-        print_next_commands(root, [row.job_id for row in rows if row.job_id])
+        engine = get_engine(ledger.manifest.engine)
+        print_next_commands(root, engine, [row.job_id for row in rows if row.job_id])
     else:
         print(f"{nothing}\nnext:\n  dlperf status {shortest(root)}")
     return 1 if outcome.refused or outcome.waiting else 0
 
 
-def stay(root: Path, engine: str, poll_s: float, as_json: bool) -> int:
-    """Follow the sweep until no run can change any more, then report."""
+def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:
+    """Follow the sweep until no run can change any more, then report; the exit code."""
     from dlperf_hpc.cli import report
-    from dlperf_hpc.engines.follow import follow
+    from dlperf_hpc.engines.watch import follow
 
-    follow(root, engine, poll_s, quiet=as_json)
+    follow(root, poll_s, quiet=as_json)
     return report.main([str(root), *(["--json"] if as_json else [])])

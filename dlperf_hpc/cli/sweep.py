@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import common
+from dlperf_hpc.engines import CHOICES
 from dlperf_hpc.errors import Issue, SpecError
 
 if TYPE_CHECKING:
+    from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import Outcome
     from dlperf_hpc.records.manifest import Array, Manifest
@@ -33,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     made = common.parser("sweep", "Submit a sweep through Slurm, or run it here.", _EPILOG)
     add = made.add_argument
     add("spec", type=Path, help="the sweep file (TOML)")
-    add("--cluster", choices=("auto", "slurm", "local"), help="default: slurm where sbatch is")
+    add("--cluster", choices=CHOICES, help="default: slurm where sbatch is")
     add("--site", help="site profile: a name in slurm/ or a path (default: $DLPERF_SITE)")
     add("--logs", type=Path, default=Path("logs"), help="parent of the sweep's directory")
     add("--name", help="name of the sweep and its directory (default: the file's)")
@@ -43,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=setting)
     add("--dry-run", action="store_true", help="print plan and batch scripts, submit nothing")
     add("--check", action="store_true", help="will it work? as `doctor` does; submit only probes")
-    add("--wait", action="store_true", help="stay, show progress, report at the end")
+    add("--wait", action="store_true", help="follow the runs to their end, then report")
     add("--json", action="store_true", help="print what happened as JSON")
     return made
 
@@ -129,44 +130,38 @@ def _load(arguments: argparse.Namespace) -> Sweep:
     return _narrowed(sweep, arguments.only)
 
 
-def _engine(arguments: argparse.Namespace, sweep: Sweep) -> str:
-    asked = arguments.cluster or sweep.cluster
-    if asked == "auto":
-        return "slurm" if shutil.which("sbatch") else "local"
-    return str(asked)
-
-
 def _sweep(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.engines.plan import DEFAULT_BOUND, make_manifest
-    from dlperf_hpc.engines.resume import array_bound
+    from dlperf_hpc.engines import choose_engine
+    from dlperf_hpc.engines.base import DEFAULT_BOUND
+    from dlperf_hpc.engines.plan import make_manifest
     from dlperf_hpc.engines.site import load_site
     from dlperf_hpc.records import layout
 
     sweep = _load(arguments)
-    engine = _engine(arguments, sweep)
+    engine = choose_engine(arguments.cluster or sweep.cluster)
     site = load_site(arguments.site or sweep.site)
     root = (arguments.logs / sweep.name).absolute()
-    # The arrays of a sweep that is on disk stay as they are: Slurm's bound need not be known.
+    # The arrays of a sweep that is on disk stay as they are: the bound need not be known.
     again = not (arguments.dry_run or arguments.check) and (root / layout.MANIFEST).exists()
-    bound = DEFAULT_BOUND if again else array_bound(site, engine)
-    manifest = make_manifest(sweep, site, engine, bound)
+    bound = DEFAULT_BOUND if again else engine.array_bound(site)
+    manifest = make_manifest(sweep, site, engine.name, bound)
     if arguments.dry_run:
-        return _dry_run(root, manifest, site, arguments.json)
+        return _dry_run(root, manifest, engine, site, arguments.json)
     if arguments.check:
         from dlperf_hpc.cli import doctor
 
         return doctor.check(manifest, site, arguments.logs, arguments.json)
     from dlperf_hpc.cli.submission import wait_and_report
     from dlperf_hpc.engines import submit
-    from dlperf_hpc.engines.resume import alone, missing_arrays
+    from dlperf_hpc.engines.lock import submit_lock
 
-    submit.check_engine(engine, manifest, site, root)
-    submit.make_room(root)
-    with alone(root, engine):
+    engine.check(manifest, site, root)
+    submit.make_directory(root)
+    with submit_lock(root, engine.lock_patience_s):
         ledger, new = submit.open_sweep(root, manifest, sweep.text)
         ledger, adopted = submit.adopt(ledger)
-        outcome = submit.submit(ledger, site, missing_arrays(ledger, new))
-        if engine == "local":
+        outcome = submit.submit(ledger, site, submit.missing_arrays(ledger, new))
+        if not engine.detached:
             return _run_here(root, site, outcome, arguments.json)
     return wait_and_report(
         ledger, site, adopted, outcome, nothing="nothing is missing: every run has been submitted",
@@ -175,23 +170,18 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _run_here(root: Path, site: Site, outcome: Outcome, as_json: bool) -> int:
-    """Stay until the local queue is empty; the lock is held for as long."""
-    from dlperf_hpc.cli.submission import stay
+    """Follow the runs until the queue of this process is empty; the lock is held for as long."""
+    from dlperf_hpc.cli.submission import follow_and_report
 
     for row in outcome.refused:
         print(f"refused: {row.array}: {row.error}", file=sys.stderr)
-    return stay(root, "local", site.poll_s, as_json)
+    return follow_and_report(root, site.poll_s, as_json)
 
 
-def _dry_run(root: Path, manifest: Manifest, site: Site, as_json: bool) -> int:
+def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json: bool) -> int:
     from dlperf_hpc.engines.plan import node_hours
-    from dlperf_hpc.engines.slurm.script import slurm_executor
 
-    scripts = {
-        array.name: slurm_executor(root, array, site).script(array.size)
-        for array in manifest.arrays
-        if manifest.engine == "slurm"
-    }
+    scripts = {array.name: engine.script(root, array, site) for array in manifest.arrays}
     if as_json:
         plan = [
             {
@@ -200,54 +190,56 @@ def _dry_run(root: Path, manifest: Manifest, site: Site, as_json: bool) -> int:
                 "runs": [run.id for run in array.tasks],
                 "time_limit_s": array.time_limit_s,
                 "node_hours": node_hours(array),
-                "script": scripts.get(array.name),
+                "script": scripts[array.name],
             }
             for array in manifest.arrays
         ]
         print(json.dumps({"sweep": manifest.sweep, "root": str(root), "arrays": plan}, indent=1))
         return 0
-    print(plan_text(manifest, root))
-    wide = dict.fromkeys(str(a.topology) for a in manifest.arrays if a.topology.nodes > 1)
-    if manifest.engine == "local" and wide:
-        told = "more than one node, which the local engine refuses; try --cluster slurm"
-        print(f"\nnote: {', '.join(wide)}: {told}")
+    print(plan_text(manifest, engine, root))
+    most = engine.max_nodes or sys.maxsize
+    wide = dict.fromkeys(str(a.topology) for a in manifest.arrays if a.topology.nodes > most)
+    if wide:
+        refusal = f"more than one node, which the {engine.name} engine refuses"
+        print(f"\nnote: {', '.join(wide)}: {refusal}; try --cluster slurm")
     for name, script in scripts.items():
-        print(f"\n===== {name}: the batch script\n{script}")
+        if script is not None:
+            print(f"\n===== {name}: the batch script\n{script}")
     return 0
 
 
-def plan_text(manifest: Manifest, root: Path) -> str:
+def plan_text(manifest: Manifest, engine: Engine, root: Path) -> str:
     """The plan for people: arrays, cases, runs, and node-hours as an upper bound."""
     from dlperf_hpc.engines.plan import node_hours
 
-    rows = [("array", "topology", "cases", "runs", "limit/run", "node-hours <="), *_rows(manifest)]
+    head = ("array", "topology", "cases", "runs", "limit/run", "node-hours <=")
+    rows = [head, *_rows(manifest.arrays, engine)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows]
     cases = len({run.case.id for run in manifest.runs})
     total = sum(node_hours(array) for array in manifest.arrays)
-    local = manifest.engine == "local"
-    how = "one after another" if local else f"in {len(manifest.arrays)} arrays"
-    head = (
+    how = "one after another" if engine.one_queue else f"in {len(manifest.arrays)} arrays"
+    title = (
         f"sweep {manifest.sweep} ({manifest.engine}): {cases} cases x {manifest.repeats} repeats"
         f" = {len(manifest.runs)} runs {how}, at most {total:.2f} node-hours\nlogs: {root}\n"
     )
-    return "\n".join([head, *(line.rstrip() for line in lines)])
+    return "\n".join([title, *(line.rstrip() for line in lines)])
 
 
-def _rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
-    """A row for each array; the local queue's numbered stretches of its order count as one."""
+def _rows(arrays: Sequence[Array], engine: Engine) -> Iterator[tuple[str, ...]]:
+    """A row for each array; the numbered stretches of one queue's order count as one."""
     from dlperf_hpc.engines.plan import node_hours
 
     groups: dict[str, list[Array]] = {}
-    for array in manifest.arrays:
-        local = array.name.rpartition("-")[0]
-        groups.setdefault(local if manifest.engine == "local" else array.name, []).append(array)
-    for name, arrays in groups.items():
-        runs = [run for array in arrays for run in array.tasks]
+    for array in arrays:
+        name = array.name.rpartition("-")[0] if engine.one_queue else array.name
+        groups.setdefault(name, []).append(array)
+    for name, group in groups.items():
+        runs = [run for array in group for run in array.tasks]
         cases = len({run.case.id for run in runs})
-        minutes = f"{arrays[0].time_limit_s / 60:g} min"
-        hours = f"{sum(map(node_hours, arrays)):.2f}"
-        yield name, str(arrays[0].topology), str(cases), str(len(runs)), minutes, hours
+        minutes = f"{group[0].time_limit_s / 60:g} min"
+        hours = f"{sum(map(node_hours, group)):.2f}"
+        yield name, str(group[0].topology), str(cases), str(len(runs)), minutes, hours
 
 
 def main(argv: list[str] | None = None) -> int:

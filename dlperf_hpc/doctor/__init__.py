@@ -1,9 +1,7 @@
 """On this site, will it work? What ``doctor`` and ``sweep --check`` look at, one line for each.
 
-login    the login node: Slurm's commands, its controller, the partition, each array's script
-local    the same for the local engine: mpiexec, cores
-targets  what is to be tried on compute nodes, in which environment
-job      the short jobs that try it, by the executors that submit sweeps
-judge    what the job's ranks told, with ending, modules, mpi, gpus
-examine  all of them, in order
+examine    all of it, in order: what the engine sees from this machine, then the short jobs
+trial      what a short job is to try, and what is known of it
+job        the short jobs: submitted, watched, ended
+diagnosis  what their ranks told, as check results
 """

@@ -1,12 +1,7 @@
-"""How a short job ended, and in whose words.
+"""What a short job and its ranks told, as check results.
 
-GPUs that the nodes show against those asked for, and their health.
-
-The environment's Python and its modules, on every node.
-
-MPI's world against what the launcher started, and where its ranks lie.
-
-What the short job's ranks told, as findings.
+In order: how the job ended and in whose words; both sides of the log directory; the environment's
+Python and modules; GPUs; cores; the clock; MPI's world and where its ranks lie; names; bandwidths.
 """
 
 from __future__ import annotations
@@ -17,14 +12,53 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dlperf_hpc
-from dlperf_hpc.doctor.job import Trial
-from dlperf_hpc.doctor.login import other_mpi
-from dlperf_hpc.doctor.result import CheckResult, Grade
+from dlperf_hpc.doctor.trial import Trial
+from dlperf_hpc.engines.base import CheckResult, Grade
 from dlperf_hpc.engines.epilogue import explain
+from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK
 from dlperf_hpc.train.probe.speech import MARK
 
 Facts = Mapping[str, Any]
+
+OLDEST_PYTHON = (3, 9)  # that the wrapper runs on
+_EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
+_CLOCK_S = 1.0  # a clock that is off by more is worth a word
+# nvml.h, nvmlClocksThrottleReasons: those that mean heat or power, not a limit somebody has set.
+_THROTTLES = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
+_EXCHANGE_FAULTS = {
+    "unread": "cannot read what the login node wrote",
+    "unwritten": "cannot write",
+    "unanswered": "what it wrote does not show on the login node",
+}
+
+
+def judge(trial: Trial) -> Iterator[CheckResult]:
+    """All that is to be said of one job."""
+    yield ended_well(trial)
+    if trial.parts:
+        yield from _of_ranks(trial)
+
+
+def _of_ranks(trial: Trial) -> Iterator[CheckResult]:
+    nodes = [part["node"] for _, part in sorted(trial.parts.items()) if "node" in part]
+    firsts = [node for node in nodes if "exchange" in node]
+    if len(firsts) < trial.target.topology.nodes:
+        seen = f"{len(firsts)} of {trial.target.topology.nodes} nodes told what they are like"
+        yield trial.found("FAIL", "nodes of the job", seen, "see what the job printed")
+    if firsts:
+        yield _log_directory(trial, firsts)
+        yield from environment(trial, firsts)
+        yield from gpu_checks(trial, firsts)
+        yield _cpus(trial, nodes)
+        if trial.engine.max_nodes != 1:  # nodes that are other machines than this one
+            yield _clock(trial, firsts)
+    yield world(trial)
+    comm = next((part["comm"] for _, part in sorted(trial.parts.items()) if "comm" in part), None)
+    if comm:
+        yield placement(trial, comm["hosts"])
+    yield from _names(trial, comm)
+    yield from _rates(trial, comm)
 
 
 def ended_well(trial: Trial) -> CheckResult:
@@ -34,7 +68,7 @@ def ended_well(trial: Trial) -> CheckResult:
     shape = f"{nodes} node{'s' * (nodes > 1)}, {ranks} rank{'s' * (ranks > 1)}"
     if trial.refused:
         return trial.found("FAIL", "job", f"refused: {trial.refused}", "see `sweep --dry-run`")
-    name = f"job {trial.job_id.split('_')[0]} ({shape})"
+    name = f"job {trial.job_id} ({shape})"
     if trial.cancelled:
         grade: Grade = "warn" if "pending" in trial.cancelled else "FAIL"
         to_do = "nothing is known of the compute nodes; try again with a longer --timeout"
@@ -52,16 +86,15 @@ def _nothing_heard(trial: Trial, name: str) -> CheckResult:
     if trial.output:
         to_do = "correct python, mpi or setup of this environment in the site profile"
         words = last_words(trial)
-        if f"{trial.directory}/probe" in words:
+        if str(trial.probe) in words:
             to_do = "the log directory is not there on the nodes: give a shared one with --logs"
         if "MPI plug-in" in words:
-            to_do = other_mpi(trial.environment.mpi)
+            to_do = trial.engine.mpi_hint(trial.environment)
         if "SyntaxError" in trial.output:
             to_do = "give this environment a Python 3.9 or newer in the site profile"
         return trial.found("FAIL", "job", f"{name}: {words}", to_do)
     state = trial.state
-    where = f" on {state.nodes}" if state and state.nodes else ""
-    seen = f"{name}: {state.state} ({state.reason}){where}" if state else f"{name}: gone"
+    seen = f"{name}: {state}" if state else f"{name}: gone"
     to_do = (
         f"{trial.logs} must be one directory on login and compute nodes that"
         " both can write: give another with --logs"
@@ -70,13 +103,13 @@ def _nothing_heard(trial: Trial, name: str) -> CheckResult:
 
 
 def last_words(trial: Trial) -> str:
-    """Why ranks are missing: in their own words, srun's, or at last the scheduler's."""
+    """Why ranks are missing: in their own words, the launcher's, or at last the scheduler's."""
     if stuck_in(trial):
         return f"stuck in {stuck_in(trial)}"
     _status, reason = explain(1 if trial.code is None else trial.code, _others(trial.output), [])
     state = trial.state
-    if trial.code is None and state and state.state not in ("RUNNING", "COMPLETED", "FINISHED"):
-        return f"{reason}; Slurm: {state.state} ({state.reason}) on {state.nodes}"
+    if trial.code is None and state and state.status not in (Status.RUNNING, Status.UNKNOWN):
+        return f"{reason}; {trial.engine.title}: {state}"
     return reason
 
 
@@ -102,95 +135,21 @@ def listed(values: Iterable[Any]) -> str:
     return ", ".join(map(str, values))
 
 
-# nvml.h, nvmlClocksThrottleReasons: those that mean heat or power, not a limit somebody has set.
-_THROTTLES = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
-
-
-def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
-    """``firsts`` are the facts of each node's first rank."""
-    environment = trial.target.environment
-    if not trial.target.wants_gpus:
-        yield CheckResult("skipped", "gpus", "every case says device = cpu", "", environment)
-        return
-    yield _count(trial, firsts)
-    devices = {node["host"]: node["gpus"]["devices"] for node in firsts if node["gpus"]["devices"]}
-    if not devices:
-        return
-    if any(node["gpus"]["source"] != "NVML" for node in firsts if node["gpus"]["devices"]):
-        seen = "no nvidia-ml-py in this environment to ask"
-        yield CheckResult("skipped", "gpu health", seen, "pip install nvidia-ml-py", environment)
-        return
-    ill = [f"{host} {ailment}" for host, found in devices.items() for ailment in _ailments(found)]
-    if ill:
-        to_do = "free or leave out the node, and tell the administrators"
-        yield CheckResult("warn", "gpu health", "; ".join(ill), to_do, environment)
-        return
-    seen = "no uncorrected memory errors, no throttling, nobody else's processes"
-    yield CheckResult("ok", "gpu health", seen, "", environment)
-
-
-def _count(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
-    environment, asked = trial.target.environment, trial.target.topology.gpus_per_node
-    seen = "; ".join(f"{node['host']} {_told(node)}" for node in firsts)
-    counts = [_number(node) for node in firsts]
-    if any(count == 0 for count in counts):
-        computed = "runs with device = auto compute on CPUs"
-        if "cuda" in trial.target.devices:
-            to_do = "cases with device = cuda will fail: look at gpus in the site profile"
-            return CheckResult("FAIL", "gpus", seen, to_do, environment)
-        to_do = f"{computed}; meant so? say device = cpu. Else look at gpus in the site profile"
-        return CheckResult("warn", "gpus", seen, to_do, environment)
-    if any(count < asked for count in counts):
-        to_do = f"{asked} per node asked for: look at gpus and gpu_type in the site profile"
-        return CheckResult("FAIL", "gpus", seen, to_do, environment)
-    blind = [
-        f"{name} in this environment sees {facts['devices']}"
+def _log_directory(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
+    """Both sides see each other's files, and how soon."""
+    bad = [
+        f"{node['host']}: {fault}: {node['exchange'][key]}"
         for node in firsts
-        for name, facts in node["modules"].items()
-        if facts.get("devices", asked) < asked
+        for key, fault in _EXCHANGE_FAULTS.items()
+        if key in node["exchange"]
     ]
-    if blind:
-        to_do = "a build without CUDA, or one newer than the driver: install the fitting one"
-        return CheckResult("FAIL", "gpus", f"{seen}; {blind[0]}", to_do, environment)
-    return CheckResult("ok", "gpus", f"{seen}; {asked} per node asked for", "", environment)
-
-
-def _number(node: Facts) -> int:
-    return len(node["gpus"]["devices"] or [])
-
-
-def _told(node: Facts) -> str:
-    found, visible = node["gpus"]["devices"], node["gpus"]["visible"]
-    handed = f"CUDA_VISIBLE_DEVICES={visible}" if visible is not None else "none handed out"
-    if found is None:
-        return f"no NVIDIA driver answers ({handed})"
-    if not found:
-        return f"0 ({handed})"
-    names = list(dict.fromkeys(str(device["name"]) for device in found))
-    return f"{len(found)} x {' and '.join(names)}"
-
-
-def _ailments(devices: Sequence[Facts]) -> Iterator[str]:
-    for device in devices:
-        name = f"GPU {device['index']}"
-        if device.get("ecc"):
-            yield f"{name}: {device['ecc']} uncorrected memory errors since the last restart"
-        remap = device.get("remap") or {}
-        if remap.get("failed"):
-            yield f"{name}: memory rows could not be remapped"
-        if remap.get("pending"):
-            yield f"{name}: remapped memory rows wait for a restart"
-        bits = device.get("throttle") or 0
-        why = [text for bit, text in _THROTTLES.items() if bits & bit]
-        if why:
-            yield f"{name}: throttled ({', '.join(why)})"
-        if device.get("others"):
-            pids = ", ".join(map(str, device["others"]))
-            yield f"{name}: in use by other processes (pid {pids})"
-
-
-OLDEST_PYTHON = (3, 9)  # that the wrapper runs on
-_EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
+    if bad:
+        to_do = "give a directory that login and compute nodes share and can write with --logs"
+        return trial.found("FAIL", "log directory", f"{trial.logs}: {'; '.join(bad)}", to_do)
+    slowest = max(node["exchange"]["round_trip_s"] for node in firsts)
+    hosts = listed(node["host"] for node in firsts)
+    seen = f"{trial.logs}: read and written on {hosts}; there and back in {slowest:.2g} s"
+    return trial.found("ok", "log directory", seen)
 
 
 def environment(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
@@ -255,107 +214,87 @@ def _how_to_install(name: str, python: str) -> str:
     return f"install {extra}, with {python} -m pip; or load its module in setup of the site profile"
 
 
-def world(trial: Trial, engine: str) -> CheckResult:
-    """MPI's world is what the launcher started."""
-    worlds = [part["world"] for part in trial.parts.values() if "world" in part]
-    wanted = trial.target.ranks
-    mpi = trial.environment.mpi
-    how = f"--mpi={mpi}" if engine == "slurm" else "mpiexec"
-    errors = [world["error"] for world in worlds if "error" in world]
-    if errors:
-        grade: Grade = "skipped" if "ModuleNotFoundError" in errors[0] else "FAIL"
-        to_do = (
-            "install an MPI library beside mpi4py (the extra 'mpi'), or load the site's in setup"
-        )
-        return trial.found(grade, "mpi", f"cannot be started: {errors[0]}", to_do)
-    to_do = other_mpi(mpi) if engine == "slurm" else "use the mpiexec of this environment's MPI"
-    stuck = stuck_in(trial)
-    if len(worlds) < wanted:
-        why = last_words(trial)
-        seen = f"{len(worlds)} of {wanted} ranks came through MPI_Init under {how}: {why}"
-        return trial.found("FAIL", "mpi", seen, to_do)
-    sizes = Counter(world["size"] for world in worlds)
-    library = worlds[0]["library"]
-    if set(sizes) == {1} and wanted > 1:
-        seen = f"{wanted} ranks each believe they are alone (world size 1) under {how}; {library}"
-        return trial.found("FAIL", "mpi", seen, to_do)
-    if set(sizes) != {wanted}:
-        seen = f"world sizes {listed(sorted(sizes))}, {wanted} ranks under {how}; {library}"
-        return trial.found("FAIL", "mpi", seen, to_do)
-    if stuck:
-        seen = f"world size {wanted} under {how}, but stuck in {stuck}"
-        to_do = "the ranks find each other but do not get through: which network does MPI choose?"
-        return trial.found("FAIL", "mpi", seen, to_do)
-    alone = " (a single rank: nothing to find)" if wanted == 1 else ""
-    return trial.found("ok", "mpi", f"world size {wanted} under {how}{alone}; {library}")
+def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
+    """``firsts`` are the facts of each node's first rank."""
+    environment = trial.target.environment
+    if not trial.target.wants_gpus:
+        yield CheckResult("skipped", "gpus", "every case says device = cpu", "", environment)
+        return
+    yield _count(trial, firsts)
+    devices = {node["host"]: node["gpus"]["devices"] for node in firsts if node["gpus"]["devices"]}
+    if not devices:
+        return
+    if any(node["gpus"]["source"] != "NVML" for node in firsts if node["gpus"]["devices"]):
+        seen = "no nvidia-ml-py in this environment to ask"
+        yield CheckResult("skipped", "gpu health", seen, "pip install nvidia-ml-py", environment)
+        return
+    ill = [f"{host} {ailment}" for host, found in devices.items() for ailment in _ailments(found)]
+    if ill:
+        to_do = "free or leave out the node, and tell the administrators"
+        yield CheckResult("warn", "gpu health", "; ".join(ill), to_do, environment)
+        return
+    seen = "no uncorrected memory errors, no throttling, nobody else's processes"
+    yield CheckResult("ok", "gpu health", seen, "", environment)
 
 
-def placement(trial: Trial, hosts: Sequence[str]) -> CheckResult:
-    """So many ranks on each of so many hosts."""
-    per_node = Counter(hosts)
-    each = trial.target.array.tasks[0].case.ranks_per_node
-    seen = listed(f"{host} {count}" for host, count in per_node.items())
-    if len(per_node) == trial.target.topology.nodes and set(per_node.values()) == {each}:
-        return trial.found("ok", "placement", f"ranks on {seen}")
-    wanted = f"{each} on each of {trial.target.topology.nodes} nodes wanted"
-    to_do = "look at srun and sbatch in the site profile: --distribution, --ntasks-per-node"
-    return trial.found("FAIL", "placement", f"ranks on {seen}; {wanted}", to_do)
-
-
-_CLOCK_S = 1.0  # a clock that is off by more is worth a word
-
-
-def judge(trial: Trial, engine: str) -> Iterator[CheckResult]:
-    """All that is to be said of one job."""
-    yield ended_well(trial)
-    if trial.parts:
-        yield from _of_ranks(trial, engine)
-
-
-def _of_ranks(trial: Trial, engine: str) -> Iterator[CheckResult]:
-    nodes = [part["node"] for _, part in sorted(trial.parts.items()) if "node" in part]
-    firsts = [node for node in nodes if "exchange" in node]
-    if len(firsts) < trial.target.topology.nodes:
-        seen = f"{len(firsts)} of {trial.target.topology.nodes} nodes told what they are like"
-        yield trial.found("FAIL", "nodes of the job", seen, "see what the job printed")
-    if firsts:
-        yield _log_directory(trial, firsts)
-        yield from environment(trial, firsts)
-        yield from gpu_checks(trial, firsts)
-        yield _cpus(trial, nodes)
-        if engine == "slurm":
-            yield _clock(trial, firsts)
-    yield world(trial, engine)
-    comm = next((part["comm"] for _, part in sorted(trial.parts.items()) if "comm" in part), None)
-    if comm:
-        yield placement(trial, comm["hosts"])
-    if engine == "slurm":
-        yield from _names(trial, comm)
-    yield from _rates(trial, comm)
-
-
-_EXCHANGE_FAULTS = {
-    "unread": "cannot read what the login node wrote",
-    "unwritten": "cannot write",
-    "unanswered": "what it wrote does not show on the login node",
-}
-
-
-def _log_directory(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
-    """Both sides see each other's files, and how soon."""
-    bad = [
-        f"{node['host']}: {fault}: {node['exchange'][key]}"
+def _count(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
+    environment, asked = trial.target.environment, trial.target.topology.gpus_per_node
+    seen = "; ".join(f"{node['host']} {_describe_gpus(node)}" for node in firsts)
+    counts = [_number(node) for node in firsts]
+    if any(count == 0 for count in counts):
+        computed = "runs with device = auto compute on CPUs"
+        if "cuda" in trial.target.devices:
+            to_do = "cases with device = cuda will fail: look at gpus in the site profile"
+            return CheckResult("FAIL", "gpus", seen, to_do, environment)
+        to_do = f"{computed}; meant so? say device = cpu. Else look at gpus in the site profile"
+        return CheckResult("warn", "gpus", seen, to_do, environment)
+    if any(count < asked for count in counts):
+        to_do = f"{asked} per node asked for: look at gpus and gpu_type in the site profile"
+        return CheckResult("FAIL", "gpus", seen, to_do, environment)
+    blind = [
+        f"{name} in this environment sees {facts['devices']}"
         for node in firsts
-        for key, fault in _EXCHANGE_FAULTS.items()
-        if key in node["exchange"]
+        for name, facts in node["modules"].items()
+        if facts.get("devices", asked) < asked
     ]
-    if bad:
-        to_do = "give a directory that login and compute nodes share and can write with --logs"
-        return trial.found("FAIL", "log directory", f"{trial.logs}: {'; '.join(bad)}", to_do)
-    slowest = max(node["exchange"]["round_trip_s"] for node in firsts)
-    hosts = listed(node["host"] for node in firsts)
-    seen = f"{trial.logs}: read and written on {hosts}; there and back in {slowest:.2g} s"
-    return trial.found("ok", "log directory", seen)
+    if blind:
+        to_do = "a build without CUDA, or one newer than the driver: install the fitting one"
+        return CheckResult("FAIL", "gpus", f"{seen}; {blind[0]}", to_do, environment)
+    return CheckResult("ok", "gpus", f"{seen}; {asked} per node asked for", "", environment)
+
+
+def _number(node: Facts) -> int:
+    return len(node["gpus"]["devices"] or [])
+
+
+def _describe_gpus(node: Facts) -> str:
+    found, visible = node["gpus"]["devices"], node["gpus"]["visible"]
+    handed = f"CUDA_VISIBLE_DEVICES={visible}" if visible is not None else "none handed out"
+    if found is None:
+        return f"no NVIDIA driver answers ({handed})"
+    if not found:
+        return f"0 ({handed})"
+    names = list(dict.fromkeys(str(device["name"]) for device in found))
+    return f"{len(found)} x {' and '.join(names)}"
+
+
+def _ailments(devices: Sequence[Facts]) -> Iterator[str]:
+    for device in devices:
+        name = f"GPU {device['index']}"
+        if device.get("ecc"):
+            yield f"{name}: {device['ecc']} uncorrected memory errors since the last restart"
+        remap = device.get("remap") or {}
+        if remap.get("failed"):
+            yield f"{name}: memory rows could not be remapped"
+        if remap.get("pending"):
+            yield f"{name}: remapped memory rows wait for a restart"
+        bits = device.get("throttle") or 0
+        why = [text for bit, text in _THROTTLES.items() if bits & bit]
+        if why:
+            yield f"{name}: throttled ({', '.join(why)})"
+        if device.get("others"):
+            pids = ", ".join(map(str, device["others"]))
+            yield f"{name}: in use by other processes (pid {pids})"
 
 
 def _cpus(trial: Trial, nodes: Sequence[Facts]) -> CheckResult:
@@ -396,6 +335,53 @@ def _clock(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
         to_do = "times in logs will not fit: ask the administrators to look at NTP on these nodes"
         return trial.found("warn", "clock", seen, to_do)
     return trial.found("ok", "clock", seen)
+
+
+def world(trial: Trial) -> CheckResult:
+    """MPI's world is what the launcher started."""
+    worlds = [part["world"] for part in trial.parts.values() if "world" in part]
+    wanted = trial.target.ranks
+    how = trial.engine.launcher(trial.environment)
+    errors = [world["error"] for world in worlds if "error" in world]
+    if errors:
+        grade: Grade = "skipped" if "ModuleNotFoundError" in errors[0] else "FAIL"
+        to_do = (
+            "install an MPI library beside mpi4py (the extra 'mpi'), or load the site's in setup"
+        )
+        return trial.found(grade, "mpi", f"cannot be started: {errors[0]}", to_do)
+    stuck = stuck_in(trial)
+    if len(worlds) == wanted and set(world["size"] for world in worlds) == {wanted} and not stuck:
+        lone = " (a single rank: nothing to find)" if wanted == 1 else ""
+        seen = f"world size {wanted} under {how}{lone}; {worlds[0]['library']}"
+        return trial.found("ok", "mpi", seen)
+    to_do = trial.engine.mpi_hint(trial.environment)
+    if len(worlds) < wanted:
+        why = last_words(trial)
+        seen = f"{len(worlds)} of {wanted} ranks came through MPI_Init under {how}: {why}"
+        return trial.found("FAIL", "mpi", seen, to_do)
+    sizes = Counter(world["size"] for world in worlds)
+    library = worlds[0]["library"]
+    if set(sizes) == {1} and wanted > 1:
+        seen = f"{wanted} ranks each believe they are alone (world size 1) under {how}; {library}"
+        return trial.found("FAIL", "mpi", seen, to_do)
+    if set(sizes) != {wanted}:
+        seen = f"world sizes {listed(sorted(sizes))}, {wanted} ranks under {how}; {library}"
+        return trial.found("FAIL", "mpi", seen, to_do)
+    seen = f"world size {wanted} under {how}, but stuck in {stuck}"
+    to_do = "the ranks find each other but do not get through: which network does MPI choose?"
+    return trial.found("FAIL", "mpi", seen, to_do)
+
+
+def placement(trial: Trial, hosts: Sequence[str]) -> CheckResult:
+    """So many ranks on each of so many hosts."""
+    per_node = Counter(hosts)
+    each = trial.target.array.tasks[0].case.ranks_per_node
+    seen = listed(f"{host} {count}" for host, count in per_node.items())
+    if len(per_node) == trial.target.topology.nodes and set(per_node.values()) == {each}:
+        return trial.found("ok", "placement", f"ranks on {seen}")
+    wanted = f"{each} on each of {trial.target.topology.nodes} nodes wanted"
+    to_do = "look at srun and sbatch in the site profile: --distribution, --ntasks-per-node"
+    return trial.found("FAIL", "placement", f"ranks on {seen}; {wanted}", to_do)
 
 
 def _names(trial: Trial, comm: Facts | None) -> Iterator[CheckResult]:

@@ -1,18 +1,18 @@
-"""All checks in order, each finding as soon as it is there."""
+"""All checks in order, each result as soon as it is there."""
 
 from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_hpc.doctor import job, login
+from dlperf_hpc.doctor import job
 from dlperf_hpc.doctor.diagnosis import judge
-from dlperf_hpc.doctor.job import LIMIT_S, Target, Trial, targets_of, targets_of_site
-from dlperf_hpc.doctor.result import CheckResult
+from dlperf_hpc.doctor.trial import LIMIT_S, Target, Trial, targets_of, targets_of_site
+from dlperf_hpc.engines.base import Capacity, CheckResult, Engine
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import DlperfError
 from dlperf_hpc.records.manifest import Array, Manifest
@@ -25,16 +25,16 @@ _RANKS = 2  # per node, where no sweep says how many
 class Question:
     """What to look at. ``logs`` is the parent of sweeps' directories; ``nodes`` the most that the
     short jobs take; ``timeout_s`` how long one may be pending; ``visible_s`` how long a file may
-    take from one machine to the other. ``tell`` is called with what is being waited for."""
+    take from one machine to the other. ``progress`` is called with what is being waited for."""
 
-    engine: str
+    engine: Engine
     site: Site
     logs: Path
     manifest: Manifest | None = None
     nodes: int = 2
     timeout_s: float = 300.0
     visible_s: float = 60.0
-    tell: Callable[[str], None] = lambda text: None
+    progress: Callable[[str], None] = lambda text: None
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -48,64 +48,25 @@ class Question:
 
 
 def examine(question: Question) -> Iterator[CheckResult]:
-    """Every finding there is. Nothing of the short jobs is left behind, unless one failed."""
-    if question.engine == "slurm":
-        targets = yield from _login_node(question)
-    else:
-        targets = yield from _this_machine(question)
+    """Every result there is. Nothing of the short jobs is left behind, unless one failed."""
+    engine = question.engine
+    capacity = yield from engine.examine(question.site, question.arrays, question.root)
+    targets = _targets(question, capacity) if capacity else []
     if targets:
         yield from _jobs(question, targets)
 
 
-def _login_node(question: Question) -> Generator[CheckResult, None, list[Target]]:
-    """Findings; returns what to try in a job, which is nothing where none could start."""
-    present = login.commands()
-    yield present
-    answers = login.controller() if present.grade == "ok" else None
-    if answers:
-        yield answers
-    if not answers or answers.grade != "ok":
-        yield CheckResult("skipped", "everything else", "it needs a Slurm that answers")
-        return []
-    config = login.configuration()
-    arrays = question.arrays
-    yield login.accounting(config)
-    yield login.limits(config, arrays)
-    found = login.read_partitions(question.site.partition)
-    there = login.partition(question.site, found)
-    yield there
-    if there.grade != "ok":
-        yield CheckResult("skipped", "scripts and jobs", "no partition to send them to")
-        return []
-    yield login.nodes(found, arrays)
-    yield login.time_limits(found, arrays)
-    yield from login.scripts(question.root, arrays, question.site)
-    return _targets(question, found)
-
-
-def _targets(question: Question, found: Sequence[login.Partition]) -> list[Target]:
+def _targets(question: Question, capacity: Capacity) -> list[Target]:
+    """What to try in jobs: what the sweep asks for, else whatever the site has."""
+    most = min(question.nodes, question.engine.max_nodes or question.nodes)
     if question.arrays:
-        return targets_of(question.arrays, question.nodes)
-    up = [node for partition in found for node in partition.up]
-    nodes = min(question.nodes, len({node.name for node in up}))
-    gpus = min((node.gpus for node in up), default=0)
-    limit_s = min((p.limit_s for p in found if p.limit_s), default=LIMIT_S)
-    shape = Topology(nodes, gpus or _RANKS)
-    return targets_of_site(question.site, shape, limit_s) if nodes else []
-
-
-def _this_machine(question: Question) -> Generator[CheckResult, None, list[Target]]:
-    from dlperf_hpc.engines.submit import local_gpus
-
-    present = login.mpiexec()
-    yield present
-    yield from login.topologies(question.arrays)
-    if present.grade != "ok":
-        return []
-    if question.arrays:
-        fitting = [array for array in question.arrays if array.topology.nodes == 1]
-        return targets_of(fitting, 1)
-    return targets_of_site(question.site, Topology(1, local_gpus() or _RANKS))
+        bound = question.engine.max_nodes
+        fitting = [a for a in question.arrays if bound is None or a.topology.nodes <= bound]
+        return targets_of(fitting, most)
+    nodes = min(most, capacity.nodes)
+    shape = Topology(nodes, capacity.gpus or _RANKS) if nodes else None
+    limit_s = capacity.limit_s or LIMIT_S
+    return targets_of_site(question.site, shape, limit_s) if shape else []
 
 
 def _jobs(question: Question, targets: Sequence[Target]) -> Iterator[CheckResult]:
@@ -149,7 +110,7 @@ def _tried(question: Question, root: Path, targets: Sequence[Target]) -> Iterato
             except OSError as error:
                 seen = f"{root}: {error.strerror}"
                 yield CheckResult("FAIL", "log directory", seen, "", target.environment)
-        for trial in job.watch(trials, engine, question.timeout_s, visible_s, question.tell):
-            yield from judge(trial, engine)
+        for trial in job.watch(trials, question.timeout_s, visible_s, question.progress):
+            yield from judge(trial)
     finally:
-        job.cancel(trials, engine)
+        job.cancel(trials)

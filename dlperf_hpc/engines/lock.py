@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,28 +16,32 @@ from dlperf_hpc.records import layout
 
 _POLL_S = 0.2
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_held: list[int] = []
+
+
+def held_descriptors() -> tuple[int, ...]:
+    """Descriptors of the locks this process holds, for children that must hold them as well."""
+    return tuple(_held)
 
 
 @contextmanager
-def submitting(
-    root: Path, wait_s: float, waiting: Callable[[], None] = lambda: None
-) -> Iterator[int]:
-    """Hold the right to submit in ``root``; LedgerError if another holds it for ``wait_s``.
+def submit_lock(root: Path, patience_s: float) -> Iterator[None]:
+    """Hold the right to submit in ``root``; LedgerError if another holds it for ``patience_s``.
 
     It is a lock of the kernel's (flock), gone with the last process that has the file open. The
     file becomes this process's standard input for as long, so that an sbatch which outlives us
-    still holds it: who comes next must find what that sbatch has submitted. Gives the
-    descriptor, for other children to hold as well. ``waiting`` is called once, if there is
-    somebody to wait for.
+    still holds it: who comes next must find what that sbatch has submitted.
     """
     descriptor = _open(root / layout.LOCK)
     try:
-        _acquire(descriptor, root, time.monotonic() + wait_s, waiting)
+        _acquire(descriptor, root, time.monotonic() + patience_s)
         stdin = os.dup(0)
         os.dup2(descriptor, 0)
+        _held.append(descriptor)
         try:
-            yield descriptor
+            yield
         finally:
+            _held.remove(descriptor)
             os.dup2(stdin, 0)
             os.close(stdin)
     finally:
@@ -53,8 +58,8 @@ def _open(path: Path) -> int:
         ) from error
 
 
-def _acquire(descriptor: int, root: Path, deadline: float, waiting: Callable[[], None]) -> None:
-    told = False
+def _acquire(descriptor: int, root: Path, deadline: float) -> None:
+    announced = False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,7 +76,7 @@ def _acquire(descriptor: int, root: Path, deadline: float, waiting: Callable[[],
                 f"{root}: somebody else is submitting here (fuser {root / layout.LOCK} tells who);"
                 " try again when they are done"
             )
-        if not told:
-            told = True
-            waiting()
+        if not announced:
+            announced = True
+            print("somebody else is submitting here: waiting for them", file=sys.stderr)
         time.sleep(_POLL_S)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dlperf_hpc import __version__
+from dlperf_hpc.engines import get_engine
+from dlperf_hpc.engines.base import DEFAULT_BOUND
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.records.ledger import Ledger
 from dlperf_hpc.records.lines import utc
@@ -17,9 +19,6 @@ from dlperf_hpc.sweepfile.case import Run, Topology, repeat_major
 from dlperf_hpc.sweepfile.load import Sweep
 
 _RERUN = re.compile(r"\.r([0-9]+)-[0-9]+n[0-9]+g")
-
-DEFAULT_BOUND = 1001
-"""Slurm's default MaxArraySize: one more than the largest index of an array."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,10 @@ def arrays_of(
 ) -> tuple[Array, ...]:
     """Arrays of ``runs``, in their order, under names that begin with ``name``.
 
-    On a cluster there is one array for each topology (and environment), in pieces if it has more
-    than ``bound`` indices: Slurm bounds them. Each index takes ``repeats_per_job`` neighbours in
-    turn. ``one_queue``, for the local engine, which runs one task after another anyway, keeps the
-    order over all runs: an array is then a stretch of neighbours in that order.
+    There is one array for each topology (and environment), in pieces if it has more than ``bound``
+    indices. Each index takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine
+    that runs one task after another anyway, keeps the order over all runs: an array is then a
+    stretch of neighbours in that order.
     """
     runs = list(runs)
     if not one_queue:
@@ -125,7 +124,7 @@ def rerun_arrays(
         f"{ledger.manifest.sweep}.r{number}",
         runs,
         limits,
-        one_queue=ledger.manifest.engine == "local",
+        one_queue=get_engine(ledger.manifest.engine).one_queue,
         bound=bound,
         exclude=exclude,
     )
@@ -145,7 +144,7 @@ def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BO
         repeats=sweep.repeats,
         measure=sweep.measure,
         limits=sweep.limits,
-        arrays=plan_arrays(sweep, engine == "local", bound),
+        arrays=plan_arrays(sweep, get_engine(engine).one_queue, bound),
         site=site.to_dict(),
         tool_version=__version__,
         created=utc(),

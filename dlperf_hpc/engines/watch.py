@@ -1,34 +1,31 @@
-"""How a sweep stands: disk first, the scheduler for the rest, its final words kept."""
+"""How a sweep stands: disk first, the scheduler for the rest, its final words kept.
+
+:func:`follow` looks again and again, until the last run has ended, with progress on stderr.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import sys
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dlperf_hpc.engines.slurm.query import Answer, JobState, ask
-from dlperf_hpc.engines.slurm.states import status_of
+from dlperf_hpc.engines import get_engine
+from dlperf_hpc.engines.base import Answer, Engine, TaskState
 from dlperf_hpc.errors import LedgerError, SiteError
-from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import Collection, Files, quick_result, quick_results
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.manifest import FinalState, add_final_states
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
-def _resolved(result: RunResult, said: JobState | None, silence: str) -> RunResult:
-    if said is None:
-        words = f"cannot be asked ({silence})" if silence else "says nothing of it"
-        reason = f"{result.reason}; the scheduler {words}"
-        return replace(result, status=Status.UNKNOWN, reason=reason)
-    status = status_of(said.state, said.reason)
-    where = f" on {said.nodes}" if said.nodes not in ("", "None assigned") else ""
-    why = f" ({said.reason})" if said.reason not in ("", "None") else ""
-    reason = f"Slurm: {said.state}{why}{where}"
-    if status is Status.UNKNOWN:
-        reason += "; no record on disk yet"
-    return replace(result, status=status, reason=reason, source="scheduler")
+_PATIENCE_S = 180.0
 
 
 def current(root: Path, ask_scheduler: bool = True) -> Collection:
@@ -37,12 +34,13 @@ def current(root: Path, ask_scheduler: bool = True) -> Collection:
 
 
 def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -> Collection:
-    """The same of a ledger that was read. One squeue, and one sacct for what it has forgotten.
+    """Every run's state, of a ledger that was read; asks the engine once.
 
-    With ``insist`` SiteError if squeue cannot be asked: for who submits again what does not live.
+    With ``insist`` SiteError if it cannot be asked: for who submits again what does not live. An
+    engine whose queue is a process's own is not asked: its runs tell everything on disk.
     """
     collection = quick_results(ledger)
-    if ledger.manifest.engine != "slurm" or not ask_scheduler:
+    if not ask_scheduler or not (engine := get_engine(ledger.manifest.engine)).detached:
         return collection
     tasks = {run: task for run, task in ledger.tasks().items() if task.job_id}
     names = [result.run.id for result in collection.results]
@@ -51,13 +49,13 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
         for name, result in zip(names, collection.results)
         if name in tasks and result.status is not Status.OK
     }
-    keys = {name: (tasks[name].job_id, tasks[name].index) for name in asked}
-    ended = {keys[name] for name, result in asked.items() if result.status.finished}
+    ended = [tasks[name] for name, result in asked.items() if result.status.finished]
+    left = [tasks[name] for name, result in asked.items() if not result.status.finished]
     try:
-        answer = ask(set(keys.values()) - ended, ended, insist)
+        answer = engine.states(ledger.root, left, ended, insist)
     except SiteError as error:
         raise SiteError(f"{error}; what the scheduler has already must be known first") from error
-    resolve = _StateResolver(ledger.root, answer)
+    resolve = _StateResolver(ledger.root, engine, answer)
     found = {name: resolve.resolved(result, tasks[name]) for name, result in asked.items()}
     with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to
         add_final_states(ledger.root, resolve.final_states)
@@ -68,50 +66,37 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
 class _StateResolver:
     """Puts together what the disk said before the scheduler was asked, and what that said."""
 
-    def __init__(self, root: Path, answer: Answer) -> None:
+    def __init__(self, root: Path, engine: Engine, answer: Answer) -> None:
         self.root = root
+        self.engine = engine
         self.answer = answer
         self.files = Files(root)  # as they are after it was asked
         self.final_states: list[FinalState] = []
 
     def resolved(self, result: RunResult, task: Task) -> RunResult:
         """How a run stands."""
-        said = self._said(task)
+        state = self.answer.states.get(task.name)
         if result.status.finished:
-            return self._begun_again(result, task, said)
-        return self._settled(result, task, said)
+            return self._begun_again(result, task, state)
+        return self._settled(result, task, state)
 
-    def _said(self, task: Task) -> JobState | None:
-        """What Slurm says of this very task. A single task that is cancelled while it waits leaves
-        no trace, not even in accounting: it is missing among those of its array, never begun."""
-        said = self.answer.tasks.get((task.job_id, task.index))
-        if said is not None:
-            return said if said.is_of(task.array) else None
-        rest = self.answer.rest.get(task.job_id)
-        if rest is None or not rest.is_of(task.array):
-            return None
-        if (self.root / layout.JOBS / f"{task.name}.out").exists():
-            return None
-        return JobState("CANCELLED", "gone from its array before it began", "")
-
-    def _begun_again(self, result: RunResult, task: Task, said: JobState | None) -> RunResult:
+    def _begun_again(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
         """A run that ended badly, while its job lives: requeued, by hand or by preemption, or about
         to end. Where the scheduler alone told of the end, it may have told of an earlier one."""
-        if said is None:
+        if state is None:
             return result
-        status = status_of(said.state, said.reason)
-        if status in (Status.PENDING, Status.RUNNING):
-            words = "requeued" if status is Status.PENDING else "its job runs"
+        if state.status in (Status.PENDING, Status.RUNNING):
+            words = "requeued" if state.status is Status.PENDING else "its job runs"
             reason = f"{words} after: {result.reason}"
-            return replace(result, status=status, reason=reason, source="scheduler")
-        told_by_it = result.source == "scheduler" and status.finished
-        if told_by_it and _resolved(result, said, "").reason != result.reason:
-            return self._settled(result, task, said)
+            return replace(result, status=state.status, reason=reason, source="scheduler")
+        told_by_it = result.source == "scheduler" and state.status.finished
+        if told_by_it and self._believed(result, state).reason != result.reason:
+            return self._settled(result, task, state)
         return result
 
-    def _settled(self, result: RunResult, task: Task, said: JobState | None) -> RunResult:
+    def _settled(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
         """What the scheduler says, unless the run ended by itself while it was being asked."""
-        resolved = _resolved(result, said, self.answer.silence)
+        resolved = self._believed(result, state)
         if resolved.status in (Status.PENDING, Status.RUNNING):
             return resolved
         if self.files.may_have(result.run):
@@ -122,3 +107,85 @@ class _StateResolver:
             words = FinalState(result.run.id, resolved.status, resolved.reason, job=task.name)
             self.final_states.append(words)
         return resolved
+
+    def _believed(self, result: RunResult, state: TaskState | None) -> RunResult:
+        """The result as the scheduler has it, or as unknown if it says nothing."""
+        if state is None:
+            silence = self.answer.silence
+            words = f"cannot be asked ({silence})" if silence else "says nothing of it"
+            reason = f"{result.reason}; the scheduler {words}"
+            return replace(result, status=Status.UNKNOWN, reason=reason)
+        reason = f"{self.engine.title}: {state}"
+        if state.status is Status.UNKNOWN:
+            reason += "; no record on disk yet"
+        return replace(result, status=state.status, reason=reason, source="scheduler")
+
+
+def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
+    """Return when no run can change any more. Ctrl-C ends runs whose queue is this process's own;
+    a cluster's go on.
+
+    Runs of which neither disk nor scheduler says anything are waited for a few minutes only: their
+    files may be slow to show, but they may also never come.
+    """
+    ledger = read_ledger(root)
+    engine = get_engine(ledger.manifest.engine)
+    try:
+        with _progress(quiet) as progress:
+            _watch(root, engine, poll_s, progress)
+    except KeyboardInterrupt:
+        if not engine.detached:
+            print("stopping the running run", file=sys.stderr)
+            with contextlib.suppress(LedgerError):  # nothing was submitted
+                engine.cancel(engine.live_jobs(ledger))
+        raise
+
+
+def _watch(root: Path, engine: Engine, poll_s: float, progress: Progress) -> None:
+    bar = progress.add_task("starting", total=None)
+    reported: set[str] = set()
+    heard = time.monotonic()
+    while True:
+        # Asked before the disk is read: what ended in between shows next time round.
+        idle = engine.idle()
+        results = current(root).results
+        for line in _news(results, reported):
+            progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        open_runs = [result for result in results if not result.status.finished]
+        done = len(results) - len(open_runs)
+        progress.update(bar, total=len(results), completed=done, description=_now(open_runs))
+        if not all(result.status is Status.UNKNOWN for result in open_runs):
+            heard = time.monotonic()
+        if not open_runs or idle or time.monotonic() - heard > _PATIENCE_S:
+            return
+        time.sleep(engine.pause_s(poll_s))
+
+
+def _progress(quiet: bool) -> Progress:
+    from rich import progress as bars
+    from rich.console import Console
+
+    return bars.Progress(
+        bars.MofNCompleteColumn(),
+        bars.BarColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True, quiet=quiet),
+    )
+
+
+def _now(open_runs: list[RunResult]) -> str:
+    running = next((result for result in open_runs if result.status is Status.RUNNING), None)
+    return f"running {running.run.id}" if running else "waiting" if open_runs else "done"
+
+
+def _news(results: Iterable[RunResult], reported: set[str]) -> Iterator[str]:
+    for result in results:
+        if result.status.finished and result.run.id not in reported:
+            reported.add(result.run.id)
+            yield _line(result)
+
+
+def _line(result: RunResult) -> str:
+    reason = f": {result.reason}" if result.reason else ""
+    return f"{result.status.value:8} {result.run.id}{reason}"

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import strategies as st
 from spec_samples import load, write
 
 from dlperf_hpc.engines.plan import make_manifest
 from dlperf_hpc.engines.site import Site, load_site
-from dlperf_hpc.engines.slurm.script import slurm_executor
+from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.records.manifest import Array
 
@@ -24,6 +25,53 @@ MARK = (
     'echo "dlperf_hpc: launch'
     ' ${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_RESTART_COUNT:-0}"'
 )
+
+# Texts that a shell, or sbatch's reader of option lines, would not leave as they are.
+FRAGMENTS = [
+    *("$(touch pwned)", "`touch pwned`", "$(echo x>pwned)", "; touch pwned;", "& touch pwned &"),
+    *("| touch pwned", "> pwned", "< no", "&& exit 3", "|| exit 3", "exit 3", "\nexit 3\n", "\n"),
+    *("'", '"', "\\", "\\'", "'\"'", "$IFS", "${PATH}", "$((1/0))", "!!", "!x", "~", "~root", "*"),
+    *("{a,b}", "?", "#", " #", "[", "]", "-", "--", " ", "  ", "\t", "\r", "\0", "\x1b[31m", "%j"),
+    *(
+        "%",
+        "=",
+        ",",
+        ":",
+        "@",
+        "é",
+        "日本",
+        "\u202e",
+        "\u2028",
+        "\x85",
+        "\xa0",
+        "\U0001f600",
+        "EOF",
+    ),
+    *("#SBATCH --uid=0", "\n#SBATCH --uid=0", "<<EOF", "()", "(", ")", "{", "}", "function x"),
+]
+HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=3), max_size=5).map("".join)
+# What an enclosing job, or a user's shell, may have set.
+ENCLOSING_JOB = {
+    "SBATCH_PARTITION": "evil",
+    "SBATCH_EXPORT": "NONE",
+    "SBATCH_ARRAY_INX": "0-9",
+    "SBATCH_NO_REQUEUE": "1",
+    "SBATCH_MEM_PER_CPU": "1",
+    "SLURM_JOB_ID": "7",
+    "SLURM_ARRAY_TASK_ID": "3",
+    "SLURM_CPU_BIND": "cores",
+    "SLURM_CPUS_PER_TASK": "3",
+    "SLURM_TRES_PER_TASK": "cpu=3",
+    "SLURM_MEM_PER_NODE": "1",
+    "SLURM_EXPORT_ENV": "NONE",
+    "SRUN_CPUS_PER_TASK": "3",
+    "SQUEUE_FORMAT": "%j",
+    "SACCT_FORMAT": "x",
+    "SINFO_FORMAT": "x",
+    "PMI_RANK": "0",
+    "PMIX_RANK": "0",
+    "OMPI_COMM_WORLD_RANK": "0",
+}
 
 
 def profile(directory: Path, text: str) -> Path:
@@ -56,7 +104,7 @@ def array_of(directory: Path, site: Site, **parts: str) -> Array:
 
 def script_of(directory: Path, site: Site, **parts: str) -> str:
     array = array_of(directory, site, **parts)
-    return slurm_executor(directory / "logs", array, site).script(array.size)
+    return batch_script(directory / "logs", array, site)
 
 
 def options_of(script: str) -> set[str]:
@@ -136,3 +184,23 @@ def as_sbatch_reads(
     told = told.partition("\nsbatch: end of defined options")[0]
     assert told, done.stderr
     return dict(re.findall(r"^sbatch: ([a-z-]+) *: (.*)$", told, re.MULTILINE))
+
+
+def as_sbatch_unquotes(text: str) -> str:
+    """The first word of an option line, by the rules of sbatch's own reader."""
+    word, quote, escaped = "", "", False
+    for char in text:
+        if escaped:
+            word, escaped = word + char, False
+        elif char == "\\":
+            escaped = True
+        elif quote or char in "'\"":
+            if char == quote or not quote:
+                quote = "" if quote else char
+            else:
+                word += char
+        elif char == "#" or char in " \t\n\v\f\r":
+            break
+        else:
+            word += char
+    return word

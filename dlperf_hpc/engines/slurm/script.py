@@ -1,28 +1,40 @@
-"""submitit's executors with our command: a task finds its run by manifest and array index.
+"""Batch scripts, written and submitted by submitit. Of submitit nothing else is used, nor anywhere.
 
-submitit moves its pickles into place after sbatch has returned, so a task must not need them:
-:func:`run_task` is what is pickled, a top-level function and two strings, and what really runs is
-the command line of :func:`worker_command`, in the environment's own Python.
+What submitit is for, to pickle a function and to run the pickle in the job, is not wanted: a task
+finds its run by manifest and array index, so the script's command is the environment's own Python,
+which needs no submitit. Nothing is pickled, and nothing is unpickled.
+
+submitit is pinned to its minor version in pyproject.toml, because two methods in use are private:
+``PRIVATE`` has their names and parameters, and a test fails when submitit has others.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
+from submitit.core.utils import FailedJobError, FailedSubmissionError
 from submitit.slurm.slurm import SlurmExecutor
 
 from dlperf_hpc.engines import environments
-from dlperf_hpc.engines.local.queue import MpiexecExecutor
+from dlperf_hpc.engines.base import Program, run_program
+from dlperf_hpc.engines.command import cleaned_environment
 from dlperf_hpc.engines.site import NODE_LIST, Environment, Site
 from dlperf_hpc.errors import Issue, LedgerError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.records.task import ARRAY_MARK, JOB_SECONDS, LAST_TURN, LAUNCH_MARK, PUT_BACK, TURN
+
+PRIVATE = {
+    "_make_submission_file_text": ("self", "command", "uid"),
+    "_submit_command": ("self", "command"),
+}
+"""Private methods of submitit's SlurmExecutor that are called here, and their parameters."""
 
 _SIGNAL_BEFORE_END_S = 10  # SIGUSR2 so long before Slurm's own end, for a record of why
 # What a running task is called, and how often it has been put back, for the shell to fill in.
@@ -31,70 +43,61 @@ _RESTARTS = "${SLURM_RESTART_COUNT:-0}"
 _UNBOUND = {"none": "--gpu-bind=none", "tres-none": "--tres-bind=gres/gpu:none"}
 
 
-def run_task(root: str, array: str, index: int) -> None:
-    """What submitit pickles: enough to name the run. The task itself never reads it."""
-    raise NotImplementedError(f"task {index} of {array} in {root} runs dlperf_hpc.train instead")
+class SubmissionError(Exception):
+    """sbatch did not say that it took the job; the message is its complaint, perhaps empty."""
 
 
-def worker_command(root: Path, array: Array, environment: Environment) -> list[str]:
-    """One rank's command line."""
-    words = ["-u", "-m", "dlperf_hpc.train", str(root), array.name]
-    return environments.command(environment, root, words)
-
-
-def epilogue_command(root: Path, array: Array) -> list[str]:
-    """What follows the ranks, in the Python that submits (:mod:`dlperf_hpc.engines.epilogue`)."""
-    return [sys.executable, "-m", "dlperf_hpc.engines.epilogue", str(root), array.name]
-
-
-class SlurmArrayExecutor(SlurmExecutor):
-    """submitit's Slurm executor; ``command`` replaces its own, which would load a pickle.
-
-    Setup and ranks have a shell of their own, from "(" in the setup to ")" after the
-    command: one that ends early, or whose PATH or PYTHONPATH was changed, must not
-    keep the epilogue from running.
-    """
-
-    def __init__(self, folder: Path, command: list[str]) -> None:
-        self.command = command
-        super().__init__(folder)
-
+class _Executor(SlurmExecutor):
     @classmethod
     def affinity(cls) -> int:
         """A dry run makes its scripts on any machine; submitting looks for sbatch itself."""
         return 2
 
-    @property
-    def _submitit_command_str(self) -> str:
-        return f"{shlex.join(self.command)}\n)"
 
-    def script(self, tasks: int) -> str:
-        """The batch script of an array, exactly as it would be submitted."""
-        self.parameters["map_count"] = tasks
-        return str(self._make_submission_file_text(self._submitit_command_str, ""))
-
-
-class LocalQueueExecutor(MpiexecExecutor):
-    """Our mpiexec executor with the worker's command in place of submitit's."""
-
-    def __init__(self, folder: Path, command: list[str]) -> None:
-        self.command = command
-        super().__init__(folder)
-
-    @property
-    def _submitit_command_str(self) -> str:
-        return shlex.join(self.command)
-
-
-def slurm_executor(root: Path, array: Array, site: Site) -> SlurmArrayExecutor:
-    """An executor whose next map_array submits this array in the site's dialect.
+def batch_script(root: Path, array: Array, site: Site, program: Program | None = None) -> str:
+    """The batch script of an array, exactly as it would be submitted; by default that of its runs.
 
     LedgerError if Slurm cannot be given the directory's name, SpecError for any other value that
     cannot stand in a batch script.
     """
+    program = program or run_program(root, array)
+    executor = _executor(root, array, site, program)
+    return str(executor._make_submission_file_text(_command(root, array, site, program), ""))
+
+
+def submit(root: Path, array: Array, site: Site, program: Program) -> str:
+    """Write the batch script below ``root`` and give it to sbatch; the job id.
+
+    SubmissionError if sbatch fails, OSError if the script cannot be written; else as
+    :func:`batch_script`.
+    """
+    executor = _executor(root, array, site, program)
+    (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
+    # submitit repeats sbatch's complaint on stderr; who submits reports it once.
+    with cleaned_environment(), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            job = executor._submit_command(_command(root, array, site, program))
+        except (FailedJobError, FailedSubmissionError) as error:
+            raise SubmissionError(str(error)) from error
+    return str(job.job_id)
+
+
+def _command(root: Path, array: Array, site: Site, program: Program) -> str:
+    """What follows srun's own options in the script.
+
+    Setup and ranks have a shell of their own, from "(" in the setup to ")" after the command: one
+    that ends early, or whose PATH or PYTHONPATH was changed, must not keep the epilogue from
+    running.
+    """
+    environment = site.environment_named(array.environment)
+    words = environments.command(environment, root, program.arguments)
+    return f"{shlex.join(words)}\n)"
+
+
+def _executor(root: Path, array: Array, site: Site, program: Program) -> _Executor:
     _check_directory(root)
     environment = site.environment_named(array.environment)
-    executor = SlurmArrayExecutor(root / layout.JOBS, worker_command(root, array, environment))
+    executor = _Executor(root / layout.JOBS)
     options = _options(array, site)
     extra = _further_options(root, array, site)
     executor.update_parameters(
@@ -104,9 +107,10 @@ def slurm_executor(root: Path, array: Array, site: Site) -> SlurmArrayExecutor:
         stderr_to_stdout=True,
         additional_parameters={name: _readable(array, name, extra[name]) for name in extra},
         setup=_setup_lines(array, site, environment),
-        srun_args=_srun_arguments(root, array, site, environment),
-        teardown=_teardown_lines(root, array, site),
+        srun_args=srun_arguments(root, array, site),
+        teardown=_teardown_lines(array, site, program),
     )
+    executor.parameters["map_count"] = array.size
     return executor
 
 
@@ -223,7 +227,9 @@ def _restart_bound(site: Site) -> list[str]:
     return [bound] if site.requeue else []
 
 
-def _srun_arguments(root: Path, array: Array, site: Site, environment: Environment) -> list[str]:
+def srun_arguments(root: Path, array: Array, site: Site) -> list[str]:
+    """Options of srun, beside those that submitit writes itself."""
+    environment = site.environment_named(array.environment)
     # --output=all undoes submitit's file per rank: everything goes to the task's one file.
     fixed = ["--output=all", "--label", "--kill-on-bad-exit=1", f"--wait={site.srun_wait_s}"]
     # What setup made must reach the ranks: sbatch's own --export would count for srun as well.
@@ -240,9 +246,8 @@ def _srun_arguments(root: Path, array: Array, site: Site, environment: Environme
     ]
 
 
-def _teardown_lines(root: Path, array: Array, site: Site) -> list[str]:
-    epilogue = shlex.join(epilogue_command(root, array))
-    lines = ["dlperf_code=$?", f'{epilogue} "$dlperf_code"']
+def _teardown_lines(array: Array, site: Site, program: Program) -> list[str]:
+    lines = ["dlperf_code=$?", f'{shlex.join(program.epilogue)} "$dlperf_code"']
     if array.repeats_per_job > 1 or site.requeue:
         lines.append("dlperf_ended=$?")
     if array.repeats_per_job > 1:
@@ -254,23 +259,3 @@ def _teardown_lines(root: Path, array: Array, site: Site) -> list[str]:
             f' scontrol requeue "{_TASK}"'
         )
     return [*lines, "exit $dlperf_code"]
-
-
-def local_executor(root: Path, array: Array, site: Site) -> LocalQueueExecutor:
-    """An executor whose next map_array queues this array on this machine.
-
-    SpecError if mpiexec alone cannot start the environment.
-    """
-    environment = site.environment_named(array.environment)
-    refusal = environments.local_refusal(environment)
-    if refusal is not None:
-        issue = Issue(f"environment.{array.environment}", refusal, "use --cluster slurm")
-        raise SpecError("site profile", [issue])
-    executor = LocalQueueExecutor(root / layout.JOBS, worker_command(root, array, environment))
-    executor.update_parameters(
-        tasks_per_node=_ranks_per_node(array),
-        timeout_min=array.time_limit_s / 60,
-        env=environments.local_variables(environment),
-        epilogue=epilogue_command(root, array),
-    )
-    return executor

@@ -19,7 +19,7 @@ from places import ROOT, SUPPORT
 
 from dlperf_hpc.data import fields
 from dlperf_hpc.engines.command import clean_environment
-from dlperf_hpc.engines.local.queue import find_mpiexec
+from dlperf_hpc.engines.local import find_mpiexec
 from dlperf_hpc.train.torch.bert import BertForPreTraining
 from dlperf_hpc.train.workloads.bert import BertConfig, synthetic_batch
 

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from data_samples import write_corpus
 from places import ROOT
+from record_samples import a_run, a_sweep
+
+from dlperf_hpc.__main__ import VERBS
 
 REPOSITORY = ROOT
 HEAVY = {"torch", "tensorflow", "deepspeed", "horovod", "mpi4py", "transformers"}
@@ -36,7 +39,7 @@ def _modules(*arguments: str) -> set[str]:
     return set(done.stdout.rpartition("MODULES ")[2].split())
 
 
-@pytest.mark.parametrize("verb", ["sweep", "status", "report", "compare", "extract", "prepare"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_help_loads_the_standard_library_only(verb: str) -> None:
     found = _modules(verb, "--help")
     assert not found & (HEAVY | PLOTTING | {"pydantic", "submitit", "rich"})
@@ -46,6 +49,13 @@ def test_a_dry_run_loads_no_framework() -> None:
     found = _modules("sweep", "sweeps/bert_fp32.toml", "--dry-run", "--cluster", "slurm")
     assert "submitit" in found and "dlperf_hpc.train.backends.ddp" in found
     assert not found & (HEAVY | PLOTTING)
+
+
+@pytest.mark.parametrize("engine", ["slurm", "local"])
+def test_what_submits_nothing_loads_no_submitit(tmp_path: Path, engine: str) -> None:
+    a_sweep(tmp_path, [a_run()], engine)
+    found = _modules("status", str(tmp_path)) | _modules("cancel", str(tmp_path), "--dry-run")
+    assert f"dlperf_hpc.engines.{engine}" in found and "submitit" not in found
 
 
 def test_status_and_report_load_no_framework(tmp_path: Path) -> None:

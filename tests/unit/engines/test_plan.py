@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from spec_samples import load, write
 
+from dlperf_hpc.engines import get_engine
+from dlperf_hpc.engines.base import DEFAULT_BOUND
 from dlperf_hpc.engines.plan import (
-    DEFAULT_BOUND,
     make_manifest,
     node_hours,
     plan_arrays,
     rerun_arrays,
 )
-from dlperf_hpc.engines.resume import array_bound
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.submit import differences
 from dlperf_hpc.records.ledger import add_array, read_ledger
@@ -100,9 +100,10 @@ def test_an_array_is_cut_where_slurm_or_the_site_bounds_it(sweep: Sweep) -> None
     assert [(array.name, len(array.tasks)) for array in arrays] == [
         *(("sample-1n1g-1", 4), ("sample-1n1g-2", 2), ("sample-2n2g-1", 4), ("sample-2n2g-2", 2))
     ]
-    assert array_bound(Site(max_array_size=500), "slurm") == 500
-    assert array_bound(Site(max_array_size=500, max_submit=40), "slurm") == 40
-    assert array_bound(Site(max_submit=40), "local") == DEFAULT_BOUND
+    slurm = get_engine("slurm")
+    assert slurm.array_bound(Site(max_array_size=500)) == 500
+    assert slurm.array_bound(Site(max_array_size=500, max_submit=40)) == 40
+    assert get_engine("local").array_bound(Site(max_submit=40)) == DEFAULT_BOUND
 
 
 def test_arrays_of_a_rerun(sweep: Sweep, tmp_path: Path) -> None:

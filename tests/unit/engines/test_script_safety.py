@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,37 +18,16 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from script_samples import array_of, as_sbatch_reads, bash, setup_of, steps_of
+from script_samples import HOSTILE, array_of, as_sbatch_unquotes, bash, setup_of, steps_of
 from spec_samples import load, write
 
-from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines import environments
+from dlperf_hpc.engines.base import run_program
 from dlperf_hpc.engines.site import Environment, Site
-from dlperf_hpc.engines.slurm.script import slurm_executor
+from dlperf_hpc.engines.slurm.script import batch_script, srun_arguments
 from dlperf_hpc.errors import DlperfError, SpecError
+from dlperf_hpc.records.manifest import Array
 
-FRAGMENTS = [
-    *("$(touch pwned)", "`touch pwned`", "$(echo x>pwned)", "; touch pwned;", "& touch pwned &"),
-    *("| touch pwned", "> pwned", "< no", "&& exit 3", "|| exit 3", "exit 3", "\nexit 3\n", "\n"),
-    *("'", '"', "\\", "\\'", "'\"'", "$IFS", "${PATH}", "$((1/0))", "!!", "!x", "~", "~root", "*"),
-    *("{a,b}", "?", "#", " #", "[", "]", "-", "--", " ", "  ", "\t", "\r", "\0", "\x1b[31m", "%j"),
-    *(
-        "%",
-        "=",
-        ",",
-        ":",
-        "@",
-        "é",
-        "日本",
-        "\u202e",
-        "\u2028",
-        "\x85",
-        "\xa0",
-        "\U0001f600",
-        "EOF",
-    ),
-    *("#SBATCH --uid=0", "\n#SBATCH --uid=0", "<<EOF", "()", "(", ")", "{", "}", "function x"),
-]
-HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=3), max_size=5).map("".join)
 # With what each kind of value has to begin, so that enough of them get as far as a script.
 FULL = st.tuples(st.sampled_from(["/", "/", "/x", ""]), HOSTILE).map("".join)
 FLAG = st.tuples(st.sampled_from(["--x=", "--y", ""]), HOSTILE).map("".join)
@@ -123,26 +100,6 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def as_sbatch_unquotes(text: str) -> str:
-    """The first word of an option line, by the rules of sbatch's own reader."""
-    word, quote, escaped = "", "", False
-    for char in text:
-        if escaped:
-            word, escaped = word + char, False
-        elif char == "\\":
-            escaped = True
-        elif quote or char in "'\"":
-            if char == quote or not quote:
-                quote = "" if quote else char
-            else:
-                word += char
-        elif char == "#" or char in " \t\n\v\f\r":
-            break
-        else:
-            word += char
-    return word
-
-
 SPIES = f"""
 say() {{ printf '%s\\0' "$@"; }}
 srun() {{ say srun "$@"; say "A=$A" "V=$VIRTUAL_ENV"; return 4; }}
@@ -198,16 +155,15 @@ def _check(tmp_path: Path, site: Site, token: str, name: str) -> str:
     array = dataclasses.replace(array_of(tmp_path, site), token=token)
     root = tmp_path / re.sub(r"[\x00-\x1f\x7f%\\/]", "", f"x{name}")  # what no script can hold
     try:
-        executor = slurm_executor(root, array, site)
+        script = batch_script(root, array, site)
     except DlperfError as error:
         return type(error).__name__  # of such a token, or a directory no container can have
-    script = executor.script(5)
     _check_options(script, site, root, token)
     run = bash(SPIES + script, tmp_path)
     marks = f"dlperf_hpc: array {token}\ndlperf_hpc: launch 100_0.0\n"
     assert run.stdout.startswith(marks)
     words = run.stdout.removeprefix(marks).split("\0")[:-1]
-    assert words == [*_expected_steps(site), *_expected_ranks(executor, site, root)]
+    assert words == [*_expected_steps(site), *_expected_ranks(array, site, root)]
     assert (run.returncode, run.stderr) == (4, "")
     assert {*tmp_path.rglob("*")} == before
     return "ran"
@@ -235,9 +191,10 @@ def _expected_steps(site: Site) -> Iterator[str]:
         yield from ("conda", "activate", environment.conda)
 
 
-def _expected_ranks(executor: Any, site: Site, root: Path) -> Iterator[str]:
+def _expected_ranks(array: Array, site: Site, root: Path) -> Iterator[str]:
     environment = site.environment["e"]
-    told = [*executor.parameters["srun_args"], *executor.command]
+    command = environments.command(environment, root, run_program(root, array).arguments)
+    told = [*srun_arguments(root, array, site), *command]
     assert {f"--mpi={environment.mpi}", environment.interpreter, *site.srun} <= {*told}
     for box in (environment.apptainer, environment.pyxis):
         assert box is None or {*box.options} <= {*told}
@@ -261,7 +218,7 @@ def test_lines_of_setup_are_the_shells_and_arrive_as_they_stand(
     assume(kept)
     site = Site(environment={"e": Environment(setup=kept)})
     array = array_of(tmp_path, site)
-    script = slurm_executor(tmp_path / "logs", array, site).script(5)
+    script = batch_script(tmp_path / "logs", array, site)
     assert steps_of(script) == [line for line in kept if line]
     assert setup_of(script)[-1] == "dlperf_line="
     run = bash(SPIES + 'eval() { say eval "$@"; }\n' + script, tmp_path)
@@ -280,24 +237,3 @@ def test_what_a_sweep_may_be_called_needs_no_quotes(tmp_path: Path, text: str) -
         except SpecError:
             continue
         assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", text)
-
-
-@pytest.mark.skipif(shutil.which("sbatch") is None, reason="no sbatch here")
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(texts=st.lists(HOSTILE, min_size=3, max_size=3))
-def test_sbatch_itself_reads_values_as_they_were_meant(tmp_path: Path, texts: list[str]) -> None:
-    """... and our idea of its reader, which needs no sbatch, reads the same."""
-    keys = ("mail-user", "hint", "licenses")
-    wanted = {key: text for key, text in zip(keys, texts) if text.isprintable()}
-    site = Site(sbatch=wanted)
-    script = slurm_executor(tmp_path / "logs", array_of(tmp_path, site), site).script(5)
-    wanted.pop("hint", None)  # sbatch knows its values and refuses others
-    read = as_sbatch_reads(script.replace("#SBATCH --hint=", "# "), tmp_path, _environment())
-    assert {key: read.get(key, "") for key in wanted} == wanted
-    lines = [line.removeprefix("#SBATCH ") for line in script.split("\n")]
-    unquoted = {as_sbatch_unquotes(line) for line in lines if line.startswith("--")}
-    assert {f"--{key}={text}" for key, text in wanted.items()} <= unquoted
-
-
-def _environment() -> dict[str, str]:
-    return {**clean_environment(os.environ), "LC_ALL": "C"}

@@ -29,7 +29,7 @@ from dlperf_hpc.engines import site as site_module
 from dlperf_hpc.engines.environments import Apptainer, Pyxis
 from dlperf_hpc.engines.plan import make_manifest
 from dlperf_hpc.engines.site import Environment, Site, load_site
-from dlperf_hpc.engines.slurm.script import slurm_executor
+from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import SpecError
 
 REPOSITORY = ROOT
@@ -42,7 +42,7 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
     site = Site()
     array = array_of(tmp_path, site)
     root = tmp_path / "logs"
-    script = slurm_executor(root, array, site).script(5)
+    script = batch_script(root, array, site)
     python = sys.executable
     log = f"{root}/jobs/%A_%a"
     train = f"{python} -u -m dlperf_hpc.train {root} sample-2n4g"

@@ -1,23 +1,22 @@
-"""The login node's side: Slurm's commands, its controller, the partition, each array's script.
+"""What can be seen of a Slurm from its login node, before any job: ``doctor``'s first lines.
 
-The local engine's side: mpiexec, topologies, cores.
+Commands, controller, accounting and limits; the partition, its nodes and its time limit; and the
+script of each array, exactly as it would be submitted, given to ``sbatch --test-only``.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_hpc.doctor.result import CheckResult
+from dlperf_hpc.engines.base import Capacity, CheckResult
 from dlperf_hpc.engines.command import Output, run
-from dlperf_hpc.engines.local.queue import find_mpiexec
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.engines.slurm.script import slurm_executor
+from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import DlperfError, SiteError
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.sweepfile.load import clock_seconds
@@ -62,6 +61,45 @@ class Partition:
     def up(self) -> list[Node]:
         """Nodes that take jobs, now or when the present ones end."""
         return [node for node in self.nodes if not node.out]
+
+
+def examine(
+    site: Site, arrays: Sequence[Array], root: Path
+) -> Generator[CheckResult, None, Capacity | None]:
+    """All of it in order, each result as soon as it is there; stops where nothing else can be seen.
+
+    Returns what a job can have in the site's partition, None where no job can start.
+    """
+    present = commands()
+    yield present
+    answers = controller() if present.grade == "ok" else None
+    if answers:
+        yield answers
+    if not answers or answers.grade != "ok":
+        yield CheckResult("skipped", "everything else", "it needs a Slurm that answers")
+        return None
+    config = configuration()
+    yield accounting(config)
+    yield limits(config, arrays)
+    found = read_partitions(site.partition)
+    there = partition(site, found)
+    yield there
+    if there.grade != "ok":
+        yield CheckResult("skipped", "scripts and jobs", "no partition to send them to")
+        return None
+    yield nodes(found, arrays)
+    yield time_limits(found, arrays)
+    yield from scripts(root, arrays, site)
+    return _capacity(found)
+
+
+def _capacity(found: Sequence[Partition]) -> Capacity:
+    up = {node.name: node for partition in found for node in partition.up}
+    return Capacity(
+        nodes=len(up),
+        gpus=min((node.gpus for node in up.values()), default=0),
+        limit_s=min((p.limit_s for p in found if p.limit_s), default=None),
+    )
 
 
 def _ask(argv: Sequence[str]) -> Output:
@@ -224,7 +262,7 @@ def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[CheckRe
         for array in arrays:
             path = Path(directory, "script.sbatch")
             try:
-                path.write_text(slurm_executor(root, array, site).script(array.size))
+                path.write_text(batch_script(root, array, site))
             except DlperfError as error:
                 yield CheckResult("FAIL", f"script of {array.name}", str(error))
                 continue
@@ -246,37 +284,10 @@ def _tested(array: Array, asked: Output) -> CheckResult:
 def other_mpi(mpi: str) -> str:
     """What to do where ``--mpi=<mpi>`` does not fit: the others that srun has."""
     try:
-        done = run(["srun", "--mpi=list"], timeout_s=20)
+        done = run(["srun", "--mpi=list"], timeout_s=_PATIENCE_S)
     except SiteError:
         return "set mpi in the site profile to what this MPI speaks; `srun --mpi=list` shows which"
     words = (done.stdout + done.stderr).split()
     there = [word for word in words if word.startswith(("pmi", "pmix", "cray")) and word != mpi]
     names = ", ".join(dict.fromkeys(there)) or "nothing else"
     return f"set mpi in the site profile to what this MPI speaks; srun has, beside {mpi}: {names}"
-
-
-def mpiexec() -> CheckResult:
-    """Whether there is an mpiexec, and whose."""
-    path = find_mpiexec()
-    if path is None:
-        seen = "neither beside this Python nor on the PATH"
-        return CheckResult("FAIL", "mpiexec", seen, "pip install mpich brings one")
-    said: Output = run([path, "--version"], timeout_s=20)
-    version = [line.strip() for line in said.stdout.splitlines() if "ersion" in line]
-    return CheckResult("ok", "mpiexec", f"{path}: {version[0] if version else 'version not told'}")
-
-
-def topologies(arrays: Sequence[Array]) -> Iterator[CheckResult]:
-    """Whether this machine can be what the sweep asks for."""
-    wide = sorted({str(array.topology) for array in arrays if array.topology.nodes > 1})
-    if wide:
-        seen = f"{', '.join(wide)}: the local engine has one node, this machine"
-        to_do = "use --cluster slurm, or leave them out with --only"
-        yield CheckResult("FAIL", "topologies", seen, to_do)
-    cores = len(os.sched_getaffinity(0))
-    most = max((a.tasks[0].case.ranks_per_node for a in arrays), default=1)
-    seen = f"{cores} for at most {most} ranks"
-    if most > cores:
-        yield CheckResult("warn", "cores", seen, "ranks share cores: times tell little")
-    else:
-        yield CheckResult("ok", "cores", seen)

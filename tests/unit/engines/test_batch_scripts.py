@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,9 +14,9 @@ from pathlib import Path
 import pytest
 from record_samples import a_run, a_sweep, paths
 from script_samples import (
+    ENCLOSING_JOB,
     TASK,
     array_of,
-    as_sbatch_reads,
     bash,
     options_of,
     script_of,
@@ -27,16 +26,18 @@ from script_samples import (
     steps_of,
 )
 
-from dlperf_hpc.engines.command import clean_environment, cleaned_environment
+from dlperf_hpc.engines import get_engine
+from dlperf_hpc.engines.base import run_program
+from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.local import queued_task
 from dlperf_hpc.engines.site import Environment, Site
-from dlperf_hpc.engines.slurm.script import local_executor, run_task, slurm_executor
+from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import LedgerError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 
-with_sbatch = pytest.mark.skipif(shutil.which("sbatch") is None, reason="no sbatch here")
 WORKER = ["-u", "-m", "dlperf_hpc.train"]
 CLEARED = "unset PYTHONHOME PYTHONPATH VIRTUAL_ENV"
 APPTAINER = "/img/a b.sif"
@@ -213,18 +214,21 @@ def test_what_led_another_python_astray_is_gone(tmp_path: Path) -> None:
 
 
 def test_the_local_engine_takes_what_needs_no_batch_script(tmp_path: Path) -> None:
-    def executor(text: str) -> list[str]:
+    def started(text: str) -> list[str]:
         site = site_of(tmp_path, f"[environment.e]\n{text}")
-        made = local_executor(tmp_path / "logs", array_of(tmp_path, site), site)
-        assert made.parameters["env"].get("PYTHONPATH", "") in ("", "/mine")
-        return made.command
+        array, root = array_of(tmp_path, site), tmp_path / "logs"
+        task = queued_task(root, array, site, run_program(root, array), "1_0")
+        assert task.env.get("PYTHONPATH", "") in ("", "/mine")
+        return list(task.argv[3:])
 
-    assert executor(KINDS["venv"])[0] == "/opt/my venv/bin/python"
-    assert executor('conda = "/envs/c"\nenv = {PYTHONPATH = "/mine"}')[0] == "/envs/c/bin/python"
-    assert executor(KINDS["apptainer"])[:2] == ["apptainer", "exec"]
+    assert started(KINDS["venv"])[0] == "/opt/my venv/bin/python"
+    assert started('conda = "/envs/c"\nenv = {PYTHONPATH = "/mine"}')[0] == "/envs/c/bin/python"
+    assert started(KINDS["apptainer"])[:2] == ["apptainer", "exec"]
     for kind, words in (("pyxis", "pyxis is a part of"), ("conda", "'tf-2' is found by a batch")):
+        site = site_of(tmp_path, f"[environment.e]\n{KINDS[kind]}")
+        array, root = array_of(tmp_path, site), tmp_path / "logs"
         with pytest.raises(SpecError, match=words):
-            executor(KINDS[kind])
+            get_engine("local").submit(root, array, site, run_program(root, array))
 
 
 # --- a setup that fails, and what follows the ranks
@@ -237,7 +241,7 @@ def carried_out(
     run = a_run()
     sweep = a_sweep(root, [run], "slurm")
     (array,) = sweep.arrays
-    script = slurm_executor(root, array, site).script(1)
+    script = batch_script(root, array, site)
     (root / layout.JOBS).mkdir()
     output = root / layout.JOBS / "100_0.out"
     with open(output, "w", encoding="utf-8") as file:
@@ -338,7 +342,7 @@ def test_nodes_to_leave_out_are_the_sites_and_the_arrays(tmp_path: Path) -> None
 
     def excluded(site: str | None, own: str) -> set[str]:
         made = dataclasses.replace(array, exclude=own)
-        script = slurm_executor(tmp_path / "logs", made, Site(exclude=site)).script(5)
+        script = batch_script(tmp_path / "logs", made, Site(exclude=site))
         return {option for option in options_of(script) if option.startswith("--exclude=")}
 
     assert excluded(None, "") == set()
@@ -353,7 +357,7 @@ def test_nodes_to_leave_out_are_the_sites_and_the_arrays(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["a\nb", "100%", "back\\slash", "tab\t", "broken\udcff"])
 def test_a_directory_that_slurm_cannot_be_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(LedgerError, match="sweep with another --logs"):
-        slurm_executor(tmp_path / name, array_of(tmp_path, Site()), Site())
+        batch_script(tmp_path / name, array_of(tmp_path, Site()), Site())
 
 
 @pytest.mark.parametrize("kind", ["apptainer", "pyxis"])
@@ -361,7 +365,7 @@ def test_a_directory_that_slurm_cannot_be_told(tmp_path: Path, name: str) -> Non
 def test_a_directory_that_no_container_can_be_given(tmp_path: Path, kind: str, name: str) -> None:
     site = site_of(tmp_path, f"[environment.e]\n{KINDS[kind]}")
     with pytest.raises(LedgerError, match="a container cannot be given"):
-        slurm_executor(tmp_path / name, array_of(tmp_path, site), site)
+        batch_script(tmp_path / name, array_of(tmp_path, site), site)
 
 
 def test_a_manifest_that_was_changed_begins_no_line_of_its_own(tmp_path: Path) -> None:
@@ -369,75 +373,13 @@ def test_a_manifest_that_was_changed_begins_no_line_of_its_own(tmp_path: Path) -
     changed = (dataclasses.replace(array, name=line), dataclasses.replace(array, token=line))
     for each in changed:
         with pytest.raises(SpecError, match="has control characters"):
-            slurm_executor(tmp_path / "logs", each, Site())
-
-
-WHOLE = """
-partition = "gpu"
-account = "it's"
-qos = 'a\\b"c"'
-constraint = "a100&[ib|eth]#x"
-reservation = "résumé_日本"
-exclude = "n[1-3],n5"
-gpus = "gres"
-gpu_type = "a100"
-cpus_per_task = 12
-mem_per_cpu = "3800M"
-ntasks = true
-export = "ALL,A=1"
-requeue = 2
-sbatch = { mail-user = "a b; $(c) `d` # e", licenses = "m:1", hold = true }
-"""
-
-
-@with_sbatch
-def test_sbatch_itself_reads_every_option_as_it_was_meant(tmp_path: Path) -> None:
-    read = as_sbatch_reads(script_of(tmp_path, site_of(tmp_path, WHOLE)), tmp_path)
-    texts = {
-        "account": "it's",
-        "constraint": "a100&[ib|eth]#x",
-        "exclude": "n[1-3],n5",
-        "export": "ALL,A=1",
-        "job-name": "sample-2n4g",
-        "licenses": "m:1",
-        "mail-user": "a b; $(c) `d` # e",
-        "output": f"{tmp_path}/logs/jobs/%A_%a.out",
-        "partition": "gpu",
-        "qos": 'a\\b"c"',
-        "reservation": "résumé_日本",
-    }
-    assert {name: read[name] for name in texts} == texts
-    assert (read["nodes"], read["ntasks"], read["ntasks-per-node"]) == ("2", "8", "4")
-    assert {"gres", "mem-per-cpu", "cpus-per-task", "requeue", "hold", "exclusive"} <= read.keys()
-
-
-HOSTILE = {
-    "SBATCH_PARTITION": "evil",
-    "SBATCH_EXPORT": "NONE",
-    "SBATCH_ARRAY_INX": "0-9",
-    "SBATCH_NO_REQUEUE": "1",
-    "SBATCH_MEM_PER_CPU": "1",
-    "SLURM_JOB_ID": "7",
-    "SLURM_ARRAY_TASK_ID": "3",
-    "SLURM_CPU_BIND": "cores",
-    "SLURM_CPUS_PER_TASK": "3",
-    "SLURM_TRES_PER_TASK": "cpu=3",
-    "SLURM_MEM_PER_NODE": "1",
-    "SLURM_EXPORT_ENV": "NONE",
-    "SRUN_CPUS_PER_TASK": "3",
-    "SQUEUE_FORMAT": "%j",
-    "SACCT_FORMAT": "x",
-    "SINFO_FORMAT": "x",
-    "PMI_RANK": "0",
-    "PMIX_RANK": "0",
-    "OMPI_COMM_WORLD_RANK": "0",
-}
+            batch_script(tmp_path / "logs", each, Site())
 
 
 def test_nothing_of_an_enclosing_job_reaches_sbatch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {**HOSTILE, "SLURM_CONF": "/etc/slurm.conf", "MINE": "1"}.items():
+    for name, value in {**ENCLOSING_JOB, "SLURM_CONF": "/etc/slurm.conf", "MINE": "1"}.items():
         monkeypatch.setenv(name, value)
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()
@@ -445,21 +387,9 @@ def test_nothing_of_an_enclosing_job_reaches_sbatch(
     sbatch.chmod(0o755)
     monkeypatch.setenv("PATH", str(sbatch.parent), prepend=os.pathsep)
     array, root = array_of(tmp_path, Site()), tmp_path / "logs"
-    executor = slurm_executor(root, array, Site())
-    with cleaned_environment():
-        executor.map_array(run_task, [str(root)] * 5, [array.name] * 5, range(5))
+    response = get_engine("slurm").submit(root, array, Site(), run_program(root, array))
+    assert response.job_id == "7"
     seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
-    assert not seen.keys() & HOSTILE.keys()
+    assert not seen.keys() & ENCLOSING_JOB.keys()
     assert (seen["SLURM_CONF"], seen["MINE"]) == ("/etc/slurm.conf", "1")
     assert os.environ["SBATCH_PARTITION"] == "evil"  # given back
-
-
-@with_sbatch
-def test_the_real_sbatch_is_not_led_astray(tmp_path: Path) -> None:
-    site = Site(partition="mine", requeue=1)
-    script = script_of(tmp_path, site)
-    led = as_sbatch_reads(script, tmp_path, {**os.environ, **HOSTILE})
-    assert led["partition"] == "evil"  # it would be: the environment goes before the script
-    read = as_sbatch_reads(script, tmp_path, clean_environment({**os.environ, **HOSTILE}))
-    plain = as_sbatch_reads(script, tmp_path, clean_environment())
-    assert read == plain and (read["partition"], read["export"]) == ("mine", "ALL")

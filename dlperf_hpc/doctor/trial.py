@@ -1,0 +1,207 @@
+"""A short job that tries an environment: what it is to try, and what is known of it.
+
+A :class:`Target` is, of an environment, the widest job that the sweep asks it for. A :class:`Trial`
+is that job: its state, its output, and what its ranks told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.engines.base import CheckResult, Engine, Grade, TaskState
+from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.ledger import Task
+from dlperf_hpc.records.manifest import Array
+from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.train.probe.speech import MARK
+from dlperf_hpc.train.registry import registry
+
+LIMIT_S = 900  # of a job; it takes seconds, and its ranks bound what they do themselves
+END = f"{MARK}: the ranks have ended, code"  # what follows the ranks prints it, with the code
+_PART = re.compile(MARK + r" (\d+) (\w+) (\d+)/(\d+) (.*)")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A job to try: ``array`` has its one task; ``devices`` are those that the cases name."""
+
+    environment: str
+    array: Array
+    modules: tuple[str, ...]
+    devices: frozenset[str]
+
+    @property
+    def topology(self) -> Topology:
+        """Nodes and GPUs per node of the job."""
+        return self.array.topology
+
+    @property
+    def ranks(self) -> int:
+        """Processes that should find each other."""
+        return self.array.tasks[0].case.ranks
+
+    @property
+    def wants_gpus(self) -> bool:
+        """Whether there is a case that takes GPUs where there are any."""
+        return self.devices != {"cpu"}
+
+
+def targets_of(arrays: Sequence[Array], nodes: int) -> list[Target]:
+    """One of each environment in the sweep, on at most ``nodes`` nodes."""
+    names = dict.fromkeys(array.environment for array in arrays)
+    return [_of([array for array in arrays if array.environment == name], nodes) for name in names]
+
+
+def _of(arrays: Sequence[Array], nodes: int) -> Target:
+    cases = [run.case for array in arrays for run in array.tasks]
+    backends = {registry().backends[case.framework] for case in cases}
+    libraries = {backend.library for backend in backends}
+    more = {name for backend in backends for name in backend.modules}
+    case = max(cases, key=lambda case: (min(nodes, case.topology.nodes), case.ranks_per_node))
+    topology = replace(case.topology, nodes=min(nodes, case.topology.nodes))
+    return Target(
+        environment=case.environment,
+        array=_array(replace(case, topology=topology), max(a.time_limit_s for a in arrays)),
+        modules=("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more)),
+        devices=frozenset(case.device for case in cases),
+    )
+
+
+def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> list[Target]:
+    """Without a sweep: each environment of the profile, and what every back end needs.
+
+    ``limit_s`` is what the partition allows.
+    """
+    modules = ("dlperf_hpc", "mpi4py")
+    return [
+        Target(name, _array(_anything(name, topology), limit_s), modules, frozenset())
+        for name in site.environment or ["default"]
+    ]
+
+
+def _anything(environment: str, topology: Topology) -> Case:
+    """A case, for an array must have one; it is never run."""
+    return Case(
+        framework="ddp",
+        model="bert-tiny",
+        topology=topology,
+        precision="fp32",
+        batch_size=1,
+        seq_len=1,
+        environment=environment,
+    )
+
+
+def _array(case: Case, limit_s: int) -> Array:
+    token = f"dlperf-{secrets.token_hex(8)}"
+    name = f"doctor-{case.topology}-{case.environment}"
+    tasks = (Run(case, 1),)
+    return Array(name, token, case.topology, case.environment, min(limit_s, LIMIT_S), tasks)
+
+
+@dataclass
+class Trial:
+    """A job and what came of it; ``root`` is the directory of all short jobs.
+
+    ``parts`` are what each rank told, by rank; ``code`` is what the launcher left with, as far as
+    its output shows here; ``started`` and ``over`` are when the engine first said so
+    (time.monotonic); ``cancelled`` says why it was cancelled.
+    """
+
+    target: Target
+    engine: Engine
+    site: Site
+    root: Path
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    job_id: str = ""
+    refused: str = ""
+    state: TaskState | None = None
+    started: float | None = None
+    over: float | None = None
+    ended: bool = False
+    cancelled: str = ""
+    code: int | None = None
+    output: str = ""
+    parts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _answered: set[str] = field(default_factory=set)
+
+    @property
+    def task(self) -> Task:
+        """The job's one task."""
+        return Task(self.target.array, 0, self.job_id)
+
+    @property
+    def environment(self) -> Environment:
+        """The environment it tries, as the site profile has it."""
+        return self.site.environment_named(self.target.environment)
+
+    @property
+    def logs(self) -> Path:
+        """The parent of sweeps' directories."""
+        return self.root.parent
+
+    @property
+    def probe(self) -> Path:
+        """The program that its ranks run."""
+        return self.root / self.target.array.name / "probe"
+
+    @property
+    def exchange(self) -> Path:
+        """Where files go to and fro."""
+        return self.root / self.target.array.name / "exchange"
+
+    def found(self, grade: Grade, check: str, seen: str, to_do: str = "") -> CheckResult:
+        """A check result of this job's environment."""
+        return CheckResult(grade, check, seen, to_do, self.target.environment)
+
+    def answer(self) -> None:
+        """Give this machine's time for each file that a node has written."""
+        with contextlib.suppress(OSError):
+            for path in self.exchange.glob("ping-*[0-9]"):
+                if path.name not in self._answered and not self.ended:
+                    self._answered.add(path.name)
+                    answer = path.with_name(path.name.replace("ping", "pong", 1))
+                    fresh = answer.with_suffix(".tmp")
+                    fresh.write_text(repr(time.time()))
+                    fresh.replace(answer)
+
+    def read(self) -> None:
+        """Take in what shows of the output; ends the trial where the output has its end."""
+        try:
+            data = (self.root / layout.JOBS / f"{self.task.name}.out").read_bytes()
+        except OSError:
+            return
+        output = data.decode(errors="replace")
+        if output == self.output:
+            return
+        self.output = output
+        self.parts = parts_of(output)
+        _before, end, rest = output.rpartition(END)
+        code, newline, _after = rest.partition("\n")
+        if end and newline and code.strip().isdigit():
+            self.code, self.ended = int(code), True
+
+
+def parts_of(output: str) -> dict[int, dict[str, Any]]:
+    """What ranks said, by rank and part, out of a job's output with whatever else is in it."""
+    pieces: dict[tuple[int, str], dict[int, str]] = {}
+    totals: dict[tuple[int, str], int] = {}
+    for match in _PART.finditer(output):
+        rank, part, number, total, text = match.groups()
+        pieces.setdefault((int(rank), part), {})[int(number)] = text.rstrip("\r")
+        totals[int(rank), part] = int(total)
+    parts: dict[int, dict[str, Any]] = {}
+    for (rank, part), found in pieces.items():
+        with contextlib.suppress(KeyError, ValueError):
+            whole = "".join(found[number] for number in range(1, totals[rank, part] + 1))
+            parts.setdefault(rank, {})[part] = json.loads(whole)
+    return parts

@@ -1,0 +1,234 @@
+"""The contract of an engine: where runs go, and what can be known of them afterwards.
+
+``manifest.engine`` is the engine's name; :func:`dlperf_hpc.engines.get_engine` makes the object of
+it, and no other code compares names. Tasks of the same array are called ``<job>_<index>`` on every
+engine, and ``jobs/<job>_<index>.out`` is what their ranks printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from dlperf_hpc.records.status import Status
+
+if TYPE_CHECKING:
+    from dlperf_hpc.engines.environments import Environment
+    from dlperf_hpc.engines.site import Site
+    from dlperf_hpc.records.ledger import Ledger, Task
+    from dlperf_hpc.records.manifest import Array, Manifest
+
+DEFAULT_BOUND = 1001
+"""Slurm's default MaxArraySize, for whoever tells no other: the most tasks of one array."""
+
+_ALIVE = (Status.PENDING, Status.RUNNING, Status.REJECTED)
+
+Grade = Literal["ok", "FAIL", "warn", "skipped"]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What was looked at, what was seen, and, where it is not well, what to do about it.
+
+    ``environment`` is that of the site profile, for what was seen in its job.
+    """
+
+    grade: Grade
+    check: str
+    seen: str
+    to_do: str = ""
+    environment: str = ""
+
+    def line(self) -> str:
+        """One line whatever is in it: hostnames, reasons and outputs are other people's words."""
+        named = self.environment not in ("", "default")
+        name = f"{self.check} [{self.environment}]" if named else self.check
+        to_do = f" -> {self.to_do}" if self.to_do else ""
+        return printable(f"{self.grade:7}  {name}: {self.seen}{to_do}")
+
+
+def printable(text: str) -> str:
+    """Text in one line; what is not printable is escaped."""
+    words = " / ".join(line.strip() for line in text.splitlines() if line.strip())
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in words
+    )
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a short job can have here: ``nodes`` that take jobs, ``gpus`` of each (0 if none are
+    told), and the longest time limit that is allowed (s), None for no limit."""
+
+    nodes: int
+    gpus: int = 0
+    limit_s: int | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a task runs. ``arguments`` are those of its environment's Python, on every rank.
+    ``epilogue`` is run once after the ranks, with their exit code as its last argument."""
+
+    arguments: tuple[str, ...]
+    epilogue: tuple[str, ...]
+
+
+def run_program(root: Path, array: Array) -> Program:
+    """The program of an array's runs: the worker, then the epilogue in the Python that submits."""
+    return Program(
+        ("-u", "-m", "dlperf_hpc.train", str(root), array.name),
+        (sys.executable, "-m", "dlperf_hpc.engines.epilogue", str(root), array.name),
+    )
+
+
+@dataclass(frozen=True)
+class Response:
+    """What came of submitting one array; exactly one field is not empty.
+
+    It was taken (``job_id``), refused for good (``error``), or cannot be taken yet (``limit``);
+    or nobody knows whether it was taken, because no answer came (``silence``).
+    """
+
+    job_id: str = ""
+    error: str = ""
+    limit: str = ""
+    silence: str = ""
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """How a task stands. ``state``, ``reason`` and ``nodes`` are the engine's own words.
+
+    ``launched`` is False where its script could not be started, so that it can have no output.
+    """
+
+    status: Status
+    state: str
+    reason: str = ""
+    nodes: str = ""
+    launched: bool = True
+
+    @property
+    def alive(self) -> bool:
+        """Whether it waits (perhaps for ever) or runs."""
+        return self.status in _ALIVE
+
+    def __str__(self) -> str:
+        why = f" ({self.reason})" if self.reason not in ("", "None") else ""
+        where = f" on {self.nodes}" if self.nodes not in ("", "None assigned") else ""
+        return f"{self.state}{why}{where}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an engine says of tasks, by their names. ``silence`` is why it could not be asked, '' if
+    it could: what it knows nothing of has ended, what it could not be asked of may still run."""
+
+    states: Mapping[str, TaskState] = field(default_factory=dict)
+    silence: str = ""
+
+
+class Engine(ABC):
+    """Where runs go. Methods that ask a scheduler raise SiteError if it does not answer."""
+
+    name: ClassVar[str]
+    """In manifests, on the command line, in the name of its folder."""
+    title: ClassVar[str]
+    """In sentences."""
+    detached: ClassVar[bool] = True
+    """Its jobs wait and run on after the process that submitted them has ended."""
+    one_queue: ClassVar[bool] = False
+    """It runs one task after another, so that arrays need not be parted by topology."""
+    max_nodes: ClassVar[int | None] = None
+    """The most nodes of a job; None where only the site knows."""
+    lock_patience_s: ClassVar[float] = 120.0
+    """How long to wait for somebody else who is submitting in the sweep's directory."""
+
+    # --- before anything is written
+
+    @abstractmethod
+    def present(self) -> bool:
+        """Whether this machine has it."""
+
+    @abstractmethod
+    def check(self, manifest: Manifest, site: Site, root: Path) -> None:
+        """Raise SpecError, SiteError or LedgerError for what can be known to fail by now."""
+
+    @abstractmethod
+    def examine(
+        self, site: Site, arrays: Sequence[Array], root: Path
+    ) -> Generator[CheckResult, None, Capacity | None]:
+        """What can be seen from this machine; returns what a job can have, None if none can start.
+
+        ``arrays`` are those of the sweep that would be submitted in ``root``, if there is one.
+        """
+
+    def array_bound(self, site: Site) -> int:
+        """The most tasks of one array."""
+        return DEFAULT_BOUND
+
+    def script(self, root: Path, array: Array, site: Site) -> str | None:
+        """The batch script as it would be submitted; None where there is none."""
+        return None
+
+    # --- submitting
+
+    @abstractmethod
+    def submit(self, root: Path, array: Array, site: Site, program: Program) -> Response:
+        """Submit one array. OSError if its files cannot be written."""
+
+    @abstractmethod
+    def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
+        """Job ids, by token, of arrays that were taken although no answer came."""
+
+    # --- afterwards
+
+    @abstractmethod
+    def states(
+        self,
+        root: Path,
+        tasks: Sequence[Task],
+        also: Sequence[Task] = (),
+        insist: bool = False,
+    ) -> Answer:
+        """How tasks stand, as far as the engine still knows; of ``also`` only what costs no second
+        request. SiteError only with ``insist``: for who submits again what does not live."""
+
+    @abstractmethod
+    def live_jobs(self, ledger: Ledger) -> list[str]:
+        """What to cancel so that nothing of a sweep waits or runs: jobs, or tasks of them."""
+
+    @abstractmethod
+    def cancel(self, jobs: Collection[str]) -> None:
+        """End these jobs, and no others."""
+
+    def idle(self) -> bool:
+        """Whether nothing of this process's can change any more; False where nobody knows."""
+        return False
+
+    def pause_s(self, poll_s: float) -> float:
+        """How long to wait between two looks, where the site profile says ``poll_s``."""
+        return poll_s
+
+    # --- words for people
+
+    @abstractmethod
+    def launcher(self, environment: Environment) -> str:
+        """What starts the ranks of an environment."""
+
+    @abstractmethod
+    def mpi_hint(self, environment: Environment) -> str:
+        """What to do where the ranks do not find each other."""
+
+    @abstractmethod
+    def queue_command(self, jobs: Sequence[str]) -> list[str]:
+        """The command that shows jobs in the queue; empty where there is none."""
+
+    @abstractmethod
+    def cancel_command(self, jobs: Sequence[str]) -> list[str]:
+        """The command that cancels jobs; empty where there is none."""
