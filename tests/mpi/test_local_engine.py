@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import submitit
 from sweeping import Workplace, local_environment, moment, phase_began, wait_until
 
 from dlperf_hpc.records.logfile import read_log
@@ -160,19 +159,3 @@ def test_slurm_without_sbatch(place: Workplace) -> None:
     done = bare.verb("sweep", bare.tiny("absent", ["1n1g"]), "--cluster", "slurm")
     assert done.returncode == 2 and "sbatch" in done.stderr and "PATH" in done.stderr
     assert not bare.directory("absent").exists()
-
-
-def _rank_and_size(offset: int) -> list[int]:
-    from mpi4py import MPI
-
-    return [MPI.COMM_WORLD.Get_rank() + offset, MPI.COMM_WORLD.Get_size()]
-
-
-def test_the_executor_is_a_submitit_plugin(tmp_path: Path) -> None:
-    executor = submitit.AutoExecutor(tmp_path, cluster="mpiexec")
-    env = {"PYTHONPATH": os.path.dirname(__file__)}  # where a rank finds the function
-    executor.update_parameters(tasks_per_node=2, timeout_min=1, mpiexec_env=env)
-    jobs = executor.map_array(_rank_and_size, [0, 10])
-    assert jobs[0].results() == [[0, 2], [1, 2]]
-    assert jobs[1].results() == [[10, 2], [11, 2]]
-    assert [job.state for job in jobs] == ["FINISHED", "FINISHED"]

@@ -77,8 +77,11 @@ def submit(root: Path, array: Array, site: Site, program: Program) -> str:
     with cleaned_environment(), contextlib.redirect_stderr(io.StringIO()):
         try:
             job = executor._submit_command(_command(root, array, site, program))
-        except (FailedJobError, FailedSubmissionError) as error:
+        except FailedJobError as error:
             raise SubmissionError(str(error)) from error
+        except FailedSubmissionError as error:  # sbatch ended well, but named no job
+            words = str(error).partition("\nJob instance")[0]  # the rest is for submitit's users
+            raise SubmissionError(" ".join(words.split())) from error
     return str(job.job_id)
 
 

@@ -1,0 +1,158 @@
+"""The engines' registry, and what of submitit is used: both stand in one place."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import submitit
+import tomllib
+from places import ROOT
+from script_samples import array_of
+from submitit.slurm.slurm import SlurmExecutor
+
+from dlperf_hpc.engines import AUTO, CHOICES, NAMES, choose_engine, get_engine
+from dlperf_hpc.engines.base import Engine, Response, run_program
+from dlperf_hpc.engines.site import Site
+from dlperf_hpc.engines.slurm import response_to
+from dlperf_hpc.engines.slurm.script import PRIVATE, batch_script
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.sweepfile.load import SweepFile
+
+PACKAGE = ROOT / "dlperf_hpc"
+SCRIPT = PACKAGE / "engines" / "slurm" / "script.py"
+
+
+def parsed() -> Iterator[tuple[Path, ast.Module]]:
+    for path in PACKAGE.rglob("*.py"):
+        yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_the_registry() -> None:
+    for name in NAMES:
+        engine = get_engine(name)
+        assert isinstance(engine, Engine) and engine.name == name and engine is get_engine(name)
+    assert (AUTO, *NAMES) == CHOICES
+    with pytest.raises(LedgerError, match="engine 'pbs': this version has slurm, local"):
+        get_engine("pbs")
+
+
+def test_auto_is_slurm_where_sbatch_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert choose_engine(None) is choose_engine("auto") is get_engine("local")
+    assert choose_engine("slurm") is get_engine("slurm")
+    (tmp_path / "sbatch").touch(mode=0o755)
+    assert choose_engine(None) is get_engine("slurm")
+
+
+def test_a_sweep_file_may_name_what_the_command_line_may() -> None:
+    assert get_args(SweepFile.model_fields["cluster"].annotation) == CHOICES
+
+
+def test_no_code_compares_the_names_of_engines() -> None:
+    """Who needs to know asks the engine. Only the registry knows the names."""
+    for path, tree in parsed():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Compare, ast.Match)):
+                found = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+                assert not found & set(NAMES), f"{path}:{node.lineno}"
+
+
+# --- submitit
+
+
+def test_submitit_is_imported_in_one_file() -> None:
+    importing = {
+        str(path)
+        for path, tree in parsed()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("submitit"))
+        or (isinstance(node, ast.Import) and "submitit" in node.names[0].name)
+    }
+    assert importing == {"engines/slurm/script.py"}
+
+
+def test_its_private_methods_in_use_are_listed_and_are_as_they_were() -> None:
+    tree = ast.parse(SCRIPT.read_text(encoding="utf-8"))
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_")
+    }
+    assert used == set(PRIVATE)
+    for name, parameters in PRIVATE.items():
+        assert tuple(inspect.signature(getattr(SlurmExecutor, name)).parameters) == parameters
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (pin,) = (each for each in project["dependencies"] if each.startswith("submitit"))
+    minor = ".".join(submitit.__version__.split(".")[:2])
+    assert pin.startswith(f"submitit>={minor}.") and pin.count(",<") == 1
+
+
+SBATCH = """\
+#!/bin/sh
+cp "$1" '{place}/seen'
+{answer}
+"""
+
+
+def submitted(place: Path, answer: str, monkeypatch: pytest.MonkeyPatch) -> Response:
+    """What an sbatch that answers so makes of an array; the queue behind it has no job."""
+    commands = place / "bin"
+    commands.mkdir()
+    for name, text in (("sbatch", SBATCH.format(place=place, answer=answer)), ("squeue", "exit 1")):
+        (commands / name).write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(commands), prepend=os.pathsep)
+    array, root = array_of(place, Site()), place / "logs"
+    return get_engine("slurm").submit(root, array, Site(), run_program(root, array))
+
+
+def test_what_is_submitted_is_the_script_and_stays_beside_the_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    response = submitted(tmp_path, "echo Submitted batch job 4711", monkeypatch)
+    assert response == Response(job_id="4711")
+    array, jobs = array_of(tmp_path, Site()), tmp_path / "logs" / "jobs"
+    seen = (tmp_path / "seen").read_text()
+    token = next(line for line in seen.splitlines() if line.startswith("#SBATCH --comment="))
+    script = batch_script(tmp_path / "logs", array, Site())
+    assert seen == script.replace(array.token, token.partition("comment=")[2])
+    assert (jobs / "4711_submission.sh").read_text() == seen
+    assert not list(jobs.glob("*.pkl"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        ("echo 'sbatch: error: Batch job submission failed: No' >&2; exit 1", "error", "No"),
+        ("echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1", "limit", "QOSMax"),
+        ("echo 'sbatch: error: Unable to contact controller' >&2; exit 1", "silence", "contact"),
+        ("exit 137", "silence", ""),
+        ("echo Welcome to the cluster", "silence", "Welcome"),
+    ],
+)
+def test_what_sbatch_answers(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    answer: str,
+    kind: str,
+    words: str,
+) -> None:
+    response = submitted(tmp_path, answer, monkeypatch)
+    assert [name for name, text in vars(response).items() if text] == [kind]
+    assert words in getattr(response, kind)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_limit_is_named_with_the_line_before_the_last() -> None:
+    complaint = (
+        "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: limits"
+    )
+    wanted = "AssocMaxSubmitJobLimit: Batch job submission failed: limits"
+    assert response_to(complaint) == Response(limit=wanted)
