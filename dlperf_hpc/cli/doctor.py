@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--timeout", type=_seconds, default=300.0, metavar="S", help=timeout)
     visible = "how long a file may take to show on another machine (default 60)"
     add("--visible", type=_seconds, default=60.0, metavar="S", help=visible)
-    add("--json", action="store_true", help="the findings as JSON")
+    add("--json", action="store_true", help="the results as JSON")
     return made
 
 
@@ -95,7 +95,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> int:
-    """What ``sweep --check`` does with a planned sweep: print every finding; the exit code."""
+    """What ``sweep --check`` does with a planned sweep: print every result; the exit code."""
     from dlperf_hpc.doctor.examine import Question
     from dlperf_hpc.engines import get_engine
 

@@ -73,7 +73,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _show(path: Path, ledger: Ledger, run: Run, follow: bool) -> None:
     """Copy the file to standard output, from its beginning; control characters made visible."""
-    position, told, bad = 0, False, False
+    position, announced, bad = 0, False, False
     poll_s = float(ledger.manifest.site.get("poll_s", _PATIENCE_S))
     asked = time.monotonic()
     while True:
@@ -87,9 +87,9 @@ def _show(path: Path, ledger: Ledger, run: Run, follow: bool) -> None:
         position = _copy(path, position)
         if ended:
             return
-        if position == 0 and not told:
+        if position == 0 and not announced:
             print("waiting for the run to begin", file=sys.stderr)
-            told = True
+            announced = True
         time.sleep(_POLL_S)
 
 

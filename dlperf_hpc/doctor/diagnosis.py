@@ -33,7 +33,7 @@ _EXCHANGE_FAULTS = {
 }
 
 
-def judge(trial: Trial) -> Iterator[CheckResult]:
+def interpret(trial: Trial) -> Iterator[CheckResult]:
     """All that is to be said of one job."""
     yield ended_well(trial)
     if trial.parts:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_hpc.doctor import job
-from dlperf_hpc.doctor.diagnosis import judge
+from dlperf_hpc.doctor.diagnosis import interpret
 from dlperf_hpc.doctor.trial import LIMIT_S, Target, Trial, targets_of, targets_of_site
 from dlperf_hpc.engines.base import Capacity, CheckResult, Engine
 from dlperf_hpc.engines.site import Site
@@ -111,6 +111,6 @@ def _tried(question: Question, root: Path, targets: Sequence[Target]) -> Iterato
                 seen = f"{root}: {error.strerror}"
                 yield CheckResult("FAIL", "log directory", seen, "", target.environment)
         for trial in job.watch(trials, question.timeout_s, visible_s, question.progress):
-            yield from judge(trial)
+            yield from interpret(trial)
     finally:
         job.cancel(trials)

@@ -107,8 +107,8 @@ def explain(code: int, output: str, failures: list[Failure]) -> tuple[Status, st
     rank's account of another's end (a lost connection before a signal); other words; the exit code.
     """
     lost = [failure for failure in failures if failure.status is not Status.CANCELLED]
-    told = [failure for failure in failures if not failure.consequence]
-    for failure in told[:1]:
+    own = [failure for failure in failures if not failure.consequence]
+    for failure in own[:1]:
         return failure.status, failure.reason
     found = _first(_CAUSES, output)
     if found is None and lost:

@@ -46,8 +46,8 @@ def _hosts(result: RunResult) -> list[str]:
 
 def _culprits(ledger: Ledger, result: RunResult) -> list[str]:
     """Where ranks said that they failed, else every node of the run."""
-    told = failure_hosts(RunPaths(ledger.root, result.run.id), result.attempt)
-    return told or _hosts(result)
+    failed = failure_hosts(RunPaths(ledger.root, result.run.id), result.attempt)
+    return failed or _hosts(result)
 
 
 def _slow(results: tuple[RunResult, ...]) -> dict[str, str]:

@@ -219,7 +219,7 @@ def _setup_lines(array: Array, site: Site, environment: Environment) -> list[str
             f"export {TURN} {JOB_SECONDS}=$SECONDS",
             f'echo "{launch}.${TURN}"',
         ]
-    # srun has not inherited it since 22.05. Ours is told by an option, any other by the variable.
+    # srun has not inherited it since 22.05. Our srun has an option for it, any other the variable.
     cpus = [f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}"] if site.cpus_per_task else []
     return [*marks, "(", *environments.setup_lines(environment, _restart_bound(site)), *cpus]
 

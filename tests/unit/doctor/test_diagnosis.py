@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sweeping import Workplace, local_environment
 
-from dlperf_hpc.doctor.diagnosis import gpu_checks, judge
+from dlperf_hpc.doctor.diagnosis import gpu_checks, interpret
 from dlperf_hpc.doctor.trial import Trial, parts_of, targets_of_site
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import CheckResult
@@ -112,7 +112,7 @@ def test_gpus_seen_against_gpus_asked_and_their_health() -> None:
 def judged(parts: dict[int, dict[str, Any]], topology: str = "2n1g") -> dict[str, CheckResult]:
     it = trial(topology)
     it.parts, it.code = parts, 0
-    return {finding.check: finding for finding in judge(it)}
+    return {finding.check: finding for finding in interpret(it)}
 
 
 def world(size: int = 2) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def test_ranks_that_get_stuck_or_do_not_reach_each_other() -> None:
     for rank, phase in enumerate(["leaving MPI", "all-reduce on host memory"]):
         it.parts[rank] = {"phase": {"name": phase}, "node": nodes[rank], "world": world()}
     it.output = "0: fine\n1: Timeout (0:01:00)!\n1:   File x\n"
-    found = {finding.check: finding for finding in judge(it)}
+    found = {finding.check: finding for finding in interpret(it)}
     assert found["mpi"].grade == "FAIL" and "stuck in all-reduce on host" in found["mpi"].seen
     reach = [{"host": "n2", "error": "n1 (127.0.1.1): Connection refused"}]
     comm = {"comm": {"hosts": ["n1", "n2"], "reach": reach, "rates": []}}
