@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dlperf_hpc.logs.format import Format
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
-from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
 
 NO_SPEED: Mapping[str, str] = {

@@ -15,9 +15,9 @@ from typing import Any
 from external_corpus import log
 
 from dlperf_hpc.logs.format import MAX_STEPS
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import Interpretation, interpret
-from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan.scanner import Scanner, scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
 from dlperf_hpc.logs.scanned import FACTS, Reading, ScannedFile, Step

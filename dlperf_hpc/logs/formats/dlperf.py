@@ -32,17 +32,19 @@ def read(line: Line, draft: Draft) -> None:
     elif match := _SUMMARY.match(line.text):
         draft.total(line, "samples_per_s", match["rate"])
     elif " begin format=" in line.text:
-        draft.begins(line)
+        draft.recognise(line)
 
 
-FORMAT = Format(
-    name="dlperf",
-    title="dlperf_hpc's own job log",
-    framework="",
-    evidence=Evidence.REAL,
-    source="docs/log-format.md",
-    needles=("dlperf 2",),
-    read=read,
-    printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
-    counter=Counter.MICRO_STEPS,
+FORMATS = (
+    Format(
+        name="dlperf",
+        title="dlperf_hpc's own job log",
+        framework="",
+        evidence=Evidence.REAL,
+        source="docs/log-format.md",
+        needles=("dlperf 2",),
+        read=read,
+        printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
+        counter=Counter.MICRO_STEPS,
+    ),
 )

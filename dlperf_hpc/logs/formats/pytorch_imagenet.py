@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats._figures import later_epoch, one_more
-from dlperf_hpc.logs.formats._numbers import NUMBER, word
+from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more, word
 from dlperf_hpc.logs.scan.rows import DECIMAL, WHOLE, Rows
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
@@ -53,7 +51,7 @@ def read(line: Line, draft: Draft) -> None:
     if time is None:
         draft.note(line, "a batch of the ImageNet example, but without its time")
         return
-    if later_epoch(draft, line, head["era"]):
+    if draft.later_epoch(line, head["era"]):
         return
     loss = _LOSS.search(line.text, time.end())
     draft.step(
@@ -71,15 +69,18 @@ def _done(number: str, alone: bool, draft: Draft) -> int | str:
     return number if draft.state.get("from_one") else one_more(number)
 
 
-FORMAT = Format(
-    name="pytorch_imagenet",
-    title="PyTorch ImageNet example",
-    framework="pytorch",
-    evidence=Evidence.QUOTED,
-    source="pytorch/examples imagenet/main.py; README of Oneflow-Inc/DLPerf PyTorch/resnet50v1.5",
-    needles=("Epoch: [",),
-    read=read,
-    printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING),
-    facts_needles=("=> creating model '",),
-    rows=(_ROWS,),
+FORMATS = (
+    Format(
+        name="pytorch_imagenet",
+        title="PyTorch ImageNet example",
+        framework="pytorch",
+        evidence=Evidence.QUOTED,
+        source="pytorch/examples imagenet/main.py; "
+        "README of Oneflow-Inc/DLPerf PyTorch/resnet50v1.5",
+        needles=("Epoch: [",),
+        read=read,
+        printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING),
+        facts_needles=("=> creating model '",),
+        rows=(_ROWS,),
+    ),
 )

@@ -111,7 +111,8 @@ def _factors(values: Mapping[str, Any], ratio: float) -> list[tuple[str, int]]:
         ("devices of a node", values.get("gpus_per_node")),
     ]
     factors = [(name, int(value)) for name, value in known if value and value > 1]
-    about = round(max(ratio, 1 / ratio))
-    if accumulation_of(values) is None and 1 < about <= _MOST_ACCUMULATION:
+    larger = max(ratio, 1 / ratio)
+    about = round(larger) if larger <= _MOST_ACCUMULATION else 1
+    if accumulation_of(values) is None and about > 1:
         factors.append(("gradient accumulation, which nobody states", about))
     return factors

@@ -183,6 +183,14 @@ def _rate(value: float | None, printed: Printed) -> float | None:
     return rate if math.isfinite(rate) and rate > 0 else None
 
 
+def _mean(values: Sequence[float]) -> float:
+    """The mean; infinite if the sum of the values is no number any more."""
+    try:
+        return fmean(values)
+    except OverflowError:
+        return math.inf
+
+
 def _rate_unit(printed: Printed) -> Unit:
     return Unit.ITERATIONS_PER_S if printed.unit in _TIMES else printed.unit
 
@@ -279,9 +287,9 @@ def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         raise NoFigure(lacking or f"no {rule.by.value} within [{span}]", short=bool(lacking))
     if rule.mean is Mean.RATES:
         rates = [_rate(row.value, reading.printed) or math.nan for row in rows]
-        value: float | None = fmean(rates)
+        value: float | None = _mean(rates)
     else:
-        value = _rate(fmean(row.value for row in rows), reading.printed)
+        value = _rate(_mean([row.value for row in rows]), reading.printed)
     steps = [row.step for row in rows]
     numbers = [step.iteration for step in segment.steps]
     before = bisect_left(numbers, steps[0].iteration)

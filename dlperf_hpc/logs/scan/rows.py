@@ -68,7 +68,7 @@ class Rows:
         if any(["" in column for column in columns.values()]):
             return False  # what only some of the lines have
         steps = _steps(columns, numbers, ranks)
-        if steps is None or not draft.takes(len(steps)) or not _said(columns, draft):
+        if steps is None or not draft.has_room(len(steps)) or not _said(columns, draft):
             return False
         if not self.usual(draft, columns):
             return False

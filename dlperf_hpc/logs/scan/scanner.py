@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan import troubles
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.needles import Group, Hit, Needles

@@ -18,7 +18,7 @@ from random import Random
 import atheris  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 with atheris.instrument_imports(include=["dlperf_hpc"]):
-    from dlperf_hpc.logs.registry import formats
+    from dlperf_hpc.logs.formats import formats
     from fuzz.mutation import mutated
     from fuzz.seeds import LONGEST, dictionary, seeds
     from fuzz.target import FINDINGS, check

@@ -11,7 +11,7 @@ from random import Random
 from damage import ODD_NUMBERS, tagged
 from external_corpus import corpus, log, names
 
-from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan import troubles
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
 

@@ -36,10 +36,10 @@ from damage import (
 from external_corpus import log, names
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import Interpretation
-from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan.cache import ScanCache
 from dlperf_hpc.logs.scan.scanner import LONGEST_LINE
 from dlperf_hpc.logs.scan.search import scan_all, scan_source

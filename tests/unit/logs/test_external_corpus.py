@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from external_corpus import LAST, Log, corpus, log, names
 
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
-from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scanned import ScannedFile
 from dlperf_hpc.records.status import Status

@@ -17,11 +17,11 @@ from dlperf_hpc.cli.extract import main as extract
 from dlperf_hpc.cli.report import main as report
 from dlperf_hpc.logs import names
 from dlperf_hpc.logs.format import MAX_STEPS, Format
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, rule
 from dlperf_hpc.logs.interpret.runs import MIN_FOR_STEADY, interpret
 from dlperf_hpc.logs.interpret.segments import APART, MOST
 from dlperf_hpc.logs.names import facts_of_path
-from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan import demux, needles, scanner, sources, troubles
 from dlperf_hpc.logs.scan.scanner import Scanner
 from dlperf_hpc.logs.scanned import FACTS, Evidence

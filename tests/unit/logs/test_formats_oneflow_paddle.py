@@ -14,29 +14,20 @@ import pytest
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import (
     hugectr,
-    insightface,
-    insightface_partial_fc,
     mindspore,
-    oneflow_bert,
-    oneflow_cnn,
-    oneflow_gpt,
-    oneflow_gpt2,
-    oneflow_insightface,
-    paddle18_bert,
-    paddle18_resnet,
-    paddleclas,
-    paddlenlp,
+    mxnet,
+    oneflow,
+    paddle,
     pytorch_imagenet,
 )
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
 
-BERT, CNN = oneflow_bert.FORMAT, oneflow_cnn.FORMAT
-GPT2, GPT, FACE = oneflow_gpt2.FORMAT, oneflow_gpt.FORMAT, oneflow_insightface.FORMAT
-IMAGENET = pytorch_imagenet.FORMAT
-PADDLE_BERT, PADDLE_RESNET = paddle18_bert.FORMAT, paddle18_resnet.FORMAT
-NLP, CLAS = paddlenlp.FORMAT, paddleclas.FORMAT
-MINDSPORE, HUGECTR = mindspore.FORMAT, hugectr.FORMAT
-ARCFACE, PARTIAL_FC = insightface.FORMAT, insightface_partial_fc.FORMAT
+BERT, CNN, GPT, GPT2, FACE = oneflow.FORMATS
+PADDLE_BERT, PADDLE_RESNET, CLAS, NLP = paddle.FORMATS
+_, ARCFACE, PARTIAL_FC = mxnet.FORMATS
+(IMAGENET,), (MINDSPORE,), (HUGECTR,) = (
+    each.FORMATS for each in (pytorch_imagenet, mindspore, hugectr)
+)
 MINE = [
     *(BERT, CNN, GPT2, GPT, FACE, IMAGENET, PADDLE_BERT, PADDLE_RESNET, NLP, CLAS),
     *(MINDSPORE, HUGECTR, ARCFACE, PARTIAL_FC),

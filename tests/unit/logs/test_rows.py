@@ -25,7 +25,7 @@ from external_corpus import log, names
 from places import ROOT
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan.scanner import Scanner
 from dlperf_hpc.logs.scan.stamps import absl_stamp, absl_stamps, full_stamp, full_stamps
 
