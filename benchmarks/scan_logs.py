@@ -129,8 +129,7 @@ def naive(root: Path, paths: list[str]) -> Iterator[tuple[str, int]]:
 
 def ours(root: Path, workers: int | None, cache: Path | None) -> Iterator[tuple[str, int]]:
     """The scanner, as the report has it."""
-    from dlperf_hpc.logs.scan.cache import ScanCache
-    from dlperf_hpc.logs.scan.search import scan_all
+    from dlperf_hpc.logs.scan.search import ScanCache, scan_all
     from dlperf_hpc.logs.scan.sources import Source, find
 
     sources = [source for source in find([root]) if isinstance(source, Source)]

@@ -185,8 +185,8 @@ class Draft:
 
         ``state["epoch_length"]`` is the number of an epoch's iterations if the log states it. If
         the log does not, an epoch is taken to have as many iterations as were printed of it, which
-        is less than the truth where the last ones were not printed: the numbers increase, and a
-        note says so.
+        is too few where the last ones were not printed: the numbers increase, and a note names the
+        assumption.
         """
         length = self.state.get("epoch_length")
         if length:
@@ -293,7 +293,7 @@ def cut_short(value: str, decimals: int) -> bool:
 
 
 def _number(value: float | str | None) -> float | None:
-    """A finite number of a believable size, or None."""
+    """A finite number no larger than any program prints, or None."""
     if value is None:
         return None
     try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dlperf_hpc.logs.format import NUMBER, Draft, Line, cut_short
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scan.rows import full_stamp
 
 _RECORD = re.compile(
     r"DLLL? (?P<stamp>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?) - "
@@ -51,7 +51,7 @@ class Program:
     ``marks`` are metrics of which an iteration's record has at least one; ``rates`` (its speed),
     ``losses`` and ``lrs`` are looked for in their order. ``depth`` is how many numbers such a
     record's step has, the last of which is the iteration: ``first`` is the first one's number,
-    and ``per_epoch`` tells that it begins anew with each epoch (the number before it).
+    and ``per_epoch``: it begins anew with each epoch, which is the number before it.
     ``decimals`` is how many the screen shows of a rate. ``totals`` are metrics of the record of
     the whole run, with our names for them.
     """

@@ -41,8 +41,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed
 
 # --- deepspeed

@@ -64,8 +64,7 @@ from dlperf_hpc.logs.formats._dllogger import (
     read_record,
     shell_fact,
 )
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
 from dlperf_hpc.logs.scanned import Counter, Evidence
 
 # --- dllogger_pytorch_resnet

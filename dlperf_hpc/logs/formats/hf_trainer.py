@@ -9,10 +9,11 @@
 | ``    "train_samples_per_second": 6.213,`` | ``train_results.json``, ``trainer_state.json`` |
 
 Process 0 prints. The one speed is the whole run's: all processes' samples over the time of
-``train()``, with warm-up and checkpoints, and no line tells of a part of it. A loss line names an
-epoch's fraction, no step, so it shows whose log this is but is no iteration, unless it has
-``'step'`` as early ones did. Settings come from the log at level INFO (``Instantaneous batch size
-per device = 8``). Real lines were read where documents and issues quote them.
+``train()``, with warm-up and checkpoints; no line has the speed of a part of it. A loss line has an
+epoch's fraction and no step, so it shows which program wrote the log but is no iteration, unless
+it has ``'step'`` as early ones did. Settings come from the log at level INFO
+(``Instantaneous batch size per device = 8``). Real lines were read where documents and issues
+quote them.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 | ``Img/sec per GPU: 108.2 +-1.2`` | the blocks' mean and 1.96 standard deviations: not read |
 | ``Total img/sec on 4 GPU(s): 432.8 +-4.9`` | that mean times the number of processes |
 
-Rank 0 prints. An ``Iter`` is a block of ``--num-batches-per-iter`` optimizer steps (10 unless
-told otherwise; the log does not say), timed by itself after the warm-up (10 batches); the Keras
+Rank 0 prints. An ``Iter`` is a block of ``--num-batches-per-iter`` optimizer steps (10 by
+default; the number is not printed), timed by itself after the warm-up (10 batches); the Keras
 variant has no warm-up and leaves ``Iter #0`` out of its total. ``CPU`` stands for ``GPU`` where
 there is none. Real lines were read where documents and issues quote them.
 """

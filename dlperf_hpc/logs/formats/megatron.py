@@ -2,7 +2,7 @@ r"""Megatron-LM and its descendants, and the Megatron-LM of 2020.
 
 All generations of Megatron-LM print arguments, sizes and memory alike:
 
-| line | says |
+| line | holds |
 |---|---|
 | ``  micro_batch_size ................................ 2`` | an argument (old: ``batch_size``) |
 | ``using world size: 16, data-parallel-size: 16, tensor-model-parallel size: 1, ...`` | devices |
@@ -46,8 +46,7 @@ import re
 from itertools import zip_longest
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
 from dlperf_hpc.logs.scanned import Evidence, Printed, Unit
 
 _FIGURE = r"[-+.0-9a-zA-Z]{1,40}"

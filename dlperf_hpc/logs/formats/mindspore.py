@@ -7,9 +7,9 @@
 | ``TimeMonitor`` | ``epoch time: 1234.500 ms, per step time: 61.725 ms``, later after ``Train`` |
 | ... in 2020 | ``Epoch time: 1234.500, per step time: 61.725`` (ms too) |
 
-``LossMonitor`` counts steps within the epoch, whose length is not told: later epochs are counted on
-from the last step that was printed. A step says its number, the time after it the milliseconds per
-step since the epoch began (an "epoch" may be a sink of 20 steps): they are read as one iteration.
+``LossMonitor`` counts steps within the epoch, whose length is not printed: later epochs are counted
+on from the last printed step. A step's line has its number, the next one the milliseconds per step
+since the epoch began (an "epoch" may be a sink of 20 steps): both are read as one iteration.
 Every process prints.
 """
 

@@ -22,8 +22,8 @@ MXNet's InsightFace (deepinsight/insightface ArcFace: ``mx.callback.Speedometer`
 1.3. From then on MXNet prints a range, ``Batch [0-20]``: that line is another format's.
 
 The batch is a 0-based index within the epoch (``Module.fit``), so 20 means 21 done; a loop of
-one's own that prints the same line may count from 1. An epoch's length is not told: later ones are
-counted on from the last that was printed. The speed is of all devices of the process,
+one's own that prints the same line may count from 1. An epoch's length is not printed: later ones
+are counted on from the last printed batch. The speed is of all devices of the process,
 since the line before.
 
 insightface_partial_fc
@@ -42,8 +42,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, cut_short, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
 from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 
 # --- mxnet_gluon_bert

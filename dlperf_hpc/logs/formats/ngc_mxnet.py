@@ -38,7 +38,7 @@ from typing import Any
 
 from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more
 from dlperf_hpc.logs.formats._dllogger import PARAMETERS, Program, Record, flag, read_lines
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scan.rows import full_stamp
 from dlperf_hpc.logs.scanned import Evidence
 
 _TABLE_NEEDLE = " |   "

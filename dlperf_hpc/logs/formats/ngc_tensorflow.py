@@ -73,8 +73,7 @@ from dlperf_hpc.logs.formats._dllogger import (
     records,
     shell_fact,
 )
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
-from dlperf_hpc.logs.scan.stamps import absl_stamp
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, absl_stamp
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps
 
 _PHASES = ("Total Training Time", "Total Inference Time")

@@ -24,7 +24,7 @@ OneFlow CNNs (``Metric`` of OneFlow-Benchmark's Classification/cnns/util.py).
 asked for. Lines of ``validation:`` are not training.
 
 The iteration is printed as ``step + 1`` and begins again with each epoch: an epoch's length is
-not told, so later epochs are counted on from the last that was printed. samples/s is of all
+not printed, so later epochs are counted on from the last printed iteration. samples/s is of all
 devices over the iterations since the line before; the loss is the last batch's.
 
 oneflow_gpt
@@ -38,7 +38,7 @@ OneFlow GPT (2021; ``Metric`` of OneFlow-Benchmark's LanguageModeling/GPT/oneflo
 | both, ``--metric-print-format normal`` | ``step=10,micro_batches=320,samples=5120,`` |
 |  | ``throughput=35.88042,latency=14.26962,loss=11.23708,`` in one line |
 
-A row says nothing without its head, which is printed anew after nvidia-smi's reading. The first
+A row has no meaning without its head, which is printed anew after nvidia-smi's reading. The first
 column counts optimizer steps from 1; the throughput is samples/s of all devices since the line
 before. The latency of the last row is wrong where the run does not end on a printed step; it is
 not read. Under model parallelism ``micro_batch_size`` is no batch per device, so it is no fact.

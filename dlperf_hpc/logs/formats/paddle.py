@@ -14,7 +14,7 @@ The step counts from 1. ``speed`` is of the steps since the line before, times t
 trainers (``skip_steps = args.skip_steps * nccl2_num_trainers``), each of which drives all devices
 of its node: a run's samples/s are speed x batch x devices of *one* trainer. How many trainers
 there are, ``trainers_num:4`` states at the start; without that line one is assumed. (In 2019 a run
-of several trainers counted its steps times their number as well; no line tells the two apart.)
+of several trainers counted its steps times their number as well; no line shows which it is.)
 Lines of ``[validation_set]`` have a speed too, but no file.
 
 paddle18_resnet
@@ -25,8 +25,8 @@ PaddlePaddle 1.8 image classification (PaddlePaddle/models PaddleCV/image_classi
 sec``, in one line (2 decimals before 2019; without accuracies under mixup). ``test  batch`` lines
 are not training.
 
-The batch is a 0-based index within the pass: a pass's length is not told, so later ones are
-counted on from the last that was printed. ``elapse`` is the seconds of that batch alone, over
+The batch is a 0-based index within the pass: a pass's length is not printed, so later ones
+are counted on from the last printed batch. ``elapse`` is the seconds of that batch alone, over
 all devices; until 2020 the time in which the loader is waited for is not in it.
 
 paddleclas
@@ -67,8 +67,7 @@ import re
 from dataclasses import replace
 
 from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Scope, Unit
 
 # --- paddle18_bert

@@ -4,7 +4,7 @@
 |---|---|
 | 2017 | ``Epoch: [0][10/5005]\\tTime 0.545 (0.812)\\tData 0.003 (0.021)\\tLoss 6.91 (6.98)...`` |
 | 2019 | ``Epoch: [0][ 1/53]       Time  0.970 ( 6.512)    Data  0.002 ( 0.001)    Loss ...`` |
-| 2022 | the same, but counted from 1 (``progress.display(i + 1)``) |
+| 2022 | like 2019, but counted from 1 (``progress.display(i + 1)``) |
 
 ``Time`` is seconds of one iteration: all ranks' own batches together. Its first number is the
 last batch's alone, the one in brackets the mean since the epoch began; the second is read, for it

@@ -55,8 +55,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line
-from dlperf_hpc.logs.scan.rows import ABSL_STAMP, DECIMAL, WHOLE, Rows
-from dlperf_hpc.logs.scan.stamps import absl_stamp, full_stamp
+from dlperf_hpc.logs.scan.rows import ABSL_STAMP, DECIMAL, WHOLE, Rows, absl_stamp, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps
 
 _STRATEGY_NEEDLES = ("MirroredStrategy with ",)
@@ -64,7 +63,7 @@ _WORKERS = re.compile(r"num_workers = ([0-9]{1,9}),")
 
 
 def _strategy_facts(line: Line, draft: Draft) -> None:
-    """Nodes and GPUs per node, as far as the line tells them."""
+    """Add nodes and GPUs per node, as far as the line has them."""
     gpus = line.text.count("/device:GPU:")
     workers = _WORKERS.search(line.text)
     if workers is not None:
