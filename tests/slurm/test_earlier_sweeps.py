@@ -34,6 +34,7 @@ ADDED: frozenset[str] = frozenset()
 REWORDED = {
     " foreign": " in no known format",
     "is believed, for what ran wrote it": "counts, for the program that ran wrote it",
+    "no line tells of an iteration": "no line has an iteration",
 }
 """Words that are other words since, in texts for people (flags, notes, the summary of sources)."""
 

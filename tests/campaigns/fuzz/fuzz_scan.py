@@ -1,11 +1,11 @@
-"""Coverage-guided fuzzing (atheris, libFuzzer) of the scanner and of judgement.
+"""Coverage-guided fuzzing (atheris, libFuzzer) of the scanner and of interpretation.
 
 ::
 
-    FUZZ_SECONDS=3600 PYTHONPATH=tests python -m fuzz.fuzz_scan [libFuzzer's options]
+    FUZZ_SECONDS=3600 PYTHONPATH=tests/support:tests/campaigns python -m fuzz.fuzz_scan [libFuzzer's options]
 
 Its inputs gather in ``$FUZZ_DIR`` (build/fuzz). What breaks it is written to ``findings`` there:
-mend it, then copy the file to ``tests/fuzz/findings``, where the tests replay it.
+mend it, then copy the file to ``tests/campaigns/fuzz/findings``, where the tests replay it.
 """
 
 from __future__ import annotations

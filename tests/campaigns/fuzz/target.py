@@ -1,4 +1,4 @@
-"""What must hold of the scanner and of judgement for any bytes at all."""
+"""What must hold of the scanner and of interpretation for any bytes at all."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _RULES = ("printed", "clock[2:6]", "printed[2:6]", "lines[1:4]", "mean[1:]", "to
 
 
 def check(data: bytes) -> None:
-    """Nothing raises; figures are figures; results are such; blocks, rows and the cache are no
-    matter."""
+    """No input raises; figures and results are what they must be; how the file comes in blocks, rows
+    and the cache change nothing."""
     digest = zlib.crc32(data)
     whole = scan(data)
     check_figures(whole)

@@ -1,4 +1,4 @@
-"""The pages about other programs' logs say what the code does, and their example runs."""
+"""The pages about external logs say what the code does, and their example runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_page_without_its_marks_is_refused() -> None:
         with_table("# A page\n", "formats")
 
 
-def test_every_format_and_every_rule_is_told_of() -> None:
+def test_every_format_and_every_rule_is_on_its_page() -> None:
     for each in formats():
         assert f"\n| `{each.name}` | {each.title} | {each.evidence.value} |" in EXTERNAL
     for evidence in Evidence:

@@ -139,7 +139,7 @@ def test_a_step_of_bert_is_an_index_and_a_wall_clock_time() -> None:
     assert draft.printed.scope is Scope.ALL
 
 
-def test_arguments_are_facts_and_a_foreign_reading_of_memory_is_not_kept() -> None:
+def test_arguments_are_facts_and_an_unrelated_reading_of_memory_is_not_kept() -> None:
     head = ["batch_size_per_device = 24", "gpu_num_per_node = 8", "num_nodes = 2", "num_nodes = 2."]
     smi = ["utilization.gpu [%], memory.used [MiB]", "100 %, 13858 MiB", "0 %, 11958 MiB"]
     draft = read(BERT, [*head, *smi, STAMPED, STAMPED.replace("19", "39"), "acc 98.3 %, 5 MiB."])
