@@ -144,8 +144,8 @@ def _check_lines(reading: Reading, known: Sequence[Reading], estimated: bool) ->
         assert any(part_of(step, other, estimated) for other in candidates), step
     most = max((step.memory_mb or 0 for each in known for step in each.steps), default=0)
     assert all((step.memory_mb or 0) <= most for step in reading.steps)
-    told = {(total.name, total.value) for each in known for total in each.totals}
-    assert not {(total.name, total.value) for total in reading.totals} - told
+    seen = {(total.name, total.value) for each in known for total in each.totals}
+    assert not {(total.name, total.value) for total in reading.totals} - seen
 
 
 def part_of(step: Step, other: Step, estimated: bool = False) -> bool:

@@ -2,7 +2,8 @@
 
 ::
 
-    FUZZ_SECONDS=3600 PYTHONPATH=tests/support:tests/campaigns python -m fuzz.fuzz_scan [libFuzzer's options]
+    export FUZZ_SECONDS=3600 PYTHONPATH=tests/support:tests/campaigns
+    python -m fuzz.fuzz_scan [libFuzzer's options]
 
 Its inputs gather in ``$FUZZ_DIR`` (build/fuzz). What breaks it is written to ``findings`` there:
 mend it, then copy the file to ``tests/campaigns/fuzz/findings``, where the tests replay it.

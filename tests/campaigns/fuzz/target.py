@@ -21,8 +21,8 @@ _RULES = ("printed", "clock[2:6]", "printed[2:6]", "lines[1:4]", "mean[1:]", "to
 
 
 def check(data: bytes) -> None:
-    """No input raises; figures and results are what they must be; how the file comes in blocks, rows
-    and the cache change nothing."""
+    """No input raises; figures and results are what they must be; the sizes of blocks, rows and the
+    cache change nothing."""
     digest = zlib.crc32(data)
     whole = scan(data)
     check_figures(whole)
