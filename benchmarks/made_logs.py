@@ -151,10 +151,10 @@ class Tree:
 def make_tree(root: Path, size: int, files: int, noise: int, tagged: bool = False) -> Tree:
     """About ``size`` bytes in ``files`` logs, formats in turn; ``noise`` lines on average before
     each figure. What is there already, made with the same arguments, is not made again."""
-    told = root.with_suffix(".json")
+    listing = root.with_suffix(".json")
     asked = [size, files, noise, tagged]
-    if told.exists():
-        known = json.loads(told.read_text(encoding="utf-8"))
+    if listing.exists():
+        known = json.loads(listing.read_text(encoding="utf-8"))
         if known["asked"] == asked:
             holds = {path: (name, count) for path, (name, count) in known["holds"].items()}
             return Tree(root, known["size"], holds)
@@ -172,7 +172,7 @@ def make_tree(root: Path, size: int, files: int, noise: int, tagged: bool = Fals
         holds[str(path)] = (name, count)
         written += len(data)
     about = {"asked": asked, "size": written, "holds": holds}
-    told.write_text(json.dumps(about), encoding="utf-8")
+    listing.write_text(json.dumps(about), encoding="utf-8")
     return Tree(root, written, holds)
 
 

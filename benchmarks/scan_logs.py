@@ -8,7 +8,7 @@ written.
 
 - grep: ``LC_ALL=C grep -rcF`` of one format's fixed string, output to a file;
 - naive: every format's pattern on every line, decoded and stripped (of some files, scaled);
-- one format: a substring test on every line, then a pattern; told which format each file has;
+- one format: a substring test on every line, then a pattern; it is given the format of each file;
 - ours: every format looked for; with one process, with one per core, and the second time.
 
 Targets, on sparse logs: 3 x grep's time at most, a tenth of the naive reader's, less than the one
@@ -129,8 +129,7 @@ def naive(root: Path, paths: list[str]) -> Iterator[tuple[str, int]]:
 
 def ours(root: Path, workers: int | None, cache: Path | None) -> Iterator[tuple[str, int]]:
     """The scanner, as the report has it."""
-    from dlperf_hpc.logs.scan.cache import ScanCache
-    from dlperf_hpc.logs.scan.search import scan_all
+    from dlperf_hpc.logs.scan.search import ScanCache, scan_all
     from dlperf_hpc.logs.scan.sources import Source, find
 
     sources = [source for source in find([root]) if isinstance(source, Source)]
@@ -152,12 +151,12 @@ def read_once(reader: str, root: Path, cache: Path) -> None:
     print(json.dumps({"counted": counted, "memory": (mine + workers * worker) * 1024 / 1e6}))
 
 
-def timed(argv: list[str], told: str = "", **env: str) -> tuple[float, float, float, str]:
+def timed(argv: list[str], stdin: str = "", **env: str) -> tuple[float, float, float, str]:
     """(wall s, CPU s, peak MB of its greatest process, output) of a process."""
     # Where bytecode may not be kept, every start compiles this package anew: not a user's case.
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as output:
-        words.write(told)
+        words.write(stdin)
         words.seek(0)
         start = time.perf_counter()
         process = subprocess.Popen(argv, stdin=words, stdout=output, env={**kept, **env})

@@ -16,7 +16,7 @@ from dlperf_hpc.errors import DlperfError, Issue, SpecError
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import Rule
-    from dlperf_hpc.logs.scan.cache import ScanCache
+    from dlperf_hpc.logs.scan.search import ScanCache
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -88,7 +88,7 @@ def rule(arguments: argparse.Namespace) -> Rule:
 
 def cache(arguments: argparse.Namespace) -> ScanCache:
     """Where results of earlier scans are, unless the user wants none."""
-    from dlperf_hpc.logs.scan.cache import ScanCache, default_path
+    from dlperf_hpc.logs.scan.search import ScanCache, default_path
 
     return ScanCache(None if arguments.no_cache else default_path())
 

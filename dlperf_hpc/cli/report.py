@@ -113,7 +113,7 @@ def _tell(found: Gathered, shortly: bool) -> None:
 
 
 def _list_formats() -> int:
-    from dlperf_hpc.logs.registry import formats
+    from dlperf_hpc.logs.formats import formats
 
     rows = [(each.name, each.evidence.value, each.title) for each in formats()]
     widths = [max(len(row[i]) for row in rows) for i in (0, 1)]

@@ -1,13 +1,16 @@
 """What a log format is: a declaration, and a function that is shown the lines which concern it.
 
-A format is one module in :mod:`dlperf_hpc.logs.formats` with a ``FORMAT``. Its ``needles`` are
-fixed strings; a line that holds none of them is never shown to it. Its ``read`` takes the figures
-out of a line, as they are printed, and tells a :class:`Draft`; it converts no unit that
-:class:`~dlperf_hpc.logs.scanned.Printed` can name, averages nothing and decides nothing.
+A module in :mod:`dlperf_hpc.logs.formats` declares the formats of one family in its ``FORMATS``.
+A format's ``needles`` are fixed strings; a line that holds none of them is never shown to it. Its
+``read`` takes the figures out of a line, as they are printed, and adds them to a :class:`Draft`; it
+converts no unit that :class:`~dlperf_hpc.logs.scanned.Printed` can name, averages nothing and
+decides nothing. What the patterns of several formats share stands at the end of this module.
 """
 
 from __future__ import annotations
 
+import bisect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -29,10 +32,12 @@ from dlperf_hpc.logs.scanned import (
 )
 
 MAX_STEPS = 200_000
-"""Steps kept of one file: memory stays flat whatever is in it."""
+"""Iterations kept of one file: memory stays flat whatever is in it."""
 
 MAX_FACTS = 1000
-"""The same of settings."""
+"""Settings kept of one file."""
+
+_MAX_HELD = 100
 
 
 class Line(NamedTuple):
@@ -45,7 +50,7 @@ class Line(NamedTuple):
 
 
 class Draft:
-    """A file's reading as it grows: what a format tells of the lines it was shown."""
+    """A file's reading as it grows: what a format has read in the lines that it was shown."""
 
     def __init__(self, declared: Format) -> None:
         self.format = declared
@@ -73,8 +78,13 @@ class Draft:
         lr: float | str | None = None,
         memory_mb: float | str | None = None,
     ) -> None:
-        """An iteration is done. Text is turned into numbers here; what is not finite is left out,
-        and a speed or a time that is not positive is noted, for it can be no measurement."""
+        """Add an iteration that is done.
+
+        ``iteration`` is how many iterations are done; ``stamp`` is in seconds; ``printed`` is the
+        line's own figure, in the unit of ``Format.printed``. Text is turned into numbers here: a
+        number that is not finite is left out, and a speed or a time that is not positive is noted,
+        because it cannot be a measurement.
+        """
         if len(self.steps) >= MAX_STEPS:
             if len(self.steps) == MAX_STEPS and "full" not in self.state:
                 self.state["full"] = True
@@ -111,7 +121,7 @@ class Draft:
         unit: Unit = Unit.SAMPLES_PER_S,
         scope: Scope = Scope.ALL,
     ) -> None:
-        """The program's own figure for its whole run."""
+        """Add the program's own figure for its whole run."""
         number = _number(value)
         if number is None or number <= 0:
             self.note(line, f"{name} {str(value)[:40]!r} is no measurement")
@@ -119,8 +129,11 @@ class Draft:
             self.totals.append(Total(line.number, name, number, unit, scope, line.rank))
 
     def fact(self, line: Line, name: str, value: Any) -> None:
-        """A setting that the log states; ``name`` is one of ``FACTS``. Said again is said once,
-        but not if it was said otherwise in between: several runs may share a file."""
+        """Add a setting that the log states; ``name`` is one of ``FACTS``.
+
+        A setting that is stated again with its latest value is not added again. One that had
+        another value in between is: several runs may share a file.
+        """
         kind = FACTS[name]
         if kind is int:
             value = _whole(value)
@@ -131,26 +144,83 @@ class Draft:
             latest[name] = value
             self.facts.append(Fact(line.number, name, kind(value)))
 
-    def takes(self, steps: int) -> bool:
-        """Whether there is room for that many iterations more."""
+    def has_room(self, steps: int) -> bool:
+        """Whether that many iterations more can be kept."""
         return len(self.steps) + steps <= MAX_STEPS
 
     def latest(self, name: str) -> Any:
-        """A setting as it was told last, or None."""
+        """A setting's latest value in this log, or None."""
         return self.state.get("facts", {}).get(name)
 
-    def begins(self, line: Line) -> None:
-        """This line alone shows whose log it is, though it has no figure."""
-        self.state.setdefault("begins", line.number)
+    def hold(self, line: Line, name: str, value: Any) -> None:
+        """Keep a setting back until a figure shows whose log it is: :meth:`release_held`.
+
+        ``Batch size: 96`` may be any program's line; only in front of ``Iter #0: 11.5 img/sec per
+        GPU`` is it a setting of that benchmark. Of very many settings the first hundred are kept.
+        """
+        held = self.state.setdefault("held", [])
+        if len(held) < _MAX_HELD:
+            held.append((line._replace(text=""), name, value))
+
+    def release_held(self) -> None:
+        """Add the settings that were kept back: the log is of this format."""
+        for line, name, value in self.state.pop("held", ()):
+            self.fact(line, name, value)
+
+    def later_epoch(self, line: Line, epoch: str) -> bool:
+        """Whether a line is of another epoch than the first that is printed.
+
+        This is for programs whose count and whose means begin anew with each epoch. Such a line is
+        noted once, and not to be read: another epoch is no other run, and no line prints a mean
+        over two epochs.
+        """
+        first = self.state.setdefault("epoch", epoch)
+        if epoch != first and "epochs" not in self.state:
+            self.state["epochs"] = True
+            self.note(line, "count and mean begin anew with each epoch: only the first was read")
+        return bool(epoch != first)
+
+    def over_epochs(self, line: Line, epoch: int, done: int) -> int:
+        """Iterations done since the file began, of a number that begins anew with each epoch.
+
+        ``state["epoch_length"]`` is the number of an epoch's iterations if the log states it. If
+        the log does not, an epoch is taken to have as many iterations as were printed of it, which
+        is too few where the last ones were not printed: the numbers increase, and a note names the
+        assumption.
+        """
+        length = self.state.get("epoch_length")
+        if length:
+            return int(epoch * length + done)
+        epochs: list[int] = self.state.setdefault("epochs", [])
+        before: dict[int, int] = self.state.setdefault("before_epoch", {})
+        most: dict[int, int] = self.state.setdefault("most_of_epoch", {})
+        if epoch not in before:
+            if len(self.steps) >= MAX_STEPS:
+                return done
+            place = bisect.bisect(epochs, epoch)
+            before[epoch] = before[epochs[place - 1]] + most[epochs[place - 1]] if place else 0
+            epochs.insert(place, epoch)
+            if len(epochs) == 2:
+                self.note(
+                    line,
+                    "an epoch's number of iterations is taken from the last one printed of it:"
+                    " the log does not say it",
+                )
+        most[epoch] = max(most.get(epoch, 0), done)
+        return before[epoch] + done
+
+    def recognise(self, line: Line) -> None:
+        """Note that this line shows which program wrote the log, though it has no figure."""
+        self.state.setdefault("recognised", line.number)
 
     def note(self, line: Line, text: str) -> None:
-        """A line that is the format's but cannot be read."""
+        """Note a line that is the format's but cannot be read, and why."""
         if len(self.notes) < 100:
             self.notes.append(Note(line.number, text))
 
     def reading(self) -> Reading | None:
-        """What was read; None if nothing shows that the log is of this format."""
-        if not self.steps and not self.totals and "begins" not in self.state:
+        """All that was read; None if no line shows that the log is of this format."""
+        if not self.steps and not self.totals and "recognised" not in self.state:
             return None
         return Reading(
             format=self.format.name,
@@ -166,10 +236,15 @@ class Draft:
 
 @dataclass(frozen=True)
 class Format:
-    """A log format. ``source`` says where the lines come from (a file of a public repository);
-    ``seen`` what real lines were read. ``facts_needles`` bring lines that state settings: they
-    are shown too, but a file that has only those is not recognised by them. ``rows`` say what
-    ``read`` would, of the lines that make up most of a log."""
+    """A log format.
+
+    ``evidence`` says what its reader rests on, ``source`` where the lines come from (a file of a
+    public repository). ``read`` is shown every line that holds one of the ``needles`` or of the
+    ``facts_needles``; the latter are in lines that state settings, and do not make a file one of
+    this format. ``rows`` read the lines that make up most of a log as ``read`` does, many at once.
+    ``instead`` names, for the docs, what a run's speed is taken from if the lines of an iteration
+    print none.
+    """
 
     name: str
     title: str
@@ -182,10 +257,43 @@ class Format:
     counter: Counter = Counter.OPTIMIZER_STEPS
     facts_needles: tuple[str, ...] = field(default=())
     rows: tuple[Rows, ...] = ()
+    instead: str = ""
+
+
+# --- what the patterns of several formats share
+
+NUMBER = r"[-+.0-9einfaEN]+"
+"""A number as Python or C prints it, ``nan`` and ``inf`` too: damage is noted, not passed over."""
+
+THREE_DECIMALS = r"(?:[0-9]+\.[0-9]{3}(?![0-9])|[-+]?(?:nan|inf))"
+"""``{:.3f}`` at the end of a line, where fewer decimals show that the line was cut."""
+
+_PLAIN = re.compile(r"[0-9]+(?:\.[0-9]*)?")
+_MOST_DIGITS = 18  # of an iteration's number
+
+
+def word(literal: str) -> str:
+    r"""The pattern ``\b`` and ``literal``, which begins with a letter. It is found at the speed of
+    the literal alone; a pattern that begins with an assertion is tried at each character."""
+    return rf"{literal}(?<!\w{literal})"
+
+
+def one_more(digits: str) -> int | str:
+    """The iterations done, of an index from 0. Text that is too long comes back as it is, and
+    :meth:`Draft.step` notes it."""
+    return int(digits) + 1 if len(digits) <= _MOST_DIGITS else digits
+
+
+def cut_short(value: str, decimals: int) -> bool:
+    """Whether a plain number has fewer decimals than its program always prints.
+
+    Such a number is the beginning of another: its line was cut.
+    """
+    return bool(_PLAIN.fullmatch(value)) and len(value.partition(".")[2]) < decimals
 
 
 def _number(value: float | str | None) -> float | None:
-    """A finite number of a believable size, or None."""
+    """A finite number no larger than any program prints, or None."""
     if value is None:
         return None
     try:

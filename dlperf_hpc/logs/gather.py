@@ -18,8 +18,7 @@ from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.logs.interpret.rules import Rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.names import facts_of_path, variant_of_path
-from dlperf_hpc.logs.scan.cache import ScanCache
-from dlperf_hpc.logs.scan.search import Scanned, scan_all
+from dlperf_hpc.logs.scan.search import ScanCache, Scanned, scan_all
 from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.archive import unpacked

@@ -1,4 +1,4 @@
-"""What the path of a foreign log says about its run.
+"""The settings and tags of a run by the path of its log, when another program wrote it.
 
 DLPerf's extraction knows one layout, ``bz32/4n8g/bert_b32_fp32_1.log``, and reads it by position:
 a case of ten nodes or a name with one word more ends it, and two variants with one name become
@@ -6,7 +6,7 @@ one run. Here every word of the name is looked at by itself; what is no setting 
 runs which differ in it are never taken for repeats of each other.
 
 The file's name is read first, then its folders upwards as far as they look like a layout of
-logs; the first folder that does not ends it. Words are told by whole tokens: ``b32user`` is no
+logs; the first folder that does not ends it. Only whole tokens are words: ``b32user`` is no
 batch size. DLPerf and those who publish beside it (NVIDIA, Paddle) write ``b``, ``bs`` and ``bz``
 for the batch of one GPU and ``gpu32`` for all GPUs, Megatron ``mbs`` for that of one replica.
 """
@@ -62,8 +62,8 @@ _FRAMEWORKS = {
     },
 }
 _OWN_FRAMEWORKS = {"ddp": "ddp"}  # as a folder only
-# Words that say more than the framework they name, or stand on top of another one.
-_TELLING = frozenset(
+# Words that are tags too: they name a variant of the framework, or run on top of another one.
+_FRAMEWORK_TAGS = frozenset(
     ("tensorflow1", "tensorflow2", "tf1", "tf2", "paddleclas", "paddlenlp")
     + ("deepspeed", "horovod", "megatron")
 )
@@ -71,7 +71,7 @@ _TAGS = frozenset(
     ("adam", "adamw", "amp", "apex", "dali", "lamb", "lars", "libai", "ngc", "nvidia", "sgd")
 )
 _NUMBERED_TAGS = ("dp", "mp", "phase", "pp", "tp", "zero")
-_IDLE = frozenset(  # words that say nothing
+_NO_SETTINGS = frozenset(  # words that are neither settings nor tags
     ("bench", "benchmark", "benchmarks", "dlperf", "lm", "log", "logs", "output", "perf")
     + ("pretrain", "pretraining", "result", "results", "run", "runs", "test", "tests", "train")
     + ("training", "use")
@@ -109,7 +109,7 @@ def facts_of_path(path: PurePath | str) -> tuple[Fact, ...]:
 
 
 def variant_of_path(path: PurePath | str) -> tuple[str, ...]:
-    """What tells variants of a case apart and is no fact (``zero1``, ``amp``, ``mp2``, ``on``).
+    """The tags by which variants of a case differ and which are no settings (``zero1``, ``amp``).
 
     In lower case but for the tags of our own logs, in the order of the path, each once. ``xla``
     is among them when the path says that it was on. Never raises.
@@ -118,7 +118,7 @@ def variant_of_path(path: PurePath | str) -> tuple[str, ...]:
     tags = [tag for part in reversed(parts) for tag in part.tags]
     known = set(_topmost([value for part in parts for value in part.all("framework")]))
     if any(re.fullmatch("zero[0-9]", tag) for tag in tags):
-        known.add("zero")  # said again with its stage
+        known.add("zero")  # the tag with the stage has it too
     return tuple(tag for tag in dict.fromkeys(tags) if tag not in known)
 
 
@@ -144,7 +144,7 @@ class _Part:
 
     @property
     def tags(self) -> list[str]:
-        """Of a name that has no settings, only the words that are sure."""
+        """The tags; of a name that states no settings, only the known words."""
         settings = self.strength
         return [text for text, known in self.words if known or settings]
 
@@ -159,7 +159,7 @@ class _Part:
 
 
 class _Words:
-    """The tokens of a component, in lower case, with what has to be known of all of them."""
+    """The tokens of a component in lower case, and which kinds of setting they have."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -185,7 +185,7 @@ class _Words:
 
 @lru_cache(maxsize=16)  # facts and variant of one path
 def _parts(path: str) -> list[_Part]:
-    """The file's name, then the folders above it that say something, upwards."""
+    """The file's name, then the folders above it that belong to a layout of logs, upwards."""
     text = _ARCHIVE.sub("/", path)
     components = [each for each in text.split("/") if each not in ("", ".")]
     if not components:
@@ -210,7 +210,7 @@ def _file(stem: str) -> _Part:
     # Megatron's names end with a node's rank.
     if counted is not None and len(counted[2]) <= 2 and not words.parallel:
         part = _read(counted[1])
-        if part.strength and before not in _COUNTING and before not in _IDLE:
+        if part.strength and before not in _COUNTING and before not in _NO_SETTINGS:
             part.facts.append(("repeat", int(counted[2])))
             return part
     return _read(stem)
@@ -250,7 +250,7 @@ def _is_precision(word: str) -> bool:
 
 
 def _trim(words: list[str]) -> tuple[list[str], str, list[str]]:
-    """What stands before the batch size: words that are no model's, the model, more of those."""
+    """The words before the batch size: some that name no model, the model's name, some more."""
     start, end = 0, len(words)
     while start < end and not _of_a_model(words[start]):
         start += 1
@@ -282,7 +282,7 @@ def _own_tag(part: _Part, tag: str) -> None:
     if match is not None and match[1] in _OWN_COUNTS:
         _count(part, *_COUNTS[match[1]], match[2])
     elif tag.lower() in ("xla", "noxla"):
-        _tell_xla(part, tag.lower() == "xla")
+        _add_xla(part, tag.lower() == "xla")
     else:
         part.words.append((tag, True))
 
@@ -344,7 +344,7 @@ def _is_framework(folder: str) -> bool:
 
 
 def _model_folder(folder: str, model: str | None) -> _Part:
-    """A folder where DLPerf has the model's, of a name nobody knows: ``partial_fc`` is a method
+    """A folder of an unknown name where DLPerf's layout has the model: ``partial_fc`` is a method
     if the file names another model."""
     part = _Part(known=1)
     if model and not _same(folder, [model]):
@@ -364,7 +364,7 @@ def _read(text: str) -> _Part:
 @lru_cache(maxsize=1024)
 def _read_once(text: str) -> _Part:
     part, words, at = _Part(), _Words(text), 0
-    glue = -1  # where a word would follow one that nobody knows
+    glue = -1  # the index of a word that would follow an unknown one
     while at < len(words.all):
         taken = next((taken for taken in (read(part, words, at) for read in _READERS) if taken), 0)
         if taken:
@@ -388,13 +388,13 @@ def _leave_out_dp(part: _Part) -> None:
 
 
 def _unknown(part: _Part, words: _Words, at: int, glued: bool) -> bool:
-    """A word that is no setting; False if it is a number that counts nothing we know."""
+    """Add a word that is no setting; False if it is a number that counts nothing known."""
     word = words.all[at]
     if word.isdigit() and not glued:
         # Dates, times, job numbers, a count of tests, a node's rank.
         before = words.at(at - 1)
         stamp = len(word) >= 6 or (len(before) >= 6 and before.isdigit())
-        counts = not stamp and part.known > 0 and before not in _IDLE
+        counts = not stamp and part.known > 0 and before not in _NO_SETTINGS
         part.known += not counts
         if not counts:
             return False
@@ -434,7 +434,7 @@ def _framework(part: _Part, words: _Words, at: int) -> int:
     if word not in _FRAMEWORKS:
         return 0
     part.facts.append(("framework", _FRAMEWORKS[word]))
-    if word in _TELLING:
+    if word in _FRAMEWORK_TAGS:
         part.words.append((word, True))
     return 1
 
@@ -490,18 +490,18 @@ def _precision(part: _Part, words: _Words, at: int) -> int:
 def _xla(part: _Part, words: _Words, at: int) -> int:
     word, after = words.all[at], words.at(at + 1)
     if after == "xla" and word in ("no", "non", "without", "wo", "with", "w"):
-        _tell_xla(part, word in ("with", "w"))
+        _add_xla(part, word in ("with", "w"))
         return 2
     if word in ("noxla", "nonxla", "xlafalse", "xlaoff", "xlatrue", "xlaon"):
-        _tell_xla(part, word in ("xlatrue", "xlaon"))
+        _add_xla(part, word in ("xlatrue", "xlaon"))
         return 1
     if word != "xla":
         return 0
-    _tell_xla(part, after not in ("false", "off"))
+    _add_xla(part, after not in ("false", "off"))
     return 2 if after in ("true", "false", "on", "off") else 1
 
 
-def _tell_xla(part: _Part, on: bool) -> None:
+def _add_xla(part: _Part, on: bool) -> None:
     part.facts.append(("xla", on))
     if on:
         part.words.append(("xla", True))
@@ -528,14 +528,14 @@ def _checkpointing(part: _Part, words: _Words, at: int) -> int:
 
 
 def _tag(part: _Part, words: _Words, at: int) -> int:
-    """A word that is a tag wherever it stands, or says nothing."""
+    """Add a word that is a tag wherever it stands, or skip one that means nothing."""
     word = words.all[at]
     part.logs = part.logs or word in _LOGS
     match = _NUMBERED.fullmatch(word)
     if word in _TAGS or (match is not None and match[1] in _NUMBERED_TAGS):
         part.words.append((word, True))
         return 1
-    return int(word in _IDLE)
+    return int(word in _NO_SETTINGS)
 
 
 _READERS: tuple[Callable[[_Part, _Words, int], int], ...] = (
@@ -544,9 +544,9 @@ _READERS: tuple[Callable[[_Part, _Words, int], int], ...] = (
 
 
 def _same(model: str, others: Sequence[str]) -> bool:
-    """Whether one of the others says the same or the same less exactly (``bert``, ``bert_base``).
+    """Whether one of the others names this model, be it less exactly (``bert``, ``bert_base``).
 
-    Nobody's two names for ResNet are two models: ``rn50``, ``r50``, ``resnet50``.
+    The names of ResNet are one model: ``rn50``, ``r50``, ``resnet50``.
     """
     key = _key(model)
     return any(key.startswith(each) or each.startswith(key) for each in map(_key, others))

@@ -1,7 +1,8 @@
-"""What somebody else's log says: written by :mod:`dlperf_hpc.logs`, judged in ``analysis``.
+"""The values that a log of another program is read into: :mod:`.scan` makes them, and
+:mod:`.interpret` makes runs of them.
 
 Nothing here is converted or averaged: a step holds the figures as its line prints them, and
-:class:`Printed` says what they are. What is not in the log is None, never 0.
+:class:`Printed` describes them. What is not in the log is None, never 0.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class Evidence(str, Enum):
-    """What a format's reader rests on."""
+    """Which lines the reader of a format was written and tested with."""
 
     REAL = "real logs"
     QUOTED = "quoted lines"  # real lines, but only those that a document or an issue quotes
@@ -51,12 +52,12 @@ class Counter(str, Enum):
 
     MICRO_STEPS = "micro-steps"
     OPTIMIZER_STEPS = "optimizer steps"
-    BLOCKS = "blocks"  # of as many steps as the log does not say: no window is cut out of these
+    BLOCKS = "blocks"  # of an unknown number of steps: no window is cut out of these
 
 
 @dataclass(frozen=True)
 class Printed:
-    """What the number ``Step.printed`` is: ``scale`` times it is in ``unit`` (K tokens/s: 1000)."""
+    """What ``Step.printed`` is: that number times ``scale`` is in ``unit`` (K tokens/s: 1000)."""
 
     unit: Unit = Unit.SAMPLES_PER_S
     scope: Scope = Scope.ALL
@@ -75,8 +76,8 @@ class Stamps(str, Enum):
 
 
 class Step(NamedTuple):
-    """One line that tells of an iteration. ``iteration`` counts from 1 whatever the log does:
-    the number of iterations that are done as the line is printed. ``stamp`` is in seconds."""
+    """A line that is printed at an iteration. ``iteration`` is how many iterations are done then,
+    counted from 1 however the log counts; ``stamp`` is in seconds, ``memory_mb`` in MB (2**20)."""
 
     line: int
     iteration: int
@@ -100,7 +101,7 @@ class Total(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A setting that a log states of itself; ``name`` is one of :data:`FACTS`."""
+    """A setting that a log or its name states; ``name`` is one of :data:`FACTS`."""
 
     line: int
     name: str
@@ -108,7 +109,7 @@ class Fact(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """A line that says that something broke; ``kind`` is the value of a status."""
+    """A line by which something broke; ``kind`` is the value of a status."""
 
     line: int
     kind: str
@@ -116,7 +117,7 @@ class Trouble(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A line, or from ``line`` on, that could not be read, and why. Line 0: the whole file."""
+    """Why a line, or the lines from ``line`` on, could not be read. Line 0: the whole file."""
 
     line: int
     text: str
@@ -156,11 +157,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class ScannedFile:
-    """One file: a reading per format that was recognised in it (none: foreign), most steps first.
+    """One file: a reading for each format that was recognised in it, most steps first.
 
-    ``facts`` are what the log states of itself, in the order of its lines; ``end_line`` counts the
-    file's lines; ``cut`` tells that the last one has no newline and was not read: it may not be
-    whole.
+    ``facts`` are the settings that the log states, in the order of its lines; ``end_line`` is the
+    number of lines; ``cut``: the last of these has no newline and was not read, since it may not be
+    whole. ``launcher`` is the launcher's name (:mod:`.scan.prefixes`).
     """
 
     path: str

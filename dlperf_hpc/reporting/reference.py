@@ -1,23 +1,20 @@
 """Tables of the docs that are made from the code: log formats and window rules.
 
-``python -m dlperf_hpc.reporting.reference`` prints them as the pages hold them.
+``python -m dlperf_hpc.reporting.reference`` prints them; ``--write`` puts them into the pages of a
+checkout, between the marks ``<!-- formats: ... -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from dlperf_hpc.logs.format import Format
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
-from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
-
-NO_SPEED: Mapping[str, str] = {
-    "dllogger_pytorch_bert": "none: the clock, or the total",
-    "hf_trainer": "none: the total",
-    "tf2_bert": "none: the clock",
-}
-"""Formats whose lines of an iteration have no speed, and what there is in its place."""
 
 _NVIDIA = "NVIDIADeepLearningExamples"
 SCRIPTS: Mapping[str, str] = {
@@ -59,11 +56,11 @@ _OF_DEVICES = (Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S)
 def formats_table() -> str:
     """Markdown: every log format, what its reader rests on, and what its figures are."""
     heads = ("format", "program", "evidence", "printed speed", "counts", "lines from")
-    return _table(heads, map(_format_row, formats()))
+    return f"{len(formats())} formats:\n\n{_table(heads, map(_format_row, formats()))}"
 
 
 def _format_row(each: Format) -> Sequence[str]:
-    speed = NO_SPEED.get(each.name) or _speed(each.printed)
+    speed = f"none: {each.instead}" if each.instead else _speed(each.printed)
     evidence = each.evidence.value
     return f"`{each.name}`", each.title, evidence, speed, each.counter.value, each.source
 
@@ -122,6 +119,42 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
+TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "formats": ("docs/external-logs.md", formats_table),
+    "rules": ("docs/window-rules.md", rules_table),
+}
+"""The page and the maker of each table."""
+
+COMMAND = "python -m dlperf_hpc.reporting.reference --write"
+
+
+def with_table(page: str, name: str) -> str:
+    """The text of a page with its table as the code makes it; ValueError if it has no marks."""
+    begin, end = f"<!-- {name}: {COMMAND} -->\n", "<!-- end -->"
+    before, found, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"the page has no {begin.strip()} with {end} behind it")
+    return f"{before}{begin}{TABLES[name][1]()}{end}{after}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables, or write them into the pages; the exit code."""
+    parser = argparse.ArgumentParser(prog=COMMAND.removesuffix(" --write"))
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/")
+    root = Path(__file__).resolve().parents[2]
+    if not parser.parse_args(argv).write:
+        print("\n".join(make() for _, make in TABLES.values()), end="")
+        return 0
+    for name, (page, _) in TABLES.items():
+        path = root / page
+        try:
+            path.write_text(with_table(path.read_text(encoding="utf-8"), name), encoding="utf-8")
+        except (OSError, ValueError) as error:
+            print(f"{path}: {error}; --write needs a checkout with its docs", file=sys.stderr)
+            return 2
+    return 0
+
+
 if __name__ == "__main__":
-    print(formats_table())
-    print(rules_table(), end="")
+    sys.exit(main())

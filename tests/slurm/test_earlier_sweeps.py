@@ -33,6 +33,8 @@ ADDED: frozenset[str] = frozenset()
 
 REWORDED = {
     " foreign": " in no known format",
+    "is believed, for what ran wrote it": "counts, for the program that ran wrote it",
+    "no line tells of an iteration": "no line has an iteration",
 }
 """Words that are other words since, in texts for people (flags, notes, the summary of sources)."""
 
@@ -159,7 +161,7 @@ def same_cell(expected: str, found: str) -> bool:
     number = re.compile(r"-?\d+\.\d*(?:e[+-]?\d+)?")
     if number.fullmatch(expected) and number.fullmatch(found):
         return same(float(expected), float(found))
-    return expected == found
+    return same(expected, found)
 
 
 def in_lines(expected: list[str], found: list[str]) -> Iterator[str]:

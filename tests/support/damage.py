@@ -12,12 +12,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from external_corpus import log
+from external_corpus import log, samples
 
 from dlperf_hpc.logs.format import MAX_STEPS
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import Interpretation, interpret
-from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan.scanner import Scanner, scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
 from dlperf_hpc.logs.scanned import FACTS, Reading, ScannedFile, Step
@@ -26,7 +26,7 @@ from dlperf_hpc.records.status import Status
 
 REAL = os.environ.get("DLPERF_REAL_LOGS")
 RULES = ("default", "clock", "printed", "total")
-SAID: Mapping[str, Any] = {
+STATED: Mapping[str, Any] = {
     "nodes": 2,
     "gpus_per_node": 4,
     "batch_size": 32,
@@ -56,9 +56,11 @@ def _without_rows() -> Scanner:
     return Scanner(replace(each, rows=()) for each in formats())
 
 
-def interpreted(scanned: ScannedFile, basis: str, said: Mapping[str, Any] = SAID) -> Interpretation:
+def interpreted(
+    scanned: ScannedFile, basis: str, stated: Mapping[str, Any] = STATED
+) -> Interpretation:
     """The runs in it."""
-    return interpret(scanned, (), (), said, rule(basis))
+    return interpret(scanned, (), (), stated, rule(basis))
 
 
 # --- what must hold whatever is in a file
@@ -142,8 +144,8 @@ def _check_lines(reading: Reading, known: Sequence[Reading], estimated: bool) ->
         assert any(part_of(step, other, estimated) for other in candidates), step
     most = max((step.memory_mb or 0 for each in known for step in each.steps), default=0)
     assert all((step.memory_mb or 0) <= most for step in reading.steps)
-    told = {(total.name, total.value) for each in known for total in each.totals}
-    assert not {(total.name, total.value) for total in reading.totals} - told
+    seen = {(total.name, total.value) for each in known for total in each.totals}
+    assert not {(total.name, total.value) for total in reading.totals} - seen
 
 
 def part_of(step: Step, other: Step, estimated: bool = False) -> bool:
@@ -238,7 +240,7 @@ ODD_NUMBERS = (
 
 
 def with_numbers(data: bytes, random: Random) -> bytes:
-    """Some of the numbers replaced with others that are none, or not believable."""
+    """Some of the numbers replaced with text that is no number, or with numbers out of range."""
     share = random.choice((0.002, 0.02, 0.3))
 
     def replaced(match: re.Match[bytes]) -> bytes:
@@ -282,15 +284,16 @@ def _lines(text: str) -> list[str]:
     return [line + "\n" for line in text.split("\n")[:-1]]
 
 
-def real_logs() -> list[str]:
-    if not REAL:
-        return []
-    return sorted(each.path for each in find([Path(REAL)]) if isinstance(each, Source))
+def logs_on_disk() -> list[str]:
+    """Paths of the samples beside the formats' tests, and of real logs if there are any."""
+    real = find([Path(REAL)]) if REAL else ()
+    kept = sorted(each.path for each in real if isinstance(each, Source))
+    return [*map(str, samples()), *kept]
 
 
 @functools.cache
 def content(name: str) -> bytes:
-    """A made log's bytes by its name, a real one's by its path."""
+    """A made log's bytes by its name, another one's by its path."""
     if os.path.isabs(name):
         return b"".join(blocks(Source(name, 0)))
     return log(name).text.encode()

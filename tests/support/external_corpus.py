@@ -1,6 +1,6 @@
-"""A small, whole log of every format there is, made so that its true speed is known.
+"""A log of every format: whole ones, made so that their true speed is known, and samples.
 
-Each is of one run on 2 nodes with 4 devices each, 130 iterations long, noise in between: warm-up is
+Samples are the ``.log`` files beside the formats' tests. Each made log is of one run on 2 nodes with 4 devices each, 130 iterations long, noise in between: warm-up is
 slow, the window after iteration 20 up to 120 has iterations of 0.25 to 1 s, and what follows is
 slow again, so that a window which is off by one gives another number. Ends of years, days and
 epochs lie in the window. Nothing is copied from a real log: lines are filled in as the formats'
@@ -15,7 +15,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
+
+from places import ROOT
 
 START = datetime(2021, 12, 31, 23, 59, 0, tzinfo=timezone.utc)
 NODES, PER_NODE = 2, 4
@@ -31,12 +34,13 @@ TOPOLOGY = {"nodes": NODES, "gpus_per_node": PER_NODE}
 
 @dataclass(frozen=True)
 class Log:
-    """``said`` is what the user has to say because the log does not. ``true`` is samples/s over
-    all devices by each rule, with the relative error that the printed digits allow."""
+    """``stated`` are the settings that the user has to give because the log does not have them.
+    ``true`` is samples/s over all devices by each rule, with the relative error that the printed
+    digits allow."""
 
     format: str
     text: str
-    said: Mapping[str, Any]
+    stated: Mapping[str, Any]
     true: Mapping[str, tuple[float, float]]
     name: str = ""
 
@@ -98,7 +102,7 @@ class Pace:
 
 Made = Iterator[str]
 _MAKERS: dict[str, Callable[[Pace], Made]] = {}
-_SAID: dict[str, Mapping[str, Any]] = {}
+_STATED: dict[str, Mapping[str, Any]] = {}
 _TRUE: dict[str, Mapping[str, tuple[float, float]]] = {}
 _WINDOW = SAMPLES * 100 / 50
 """Samples/s of the iterations after 20 up to 120."""
@@ -108,15 +112,15 @@ _EXACT = 1e-6
 
 @dataclass
 class _Format:
-    """Declares the maker of a format's log: what it leaves unsaid, and what is true of it."""
+    """Declares the maker of a format's log: the settings it lacks, and its true speeds."""
 
-    said: Mapping[str, Any]
+    stated: Mapping[str, Any]
     true: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     name: str = ""
 
     def __call__(self, maker: Callable[[Pace], Made]) -> Callable[[Pace], Made]:
         name = self.name or maker.__name__
-        _MAKERS[name], _SAID[name], _TRUE[name] = maker, self.said, self.true
+        _MAKERS[name], _STATED[name], _TRUE[name] = maker, self.stated, self.true
         return maker
 
 
@@ -131,11 +135,16 @@ def log(name: str, slow: float = 1.0, last: int = LAST) -> Log:
     if last < LAST:
         lines = _shortened(list(lines), last)
     text = "".join(line + "\n" for line in lines)
-    return Log(name.partition(":")[0], text, _SAID[name], _TRUE[name], name)
+    return Log(name.partition(":")[0], text, _STATED[name], _TRUE[name], name)
+
+
+def samples() -> list[Path]:
+    """The samples, each called after its format."""
+    return sorted((ROOT / "tests" / "unit" / "logs" / "formats").glob("*.log"))
 
 
 def corpus() -> list[Log]:
-    """A log of every format."""
+    """Every made log."""
     return [log(name) for name in _MAKERS]
 
 

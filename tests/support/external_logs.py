@@ -52,7 +52,7 @@ def deepspeed(
     lines = []
     if accumulation is not None:
         nodes, local, world = where.nodes, where.gpus_per_node, where.devices
-        told = {
+        settings = {
             "fp16_enabled": False,
             "gradient_accumulation_steps": accumulation,
             "train_batch_size": batch_size * world * accumulation,
@@ -63,7 +63,7 @@ def deepspeed(
             line(0, "launch.py:100:main", f"dist_world_size={world}"),
             *(
                 line(1, "config.py:624:print", f"  {name} {'.' * (29 - len(name))} {value}")
-                for name, value in told.items()
+                for name, value in settings.items()
             ),
         ]
     for n in range(3, last + 1):  # the timer begins after step 2

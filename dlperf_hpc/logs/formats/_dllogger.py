@@ -1,4 +1,4 @@
-"""NVIDIA's dllogger: the grammar of its lines, and what its programs have in common.
+"""NVIDIA's dllogger: the grammar of its lines, and what the programs that use it share.
 
 On the screen a record is ``DLL <date> <time> - <step> <metric> : <value> <unit> <metric> : ...``.
 The time has no fraction when its microseconds are 0; a metric without unit leaves two blanks, and
@@ -16,10 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dlperf_hpc.logs.format import Draft, Line
-from dlperf_hpc.logs.formats._figures import cut_short, over_epochs
-from dlperf_hpc.logs.formats._numbers import NUMBER
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.format import NUMBER, Draft, Line, cut_short
+from dlperf_hpc.logs.scan.rows import full_stamp
 
 _RECORD = re.compile(
     r"DLLL? (?P<stamp>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?) - "
@@ -53,7 +51,7 @@ class Program:
     ``marks`` are metrics of which an iteration's record has at least one; ``rates`` (its speed),
     ``losses`` and ``lrs`` are looked for in their order. ``depth`` is how many numbers such a
     record's step has, the last of which is the iteration: ``first`` is the first one's number,
-    and ``per_epoch`` tells that it begins anew with each epoch (the number before it).
+    and ``per_epoch``: it begins anew with each epoch, which is the number before it.
     ``decimals`` is how many the screen shows of a rate. ``totals`` are metrics of the record of
     the whole run, with our names for them.
     """
@@ -110,16 +108,16 @@ def _metrics(body: str) -> tuple[str, dict[str, str]]:
 def read_lines(
     program: Program, line: Line, draft: Draft, found: Iterable[Record] | None = None
 ) -> None:
-    """One line with records of a program's (``found``, if they were looked for before); a note if
-    it has none, or one that is damaged."""
+    """Read a line's records (``found``, if the caller has them). A line that has none, or a damaged
+    one, is noted."""
     found = records(line.text) if found is None else found
-    known = [tell(program, line, draft, record) for record in found]
+    known = [read_record(program, line, draft, record) for record in found]
     if not known or not all(known):
         draft.note(line, "a line of dllogger's, but not as this program prints it")
 
 
-def tell(program: Program, line: Line, draft: Draft, record: Record) -> bool:
-    """Tell the draft what a record says; False if that is nothing a program would print."""
+def read_record(program: Program, line: Line, draft: Draft, record: Record) -> bool:
+    """Add what a record holds to the draft; False if no program would print such a record."""
     if record.parameters:
         if program.parameters:
             program.parameters(line, draft, record)
@@ -135,7 +133,7 @@ def tell(program: Program, line: Line, draft: Draft, record: Record) -> bool:
         _iteration(program, line, draft, record)
     elif program.per_epoch and len(record.step) > program.depth:
         # A validation after this many iterations of the epoch: it may have printed fewer.
-        over_epochs(draft, line, record.step[0], record.step[1])
+        draft.over_epochs(line, record.step[0], record.step[1])
     return True
 
 
@@ -156,7 +154,7 @@ def _iteration(program: Program, line: Line, draft: Draft, record: Record) -> No
     assert record.step is not None
     done = record.step[-1] + 1 - program.first
     if program.per_epoch:
-        done = over_epochs(draft, line, record.step[0], done)
+        done = draft.over_epochs(line, record.step[0], done)
     speed = _first(program.rates, record)
     if isinstance(speed, str) and cut_short(speed, program.decimals):
         draft.note(line, f"the speed {speed[:40]!r} is cut")
@@ -194,3 +192,18 @@ def _step(head: str) -> tuple[int, ...] | None:
     if _WORDS.fullmatch(head) or _TUPLE.fullmatch(head):
         return tuple(int(number) for number in _DIGITS.findall(head))
     return None
+
+
+# --- settings that a benchmark's shell script shows with ``set -x``
+
+SHELL_NEEDLE = "+ num_gpus="
+_SHELL_FACTS = {"num_gpus": "gpus_per_node", "num_accumulation_steps_phase1": "accumulation"}
+_SHELL_SETTING = re.compile(rf"\++ (?P<name>{'|'.join(_SHELL_FACTS)})=(?P<value>[0-9]{{1,9}})\s*")
+
+
+def shell_fact(line: Line, draft: Draft) -> bool:
+    """Whether the line is a setting that the shell shows, which is then added."""
+    match = _SHELL_SETTING.fullmatch(line.text)
+    if match is not None:
+        draft.fact(line, _SHELL_FACTS[match["name"]], match["value"])
+    return match is not None

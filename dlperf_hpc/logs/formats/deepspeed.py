@@ -1,9 +1,13 @@
-"""DeepSpeed's ThroughputTimer, all five generations of its line.
+"""DeepSpeed: the engine's own timer, and DeepSpeedExamples' BERT.
+
+deepspeed
+---------
+DeepSpeed's ThroughputTimer, all five generations of its line.
 
 | since | line |
 |---|---|
 | 2020-02 | ``0/50, SamplesPerSec=1292.64`` after ``[INFO 2020-02-06 19:53:56]`` |
-| 0.3.0 | the same after ``[2021-05-29 19:53:43,103] [INFO] [timer.py:157:stop]`` |
+| 0.3.0 | as above after ``[2021-05-29 19:53:43,103] [INFO] [timer.py:157:stop]`` |
 | 2021-11 | ``0/40, SamplesPerSec=83.48, MemAllocated=0.26GB, MaxMemAllocated=9.02GB`` |
 | 2022 | ``0/4, RunningAvgSamplesPerSec=16.15, CurrSamplesPerSec=15.72, MemAllocated=...`` |
 | 2022-12 | ``epoch=0/micro_step=3/global_step=3, RunningAvgSamplesPerSec=..., Curr...`` |
@@ -13,6 +17,23 @@
 counts, from step 3 on (the timer's clock begins when step 2 ends), over all data-parallel ranks;
 time in the data loader is not in it. Global rank 0 prints. Real lines of every generation were
 read; between 2022-07 and 2022-12 the figure is wrong where gradients are accumulated.
+
+bing_bert
+---------
+DeepSpeedExamples' ``bing_bert/deepspeed_train.py``: BERT pre-training.
+
+| line | counts |
+|---|---|
+| ``bing_bert_progress: step=100, loss=7.5, lr=1e-05, sample_count=409600`` | optimizer steps |
+| `` At step 1280, the throughput is 272.123456 Samples/s`` | micro-steps |
+
+Rank 0 prints both. The first comes every ``--print_steps`` optimizer steps (a fork adds
+``step_time=``). The second comes every 20 optimizer steps and is all ranks' samples over the time
+of all micro-steps since the second before it, data loader included; so the first one has the
+warm-up in it. Its step is made one of optimizer steps with ``gradient_accumulation_steps`` of the
+engine's configuration dump, for a reading has one counter; where the log lacks that dump, the
+reading counts micro-steps and leaves the progress lines out. What the engine's own timer prints
+between them is another format's. Lines are known from the source only.
 """
 
 from __future__ import annotations
@@ -20,12 +41,13 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed
 
+# --- deepspeed
+
 _COUNT = r"[0-9]{1,18}"
-_RATE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: the draft judges them
+_RATE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
 _GB = r"[0-9]{1,12}(?:\.[0-9]{1,12})? ?GB"
 _TIMER = re.compile(
     rf"(?:(?<![0-9])(?P<epoch>{_COUNT})/(?P<step>{_COUNT})"
@@ -56,7 +78,7 @@ _SETTINGS = {
 _PRECISIONS = {"fp16_enabled": "fp16", "bfloat16_enabled": "bf16"}
 
 
-def read(line: Line, draft: Draft) -> None:
+def _read_deepspeed(line: Line, draft: Draft) -> None:
     """A line of the timer's, or one on which the engine or its launcher states a setting."""
     if "SamplesPerSec=" not in line.text:
         _read_setting(line, draft)
@@ -71,7 +93,7 @@ def read(line: Line, draft: Draft) -> None:
         draft.note(line, "SamplesPerSec, but not as any DeepSpeed prints it")
 
 
-def config_setting(text: str) -> tuple[str, str] | None:
+def _config_setting(text: str) -> tuple[str, str] | None:
     """(key, value) of a line of the engine's configuration dump, ``True`` or a number; or None."""
     match = _CONFIG.search(text)
     return (match[1], match[2]) if match else None
@@ -114,7 +136,7 @@ def _megabytes(gigabytes: str | None) -> float | None:
 
 
 def _read_setting(line: Line, draft: Draft) -> None:
-    setting = config_setting(line.text)
+    setting = _config_setting(line.text)
     if setting is not None:
         key, value = setting
         if key in _SETTINGS:
@@ -130,14 +152,14 @@ def _read_setting(line: Line, draft: Draft) -> None:
         draft.fact(line, "devices", match[1])
 
 
-FORMAT = Format(
+DEEPSPEED = Format(
     name="deepspeed",
     title="DeepSpeed engine (ThroughputTimer)",
     framework="deepspeed",
     evidence=Evidence.REAL,
     source="deepspeedai/DeepSpeed deepspeed/utils/timer.py",
     needles=("SamplesPerSec=",),
-    read=read,
+    read=_read_deepspeed,
     printed=Printed(averaging=Averaging.RUNNING, origin=2),
     counter=Counter.MICRO_STEPS,
     facts_needles=(
@@ -152,3 +174,81 @@ FORMAT = Format(
     ),
     rows=(_ROWS,),
 )
+
+
+# --- bing_bert
+
+_FIGURE = r"[-+.0-9a-zA-Z]{1,40}"
+_PROGRESS = re.compile(
+    r"bing_bert_progress: step=(?P<step>[0-9]{1,18}), loss=(?P<loss>"
+    rf"{_FIGURE}), lr=(?P<lr>{_FIGURE}), sample_count="
+)
+_THROUGHPUT = re.compile(
+    rf"At step (?P<step>[0-9]{{1,18}}), the throughput is (?P<rate>{_FIGURE}) Samples/s"
+)
+_SEQ_LEN = re.compile(r"[( ,]max_seq_length=([0-9]{1,9})[,)]")
+
+
+def _read_bing_bert(line: Line, draft: Draft) -> None:
+    """A progress or a throughput line, or one that states a setting."""
+    if match := _PROGRESS.search(line.text):
+        draft.release_held()
+        _read_progress(line, draft, match)
+    elif match := _THROUGHPUT.search(line.text):
+        draft.release_held()
+        _read_throughput(line, draft, match)
+    elif "Args = Namespace(" in line.text:
+        if match := _SEQ_LEN.search(line.text):
+            draft.hold(line, "seq_len", match[1])
+    elif setting := _config_setting(line.text):
+        if setting[0] == "gradient_accumulation_steps" and setting[1] != "True":
+            draft.state["accumulation"] = int(setting[1])
+    elif "bing_bert_progress: step=" in line.text or "Samples/s" in line.text:
+        draft.note(line, "a figure of bing_bert's, but not as it prints it")
+
+
+def _read_progress(line: Line, draft: Draft, match: re.Match[str]) -> None:
+    if draft.counter is Counter.OPTIMIZER_STEPS:
+        stamp = full_stamp(line.text[: match.start()])
+        draft.step(line, match["step"], stamp=stamp, loss=match["loss"], lr=match["lr"])
+
+
+def _read_throughput(line: Line, draft: Draft, match: re.Match[str]) -> None:
+    step = int(match["step"])
+    if draft.counter is Counter.OPTIMIZER_STEPS:
+        accumulation: int = draft.state.get("accumulation", 0)
+        if not accumulation:
+            _count_micro_steps(line, draft)
+        elif step % accumulation:
+            draft.note(line, f"step {step} is no multiple of the accumulation, {accumulation}")
+            return
+        else:
+            step //= accumulation
+    before = draft.steps[-1] if draft.steps else None
+    stamp = full_stamp(line.text[: match.start()])
+    draft.step(line, step, stamp=stamp, printed=match["rate"])
+    if before and draft.steps[-1] is not before and before[1:3] == draft.steps[-1][1:3]:
+        # The progress line of the same step: one iteration, one step.
+        draft.steps[-2:] = [draft.steps[-1]._replace(loss=before.loss, lr=before.lr)]
+
+
+def _count_micro_steps(line: Line, draft: Draft) -> None:
+    """A speed matters more than a loss."""
+    if draft.steps:
+        draft.note(line, "no gradient_accumulation_steps in the log: progress lines left out")
+    draft.steps.clear()
+    draft.counter = Counter.MICRO_STEPS
+
+
+BING_BERT = Format(
+    name="bing_bert",
+    title="DeepSpeedExamples bing_bert",
+    framework="deepspeed",
+    evidence=Evidence.SOURCE,
+    source="deepspeedai/DeepSpeedExamples bing_bert/deepspeed_train.py",
+    needles=("bing_bert_progress: step=", ", the throughput is "),
+    read=_read_bing_bert,
+    facts_needles=("Args = Namespace(", "gradient_accumulation_steps .."),
+)
+
+FORMATS = (DEEPSPEED, BING_BERT)

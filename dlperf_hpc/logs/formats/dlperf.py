@@ -1,7 +1,7 @@
-"""Our own log, so that a tree of many programs' logs can be told apart by content.
+"""The log of this package, so that it is recognised among other programs' logs.
 
 ``dlperf 2026-11-21T14:53:35.595660Z iteration n=6 loss=10.86 ms=211.895`` (docs/log-format.md).
-A log of ours that is found thus is then read whole by :mod:`dlperf_hpc.records.logfile`.
+Such a log is then read by :mod:`dlperf_hpc.records.logfile` and not by its figures here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.scan.stamps import full_stamp
+from dlperf_hpc.logs.scan.rows import full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
 _TIME = r"dlperf (?P<time>[-0-9]{10}T[:.0-9]{15}Z)"
@@ -20,7 +20,7 @@ _SUMMARY = re.compile(_TIME + r" summary .* samples_per_s=(?P<rate>\S+)")
 
 
 def read(line: Line, draft: Draft) -> None:
-    """An ``iteration`` or the ``summary``; other events say nothing of speed."""
+    """An ``iteration`` or the ``summary``; other events have no speed."""
     if match := _ITERATION.match(line.text):
         draft.step(
             line,
@@ -32,17 +32,19 @@ def read(line: Line, draft: Draft) -> None:
     elif match := _SUMMARY.match(line.text):
         draft.total(line, "samples_per_s", match["rate"])
     elif " begin format=" in line.text:
-        draft.begins(line)
+        draft.recognise(line)
 
 
-FORMAT = Format(
-    name="dlperf",
-    title="dlperf_hpc's own job log",
-    framework="",
-    evidence=Evidence.REAL,
-    source="docs/log-format.md",
-    needles=("dlperf 2",),
-    read=read,
-    printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
-    counter=Counter.MICRO_STEPS,
+FORMATS = (
+    Format(
+        name="dlperf",
+        title="dlperf_hpc's own job log",
+        framework="",
+        evidence=Evidence.REAL,
+        source="docs/log-format.md",
+        needles=("dlperf 2",),
+        read=read,
+        printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
+        counter=Counter.MICRO_STEPS,
+    ),
 )

@@ -9,10 +9,11 @@
 | ``    "train_samples_per_second": 6.213,`` | ``train_results.json``, ``trainer_state.json`` |
 
 Process 0 prints. The one speed is the whole run's: all processes' samples over the time of
-``train()``, with warm-up and checkpoints, and no line tells of a part of it. A loss line names an
-epoch's fraction, no step, so it shows whose log this is but is no iteration, unless it has
-``'step'`` as early ones did. Settings come from the log at level INFO (``Instantaneous batch size
-per device = 8``). Real lines were read where documents and issues quote them.
+``train()``, with warm-up and checkpoints; no line has the speed of a part of it. A loss line has an
+epoch's fraction and no step, so it shows which program wrote the log but is no iteration, unless
+it has ``'step'`` as early ones did. Settings come from the log at level INFO
+(``Instantaneous batch size per device = 8``). Real lines were read where documents and issues
+quote them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats._held import hold, tell
 from dlperf_hpc.logs.scanned import Evidence
 
 _SPEED = "train_samples_per_second"
@@ -47,7 +47,7 @@ def read(line: Line, draft: Draft) -> None:
     elif match := _LOG.search(line.text):
         _read_log(line, draft, match["loss"], match["rest"])
     elif match := _SETTING.search(line.text):
-        hold(line, draft, _SETTINGS[match[1][0]], match[2].replace(",", ""))
+        draft.hold(line, _SETTINGS[match[1][0]], match[2].replace(",", ""))
 
 
 def _read_total(line: Line, draft: Draft) -> None:
@@ -60,29 +60,32 @@ def _read_total(line: Line, draft: Draft) -> None:
     if known and len(draft.totals) > known and draft.totals[-1].value == draft.totals[-2].value:
         draft.totals.pop()  # printed as a dictionary, and again as a table
     if draft.totals:
-        tell(draft)
+        draft.release_held()
 
 
 def _read_log(line: Line, draft: Draft, loss: str, rest: str) -> None:
-    tell(draft)
+    draft.release_held()
     step, lr = _STEP.search(rest), _LR.search(rest)
     if step:
         draft.step(line, step[1], loss=loss, lr=lr[1] if lr else None)
     else:
-        draft.begins(line)
+        draft.recognise(line)
 
 
-FORMAT = Format(
-    name="hf_trainer",
-    title="Hugging Face Trainer",
-    framework="transformers",
-    evidence=Evidence.QUOTED,
-    source="huggingface/transformers src/transformers/trainer.py, trainer_utils.py",
-    needles=(_SPEED, "{'loss': "),
-    read=read,
-    facts_needles=(
-        "Instantaneous batch size per device = ",
-        "Total train batch size (w. parallel",
-        "Gradient Accumulation steps = ",
+FORMATS = (
+    Format(
+        name="hf_trainer",
+        title="Hugging Face Trainer",
+        framework="transformers",
+        evidence=Evidence.QUOTED,
+        source="huggingface/transformers src/transformers/trainer.py, trainer_utils.py",
+        needles=(_SPEED, "{'loss': "),
+        instead="the total",
+        read=read,
+        facts_needles=(
+            "Instantaneous batch size per device = ",
+            "Total train batch size (w. parallel",
+            "Gradient Accumulation steps = ",
+        ),
     ),
 )

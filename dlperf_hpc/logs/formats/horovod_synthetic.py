@@ -7,8 +7,8 @@
 | ``Img/sec per GPU: 108.2 +-1.2`` | the blocks' mean and 1.96 standard deviations: not read |
 | ``Total img/sec on 4 GPU(s): 432.8 +-4.9`` | that mean times the number of processes |
 
-Rank 0 prints. An ``Iter`` is a block of ``--num-batches-per-iter`` optimizer steps (10 unless
-told otherwise; the log does not say), timed by itself after the warm-up (10 batches); the Keras
+Rank 0 prints. An ``Iter`` is a block of ``--num-batches-per-iter`` optimizer steps (10 by
+default; the number is not printed), timed by itself after the warm-up (10 batches); the Keras
 variant has no warm-up and leaves ``Iter #0`` out of its total. ``CPU`` stands for ``GPU`` where
 there is none. Real lines were read where documents and issues quote them.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats._held import hold, tell
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Scope
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"
@@ -33,27 +32,29 @@ _SETTINGS = {"M": "model", "B": "batch_size", "N": "devices"}
 def read(line: Line, draft: Draft) -> None:
     """A block's speed, the total, or a line of the head."""
     if match := _ITER.search(line.text):
-        tell(draft)
+        draft.release_held()
         draft.step(line, int(match["n"]) + 1, printed=match["rate"])
     elif match := _TOTAL.search(line.text):
-        tell(draft)
+        draft.release_held()
         draft.fact(line, "devices", match["devices"])
         draft.total(line, "Total img/sec", match["rate"])
     elif match := _SETTING.search(line.text):
-        hold(line, draft, _SETTINGS[match[1][0]], match[2])
+        draft.hold(line, _SETTINGS[match[1][0]], match[2])
     elif "img/sec" in line.text:
         draft.note(line, "img/sec, but not as Horovod's benchmarks print it")
 
 
-FORMAT = Format(
-    name="horovod_synthetic",
-    title="Horovod synthetic benchmarks",
-    framework="horovod",
-    evidence=Evidence.QUOTED,
-    source="horovod/horovod examples/pytorch/pytorch_synthetic_benchmark.py and its kin",
-    needles=(" img/sec per ", "Total img/sec on "),
-    read=read,
-    printed=Printed(scope=Scope.DEVICE),
-    counter=Counter.BLOCKS,
-    facts_needles=("Model: ", "Batch size: ", "Number of GPUs: ", "Number of CPUs: "),
+FORMATS = (
+    Format(
+        name="horovod_synthetic",
+        title="Horovod synthetic benchmarks",
+        framework="horovod",
+        evidence=Evidence.QUOTED,
+        source="horovod/horovod examples/pytorch/pytorch_synthetic_benchmark.py and its kin",
+        needles=(" img/sec per ", "Total img/sec on "),
+        read=read,
+        printed=Printed(scope=Scope.DEVICE),
+        counter=Counter.BLOCKS,
+        facts_needles=("Model: ", "Batch size: ", "Number of GPUs: ", "Number of CPUs: "),
+    ),
 )

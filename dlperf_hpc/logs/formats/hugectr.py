@@ -16,8 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats._numbers import NUMBER
+from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line
 from dlperf_hpc.logs.scanned import Evidence, Printed, Stamps, Unit
 
 _ITERATION = re.compile(
@@ -65,13 +64,15 @@ def _clock(text: str) -> float | None:
     return (hour * 60 + minute) * 60 + second
 
 
-FORMAT = Format(
-    name="hugectr",
-    title="HugeCTR",
-    framework="hugectr",
-    evidence=Evidence.QUOTED,
-    source="NVIDIA-Merlin/HugeCTR HugeCTR/src/pybind/model.cpp; its issue 186",
-    needles=(" iters): ",),
-    read=read,
-    printed=Printed(Unit.S_PER_ITERATION),
+FORMATS = (
+    Format(
+        name="hugectr",
+        title="HugeCTR",
+        framework="hugectr",
+        evidence=Evidence.QUOTED,
+        source="NVIDIA-Merlin/HugeCTR HugeCTR/src/pybind/model.cpp; its issue 186",
+        needles=(" iters): ",),
+        read=read,
+        printed=Printed(Unit.S_PER_ITERATION),
+    ),
 )

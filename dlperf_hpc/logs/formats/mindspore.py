@@ -7,9 +7,9 @@
 | ``TimeMonitor`` | ``epoch time: 1234.500 ms, per step time: 61.725 ms``, later after ``Train`` |
 | ... in 2020 | ``Epoch time: 1234.500, per step time: 61.725`` (ms too) |
 
-``LossMonitor`` counts steps within the epoch, whose length is not told: later epochs are counted on
-from the last step that was printed. A step says its number, the time after it the milliseconds per
-step since the epoch began (an "epoch" may be a sink of 20 steps): they are read as one iteration.
+``LossMonitor`` counts steps within the epoch, whose length is not printed: later epochs are counted
+on from the last printed step. A step's line has its number, the next one the milliseconds per step
+since the epoch began (an "epoch" may be a sink of 20 steps): both are read as one iteration.
 Every process prints.
 """
 
@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats._figures import over_epochs
-from dlperf_hpc.logs.formats._numbers import NUMBER, THREE_DECIMALS, word
+from dlperf_hpc.logs.format import NUMBER, THREE_DECIMALS, Draft, Format, Line, word
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
 _STEP = re.compile(
@@ -46,7 +44,7 @@ def _step(line: Line, draft: Draft, match: re.Match[str]) -> None:
     loss = _LOSS.search(match["outputs"])
     done = int(match["done"])
     if match["what"] == "loss is":
-        done = over_epochs(draft, line, int(match["epoch"]) - 1, done)
+        done = draft.over_epochs(line, int(match["epoch"]) - 1, done)
     draft.step(line, done, loss=loss["loss"] if loss else None)
     if len(draft.steps) > before:
         draft.state[f"last of {line.rank}"] = before
@@ -67,14 +65,16 @@ def _time(line: Line, draft: Draft, time: str) -> None:
     draft.steps[index] = draft.steps[index]._replace(printed=milliseconds)
 
 
-FORMAT = Format(
-    name="mindspore",
-    title="MindSpore",
-    framework="mindspore",
-    evidence=Evidence.QUOTED,
-    source="mindspore model_zoo/official/nlp/bert/src/utils.py, mindspore/train/callback",
-    needles=(", outputs are ", ", loss is ", ", per step time: "),
-    read=read,
-    printed=Printed(Unit.MS_PER_ITERATION),
-    counter=Counter.MICRO_STEPS,
+FORMATS = (
+    Format(
+        name="mindspore",
+        title="MindSpore",
+        framework="mindspore",
+        evidence=Evidence.QUOTED,
+        source="mindspore model_zoo/official/nlp/bert/src/utils.py, mindspore/train/callback",
+        needles=(", outputs are ", ", loss is ", ", per step time: "),
+        read=read,
+        printed=Printed(Unit.MS_PER_ITERATION),
+        counter=Counter.MICRO_STEPS,
+    ),
 )

@@ -4,7 +4,7 @@
 |---|---|
 | 2017 | ``Epoch: [0][10/5005]\\tTime 0.545 (0.812)\\tData 0.003 (0.021)\\tLoss 6.91 (6.98)...`` |
 | 2019 | ``Epoch: [0][ 1/53]       Time  0.970 ( 6.512)    Data  0.002 ( 0.001)    Loss ...`` |
-| 2022 | the same, but counted from 1 (``progress.display(i + 1)``) |
+| 2022 | like 2019, but counted from 1 (``progress.display(i + 1)``) |
 
 ``Time`` is seconds of one iteration: all ranks' own batches together. Its first number is the
 last batch's alone, the one in brackets the mean since the epoch began; the second is read, for it
@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats._figures import later_epoch, one_more
-from dlperf_hpc.logs.formats._numbers import NUMBER, word
+from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more, word
 from dlperf_hpc.logs.scan.rows import DECIMAL, WHOLE, Rows
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
@@ -53,7 +51,7 @@ def read(line: Line, draft: Draft) -> None:
     if time is None:
         draft.note(line, "a batch of the ImageNet example, but without its time")
         return
-    if later_epoch(draft, line, head["era"]):
+    if draft.later_epoch(line, head["era"]):
         return
     loss = _LOSS.search(line.text, time.end())
     draft.step(
@@ -71,15 +69,18 @@ def _done(number: str, alone: bool, draft: Draft) -> int | str:
     return number if draft.state.get("from_one") else one_more(number)
 
 
-FORMAT = Format(
-    name="pytorch_imagenet",
-    title="PyTorch ImageNet example",
-    framework="pytorch",
-    evidence=Evidence.QUOTED,
-    source="pytorch/examples imagenet/main.py; README of Oneflow-Inc/DLPerf PyTorch/resnet50v1.5",
-    needles=("Epoch: [",),
-    read=read,
-    printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING),
-    facts_needles=("=> creating model '",),
-    rows=(_ROWS,),
+FORMATS = (
+    Format(
+        name="pytorch_imagenet",
+        title="PyTorch ImageNet example",
+        framework="pytorch",
+        evidence=Evidence.QUOTED,
+        source="pytorch/examples imagenet/main.py; "
+        "README of Oneflow-Inc/DLPerf PyTorch/resnet50v1.5",
+        needles=("Epoch: [",),
+        read=read,
+        printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING),
+        facts_needles=("=> creating model '",),
+        rows=(_ROWS,),
+    ),
 )

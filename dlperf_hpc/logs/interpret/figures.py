@@ -13,22 +13,22 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from dlperf_hpc.logs.interpret.rules import Basis, By, Mean, Rule
-from dlperf_hpc.logs.interpret.segments import ClockError, Segment, elapsed
+from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, Segment
 from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Stamps, Step, Unit
 
 SPAN = 0.5
 """The least share of the window asked for that printed lines must span."""
 
-_NEARLY = 0.9  # of the window: less is said
-_COARSE = 0.02  # error of a difference of whole seconds that is said
+_NEARLY = 0.9  # of the window: a warning is given of less
+_COARSE = 0.02  # error of a difference of whole seconds from which on a warning is given
 _TIMES = {Unit.MS_PER_ITERATION: 1e-3, Unit.S_PER_ITERATION: 1.0}
 
 
 class NoFigure(ValueError):
     """The log has no figure by this rule; the message says why.
 
-    ``short``: because the log ends before the window does. ``expected``: because the format does
-    not print what the rule takes, which no one needs to be told if another rule does.
+    ``short``: the log ends before the window does. ``expected``: the format does not print what
+    the rule takes, which is no news if another rule gives a figure.
     """
 
     def __init__(self, reason: str, short: bool = False, expected: bool = False) -> None:
@@ -42,10 +42,10 @@ class Figure:
     """One figure of one run.
 
     ``value`` is in ``unit``, which is never a time: a time per iteration becomes iterations/s.
-    ``printed`` says what the log's own figure was (for the clock, iterations/s). The window lies
-    after iteration ``first``, up to ``last``; ``steps`` are its lines, and ``end_line`` the last of
-    them. ``times`` are seconds per iteration, one per line, if they are known. ``lacking`` says
-    what keeps the window from being complete, else ''.
+    ``printed`` describes the log's own figure (for the clock, iterations/s). The window lies after
+    iteration ``first``, up to ``last``; ``steps`` are its lines, and ``end_line`` is the last of
+    these. ``times`` are seconds per iteration, one per line, if they are known. ``lacking`` is why
+    the window is not complete, '' if it is.
     """
 
     rule: Rule
@@ -63,11 +63,11 @@ class Figure:
 
 
 def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
-    """The figure of one run by ``rule``, of which alternatives are not tried; or NoFigure."""
+    """The figure of one run by ``rule``, whose alternatives are not tried; NoFigure if none."""
     if rule.basis is Basis.TOTAL:
         return _total(rule, segment)
     if not segment.steps:
-        raise NoFigure("no line tells of an iteration", expected=True)
+        raise NoFigure("no line has an iteration", expected=True)
     if rule.basis is Basis.CLOCK:
         found = _clock(rule, reading, segment)
     elif rule.by is By.LINES or rule.mean is Mean.FIGURES:
@@ -82,7 +82,7 @@ def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
 
 
 class _Window(NamedTuple):
-    """Positions in a list of iterations; what is lacking, and what is to be said."""
+    """Positions in a list of iterations; why the window is not complete, and a warning, or ''."""
 
     first: int
     last: int
@@ -183,6 +183,14 @@ def _rate(value: float | None, printed: Printed) -> float | None:
     return rate if math.isfinite(rate) and rate > 0 else None
 
 
+def _mean(values: Sequence[float]) -> float:
+    """The mean; infinite if the sum of the values is no number any more."""
+    try:
+        return fmean(values)
+    except OverflowError:
+        return math.inf
+
+
 def _rate_unit(printed: Printed) -> Unit:
     return Unit.ITERATIONS_PER_S if printed.unit in _TIMES else printed.unit
 
@@ -196,7 +204,7 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     if all(_rate(step.printed, reading.printed) is None for step in segment.steps):
         raise _no_figures()
     numbers = [step.iteration for step in segment.steps]
-    offset = 1 if segment.after < numbers[0] else 0  # the first line too stands for something
+    offset = 1 if segment.after < numbers[0] else 0  # the first line has iterations of its own
     if offset:
         numbers.insert(0, segment.after)
     window = _window(rule, numbers, segment)
@@ -239,8 +247,8 @@ def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     window = _window(rule, numbers, segment)
     if resumed:
         raise NoFigure(
-            f"the run goes on after iteration {segment.after}, so that nothing says since when its "
-            "printed averages run",
+            f"the run goes on after iteration {segment.after}, so that it is not known at which "
+            "iteration its printed averages begin",
             short=bool(window.lacking),
         )
     rates = [_rate(step.printed, reading.printed) or math.nan for step in steps]
@@ -279,9 +287,9 @@ def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         raise NoFigure(lacking or f"no {rule.by.value} within [{span}]", short=bool(lacking))
     if rule.mean is Mean.RATES:
         rates = [_rate(row.value, reading.printed) or math.nan for row in rows]
-        value: float | None = fmean(rates)
+        value: float | None = _mean(rates)
     else:
-        value = _rate(fmean(row.value for row in rows), reading.printed)
+        value = _rate(_mean([row.value for row in rows]), reading.printed)
     steps = [row.step for row in rows]
     numbers = [step.iteration for step in segment.steps]
     before = bisect_left(numbers, steps[0].iteration)
@@ -367,3 +375,45 @@ def _total(rule: Rule, segment: Segment) -> Figure:
         first=segment.after if segment.steps else None,
         warnings=(warning,) if others and not rule.total else (),
     )
+
+
+# --- the clock
+
+_MARCH_1 = 59  # day of a year of 365 days that a leap year's 29 February falls on too
+
+
+class ClockError(ValueError):
+    """The clock went backward; ``position`` is the stamp that is earlier than the one before."""
+
+    def __init__(self, position: int, by_s: float) -> None:
+        self.position = position
+        self.by_s = by_s
+        super().__init__(f"the clock goes backward by {by_s:.6g} s")
+
+
+def elapsed(stamps: Sequence[float], kind: Stamps) -> list[float]:
+    """Seconds since the first of ``stamps``, in the order of the iterations.
+
+    Stamps without a date that are earlier by more than 12 h have passed midnight; those without a
+    year that are earlier by more than half a year, New Year. ClockError for any other step back.
+    """
+    seconds = [0.0] if stamps else []
+    for i, (before, now) in enumerate(zip(stamps, stamps[1:]), 1):
+        passed = now - before
+        if passed < 0:
+            passed += _wrap(passed, now, kind)
+        if passed < 0:
+            raise ClockError(i, -passed)
+        seconds.append(seconds[-1] + passed)
+    return seconds
+
+
+def _wrap(passed: float, now: float, kind: Stamps) -> float:
+    if kind is Stamps.TIME_ONLY and passed < -DAY_S / 2:
+        return DAY_S
+    if kind is Stamps.NO_YEAR:
+        if passed < -YEAR_S / 2:
+            return YEAR_S
+        if passed < -DAY_S / 2 and now // DAY_S == _MARCH_1:
+            return DAY_S
+    return 0.0

@@ -1,4 +1,4 @@
-"""Which lines of a log make the one figure of a run: window rules, by name.
+"""Window rules: which lines of a log give the one figure of a run.
 
 A rule says where the window lies, whose figures it takes and how they become one. There are five
 general forms, and a named rule for each extraction script of DLPerf's, so that what it published
@@ -40,7 +40,7 @@ class Mean(str, Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """A window and what is made of it.
+    """A window, and how the figures in it become one.
 
     The window lies after ``first`` iterations up to ``last`` (None: open), or holds the lines with
     a figure [``first``:``last``], counted without those up to iteration ``skip``. ``need`` lines

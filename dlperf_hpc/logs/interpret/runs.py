@@ -1,4 +1,4 @@
-"""From a scanned log to the runs it tells of, each with one number, or the reason why not."""
+"""From a scanned log to its runs, each with one number or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlperf_hpc.logs.interpret.conversion import (
-    Converted,
-    MissingFact,
-    converted,
-    optimizer_steps,
-)
-from dlperf_hpc.logs.interpret.crosscheck import by_other_reading, disagreement, on_other_basis
 from dlperf_hpc.logs.interpret.figures import Figure, NoFigure, figure
 from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
 from dlperf_hpc.logs.interpret.segments import Segment, segments_of
@@ -24,6 +17,15 @@ from dlperf_hpc.logs.interpret.settings import (
     devices_of,
     resolved,
     topology_of,
+)
+from dlperf_hpc.logs.interpret.speed import (
+    Converted,
+    MissingFact,
+    by_other_reading,
+    converted,
+    disagreement,
+    on_other_basis,
+    optimizer_steps,
 )
 from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Trouble
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
@@ -39,8 +41,8 @@ MIN_FOR_STEADY = 10
 class Interpretation:
     """The runs of one log, in its order, as attempts 1, 2, ... of one run.
 
-    There are none if no format fits, or if nobody says on how many devices it ran: ``problems``
-    say so, and what to say.
+    There are none if no format was recognised, or if the number of devices is not known:
+    ``problems`` then say so, and which option states it.
     """
 
     results: tuple[RunResult, ...] = ()
@@ -49,7 +51,7 @@ class Interpretation:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A figure and what it is in samples/s."""
+    """A figure, and the samples/s that it is converted to."""
 
     figure: Figure
     speed: Converted
@@ -57,7 +59,7 @@ class _Measured:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a rule with its alternatives gives: a figure, or why there is none."""
+    """What a rule with its alternatives gives: a figure, or the reason why there is none."""
 
     measured: _Measured | None
     reason: str = ""
@@ -72,20 +74,21 @@ def interpret(
     stated: Mapping[str, Any],
     rule: Rule,
 ) -> Interpretation:
-    """The runs that one log tells of, each with a number or the reason why it has none.
+    """The runs of one log, each with a number or the reason why it has none.
 
-    ``named`` and ``variant`` are facts and tags of the file's name, ``stated`` facts by their names
-    that the user gave. Of several formats in one file that with most lines in the window counts;
-    if it gives no number, the next that does. The others are compared with it.
+    ``named`` and ``variant`` are the settings and the tags of the file's name, ``stated`` the
+    settings that the user gave, by their names. If a file has lines of several formats, the one
+    with most lines in the window counts; if that gives no number, the next one that does. The
+    others are compared with it.
     """
     best: list[RunResult] = []
-    for reading in sorted(scanned.readings, key=lambda reading: -_wealth(reading, rule)):
-        interprets = [
-            _Interpreter(scanned, reading, segment, named, variant, stated, rule)
+    for reading in sorted(scanned.readings, key=lambda reading: -_usable_lines(reading, rule)):
+        runs = [
+            _Run(scanned, reading, segment, named, variant, stated, rule)
             for segment in segments_of(reading)
         ]
-        found = [result for each in interprets if (result := each.result()) is not None]
-        if not best or _merit(found) > _merit(best):
+        found = [result for run in runs if (result := run.result()) is not None]
+        if not best or _rank(found) > _rank(best):
             best = found
     if best or not scanned.readings:
         return Interpretation(tuple(best))
@@ -93,14 +96,15 @@ def interpret(
 
 
 def _unplaced(scanned: ScannedFile, named: Sequence[Fact], stated: Mapping[str, Any]) -> str:
+    """What the user has to state so that the topology is known."""
     devices = devices_of(resolved(scanned.facts, stated, named, scanned.end_line).values)
     if devices:
-        return f"it ran on {devices} devices, but nobody says on how many nodes: give --nodes"
-    return "nobody says on how many devices it ran: give --nodes and --gpus-per-node"
+        return f"it ran on {devices} devices, on an unknown number of nodes: give --nodes"
+    return "the number of devices is not known: give --nodes and --gpus-per-node"
 
 
-def _wealth(reading: Reading, rule: Rule) -> int:
-    """Lines that a rule can use."""
+def _usable_lines(reading: Reading, rule: Rule) -> int:
+    """How many lines of a reading the rule can use."""
     if rule.basis is Basis.TOTAL:
         return sum(rule.total in ("", total.name) for total in reading.totals)
     if rule.by is By.LINES:
@@ -109,7 +113,8 @@ def _wealth(reading: Reading, rule: Rule) -> int:
     return sum(first <= step.iteration <= last for step in reading.steps)
 
 
-def _merit(results: Sequence[RunResult]) -> tuple[bool, bool]:
+def _rank(results: Sequence[RunResult]) -> tuple[bool, bool]:
+    """Which of two readings' results count: the greater; first those with a number."""
     return (
         any(result.samples_per_s is not None for result in results),
         any(result.external is not None for result in results),
@@ -117,8 +122,8 @@ def _merit(results: Sequence[RunResult]) -> tuple[bool, bool]:
 
 
 @dataclass(frozen=True)
-class _Interpreter:
-    """All that is known of one run of one reading."""
+class _Run:
+    """One run of one reading, with everything that is known of it."""
 
     scanned: ScannedFile
     reading: Reading
@@ -129,7 +134,7 @@ class _Interpreter:
     rule: Rule
 
     def result(self) -> RunResult | None:
-        """The run, its number, and what became of it; None if its topology is not known."""
+        """The run, its number and its status; None if its topology is not known."""
         settings = self._settings()
         case = self._case(settings)
         if case is None:
@@ -164,7 +169,7 @@ class _Interpreter:
         """The first of the rule's alternatives that gives a complete window, else a partial one."""
         partial: _Measured | None = None
         reasons: list[str] = []
-        untold: list[str] = []
+        expected: list[str] = []
         short = False
         for rule in self.rule.tries:
             try:
@@ -173,7 +178,7 @@ class _Interpreter:
                 speed = self._speed(found, settings)
             except NoFigure as error:
                 short = short or error.short
-                (untold if error.expected else reasons).append(str(error))
+                (expected if error.expected else reasons).append(str(error))
                 continue
             except MissingFact as error:
                 reasons.append(str(error))
@@ -184,11 +189,12 @@ class _Interpreter:
                 continue
             warnings = [f"{reason}: {rule.name} is used" for reason in dict.fromkeys(reasons)]
             return _Outcome(_Measured(found, speed), warnings=(*warnings, *found.warnings))
-        reason = "; ".join(dict.fromkeys(reasons or untold))
+        reason = "; ".join(dict.fromkeys(reasons or expected))
         return _Outcome(partial, reason, short)
 
     def _speed(self, found: Figure, settings: Settings) -> Converted:
-        """In samples/s; NoFigure if it is none, or rests on what the same lines belie."""
+        """The figure in samples/s. NoFigure if it is no speed, or rests on an assumption which the
+        same lines contradict."""
         values = settings.values
         speed = converted(found, values, self.reading.counter, self.segment.ranks)
         if not (math.isfinite(speed.samples_per_s) and speed.samples_per_s > 0):
@@ -201,7 +207,7 @@ class _Interpreter:
         return speed
 
     def _status(self, outcome: _Outcome) -> tuple[Status, str, list[str]]:
-        """What became of the run, why, and a warning for what does not count against it."""
+        """The run's status, the reason, and a warning of trouble that does not count against it."""
         troubles = [t for t in self.scanned.troubles if self.segment.holds(t.line)]
         if outcome.measured is not None and not outcome.measured.figure.lacking:
             end = outcome.measured.figure.end_line
@@ -210,8 +216,8 @@ class _Interpreter:
                 return self._after(troubles)
             troubles = early
         if troubles:
-            worst = _telling(troubles)
-            return _kind(worst), _told(worst, outcome.reason), []
+            worst = _most_specific(troubles)
+            return _kind(worst), _trouble_text(worst, outcome.reason), []
         if outcome.short or (outcome.measured is None and self.scanned.cut):
             cut = " (the file is cut within its last line)" if self.scanned.cut else ""
             return Status.PARTIAL, f"{outcome.reason}{cut}", []
@@ -221,8 +227,8 @@ class _Interpreter:
         return Status.OK, outcome.reason, warnings
 
     def _after(self, troubles: Sequence[Trouble]) -> tuple[Status, str, list[str]]:
-        """Trouble after the window, which ends a run badly unless it had said its last word."""
-        worst = _telling(troubles)
+        """The status by trouble after the window, which counts unless a total stands before it."""
+        worst = _most_specific(troubles)
         totals = [
             total.line
             for reading in self.scanned.readings
@@ -230,8 +236,8 @@ class _Interpreter:
             if self.segment.holds(total.line)
         ]
         if totals and min(totals) < min(trouble.line for trouble in troubles):
-            return Status.OK, "", [f"after the program's summary: {_told(worst, '')}"]
-        return _kind(worst), _told(worst, "after the window"), []
+            return Status.OK, "", [f"after the program's summary: {_trouble_text(worst, '')}"]
+        return _kind(worst), _trouble_text(worst, "after the window"), []
 
     def _case(self, settings: Settings) -> ObservedCase | None:
         values = settings.values
@@ -255,7 +261,7 @@ class _Interpreter:
         found, speed = measured.figure, measured.speed
         check, warnings = self._check(measured, settings)
         if check is None:
-            warnings += speed.assumed  # nothing bears it out
+            warnings += speed.assumed  # no other basis confirms it
         losses = [step.loss for step in found.steps if step.loss is not None]
         if losses and found.steps[-1].loss is None:
             at = found.steps[-1].iteration
@@ -284,7 +290,7 @@ class _Interpreter:
         ), warnings
 
     def _memory(self, end_line: int) -> float | None:
-        """Most that any line up to the window's end tells."""
+        """The most memory in MB on any line up to the window's end."""
         seen = [
             step.memory_mb
             for step in self.segment.steps
@@ -302,9 +308,9 @@ class _Interpreter:
             checks.append(("the clock" if basis == "printed" else "printed figures", other))
         for reading in self.scanned.readings:
             if reading is not self.reading:
-                told = by_other_reading(found, self.segment, reading, settings.values)
-                if told is not None:
-                    checks.append((f"{reading.format} lines by {told[0]}", told[1]))
+                check = by_other_reading(found, self.segment, reading, settings.values)
+                if check is not None:
+                    checks.append((f"{reading.format} lines by {check[0]}", check[1]))
         warnings = [
             f"samples/s by {name} over those by {basis}: {differs}"
             for name, value in checks
@@ -313,8 +319,8 @@ class _Interpreter:
         return (checks[0][1] if checks else None), warnings
 
 
-def _telling(troubles: Sequence[Trouble]) -> Trouble:
-    """The trouble that says most: the first that is no mere failure, else the first."""
+def _most_specific(troubles: Sequence[Trouble]) -> Trouble:
+    """The first trouble that is no mere failure, else the first."""
     special = [trouble for trouble in troubles if _kind(trouble) is not Status.FAILED]
     return (special or list(troubles))[0]
 
@@ -326,5 +332,5 @@ def _kind(trouble: Trouble) -> Status:
     return Status.OUT_OF_MEMORY if trouble.kind == "oom" else Status.FAILED
 
 
-def _told(trouble: Trouble, more: str) -> str:
+def _trouble_text(trouble: Trouble, more: str) -> str:
     return f"line {trouble.line}: {trouble.text[:200]}" + (f" ({more})" if more else "")

@@ -1,11 +1,9 @@
-"""Time stamps of one run as seconds that rise: midnight and New Year are no going back.
+"""The runs of a program in one log: of each one rank, in order, every iteration once.
 
-The lines of a reading as runs of a program: one rank, in order, each iteration once.
-
-A log may hold lines of many ranks, with or without a rank's tag; the same iteration again, where a
-step was skipped for an overflow of the loss scale; and several runs, one after the other, where a
-job was requeued or a file is appended to. Iteration numbers alone tell these apart: ranks run side
-by side, so that numbers step back by little and often; a run that starts again steps back once.
+A log may hold lines of many ranks, with or without a rank's label; an iteration twice, where a step
+was skipped for an overflow of the loss scale; and several runs, one after the other, where a job
+was requeued or a file was appended to. Only the iteration numbers tell these apart: ranks run side
+by side, so that the numbers step back by little and often; a run that starts again steps back once.
 """
 
 from __future__ import annotations
@@ -22,54 +20,15 @@ from dlperf_hpc.logs.scanned import Reading, Stamps, Step, Total
 
 DAY_S = 86400.0
 YEAR_S = 365 * DAY_S
-_MARCH_1 = 59  # day of a year of 365 days that a leap year's 29 February falls on too
-
-
-class ClockError(ValueError):
-    """The clock went backward; ``position`` is the stamp that is earlier than the one before."""
-
-    def __init__(self, position: int, by_s: float) -> None:
-        self.position = position
-        self.by_s = by_s
-        super().__init__(f"the clock goes backward by {by_s:.6g} s")
-
-
-def elapsed(stamps: Sequence[float], kind: Stamps) -> list[float]:
-    """Seconds since the first of ``stamps``, in the order of the iterations.
-
-    Stamps without a date that are earlier by more than 12 h have passed midnight; those without a
-    year that are earlier by more than half a year, New Year. ClockError for any other step back.
-    """
-    seconds = [0.0] if stamps else []
-    for i, (before, now) in enumerate(zip(stamps, stamps[1:]), 1):
-        passed = now - before
-        if passed < 0:
-            passed += _wrap(passed, now, kind)
-        if passed < 0:
-            raise ClockError(i, -passed)
-        seconds.append(seconds[-1] + passed)
-    return seconds
-
-
-def _wrap(passed: float, now: float, kind: Stamps) -> float:
-    if kind is Stamps.TIME_ONLY and passed < -DAY_S / 2:
-        return DAY_S
-    if kind is Stamps.NO_YEAR:
-        if passed < -YEAR_S / 2:
-            return YEAR_S
-        if passed < -DAY_S / 2 and now // DAY_S == _MARCH_1:
-            return DAY_S
-    return 0.0
-
-
 APART = 8
-"""Ranks side by side are at most so many lines apart; who steps back further has started again."""
+"""Ranks side by side are at most so many lines apart; a rank that steps back further has started
+again."""
 
 MOST = 100
-"""Runs that are told apart in one file; a file with more is out of order."""
+"""Runs that are separated in one file; the lines of a file with more are out of order."""
 
 _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2}
-"""A stamp that is earlier by more may be of another day, or of the year after."""
+"""Seconds: a stamp that is earlier by more may be of another day, or of the year after."""
 
 _T = TypeVar("_T", Step, Total)
 
@@ -80,9 +39,9 @@ class Segment:
 
     ``steps`` are one rank's, rising, each iteration once: of repeats the last. ``lines`` are that
     rank's as they stand, and ``everyone`` those of all ranks. ``ranks`` is how many processes
-    print: tags seen, or how often each iteration is printed. ``after`` iterations were done as the
-    first step's line began to count. The segment holds the file's lines after ``since`` up to
-    ``until`` (None: the end).
+    print: labels seen, or how often each iteration is printed. ``after`` is the number of
+    iterations after which the first step's line began to count. The segment holds the file's lines
+    after ``since`` up to ``until`` (None: the end).
     """
 
     number: int
@@ -105,17 +64,17 @@ class Segment:
 
 
 def segments_of(reading: Reading) -> list[Segment]:
-    """The runs that a reading tells of, in the order of the file; one without steps if it has none.
+    """The runs of a reading, in the order of the file; one without steps if the reading has none.
 
-    The rank with most lines speaks for all; of several the lowest.
+    The rank with most lines counts for all ranks; of several such the lowest.
     """
-    rank = _speaker(reading.steps)
+    rank = _rank_with_most_lines(reading.steps)
     pieces = _pieces([step for step in reading.steps if step.rank == rank], reading.stamps)
     if not pieces:
         return [Segment(1, 1, totals=reading.totals)]
     starts = [piece.steps[0].line for piece in pieces]
-    everyone = _dealt(reading.steps, starts)
-    totals = _dealt(reading.totals, starts)
+    everyone = _by_run(reading.steps, starts)
+    totals = _by_run(reading.totals, starts)
     segments = []
     for i, piece in enumerate(pieces):
         steps = sorted({s.iteration: s for s in piece.steps}.values(), key=lambda s: s.iteration)
@@ -143,7 +102,8 @@ def segments_of(reading: Reading) -> list[Segment]:
 
 @dataclass
 class _Piece:
-    """Lines of one run: how often each iteration is printed, how many did not fit in."""
+    """Lines of one run; ``copies`` is how often each iteration is printed, ``strays`` is how many
+    lines were out of order."""
 
     steps: list[Step]
     copies: int = 1
@@ -162,12 +122,13 @@ def _pieces(steps: Sequence[Step], stamps: Stamps) -> list[_Piece]:
     return found[:MOST]
 
 
-def _dealt(items: Sequence[_T], starts: Sequence[int]) -> list[list[_T]]:
-    """Each to the run in which its line stands; what is before the first run belongs to it."""
-    dealt: list[list[_T]] = [[] for _ in starts]
+def _by_run(items: Sequence[_T], starts: Sequence[int]) -> list[list[_T]]:
+    """The items of each run, which begin at the lines ``starts``. Items before the first of these
+    belong to the first run."""
+    runs: list[list[_T]] = [[] for _ in starts]
     for item in items:
-        dealt[max(0, bisect_right(starts, item.line) - 1)].append(item)
-    return dealt
+        runs[max(0, bisect_right(starts, item.line) - 1)].append(item)
+    return runs
 
 
 def _notes(pieces: Sequence[_Piece], i: int, repeats: int) -> tuple[str, ...]:
@@ -180,8 +141,8 @@ def _notes(pieces: Sequence[_Piece], i: int, repeats: int) -> tuple[str, ...]:
         )
     if piece.copies > 1:
         notes.append(
-            f"each iteration stands there {piece.copies} times, as from ranks without a tag: of "
-            "each the last line counts"
+            f"each iteration is printed {piece.copies} times, as by ranks without a label: the "
+            "last line of each counts"
         )
     elif repeats:
         notes.append(f"{repeats} lines repeat an iteration (a skipped step?): the last counts")
@@ -190,7 +151,7 @@ def _notes(pieces: Sequence[_Piece], i: int, repeats: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _speaker(steps: Sequence[Step]) -> int | None:
+def _rank_with_most_lines(steps: Sequence[Step]) -> int | None:
     count = Counter(step.rank for step in steps)
     ranked = sorted(count, key=lambda rank: (-count[rank], rank is None, rank or 0))
     return ranked[0] if ranked else None
@@ -199,8 +160,8 @@ def _speaker(steps: Sequence[Step]) -> int | None:
 def _cut(steps: Sequence[Step], bound: int, stamps: Stamps) -> list[_Piece]:
     """Cut where the iteration goes back by more than ``bound`` lines and goes on from there.
 
-    A single line that does not fit between its neighbours is damage, not a start: left out, and
-    counted.
+    A single line that does not fit between its neighbours is damage and not a start: it is left
+    out and counted as a stray.
     """
     numbers = sorted({step.iteration for step in steps})
     place = {number: i for i, number in enumerate(numbers)}
@@ -218,17 +179,17 @@ def _cut(steps: Sequence[Step], bound: int, stamps: Stamps) -> list[_Piece]:
         following = steps[i + 1].iteration if i + 1 < len(steps) else None
         fits = len(done) > 1 and done[-2].iteration < step.iteration
         if fits and (following is None or following < before.iteration):
-            done[-1] = step  # the line before stood out
+            done[-1] = step  # the line before is the stray
             pieces[-1].strays += 1
         elif following is not None and following > before.iteration:
-            pieces[-1].strays += 1  # this one does
+            pieces[-1].strays += 1  # this line is the stray
         else:
             pieces.append(_Piece([step]))
     return pieces
 
 
 def _side_by_side(before: Step, step: Step, stamps: Stamps) -> bool:
-    """A line that follows another but was written earlier is another rank's, no new start."""
+    """Whether a line was written earlier than the one before it, and so is another rank's."""
     if before.stamp is None or step.stamp is None:
         return False
     return 0 < before.stamp - step.stamp <= _SAME_RUN_S.get(stamps, math.inf)

@@ -1,7 +1,7 @@
-"""What is believed of a run's settings, where a log, its name and the user say different things.
+"""The settings of a run, resolved from three sources: its log, the user, and the file's name.
 
-The log is believed over everyone, for it was written by what ran; then the user; then the name of
-the file. Whoever is not believed is named, with both values.
+Where they differ, the log counts first, because the program that ran wrote it; then the user; then
+the name of the file. A warning names the source that does not count, with both values.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dlperf_hpc.sweepfile.case import Topology
 
 LOG, USER, NAME = "the log", "the command line", "the file's name"
 
-_TRUST = (LOG, USER, NAME)
+_PRECEDENCE = (LOG, USER, NAME)
 _WHY = {
-    LOG: "the log is believed, for what ran wrote it",
-    USER: "the command line is believed",
-    NAME: "the former is believed",
+    LOG: "the log counts, for the program that ran wrote it",
+    USER: "the command line counts",
+    NAME: "the former counts",
 }
-_LABELS = ("framework", "model")  # one thing has several, so that they rarely contradict
+_LABELS = ("framework", "model")  # one thing has several names, so that they rarely contradict
 _SAME_MODEL = {"rn50": "resnet50", "r50": "resnet50", "rn": "resnet"}
-_PER_NODE = 8  # devices of a node, where nobody says
+_PER_NODE = 8  # devices of a node, where no source states them
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings by their names in ``FACTS``; who said each; and what is to be said of it."""
+    """Settings and their sources by their names in ``FACTS``, and warnings of contradictions."""
 
     values: Mapping[str, Any]
     sources: Mapping[str, str]
@@ -38,6 +38,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Claim:
+    """A setting as one source states it; ``line`` is that of the log, or 0."""
+
     source: str
     value: Any
     line: int = 0
@@ -54,9 +56,11 @@ def resolved(
     line: int = 0,
     framework: str = "",
 ) -> Settings:
-    """Settings of the run whose first iteration is told in ``line``; ``framework`` is the format's.
+    """Settings of the run whose first iteration stands in ``line`` of the log.
 
-    Of a log that states a setting more than once, the last word before that line counts.
+    ``logged``, ``stated`` and ``named`` are the settings by the log, the user and the file's name;
+    ``framework`` is that of the log's format. If a log states a setting more than once, the last
+    value before that line counts.
     """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -99,7 +103,8 @@ def _of_log(facts: Sequence[Fact], line: int, warnings: list[str]) -> list[_Clai
 
 
 def _best(name: str, claims: Sequence[_Claim], warnings: list[str]) -> _Claim:
-    best = min(claims, key=lambda claim: _TRUST.index(claim.source))
+    """The claim of the first source in order, and a warning for each that differs from it."""
+    best = min(claims, key=lambda claim: _PRECEDENCE.index(claim.source))
     for claim in claims:
         if not _same(claim.value, best.value):
             warnings.append(f"{_shown_name(name)}: {best}, {claim}: {_WHY[best.source]}")
@@ -107,7 +112,7 @@ def _best(name: str, claims: Sequence[_Claim], warnings: list[str]) -> _Claim:
 
 
 def _label(name: str, claims: Sequence[_Claim], warnings: list[str]) -> _Claim:
-    """A label as the user or else the name has it, unless the log's is of something else."""
+    """A label as the user states it, else as the name does unless the log names something else."""
     by_source = {claim.source: claim for claim in reversed(claims)}
     log, user, named = by_source.get(LOG), by_source.get(USER), by_source.get(NAME)
     if user is not None:
@@ -145,25 +150,25 @@ def _shown(value: Any) -> str:
 
 
 def _agree_on_devices(values: dict[str, Any], sources: dict[str, str], warnings: list[str]) -> None:
-    """``devices`` against nodes x GPUs per node: the more trusted stays, the other goes."""
+    """Where ``devices`` and nodes x GPUs per node differ, drop what the lesser source states."""
     parts = ("nodes", "gpus_per_node")
     if "devices" not in values or not all(part in values for part in parts):
         return
     devices, product = values["devices"], values["nodes"] * values["gpus_per_node"]
     if devices == product:
         return
-    worst = max((sources[part] for part in parts), key=_TRUST.index)
-    stays = _TRUST.index(sources["devices"]) <= _TRUST.index(worst)
-    for name in parts if stays else ("devices",):
+    worst = max((sources[part] for part in parts), key=_PRECEDENCE.index)
+    keep_devices = _PRECEDENCE.index(sources["devices"]) <= _PRECEDENCE.index(worst)
+    for name in parts if keep_devices else ("devices",):
         del values[name]
     warnings.append(
         f"{sources['devices']} says {devices} devices, {worst} {product} (nodes x GPUs per node): "
-        f"{devices if stays else product} are believed"
+        f"{devices if keep_devices else product} are taken"
     )
 
 
 def devices_of(values: Mapping[str, Any]) -> int | None:
-    """Devices over all nodes, if anybody says."""
+    """Devices over all nodes; None if they are not stated."""
     if "devices" in values:
         return int(values["devices"])
     if "nodes" in values and "gpus_per_node" in values:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 HEAD_BYTES = 1 << 16
-"""What is looked at to find out how a file is written."""
+"""The part of a file by which its launcher is recognised."""
 
 LONGEST_LINE = 1 << 16
 MOST_STREAMS = 1 << 16
@@ -51,7 +51,7 @@ _BEGINNING = re.compile(b"(?:" + STAMP.encode() + b")?" + TAG.encode())
 
 class Chunk(NamedTuple):
     """A logical line without its end. ``number`` is the physical line, from 1, where it began;
-    ``rank`` is None where no tag stood. Not ``whole``: the file ended before the line did."""
+    ``rank`` is None where no tag stood; ``whole`` is False if the file ended before the line."""
 
     number: int
     rank: int | None
@@ -61,8 +61,8 @@ class Chunk(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Physical lines from ``number`` on, each a whole line of its own: no tag stands but where
-    one begins. Nearly all of a file is such, and can be searched before it is cut up."""
+    """Physical lines from ``number`` on, each a whole line of its own: tags stand only where a line
+    begins. Nearly all of a file is such, and can be searched before it is cut up."""
 
     number: int
     data: bytes
@@ -74,7 +74,7 @@ class Block(NamedTuple):
             yield from self.chunks_of(number, line)
 
     def chunks_of(self, number: int, line: bytes) -> Iterator[Chunk]:
-        """What is on one of its physical lines: more than one if there are carriage returns."""
+        """The chunks of one of its physical lines: several if there are carriage returns in it."""
         rank = host = None
         tag = _BEGINNING.match(line)
         if tag is not None:
@@ -95,10 +95,10 @@ class _Stream:
         self.host = host
         self.rest = bytearray()
         self.number = 0
-        self.lost = False  # the line's beginning was given up: so is the rest of it
+        self.lost = False  # the line's beginning was given up, so the rest of it is too
 
     def take(self, text: bytes, number: int) -> int:
-        """More of the line; how many bytes of it were kept."""
+        """Add text to the line; the number of its bytes that were kept."""
         if self.lost:
             return 0
         if not self.rest:
@@ -108,7 +108,7 @@ class _Stream:
         return len(kept)
 
     def finish(self) -> bytes:
-        """The line is over. One that is too long ends after its last whole word that fits."""
+        """End the line. One that is too long ends after its last whole word that fits."""
         data = bytes(self.rest)
         self.rest.clear()
         self.lost = False
@@ -121,19 +121,19 @@ class _Stream:
 
 
 class _Streams:
-    """Every rank's stream, and where in the file we are."""
+    """Every rank's stream, and the place in the file."""
 
     def __init__(self) -> None:
         self.by_tag: dict[bytes, _Stream] = {}
-        self.nobody = self.current = _Stream(None)
+        self.untagged = self.current = _Stream(None)
         self.number = 1
         self.held = 0  # bytes of unfinished lines
 
     def enter(self, tag: bytes) -> None:
-        """What follows is behind ``tag``; a new stream beyond ``MOST_STREAMS`` is not read."""
-        if self.nobody.rest or self.nobody.lost:
-            self.held -= len(self.nobody.rest)
-            self.nobody.finish()
+        """Go on with the stream of ``tag``; a new one beyond ``MOST_STREAMS`` is not read."""
+        if self.untagged.rest or self.untagged.lost:
+            self.held -= len(self.untagged.rest)
+            self.untagged.finish()
         self.current = self.by_tag.get(tag) or self._new(tag)
 
     def _new(self, tag: bytes) -> _Stream:
@@ -147,7 +147,7 @@ class _Streams:
         return stream
 
     def add(self, text: bytes) -> list[Chunk]:
-        """Text up to the next tag; the lines it ends."""
+        """Add the text up to the next tag; the lines that end in it."""
         ended = []
         for line, ends in _LINES.findall(text):
             stream = self.current
@@ -161,22 +161,22 @@ class _Streams:
             newlines = ends.count(b"\n")
             if newlines:
                 self.number += newlines
-                self.current = self.nobody
+                self.current = self.untagged
         if self.held > MOST_HELD:
-            for stream in (self.nobody, *self.by_tag.values()):
+            for stream in (self.untagged, *self.by_tag.values()):
                 stream.give_up()
             self.held = 0
         return ended
 
     def idle(self) -> bool:
         """Whether a line begins here, and no rank is within one."""
-        return self.current is self.nobody and not any(
-            stream.rest or stream.lost for stream in (self.nobody, *self.by_tag.values())
+        return self.current is self.untagged and not any(
+            stream.rest or stream.lost for stream in (self.untagged, *self.by_tag.values())
         )
 
     def unfinished(self) -> list[Chunk]:
         """The lines that have no end, in the order of the file."""
-        begun = [each for each in (self.nobody, *self.by_tag.values()) if each.rest or each.lost]
+        begun = [each for each in (self.untagged, *self.by_tag.values()) if each.rest or each.lost]
         return [
             Chunk(stream.number, stream.rank, stream.finish(), stream.host, whole=False)
             for stream in sorted(begun, key=lambda each: each.number)
@@ -187,8 +187,8 @@ def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
     """The lines of a tagged file, each as it ends; empty ones are left out.
 
     ``blocks`` may be cut anywhere. A line ends with ``\\n`` or ``\\r`` of its own rank and stream.
-    What stands untagged on a physical line is a line of nobody's if it goes on to the line's end;
-    before a tag it is another program's prefix, and dropped. A line of more than
+    Untagged text is a line without a rank if it goes on to the physical line's end; before a tag it
+    is another program's prefix, and dropped. A line of more than
     ``LONGEST_LINE`` bytes is cut. Where lines have to be put together, ranks beyond
     ``MOST_STREAMS`` tags are not read, and if unfinished lines grow over ``MOST_HELD`` bytes
     they are given up.
@@ -203,7 +203,7 @@ def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
 
 
 def pieces(blocks: Iterable[bytes]) -> Iterator[Chunk | Block]:
-    """The same, but where lines need no putting together they come by the block."""
+    """The lines of a tagged file like :func:`demultiplex`, but lines in one piece by the block."""
     source = iter(blocks)
     head = first_block(source)
     tag = _SPACED if is_spaced(head[:HEAD_BYTES]) else _BARE
@@ -234,7 +234,7 @@ def pieces(blocks: Iterable[bytes]) -> Iterator[Chunk | Block]:
             else:  # as add() does it, for nearly every line of every file: whole, behind one tag
                 yield Chunk(streams.number, stream.rank, text[:end], stream.host)
                 streams.number += 1
-                streams.current = streams.nobody
+                streams.current = streams.untagged
     yield from streams.unfinished()
 
 
@@ -253,7 +253,7 @@ def _text(name: bytes | None) -> str | None:
 
 
 def first_block(source: Iterator[bytes]) -> bytes:
-    """Blocks joined until there is enough to judge by, so that their sizes do not matter."""
+    """Blocks joined until they have ``HEAD_BYTES``, so that their sizes do not matter."""
     blocks, size = [], 0
     while size < HEAD_BYTES:
         block = next(source, None)
@@ -265,7 +265,7 @@ def first_block(source: Iterator[bytes]) -> bytes:
 
 
 def is_spaced(head: bytes) -> bool:
-    """Whether the tag's writer puts a blank behind it: then (nearly) every tag has one.
+    """Whether the launcher puts a blank behind its tags: then (nearly) every tag has one.
 
     Taking a program's own blank for the tag's would join ``1.5`` and `` 2`` to one number.
     """
@@ -275,7 +275,7 @@ def is_spaced(head: bytes) -> bool:
 
 
 def _cut_between_tags(blocks: Iterable[bytes], tag: re.Pattern[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of a moderate size, no stamp or tag cut in two."""
+    """The blocks' bytes in pieces of a moderate size, no stamp or tag cut in two."""
     rest = b""
     for block in blocks:
         for start in range(0, len(block), _PIECE):

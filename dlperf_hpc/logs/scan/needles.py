@@ -28,15 +28,15 @@ class Needles:
         self._strings = list(texts)
         self._texts = [text.encode() for text in self._strings]
         self._exact = BytesAhoCorasick(self._texts)
-        self._alone = [frozenset([number]) for number in range(len(self._texts))]
+        self._single = [frozenset([number]) for number in range(len(self._texts))]
         self._beginning = defaultdict[int, list[bytes]](list)
         for text in self._texts:
             self._beginning[text[0]].append(text)
         self._hidden = [self._overlapping(text) for text in self._texts]
 
     def groups(self, *sets: Sequence[int]) -> list[Group]:
-        """To be looked for together. Sets are kept apart if one pass cannot take all: which ones
-        are mixed makes a pass three times as long, or not."""
+        """Groups of needles to look for together. The sets are kept apart if one pass cannot take
+        all needles: mixed otherwise, a pass may take three times as long."""
         together = [number for each in sets for number in each]
         parts = [
             each[at : at + _GROUP]
@@ -49,8 +49,8 @@ class Needles:
         ]
 
     def find(self, data: bytes, begin: int, end: int, groups: Sequence[Group]) -> list[Hit]:
-        """The needles in a part of ``data``, by their ends; of those of a group that overlap,
-        one."""
+        """The needles in a part of ``data``, in the order of their ends; one of those that overlap
+        within a group."""
         part = data if end - begin == len(data) else memoryview(data)[begin:end]
         hits = [
             (begin + stop, numbers[index])
@@ -62,11 +62,11 @@ class Needles:
         return hits
 
     def among(self, data: bytes, hits: Sequence[Hit], line: bytes) -> frozenset[int]:
-        """The needles of a line in which ``hits`` were found, those that these overlap too."""
+        """The needles of a line in which ``hits`` were found, with those that overlap the hits."""
         if len(hits) == 1:  # as in most lines
             end, number = hits[0]
             if not data.startswith(self._hidden[number], end):
-                return self._alone[number]
+                return self._single[number]
             return self.of(line)
         for end, number in hits:
             if data.startswith(self._hidden[number], end):
@@ -81,11 +81,11 @@ class Needles:
         """Every needle in a line."""
         found = self._exact.find_matches_as_indexes(line, overlapping=True)
         if len(found) == 1:
-            return self._alone[found[0][0]]
+            return self._single[found[0][0]]
         return frozenset([number for number, _, _ in found])
 
     def _overlapping(self, text: bytes) -> tuple[bytes, ...]:
-        """What stands behind ``text`` if another needle begins within it; b"" if one is within."""
+        """The rest of each needle that begins within ``text``; b"" for one that also ends there."""
         rests = {
             other[len(text) - at :]
             for at in range(len(text))

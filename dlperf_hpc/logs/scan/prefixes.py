@@ -1,17 +1,17 @@
-"""What launchers put in front of the lines of a log, and how to tell which one wrote a file.
+"""What launchers put in front of the lines of a log, and how a file's launcher is recognised.
 
 | launcher | prefix |
 |---|---|
 | ``ompi``, ``horovodrun`` | tags, see :mod:`dlperf_hpc.logs.scan.demux` |
 | ``srun`` (``--label``) | ``0: ``, padded with blanks or zeros to one width; ``P1 3: `` |
-| ``pdsh`` | ``vs003: ``, ``10.0.0.7: ``; its own words ``pdsh@vs001: vs003: `` |
+| ``pdsh`` | ``vs003: ``, ``10.0.0.7: ``; before its own messages ``pdsh@vs001: vs003: `` |
 | ``torchrun`` | ``[default0]:``, ``[rank0]: `` (PyTorch itself prints the latter before errors) |
 | ``agent`` | a cloud agent's ``2021-05-29 19:53:45 run6222: `` |
 
 Tags and torchrun's form cannot be mistaken; they are taken off wherever they stand. A number or
 a word before a colon can be anything (``INFO:``, ``step: 19``, ``12: ``): it is taken for a label
-only if labels of the one form stand before **more than half** of the lines of the file's head
-that are not blank, three at least, and if besides
+only if labels of one form stand before **more than half** of the lines of the file's head that are
+not blank, and before three lines at least. Moreover:
 
 - a host name has a letter and a digit, or is an IPv4 address, or the log itself names it as a
   host; it is no word of training (``epoch3``), and each occurs twice on average;
@@ -32,16 +32,16 @@ from dlperf_hpc.logs.scan.demux import HEAD_BYTES, STAMP, TAG, demultiplex, is_s
 
 _DEEPEST = 8
 _PART_BYTES = 1 << 12  # of the head in each of four places
-_MOST_MET = 4096
+_MOST_KNOWN = 4096  # prefixes whose rank and host are remembered
 _FEWEST = 3
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ANSI_BYTES = re.compile(_ANSI.pattern.encode())
 _TORCHRUN = r"\[(?:rank(?P<global>[0-9]{1,9})|default(?P<local>[0-9]{1,9}))\]: ?"
 _IS_TORCHRUN = re.compile(_TORCHRUN)
-_SURE = re.compile(rf"(?:{STAMP})?{TAG} ?|{_TORCHRUN}")
-_SURELY = ("[rank", "[default")  # or it is a tag
-_MARKS = ("\x1b", "]<std", *_SURELY)
-_MAY_BE_SURE = ("[", *"MTWFS")  # a bracket or a day's name
+_UNMISTAKABLE = re.compile(rf"(?:{STAMP})?{TAG} ?|{_TORCHRUN}")
+_TORCHRUN_STARTS = ("[rank", "[default")
+_MARKS = ("\x1b", "]<std", *_TORCHRUN_STARTS)
+_UNMISTAKABLE_STARTS = ("[", *"MTWFS")  # a bracket or a day's name
 _ANY_TAG = re.compile(TAG.encode())
 _GLOO_TAG = re.compile(rb"\[[0-9]{1,9}\]<std")
 
@@ -72,13 +72,14 @@ _WORLD = re.compile(r"WORLD INFO DICT: \{([^}\n]{0,10000})\}")
 _QUOTED = re.compile(r"'([A-Za-z0-9._-]{1,253})'")
 
 
-_Told = tuple[Optional[int], Optional[str]]  # rank and host
-_Met = tuple[int, str, Optional[int], Optional[str]]  # depth, prefix, what was told before
+_Origin = tuple[Optional[int], Optional[str]]  # rank and host
+_Prefix = tuple[int, str, Optional[int], Optional[str]]  # depth, text, rank and host so far
 
 
 class StrippedLine(NamedTuple):
-    """A line taken apart. A torchrun's ``[default3]`` counts within its node: if another prefix
-    numbers the nodes (srun starts one torchrun on each), that number is the ``host``."""
+    """A line's text without prefixes, and the rank and host by these. torchrun's ``[default3]``
+    counts within its node: if another prefix numbers the nodes (srun starts one torchrun on each),
+    that number is the ``host``."""
 
     rank: int | None
     host: str | None
@@ -86,8 +87,8 @@ class StrippedLine(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A prefix that holds in one file: ``hosts`` are names, and shapes of names (``vs#``), that
-    it may have; empty for numbers."""
+    """A form of prefix that most lines of a file have. ``hosts`` are the names, and the shapes of
+    names (``vs#``), that it may have; empty for numbers."""
 
     name: str
     pattern: re.Pattern[str]
@@ -114,46 +115,48 @@ class Launcher:
     name: str = "none"
     tagged: bool = False
     forms: tuple[Form, ...] = field(default=())
-    _met: dict[_Met, _Told | tuple[()]] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[_Prefix, _Origin | tuple[()]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def leaves(self, text: str) -> bool:
         """Whether :meth:`strip` would take nothing off any of the lines in ``text``."""
         return not self.forms and not any([mark in text for mark in _MARKS])
 
     def strip(self, text: str) -> StrippedLine:
-        """A line's text without prefixes and ANSI codes, and what they told."""
+        """A line without prefixes and ANSI codes, with the rank and host by the prefixes."""
         if "\x1b" in text:
             text = _ANSI.sub("", text)
         rank = host = None
         if not self.forms and text[:1] != "[" and "]<std" not in text:
             return StrippedLine(None, None, text)  # as nearly all are
-        if "]<std" in text or text.startswith(_SURELY):
-            rank, host, text = _strip_sure(StrippedLine(rank, host, text))
+        if "]<std" in text or text.startswith(_TORCHRUN_STARTS):
+            rank, host, text = _strip_unmistakable(StrippedLine(rank, host, text))
         for depth, form in enumerate(self.forms):
             found = form.pattern.match(text)
             if found is None:
                 continue
-            # A prefix is met again and again, behind the same outer ones.
+            # Prefixes recur, behind the same outer ones.
             key = (depth, found[0], rank, host)
-            told = self._met.get(key)
-            if told is None:
-                told = _told(found, rank, host) if form.takes(found) else ()
-                if len(self._met) < _MOST_MET:
-                    self._met[key] = told
-            if told:
-                rank, host = told
+            origin = self._known.get(key)
+            if origin is None:
+                origin = _origin(found, rank, host) if form.takes(found) else ()
+                if len(self._known) < _MOST_KNOWN:
+                    self._known[key] = origin
+            if origin:
+                rank, host = origin
                 text = text[found.end() :]
-                if text.startswith(_MAY_BE_SURE):
-                    rank, host, text = _strip_sure(StrippedLine(rank, host, text))
+                if text.startswith(_UNMISTAKABLE_STARTS):
+                    rank, host, text = _strip_unmistakable(StrippedLine(rank, host, text))
         return StrippedLine(rank, host, text)
 
 
 def detect_launcher(head: bytes) -> Launcher:
-    """Who wrote the file that begins with ``head`` (64 KiB are looked at).
+    """The launcher that wrote the file which begins with ``head`` (64 KiB are looked at).
 
-    A file is tagged if it has a tag to twenty lines: nobody else writes tags, and lines without
-    one are left as they are. What is under the tags, or under the first prefix, is looked at in
-    the same way.
+    A file is tagged if it has one tag to twenty lines: no other program writes tags, and lines
+    without one are left as they are. The text behind the tags, or behind the first prefix, may
+    have prefixes of its own, which are recognised in turn.
     """
     head = head[:HEAD_BYTES]
     tagged_by = _tagged_by(head)
@@ -165,7 +168,7 @@ def detect_launcher(head: bytes) -> Launcher:
 
 
 def _tagged_by(head: bytes) -> str:
-    """Whose tags are on the lines, or ""."""
+    """The launcher that writes the tags on the lines, or "" if there are none."""
     if b"]<std" not in head:
         return ""
     tags = [tag[0] for tag in _ANY_TAG.finditer(head)]
@@ -198,7 +201,7 @@ def _forms(head: bytes) -> list[Form]:
 
 
 def _sample(head: bytes) -> bytes:
-    """Whole lines from four places of a long head: enough to tell what most of its lines are."""
+    """Whole lines from four places of a long head: enough to see what most of its lines are."""
     if len(head) <= 4 * _PART_BYTES:
         return head
     parts = []
@@ -209,7 +212,7 @@ def _sample(head: bytes) -> bytes:
 
 
 def _may_have_form(head: bytes) -> bool:
-    """Whether it is worth looking: most files have no prefix, and this is asked of each."""
+    """Whether lines may have a form of prefix: a quick test, since most files have none."""
     lines = head.count(b"\n") - len(_BLANK.findall(head)) - 1
     middle = max(head.rfind(b"\n", 0, len(head) // 2), 0)
     candidates = len(_CANDIDATE.findall(head, 0, middle + 1))
@@ -239,7 +242,7 @@ def _torchrun(lines: list[str]) -> Form | None:
 
 
 def _labels(lines: list[str]) -> Form | None:
-    """srun's labels."""
+    """The form of srun's labels, if most lines have one."""
     found = [label for label in map(_LABEL.match, lines) if label]
     if not found:
         return None
@@ -277,7 +280,7 @@ def _may_be_host(word: str) -> bool:
 
 
 def _named_hosts(head: bytes) -> frozenset[str]:
-    """Hosts that DeepSpeed's launcher tells of: pdsh's command line, the dictionary of workers."""
+    """Hosts that DeepSpeed's launcher names in pdsh's command line or its table of workers."""
     if not _NAMING.find_matches_as_indexes(head):
         return frozenset()
     text = head.decode("utf-8", errors="replace")
@@ -287,30 +290,30 @@ def _named_hosts(head: bytes) -> frozenset[str]:
 
 
 def _shape(host: str) -> str:
-    """``vs003`` -> ``vs#``: a node that has not been heard of yet has the others' shape."""
+    """``vs003`` -> ``vs#``: nodes whose first line comes later have names of the same shape."""
     return _NUMBERS.sub("#", host)
 
 
 def _without_form(lines: list[str], form: Form) -> list[str]:
     """The lines behind a form's prefix, if they have it."""
-    match, met, rest = form.pattern.match, dict[str, bool](), []
+    match, known, rest = form.pattern.match, dict[str, bool](), []
     for line in lines:
         found = match(line)
         if found is not None:
             prefix = found[0]
-            taken = met.get(prefix)
+            taken = known.get(prefix)
             if taken is None:
-                taken = met[prefix] = form.takes(found)
+                taken = known[prefix] = form.takes(found)
             if taken:
                 line = line[len(prefix) :]
         rest.append(line)
     return rest
 
 
-def _strip_sure(line: StrippedLine) -> StrippedLine:
-    """Without the prefixes that cannot be mistaken."""
+def _strip_unmistakable(line: StrippedLine) -> StrippedLine:
+    """The line without the prefixes that cannot be mistaken."""
     for _ in range(_DEEPEST):
-        found = _SURE.match(line.text)
+        found = _UNMISTAKABLE.match(line.text)
         if found is None:
             break
         line = _without(line, found)
@@ -318,15 +321,15 @@ def _strip_sure(line: StrippedLine) -> StrippedLine:
 
 
 def _without(line: StrippedLine, found: re.Match[str]) -> StrippedLine:
-    """The line behind the prefix ``found``, with what it tells."""
-    return StrippedLine(*_told(found, line.rank, line.host), line.text[found.end() :])
+    """The line behind the prefix ``found``, with the rank and host by it."""
+    return StrippedLine(*_origin(found, line.rank, line.host), line.text[found.end() :])
 
 
-def _told(found: re.Match[str], outer: int | None, host: str | None) -> _Told:
-    """Rank and host by a prefix; ``outer`` and ``host`` are those of the prefixes before it."""
-    told = found.groupdict()
-    host = told.get("host") or host
-    rank = told.get("rank") or told.get("global") or told.get("local")
-    if told.get("local") and host is None and outer is not None:
+def _origin(found: re.Match[str], outer: int | None, host: str | None) -> _Origin:
+    """Rank and host by a prefix; ``outer`` and ``host`` are those by the prefixes before it."""
+    groups = found.groupdict()
+    host = groups.get("host") or host
+    rank = groups.get("rank") or groups.get("global") or groups.get("local")
+    if groups.get("local") and host is None and outer is not None:
         host = str(outer)
     return int(rank) if rank else outer, host

@@ -1,29 +1,125 @@
-"""A format's usual lines, many at once.
+"""What formats use to take lines apart: time stamps, and a format's usual lines many at once.
 
-Nearly all figures of a log stand in lines of one form, and what they cost is what Python does for
-each. A format may tell that form as one pattern: runs of such lines are then taken apart by a
-single call. Whatever is unusual in a run (a line of another form, a number that is none, a setting
-that changes) leaves all of it to the format's ``read``: rows say the same, only faster.
+Stamps are read as frameworks print them, in seconds on a time line of their own. A difference of
+two is a duration; the absolute value means nothing across files. Stamps without a year lie on a
+year of 365 days, those without a date on one day: whoever takes a difference has to know which
+(:class:`dlperf_hpc.logs.scanned.Stamps`).
+
+Nearly all figures of a log stand in lines of one form, and their cost is what Python does for each
+line. A format may describe that form as one pattern, :class:`Rows`: runs of such lines are then
+taken apart by a single call. Anything unusual in a run (a line of another form, a number out of
+range, a setting that changes) leaves the whole run to the format's ``read``. Rows give what
+``read`` gives, only faster.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import datetime, timezone
 from itertools import repeat
-from typing import Any
+from typing import Any, cast
 
-from dlperf_hpc.logs.scan.stamps import absl_stamps, full_stamps
 from dlperf_hpc.logs.scanned import FACTS, Stamps, Step
 
+# --- time stamps
+
+# Date, hour, minute, second, fraction. A pattern that begins with a set, and not with a repetition
+# of it, is looked for twice as fast.
+_FULL = re.compile(
+    r"([0-9][0-9]{3}[-/][0-9]{2}[-/][0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:[.,]([0-9]{1,9}))?"
+)
+_ABSL = re.compile(r"[IWEF](?<!\w[IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\b")
+_POWERS = tuple(10**digits for digits in range(10))
+_DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+def full_stamp(text: str, last: bool = True) -> float | None:
+    """``2020-10-27 11:28:12,892`` (or with ``.``, ``/``, ``T``) in a line; seconds, or None.
+
+    Of several stamps the last counts: a cloud agent's own stands before the program's.
+    """
+    match = _FULL.search(text)
+    if match is None:
+        return None
+    if last and _may_hold_date(text, match.end()):
+        for later in _FULL.finditer(text, match.end()):
+            match = later
+    return _seconds(*match.groups())
+
+
+def full_stamps(texts: Sequence[str]) -> list[float] | None:
+    """Seconds of texts that :func:`full_stamp` reads and nothing else; None if one is no time."""
+    stamps = [
+        _seconds(text[:10], text[11:13], text[14:16], text[17:19], text[20:]) for text in texts
+    ]
+    return None if None in stamps else cast("list[float]", stamps)
+
+
+def _seconds(date: str, hour: str, minute: str, second: str, fraction: str | None) -> float | None:
+    begun = _minute(date, hour, minute)
+    if begun is None or second > "59":
+        return None
+    seconds = begun + int(second)
+    return seconds + int(fraction) / _POWERS[len(fraction)] if fraction else seconds
+
+
+def _may_hold_date(text: str, start: int) -> bool:
+    """Whether a date's dashes or slashes stand behind ``start``: found sooner than a stamp is."""
+    for mark in "-/":
+        at = text.find(mark, start)
+        while at >= 0:
+            if text[at + 3 : at + 4] in ("-", "/"):
+                return True
+            at = text.find(mark, at + 1)
+    return False
+
+
+@functools.lru_cache(maxsize=1024)
+def _minute(date: str, hour: str, minute: str) -> float | None:
+    if hour > "23" or minute > "59":
+        return None
+    try:
+        day = datetime(int(date[:4]), int(date[5:7]), int(date[8:]), tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    return day.timestamp() + 3600 * int(hour) + 60 * int(minute)
+
+
+def absl_stamp(text: str) -> float | None:
+    """``I0826 21:43:05.661866``: seconds since 1 January of a year of 365 days, or None."""
+    match = _ABSL.search(text)
+    return None if match is None else _seconds_of_year(*match.groups())
+
+
+def absl_stamps(texts: Sequence[str]) -> list[float] | None:
+    """Seconds of texts that are absl stamps without their letter; None if one is no time."""
+    stamps = [
+        _seconds_of_year(text[:2], text[2:4], text[5:7], text[8:10], text[11:13], text[14:])
+        for text in texts
+    ]
+    return None if None in stamps else cast("list[float]", stamps)
+
+
+def _seconds_of_year(*parts: str) -> float | None:
+    month, day, hour, minute, second, millionths = map(int, parts)
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
+        return None
+    days = _DAYS_BEFORE[month - 1] + day - 1
+    return ((days * 24 + hour) * 60 + minute) * 60 + second + millionths / 10**6
+
+
+# --- rows
+
 HIGHEST = 1e15
-"""No speed, loss or stamp of anybody's is beyond this: a larger number is damage."""
+"""No program prints a speed, a loss or a stamp beyond this: a larger number is damage."""
 
 WHOLE = r"[0-9]{1,15}"
 DECIMAL = r"-?[0-9]{1,15}(?:\.[0-9]{1,25})?(?:[eE][-+][0-9]{1,2})?"
-"""A number as it is printed if all is well."""
+"""A number as it is printed if nothing is damaged."""
 
 FULL_STAMP = r"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
 ABSL_STAMP = r"[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}"
@@ -42,23 +138,23 @@ class Rows:
 
     Its groups are named as the fields of :class:`~dlperf_hpc.logs.scanned.Step` that they are:
     ``iteration`` or, if it counts from 0, ``index``; ``printed``, ``loss``, ``lr``, ``memory_mb``;
-    for the stamp ``full``, ``absl`` (as :mod:`dlperf_hpc.logs.scan.stamps` reads them) or ``epoch``
-    (seconds since then); and as the settings that a line repeats. ``usual`` says of a draft and the
-    texts of a run's groups, by their names, whether nothing else is to be done for them.
+    for the stamp ``full``, ``absl`` (see :func:`full_stamps`, :func:`absl_stamps`) or ``epoch``
+    (seconds since 1970); and as the settings that a line repeats. ``usual`` is given the draft and
+    the texts of a run's groups by their names, and is false if ``read`` has more to do for them.
     """
 
     pattern: str
     usual: Callable[[Any, Mapping[str, Sequence[str]]], bool] = lambda draft, columns: True
 
-    @cached_property
+    @functools.cached_property
     def _lines(self) -> re.Pattern[str]:
         return re.compile(f"^(?:{self.pattern})$", re.ASCII | re.MULTILINE)
 
     def read(
         self, text: str, numbers: Sequence[int], ranks: Sequence[int | None], draft: Any
     ) -> bool:
-        """Tell the draft of lines, joined by line ends in ``text``; False, and nothing told, if one
-        is unusual. ``numbers`` and ``ranks`` are the lines'."""
+        """Add the iterations of the lines in ``text`` to the draft; False, and none added, if one
+        of the lines is unusual. ``numbers`` and ``ranks`` are those of the lines."""
         found = self._lines.findall(text)
         if len(found) != len(numbers):
             return False
@@ -68,9 +164,9 @@ class Rows:
         if any(["" in column for column in columns.values()]):
             return False  # what only some of the lines have
         steps = _steps(columns, numbers, ranks)
-        if steps is None or not draft.takes(len(steps)) or not _said(columns, draft):
+        if steps is None or not draft.has_room(len(steps)):
             return False
-        if not self.usual(draft, columns):
+        if not _repeats_settings(columns, draft) or not self.usual(draft, columns):
             return False
         draft.steps.extend(steps)
         for name, (kind, _) in _STAMPS.items():
@@ -95,15 +191,15 @@ def _steps(
 
 
 def _floats(texts: Sequence[str], name: str) -> list[float] | None:
-    """The numbers, if all of them can be what they are."""
+    """The numbers, or None if one of them cannot be a figure of that name."""
     values = list(map(float, texts))
     if max(values) > HIGHEST or min(values) < -HIGHEST or (name == "printed" and min(values) <= 0):
         return None
     return values
 
 
-def _said(columns: Mapping[str, Sequence[str]], draft: Any) -> bool:
-    """Whether every line repeats the settings that were told last."""
+def _repeats_settings(columns: Mapping[str, Sequence[str]], draft: Any) -> bool:
+    """Whether every line states the settings that the draft has already."""
     return all(
         {draft.latest(name)} == set(map(FACTS[name], set(columns[name])))
         for name in columns

@@ -1,9 +1,9 @@
-"""The shared scanner: one pass over a file's bytes, looking for every format at once.
+"""The scanner: one pass over a file's bytes, looking for every format and for signs of trouble.
 
 A log is mostly noise. The fixed strings of all formats (their needles) are sought together by an
 Aho-Corasick automaton with a SIMD prefilter, at about the speed of reading; only a line that holds
-one is decoded, stripped of its launcher's prefix and shown to the formats that asked for it. What
-a line costs is thus independent of the number of formats, and memory of the file's size.
+one is decoded, stripped of its launcher's prefix and shown to the formats that asked for it. The
+cost of a line is thus independent of the number of formats, and memory of the file's size.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.registry import formats
-from dlperf_hpc.logs.scan import troubles
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.needles import Group, Hit, Needles
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
+from dlperf_hpc.records.status import Status
 
 HEAD_BYTES = 1 << 16
 SETTINGS_BYTES = 1 << 18
 LATE_SETTINGS_BYTES = 1 << 20
-"""Settings are printed as a program begins: those of any format are looked for up to here (up to
-the latter while there is no figure), behind it only those of the formats that were recognised."""
+"""Programs print their settings as they begin: those of any format are looked for in a file's first
+``SETTINGS_BYTES`` (``LATE_SETTINGS_BYTES`` while there is no figure), behind them only those of the
+formats that were recognised."""
 
 LONGEST_LINE = 1 << 16
 LONGEST_RUN = 256
@@ -38,6 +39,36 @@ _TOO_LONG = f"longer than {LONGEST_LINE} bytes"
 _NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
 _NONE: frozenset[int] = frozenset()
 _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
+
+MOST_TROUBLES = 50
+"""Kept of one file: every rank of many may print its own traceback."""
+
+_LONGEST_TROUBLE = 160  # characters
+
+# The lines with which a launcher, a framework or the kernel says that a run broke: a needle, and a
+# pattern. The first pattern that fits a line names the run's status.
+_TROUBLE_SIGNS: tuple[tuple[str, str, Status], ...] = (
+    ("DUE TO ", r"DUE TO TIME LIMIT", Status.TIMEOUT),
+    ("DUE TO ", r"DUE TO PREEMPTION", Status.PREEMPTED),
+    ("DUE TO ", r"DUE TO NODE FAILURE", Status.NODE_FAILED),
+    ("slurmstepd: error: *** ", r"slurmstepd: error: \*\*\* .* CANCELLED", Status.CANCELLED),
+    ("oom-kill", r"oom-kill|oom_kill", Status.OUT_OF_MEMORY),
+    ("oom_kill", r"oom-kill|oom_kill", Status.OUT_OF_MEMORY),
+    ("out of memory", r"(?i:CUDA|HIP|cuDNN|GPU).{0,80}out of memory", Status.OUT_OF_MEMORY),
+    ("OutOfMemoryError", r"OutOfMemoryError", Status.OUT_OF_MEMORY),
+    ("OOM when allocating", r"OOM when allocating", Status.OUT_OF_MEMORY),
+    ("Traceback (most recent", r"Traceback \(most recent call last\)", Status.FAILED),
+    ("Segmentation fault", r"Segmentation fault", Status.FAILED),
+    ("srun: error: ", r"srun: error: ", Status.FAILED),
+    ("unhandled ", r"unhandled (?:system|cuda) error", Status.FAILED),
+    ("mpirun noticed that process", r"mpirun noticed that process", Status.FAILED),
+    ("exited on signal ", r"exited on signal \d", Status.FAILED),
+)
+
+TROUBLE_NEEDLES = tuple(dict.fromkeys(needle for needle, _, _ in _TROUBLE_SIGNS))
+_TROUBLE_PATTERNS = tuple(
+    (re.compile(pattern, re.ASCII), status) for _, pattern, status in _TROUBLE_SIGNS
+)
 
 
 @dataclass
@@ -51,10 +82,14 @@ class _Run:
 
 @dataclass
 class _Pass:
-    """How far a pass has come: lines and bytes (``seen``) so far, the line that the file's end cut
-    (``lost``: though it held a needle), what follows the last line end, lines beyond all measure,
-    for each set of needles the last line that held them, and what was made of all. Lines of
-    ``settled`` needles can be shown many at once: they begin no draft."""
+    """How far the pass over one file has come.
+
+    ``lines`` and ``seen`` (bytes) are counted so far. ``cut`` is the line that the file's end cuts,
+    ``lost`` if it held a needle, and ``rest`` what follows the last line end. ``endless`` are the
+    numbers of lines too long to be read, and ``last`` has for each set of needles the last line
+    that held them. Lines that hold a set of needles in ``settled`` can be read many at once: no
+    draft begins with them. The other fields are what was found.
+    """
 
     launcher: Launcher
     lines: int = 0
@@ -66,16 +101,16 @@ class _Pass:
     last: dict[frozenset[int], bytes] = field(default_factory=dict)
     drafts: dict[str, Draft] = field(default_factory=dict)
     settled: set[frozenset[int]] = field(default_factory=set)
-    told: list[Trouble] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
 
 class Scanner:
-    """Looks for ``formats`` in files, one after another; make it once in a process."""
+    """Looks for known formats in files, one after another; make it once in a process."""
 
     def __init__(self, known: Iterable[Format]) -> None:
         known = tuple(known)
-        wanting: dict[str, list[Format]] = {needle: [] for needle in troubles.NEEDLES}
+        wanting: dict[str, list[Format]] = {needle: [] for needle in TROUBLE_NEEDLES}
         for each in known:
             for needle in dict.fromkeys(each.needles):
                 wanting.setdefault(needle, []).append(each)
@@ -144,14 +179,14 @@ class Scanner:
             if draft is None:
                 draft = drafts[each.name] = Draft(each)
             each.read(line, draft)
-        if not concerned and len(state.told) < troubles.MOST:
-            found = troubles.trouble_in(number, line.text)
+        if not concerned and len(state.troubles) < MOST_TROUBLES:
+            found = _trouble_in(number, line.text)
             if found is not None:
-                state.told.append(found)
+                state.troubles.append(found)
 
     def _show_first(self, state: _Pass, number: int, data: bytes, needles: frozenset[int]) -> None:
-        """The same for a line that may begin a draft. Once its needles have, lines with the same
-        ones can wait for one another, if rows are to be had of them."""
+        """Show a line that may begin a draft. If it has, later lines with the same needles are
+        collected and read many at once, where a format has rows for them."""
         self._show(state, number, data, needles)
         state.last[needles] = data
         takers = self._takers(needles)
@@ -159,7 +194,7 @@ class Scanner:
             state.settled.add(needles)
 
     def _show_run(self, state: _Pass, run: _Run) -> None:
-        """The same for lines in a row: by the formats' rows, if nothing is unusual in them."""
+        """Show lines in a row: by the formats' rows, if nothing is unusual in them."""
         if not run.lines:
             return
         state.last[run.needles] = run.lines[-1]
@@ -177,8 +212,8 @@ class Scanner:
                     each.read(line, draft)
 
     def _stripped(self, launcher: Launcher, run: _Run) -> tuple[Sequence[int | None], str]:
-        """The ranks of a run's lines, and the lines without prefixes, joined; "" if they are few,
-        or in one of them is what has to be looked at more closely."""
+        """The ranks of a run's lines, and the lines without prefixes, joined by line ends. The text
+        is "" if the lines are few, or if one of them has to be looked at by itself."""
         joined = b"\n".join(run.lines)
         if len(run.lines) < FEWEST_IN_RUN or not joined.isascii() or b"\0" in joined:
             return (), ""
@@ -196,7 +231,7 @@ class Scanner:
         return tuple({each.name: each for each in named}.values())
 
     def _groups_for(self, state: _Pass) -> tuple[Group, ...]:
-        """What to look for from here on."""
+        """The needles to look for in the next block."""
         begun = any([draft.steps for draft in state.drafts.values()])
         early = state.seen < (SETTINGS_BYTES if begun else LATE_SETTINGS_BYTES)
         return self._groups(early, frozenset(state.drafts))
@@ -209,13 +244,13 @@ class Scanner:
         """
         firm, loose = [], []
         for needle, takers in enumerate(self._wanting):
-            mine = not known.isdisjoint(each.name for each in takers)
+            recognised = not known.isdisjoint(each.name for each in takers)
             if needle in self._rows:
-                if mine:
+                if recognised:
                     loose.append(needle)
             elif needle < self._first_fact:
                 firm.append(needle)
-            elif early or mine:
+            elif early or recognised:
                 loose.append(needle)
         return tuple(self._needles.groups(firm, loose))
 
@@ -314,15 +349,15 @@ class Scanner:
         state.seen += end - begin
 
     def _is_whole(self, rest: bytes, needles: frozenset[int], state: _Pass) -> bool:
-        """Whether a last line without a newline was written to its end: nobody can tell where a
-        number was cut, but what stands behind the last number can be held against lines before."""
+        """Whether a last line without a newline was written to its end. Where a number was cut
+        cannot be seen, but the text behind the last number can be compared with earlier lines."""
         tail, before = _tail(rest), _tail(state.last.get(needles, b""))
         return bool(tail) and tail == before and len(rest) <= LONGEST_LINE
 
 
 def _line_ends(block: bytes, hits: Sequence[Hit]) -> Callable[[int, int], int]:
-    """A function that counts them from one place to another. Many at once are counted the quickest
-    by numpy, which compares all bytes of a block; of a huge one that would take as much memory."""
+    """A function that counts the line ends between two places of ``block``. Numpy counts many of
+    them the quickest, but compares all bytes of the block, and takes as much memory as it has."""
     if not 256 * (1 + len(hits)) <= len(block) <= _MOST_COMPARED:
         return functools.partial(block.count, b"\n")
     import numpy as np  # not needed for small logs
@@ -352,9 +387,9 @@ def _end_of_line(block: bytes, start: int, end: int) -> int:
 
 
 def _whole_lines(blocks: Iterable[bytes], state: _Pass) -> Iterator[tuple[bytes, int, int]]:
-    """The same bytes, in parts of blocks that end where a line does. Of a line beyond all measure
-    (no terminator in 1 MiB) only the beginning is given, too long to be read, so that no number is
-    read across a cut."""
+    """The bytes of ``blocks`` in parts that end with a line: a block, and where in it the part
+    begins and ends. Of a line without an end in 1 MiB only the beginning is given, which is too
+    long to be read, so that no number is read across a cut."""
     rest, skipping = b"", False
     for block in blocks:
         begin = 0
@@ -385,6 +420,14 @@ def _whole_lines(blocks: Iterable[bytes], state: _Pass) -> Iterator[tuple[bytes,
     state.rest = rest
 
 
+def _trouble_in(number: int, text: str) -> Trouble | None:
+    """What broke, by line ``number``; None if it holds a sign's needle but not the sign."""
+    for pattern, status in _TROUBLE_PATTERNS:
+        if pattern.search(text):
+            return Trouble(number, status.value, text.strip()[:_LONGEST_TROUBLE])
+    return None
+
+
 def _add(notes: list[Note], note: Note) -> None:
     if len(notes) < MOST_NOTES:
         notes.append(note)
@@ -393,10 +436,10 @@ def _add(notes: list[Note], note: Note) -> None:
 def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
     made = [(draft, draft.reading()) for draft in state.drafts.values()]
     readings = [reading for _, reading in made if reading is not None]
-    # Of formats that share a needle each is told; only a format that read something is believed.
-    told_facts = {fact for draft, reading in made if reading is not None for fact in draft.facts}
-    facts = sorted(told_facts, key=lambda fact: (fact.line, fact.name, str(fact.value)))
-    # A format that read nothing only shares words with this file: its notes would be noise.
+    # Formats that share a needle are shown the same lines: only those that read a figure count.
+    stated = {fact for draft, reading in made if reading is not None for fact in draft.facts}
+    facts = sorted(stated, key=lambda fact: (fact.line, fact.name, str(fact.value)))
+    # A format that read no figure only shares words with this file: its notes would be noise.
     remarks = [note for draft, reading in made if reading is not None for note in draft.notes]
     return ScannedFile(
         path=path,
@@ -405,7 +448,7 @@ def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
         cut=bool(state.cut),
         readings=tuple(sorted(readings, key=lambda r: (-len(r.steps), -len(r.totals), r.format))),
         facts=tuple(facts),
-        troubles=tuple(state.told),
+        troubles=tuple(state.troubles),
         notes=tuple(sorted([*state.notes, *remarks])),
         launcher=state.launcher.name,
     )
@@ -413,5 +456,5 @@ def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
 
 @functools.lru_cache(maxsize=1)
 def scanner() -> Scanner:
-    """The process's scanner of every format there is."""
+    """This process's scanner of every format."""
     return Scanner(formats())

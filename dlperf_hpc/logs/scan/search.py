@@ -1,22 +1,44 @@
-"""Many files at once: scanned in parallel, and not again while they stay as they are."""
+"""Many files at once: scanned in parallel, and not again while they have not changed.
+
+What was found in a file travels from the process that read it, and lies in the cache, as few bytes
+that are quickly made and read: :func:`packed`. JSON holds all but the iterations; these follow as
+columns of machine numbers, and everything is compressed.
+
+The cache knows a file by device, inode, size and the times of its last changes; a clock that is set
+back changes the last of these too. A file that was written a moment ago may still change within the
+clock's grain, so it is not kept. The cache lies in the user's own directory and never beside the
+logs, and a damaged one only costs the time to read the logs again.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import hashlib
+import json
+import math
 import os
+import sqlite3
+import sys
+import time
+import zlib
+from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, repeat
 from multiprocessing import active_children
+from pathlib import Path
+from typing import Any, Union
 
 from dlperf_hpc.errors import LogError
-from dlperf_hpc.logs.scan.cache import ScanCache, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
-from dlperf_hpc.logs.scanned import Note, ScannedFile
+from dlperf_hpc.logs.scanned import Note, ScannedFile, Step
 from dlperf_hpc.pools import POOL, end_with, has_room
+
+# --- scanning
 
 Progress = Callable[[Source], None]
 _MOST_WORKERS = 8  # a login node is everybody's
@@ -30,7 +52,7 @@ _Found = tuple[ScannedFile, bytes]  # and as the cache keeps it
 
 @dataclass(frozen=True)
 class Scanned:
-    """A source and what is in it; ``cached``: as it was found an earlier time."""
+    """A source and what was found in it, now or (``cached``) at an earlier time."""
 
     source: Source
     file: ScannedFile
@@ -38,16 +60,16 @@ class Scanned:
 
 
 def scan_source(source: Source) -> ScannedFile:
-    """Read one log to its end, or as far as it can be read: then with a note that says why."""
+    """Read one log to its end, or as far as it can be read: a note then says why it ends there."""
     trouble: list[str] = []
 
-    def told() -> Iterator[bytes]:
+    def readable() -> Iterator[bytes]:
         try:
             yield from blocks(source)
         except LogError as error:
             trouble.append(str(error))
 
-    found = scanner().scan(source.name, source.size, told())
+    found = scanner().scan(source.name, source.size, readable())
     return replace(found, notes=(*found.notes, *(Note(0, text) for text in trouble)))
 
 
@@ -57,9 +79,9 @@ def scan_all(
     progress: Progress = lambda _: None,
     workers: int | None = None,
 ) -> Iterator[Scanned]:
-    """Every source's content, in the order of ``sources``; those in ``cache`` are not read.
+    """What is in every source, in the order of ``sources``; those in ``cache`` are not read again.
 
-    What is in memory does not grow with the number of files, nor with their sizes.
+    The memory in use grows neither with the number of files nor with their sizes.
     """
     known = [cache.has(source) for source in sources]
     fresh = _scan([source for source, has in zip(sources, known) if not has], workers)
@@ -67,7 +89,7 @@ def scan_all(
         file = cache.get(source) if has else None
         cached = file is not None
         if file is None:
-            # What the cache cannot read after all is read here.
+            # A file that the cache has and cannot read after all is read here.
             file, content = _found(source) if has else next(fresh)
             cache.put(source, content)
         progress(source)
@@ -89,9 +111,9 @@ def _scan(sources: Sequence[Source], workers: int | None) -> Iterator[_Found]:
 
 
 def _in_parallel(tasks: Iterator[list[Source]], workers: int) -> Iterator[bytes]:
-    """What is in the tasks' sources, as other processes find it, in order. It ends early if these
-    cannot be had after all, or one was killed (of memory, perhaps): the rest is left to be read."""
-    import numpy  # noqa: F401 - as the scanner: so that a worker that is forked has it
+    """What other processes find in the tasks' sources, in order. It ends early if no process can be
+    started, or if one was killed (for its memory, perhaps): the caller then reads the rest."""
+    import numpy  # noqa: F401 - imported here, like the scanner, so that forked workers have it
 
     scanner()
     others, pool, whole = active_children(), None, True
@@ -114,8 +136,8 @@ def _in_parallel(tasks: Iterator[list[Source]], workers: int) -> Iterator[bytes]
 
 
 def _keep_memory() -> None:
-    """glibc: not to give each block back to the kernel and fault the next one in, page by page: a
-    sixth of the time goes there. mallopt(3); workers are forked, and do the same."""
+    """Make glibc keep freed memory (mallopt(3)). It would give each block back to the kernel and
+    fault the next one in page by page, a sixth of the time. Forked workers inherit the setting."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
         trim_threshold, mmap_threshold = -1, -3
@@ -142,3 +164,180 @@ def _scan_task(sources: Sequence[Source]) -> list[bytes]:
 def _found(source: Source) -> _Found:
     file = scan_source(source)
     return file, packed(file)
+
+
+# --- packing
+
+_WHOLE = ("line", "iteration", "rank")  # the other columns are floats
+_NO_RANK = -1
+_WIDTH = 8  # bytes of a number
+
+_Kind = Union[str, list[Any], None]
+"""A column's typecode as :mod:`array` has it; its values, if they are no such numbers; or None, if
+all of them are None."""
+
+
+def packed(file: ScannedFile) -> bytes:
+    """The file's content; :func:`unpacked` reads it back."""
+    columns: list[bytes] = []
+    steps = [_columns(reading.steps, columns) for reading in file.readings]
+    bare = replace(file, readings=tuple([replace(each, steps=()) for each in file.readings]))
+    # ``vars`` gives what to_dict() gives, which takes six times as long.
+    text = json.dumps([sys.byteorder, steps, bare], default=vars).encode()
+    return zlib.compress(b"".join([len(text).to_bytes(_WIDTH, "little"), text, *columns]), 1)
+
+
+def unpacked(content: bytes) -> ScannedFile:
+    """Inverse of :func:`packed`; zlib.error, KeyError, TypeError or ValueError if it is not one."""
+    data = zlib.decompress(content)
+    at = _WIDTH + int.from_bytes(data[:_WIDTH], "little")
+    byteorder, steps, bare = json.loads(data[_WIDTH:at])
+    if byteorder != sys.byteorder:
+        raise ValueError("packed on a machine of another kind")
+    file = ScannedFile.from_dict(bare)
+    readings = []
+    for reading, (count, kinds) in zip(file.readings, steps):
+        columns: list[Iterable[Any]] = []
+        for kind in kinds:
+            end = at + (_WIDTH * count if isinstance(kind, str) else 0)
+            columns.append(_values(kind, data[at:end], count))
+            at = end
+        readings.append(replace(reading, steps=tuple(map(Step._make, zip(*columns)))))
+    return replace(file, readings=tuple(readings))
+
+
+def _columns(steps: Sequence[Step], into: list[bytes]) -> tuple[int, list[_Kind]]:
+    """The number of steps and the kind of each column, whose numbers are added to ``into``."""
+    kinds: list[_Kind] = []
+    for name, column in zip(Step._fields, zip(*steps)):
+        if column.count(None) == len(column):
+            kinds.append(None)
+            continue
+        kind, gap = ("q", _NO_RANK) if name in _WHOLE else ("d", math.nan)
+        values = [gap if each is None else each for each in column] if None in column else column
+        try:
+            into.append(array(kind, values).tobytes())
+            kinds.append(kind)
+        except (OverflowError, TypeError):
+            kinds.append(list(column))
+    return len(steps), kinds
+
+
+def _values(kind: _Kind, data: bytes, count: int) -> Iterable[Any]:
+    if not isinstance(kind, str):
+        return repeat(None, count) if kind is None else kind
+    numbers = array(kind, data)
+    if len(numbers) != count:
+        raise ValueError("fewer numbers than steps")
+    values: list[Any] = numbers.tolist()
+    if kind == "q":
+        return [None if each == _NO_RANK else each for each in values]
+    return [None if each != each else each for each in values]
+
+
+# --- the cache
+
+_YOUNG_S = 2.0
+_KEPT = 200_000
+"""Files remembered; beyond that those not asked for longest are forgotten."""
+
+_MOST_HELD = 8 << 20  # bytes, until they are written
+
+
+def default_path() -> Path:
+    """``$XDG_CACHE_HOME/dlperf_hpc/scans.sqlite`` (XDG base directory specification)."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "dlperf_hpc" / "scans.sqlite"
+
+
+@functools.lru_cache(maxsize=1)
+def _version() -> str:
+    """Digest of the code that reads logs: another version may find another thing in a file."""
+    logs = Path(__file__).parent.parent
+    rooms = [path for room in ("scan", "formats") for path in (logs / room).rglob("*.py")]
+    digest = hashlib.sha256()
+    for path in sorted([*rooms, *logs.glob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class ScanCache:
+    """What was found in files, by their identity; with ``path`` None nothing is kept."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._database = _open(path)
+        self._new: list[tuple[str, str, bytes, float]] = []
+        self._held = 0  # bytes
+        self._now = time.time()
+
+    def get(self, source: Source) -> ScannedFile | None:
+        """What was found in this very content at an earlier time, or None."""
+        if self._database is None:
+            return None
+        try:
+            row = self._database.execute(
+                "SELECT content FROM scans WHERE file = ? AND version = ?",
+                (_key(source), _version()),
+            ).fetchone()
+            return unpacked(row[0]) if row else None
+        except (sqlite3.Error, zlib.error, KeyError, TypeError, ValueError):
+            return None
+
+    def has(self, source: Source) -> bool:
+        """Whether something is kept of this very content."""
+        if self._database is None:
+            return False
+        try:
+            row = self._database.execute(
+                "SELECT 1 FROM scans WHERE file = ? AND version = ?", (_key(source), _version())
+            ).fetchone()
+        except sqlite3.Error:
+            return False
+        return row is not None
+
+    def put(self, source: Source, content: bytes) -> None:
+        """Remember what :func:`packed` made of a file, from the next :meth:`save` on."""
+        changed_s = max(source.identity[3:], default=0) / 1e9
+        if self._database is None or not source.identity or changed_s > self._now - _YOUNG_S:
+            return
+        self._new.append((_key(source), _version(), content, self._now))
+        self._held += len(content)
+        if self._held > _MOST_HELD:
+            self.save()
+
+    def save(self) -> None:
+        """Write what is new. If the cache cannot be written, logs are read again next time."""
+        if self._database is None or not self._new:
+            return
+        try:
+            with self._database:
+                self._database.executemany("REPLACE INTO scans VALUES (?, ?, ?, ?)", self._new)
+                self._database.execute(
+                    "DELETE FROM scans WHERE file IN"
+                    " (SELECT file FROM scans ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                    (_KEPT,),
+                )
+        except sqlite3.Error:
+            pass
+        self._new.clear()
+        self._held = 0
+
+
+def _open(path: Path | None) -> sqlite3.Connection | None:
+    if path is None:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        database = sqlite3.connect(path, timeout=1.0)
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS scans"
+            " (file TEXT PRIMARY KEY, version TEXT, content BLOB, used REAL)"
+        )
+    except (OSError, sqlite3.Error):
+        return None
+    return database
+
+
+def _key(source: Source) -> str:
+    key = "\n".join([os.path.abspath(source.path), source.member, *map(str, source.identity)])
+    return key.encode("utf-8", "backslashreplace").decode()  # a name may be no text

@@ -23,7 +23,7 @@ import zstandard
 from dlperf_hpc.errors import LogError
 
 BLOCK_BYTES = 1 << 18
-"""As much as a core's own cache holds beside what works on it: 1 MiB takes half as long again."""
+"""Fits a core's own cache beside the automaton; blocks of 1 MiB take 1.5 times as long to read."""
 
 _HEAD_BYTES = 1 << 13
 _PASSED_OVER = (
@@ -41,7 +41,7 @@ class Source:
     size: int
     member: str = ""
     identity: tuple[int, ...] = ()
-    """Device, inode, size and times of the file: another when its content may be another."""
+    """Device, inode, size and times of the file: they differ where the content may differ."""
 
     @property
     def name(self) -> str:
@@ -51,14 +51,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Unread:
-    """Something that could not be looked into, and why."""
+    """A file or directory that could not be read, and why."""
 
     path: str
     why: str
 
 
 def find(paths: Iterable[Path], leave_out: Iterable[Path] = ()) -> Iterator[Source | Unread]:
-    """Every file that may be a log, at and below ``paths``, in the order of their names, once.
+    """Every file that may be a log, at and below ``paths``, once each and in the order of names.
 
     Directories in ``leave_out`` (spelt as a walk from ``paths`` finds them) are not entered.
     """
@@ -130,7 +130,7 @@ def _opened(source: Source) -> Iterator[IO[bytes]]:
 
 
 def _decompressed(raw: Any, start: bytes) -> Any:
-    """By the first bytes, not the name: logs are renamed."""
+    """The compression is recognised by the first bytes, not by the name: logs are renamed."""
     if start.startswith(b"\x1f\x8b"):
         return gzip.open(raw)
     if start.startswith(b"\xfd7zXZ\0"):
@@ -145,7 +145,7 @@ def _decompressed(raw: Any, start: bytes) -> Any:
 class _Zstandard:
     """Reads frames one after another. The package's own reader ends quietly within a frame."""
 
-    _PIECE = 1 << 11  # 64 MiB may come out of it, if it was made to do so
+    _PIECE = 1 << 11  # as much as 64 MiB may come out of it, if it was made to
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
@@ -159,7 +159,7 @@ class _Zstandard:
         return None
 
     def read1(self, _: int) -> bytes:
-        """What comes next, of any size; b"" at the end. EOFError if that lies within a frame."""
+        """The next bytes; b"" at the end of the file. EOFError if that lies within a frame."""
         while True:
             compressed = self._rest or self._raw.read(self._PIECE)
             if not compressed:
@@ -177,7 +177,7 @@ class _Zstandard:
 def blocks(source: Source) -> Iterator[bytes]:
     """The bytes of a log, decompressed, a block at a time; none if it is no text.
 
-    LogError if it cannot be read to its end; what came before was given.
+    LogError if it cannot be read to its end, after the blocks that could be read.
     """
     try:
         with _opened(source) as file:
@@ -195,9 +195,9 @@ def blocks(source: Source) -> Iterator[bytes]:
 
 
 def _as_far_as_it_goes(file: Any) -> Iterator[bytes]:
-    """The file in blocks; where it cannot be read on, first what could be read, then the error.
+    """The file in blocks; where it is damaged, first the bytes before the damage, then the error.
 
-    ``read`` of a decompressed file would lose what it has when it finds the damage.
+    A decompressed file's ``read`` would lose the bytes that it has when it finds the damage.
     """
     read = file.read1 if hasattr(file, "read1") else file.read
     parts: list[bytes] = []

@@ -1,11 +1,12 @@
-"""Coverage-guided fuzzing (atheris, libFuzzer) of the scanner and of judgement.
+"""Coverage-guided fuzzing (atheris, libFuzzer) of the scanner and of interpretation.
 
 ::
 
-    FUZZ_SECONDS=3600 PYTHONPATH=tests python -m fuzz.fuzz_scan [libFuzzer's options]
+    export FUZZ_SECONDS=3600 PYTHONPATH=tests/support:tests/campaigns
+    python -m fuzz.fuzz_scan [libFuzzer's options]
 
 Its inputs gather in ``$FUZZ_DIR`` (build/fuzz). What breaks it is written to ``findings`` there:
-mend it, then copy the file to ``tests/fuzz/findings``, where the tests replay it.
+mend it, then copy the file to ``tests/campaigns/fuzz/findings``, where the tests replay it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from random import Random
 import atheris  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 with atheris.instrument_imports(include=["dlperf_hpc"]):
-    from dlperf_hpc.logs.registry import formats
+    from dlperf_hpc.logs.formats import formats
     from fuzz.mutation import mutated
     from fuzz.seeds import LONGEST, dictionary, seeds
     from fuzz.target import FINDINGS, check

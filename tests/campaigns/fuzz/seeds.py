@@ -11,8 +11,8 @@ from random import Random
 from damage import ODD_NUMBERS, tagged
 from external_corpus import corpus, log, names
 
-from dlperf_hpc.logs.registry import formats
-from dlperf_hpc.logs.scan import troubles
+from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.logs.scan.scanner import TROUBLE_NEEDLES
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
 
 LONGEST = 1 << 12
@@ -65,7 +65,7 @@ def dictionary() -> str:
         "=",
         ", ",
     ]
-    words = [word.encode() for word in (*known, *troubles.NEEDLES, *marks, *stamps, *odd)]
+    words = [word.encode() for word in (*known, *TROUBLE_NEEDLES, *marks, *stamps, *odd)]
     numbers = [number for number in ODD_NUMBERS if 0 < len(number) < 40]
     unique = dict.fromkeys((*words, *numbers))
     return "".join(f'"{_escaped(word)}"\n' for word in unique)

@@ -1,4 +1,4 @@
-"""What must hold of the scanner and of judgement for any bytes at all."""
+"""What must hold of the scanner and of interpretation for any bytes at all."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from damage import SAID, check_figures, check_results, interpreted, line_by_line, scan
+from damage import STATED, check_figures, check_results, interpreted, line_by_line, scan
 
-from dlperf_hpc.logs.scan.cache import packed, unpacked
+from dlperf_hpc.logs.scan.search import packed, unpacked
 from dlperf_hpc.logs.scanned import ScannedFile
 
 FINDINGS = Path(__file__).parent / "findings"
 
-_SAID: Sequence[Mapping[str, Any]] = (SAID, {}, {**SAID, "nodes": 1, "gpus_per_node": 1})
+_STATED: Sequence[Mapping[str, Any]] = (STATED, {}, {**STATED, "nodes": 1, "gpus_per_node": 1})
 _RULES = ("printed", "clock[2:6]", "printed[2:6]", "lines[1:4]", "mean[1:]", "total")
 """Windows that small inputs reach too."""
 
 
 def check(data: bytes) -> None:
-    """Nothing raises; figures are figures; results are such; blocks, rows and the cache are no
-    matter."""
+    """No input raises; figures and results are what they must be; the sizes of blocks, rows and the
+    cache change nothing."""
     digest = zlib.crc32(data)
     whole = scan(data)
     check_figures(whole)
     check_whole_numbers(whole, data)
     if digest % 4:
         check_whole_numbers(scan(data[: digest % (len(data) + 1)]), data)
-    check_results(interpreted(whole, "default", _SAID[digest % len(_SAID)]))
+    check_results(interpreted(whole, "default", _STATED[digest % len(_STATED)]))
     check_results(interpreted(whole, _RULES[digest % len(_RULES)]))
     assert unpacked(packed(whole)) == whole
     assert line_by_line(data) == whole

@@ -12,8 +12,8 @@ from damage import (
     HARMLESS,
     REAL,
     RULES,
-    SAID,
     SPREAD,
+    STATED,
     check_cut_results,
     check_figures,
     check_nothing_invented,
@@ -22,8 +22,8 @@ from damage import (
     check_values,
     content,
     interpreted,
+    logs_on_disk,
     part_of,
-    real_logs,
     scan,
     some_cuts,
     tagged,
@@ -48,11 +48,11 @@ def whole(name: str) -> ScannedFile:
     return scan(content(name))
 
 
-def said(name: str) -> dict[str, object]:
-    return {**SAID, **({} if os.path.isabs(name) else log(name).said)}
+def stated(name: str) -> dict[str, object]:
+    return {**STATED, **({} if os.path.isabs(name) else log(name).stated)}
 
 
-LOGS = [*names(), *real_logs()]
+LOGS = [*names(), *logs_on_disk()]
 each_log = pytest.mark.parametrize("name", LOGS, ids=lambda name: name.removeprefix(str(REAL)))
 
 
@@ -60,7 +60,7 @@ each_log = pytest.mark.parametrize("name", LOGS, ids=lambda name: name.removepre
 def test_a_cut_log_gives_the_first_steps_and_no_other_number(name: str) -> None:
     data, known = content(name), whole(name)
     readings = {reading.format: reading for reading in known.readings}
-    before = {basis: interpreted(known, basis, said(name)) for basis in RULES}
+    before = {basis: interpreted(known, basis, stated(name)) for basis in RULES}
     for at in some_cuts(len(data), 10 * _TIMES, Random(name)):
         cut = scan(data[:at])
         check_figures(cut)
@@ -68,7 +68,7 @@ def test_a_cut_log_gives_the_first_steps_and_no_other_number(name: str) -> None:
         for reading in cut.readings:
             check_prefix(reading, readings[reading.format])
         for basis in RULES:
-            found = interpreted(cut, basis, said(name))
+            found = interpreted(cut, basis, stated(name))
             check_results(found)
             check_cut_results(found, before[basis], known)
 
@@ -85,7 +85,7 @@ def test_bytes_that_are_no_text_invent_nothing(
         if damage is not with_characters:  # which are text: who knows what they are to say
             check_nothing_invented(damaged, whole(name), content(name))
         for basis in RULES:
-            check_results(interpreted(damaged, basis, said(name)))
+            check_results(interpreted(damaged, basis, stated(name)))
 
 
 @each_log
@@ -95,7 +95,7 @@ def test_numbers_that_are_none_are_never_figures(name: str) -> None:
         damaged = scan(with_numbers(content(name), random))
         check_figures(damaged)
         for basis in RULES:
-            check_results(interpreted(damaged, basis, said(name)))
+            check_results(interpreted(damaged, basis, stated(name)))
 
 
 @each_log
@@ -139,7 +139,7 @@ def test_lines_shuffled_between_ranks_stay_with_their_rank(name: str, chunked: b
             assert len(mine) == len(own.steps)
             assert all(part_of(step, other) for step, other in zip(mine, own.steps))
         for basis in RULES:
-            check_results(interpreted(scanned, basis, said(name)))
+            check_results(interpreted(scanned, basis, stated(name)))
 
 
 @pytest.mark.parametrize("name", UNTAGGED)
@@ -153,4 +153,4 @@ def test_lines_shuffled_between_ranks_without_a_tag_invent_nothing(name: str) ->
         for step in scanned.readings[0].steps if name not in SPREAD else ():
             assert any(part_of(step, other) for other in known)
         for basis in RULES:
-            check_results(interpreted(scanned, basis, said(name)))
+            check_results(interpreted(scanned, basis, stated(name)))

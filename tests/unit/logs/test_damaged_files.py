@@ -23,7 +23,7 @@ import pytest
 import zstandard
 from damage import (
     RULES,
-    SAID,
+    STATED,
     check_figures,
     check_results,
     interpreted,
@@ -36,13 +36,12 @@ from damage import (
 from external_corpus import log, names
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import Interpretation
-from dlperf_hpc.logs.registry import formats
-from dlperf_hpc.logs.scan.cache import ScanCache
 from dlperf_hpc.logs.scan.scanner import LONGEST_LINE
-from dlperf_hpc.logs.scan.search import scan_all, scan_source
+from dlperf_hpc.logs.scan.search import ScanCache, scan_all, scan_source
 from dlperf_hpc.logs.scan.sources import Source, Unread, find
 from dlperf_hpc.logs.scanned import ScannedFile
 
@@ -417,7 +416,7 @@ def test_a_tree_of_damaged_logs_is_gathered(tmp_path: Path) -> None:
         (folder / f"{label}_b32_fp32_6.log.gz").write_bytes(gzip.compress(text)[:-9])
     with pytest.raises(LedgerError, match="no such file"):
         gather([tmp_path / "gone"], rule("default"), {}, ScanCache(None))
-    gathered = gather([tmp_path], rule("default"), SAID, ScanCache(None))
+    gathered = gather([tmp_path], rule("default"), STATED, ScanCache(None))
     assert gathered.files == 6 * len(names())
     check_results(Interpretation(gathered.results))
     assert {result.run.case.topology.devices for result in gathered.results} == {8}

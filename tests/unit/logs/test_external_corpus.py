@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from external_corpus import LAST, Log, corpus, log, names
+from pathlib import Path
 
+import pytest
+from external_corpus import LAST, Log, corpus, log, names, samples
+
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
-from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scanned import ScannedFile
 from dlperf_hpc.records.status import Status
@@ -21,7 +23,15 @@ def read(made: Log) -> ScannedFile:
 
 
 def test_there_is_a_log_of_every_format() -> None:
-    assert {each.format for each in CORPUS.values()} == {each.name for each in formats()}
+    made = {each.format for each in CORPUS.values()}
+    assert made | {path.stem for path in samples()} == {each.name for each in formats()}
+
+
+@pytest.mark.parametrize("path", samples(), ids=lambda path: path.stem)
+def test_a_sample_is_recognised_as_the_format_of_its_name(path: Path) -> None:
+    data = path.read_bytes()
+    (reading,) = scanner().scan(path.name, len(data), [data]).readings
+    assert reading.format == path.stem and (reading.steps or reading.totals)
 
 
 @pytest.mark.parametrize("name", names())
@@ -39,7 +49,7 @@ def test_the_log_is_recognised_before_anything_else(name: str) -> None:
 def test_the_true_speed_comes_out(name: str, basis: str) -> None:
     made = CORPUS[name]
     true, within = made.true[basis]
-    interpreted = interpret(read(made), (), (), made.said, rule(basis))
+    interpreted = interpret(read(made), (), (), made.stated, rule(basis))
     assert not interpreted.problems
     (result,) = interpreted.results
     assert (result.status, result.reason) == (Status.OK, "")
@@ -50,7 +60,7 @@ def test_the_true_speed_comes_out(name: str, basis: str) -> None:
 def test_the_default_takes_the_best_there_is(name: str) -> None:
     made = CORPUS[name]
     basis = next(each for each in ("clock", "printed", "total") if each in made.true)
-    (result,) = interpret(read(made), (), (), made.said, rule("default")).results
+    (result,) = interpret(read(made), (), (), made.stated, rule("default")).results
     assert result.external is not None and result.external.basis == basis
     assert result.samples_per_s == pytest.approx(made.true[basis][0], rel=made.true[basis][1])
 

@@ -1,32 +1,33 @@
-"""The pages about other programs' logs say what the code does, and their example runs."""
+"""The pages about external logs say what the code does, and their example runs."""
 
 from __future__ import annotations
 
-import importlib
+import csv
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from external_corpus import corpus
 from places import ROOT
 
 from dlperf_hpc.cli.compare import main as compare
 from dlperf_hpc.cli.extract import main as extract
 from dlperf_hpc.cli.report import main as report
 from dlperf_hpc.logs import names
-from dlperf_hpc.logs.format import MAX_STEPS, Format
+from dlperf_hpc.logs.format import MAX_STEPS
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, rule
-from dlperf_hpc.logs.interpret.runs import MIN_FOR_STEADY, interpret
 from dlperf_hpc.logs.interpret.segments import APART, MOST
 from dlperf_hpc.logs.names import facts_of_path
-from dlperf_hpc.logs.registry import formats
-from dlperf_hpc.logs.scan import demux, needles, scanner, sources, troubles
-from dlperf_hpc.logs.scan.scanner import Scanner
+from dlperf_hpc.logs.scan import demux, needles, scanner, sources
 from dlperf_hpc.logs.scanned import FACTS, Evidence
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.reference import NO_SPEED, SCRIPTS, formats_table, rules_table
+from dlperf_hpc.reporting.reference import COMMAND, SCRIPTS, TABLES, with_table
 
 DOCS = ROOT / "docs"
 README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
@@ -36,62 +37,49 @@ def page(name: str) -> str:
     return (DOCS / f"{name}.md").read_text(encoding="utf-8")
 
 
-FOREIGN, RULES_PAGE, ADDING = page("foreign-logs"), page("window-rules"), page("adding-a-format")
+EXTERNAL, RULES_PAGE, ADDING = page("external-logs"), page("window-rules"), page("adding-a-format")
 
 
 def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def example() -> tuple[str, str, str]:
-    """Log, module and test of the worked example."""
-    (log,) = blocks(ADDING, "text")
-    module, test = blocks(ADDING, "python")
-    return log.removesuffix("\n"), module, test
-
-
-def made(name: str, source: str) -> ModuleType:
-    module = ModuleType(name)
-    exec(compile(source, name, "exec"), vars(module))
-    return module
-
-
 # --- tables made from the code
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "table"),
-    [(FOREIGN, "formats", formats_table()), (RULES_PAGE, "rules", rules_table())],
-    ids=["formats", "rules"],
-)
-def test_tables_are_those_of_the_code(text: str, name: str, table: str) -> None:
-    begin = f"<!-- {name}: python -m dlperf_hpc.reporting.reference -->\n"
-    shown = text.partition(begin)[2].partition("<!-- end -->")[0]
-    assert shown == table, "docs: paste what `python -m dlperf_hpc.reporting.reference` prints"
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_those_of_the_code(name: str) -> None:
+    path, _ = TABLES[name]
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert with_table(text, name) == text, f"{path} is outdated: run `{COMMAND}`"
 
 
-def test_every_format_and_every_rule_is_told_of() -> None:
+def test_a_page_without_its_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="formats"):
+        with_table("# A page\n", "formats")
+
+
+def test_every_format_and_every_rule_is_on_its_page() -> None:
     for each in formats():
-        assert f"\n| `{each.name}` | {each.title} | {each.evidence.value} |" in FOREIGN
+        assert f"\n| `{each.name}` | {each.title} | {each.evidence.value} |" in EXTERNAL
     for evidence in Evidence:
-        assert f"*{evidence.value}*" in " ".join(FOREIGN.split())
+        assert f"*{evidence.value}*" in " ".join(EXTERNAL.split())
     for name in set(RULES) - {"default"}:  # which has a section
         assert f"\n| `{name}` | " in RULES_PAGE, name
     assert set(SCRIPTS) == {name for name in RULES if "[" not in name} - {"default", "total"}
 
 
-def test_formats_said_to_print_no_speed_print_none() -> None:
-    silent = set()
-    for each in formats():
-        module = importlib.import_module(f"dlperf_hpc.logs.formats.{each.name}")
-        rates = getattr(getattr(module, "PROGRAM", None), "rates", ())
-        if "printed=" not in Path(str(module.__file__)).read_text() and not rates:
-            silent.add(each.name)
-    assert silent - {"dllogger_json"} == set(NO_SPEED)  # that one is what it finds
+def test_formats_without_a_speed_say_what_is_there_instead() -> None:
+    for made in corpus():
+        scanned = scanner.scanner().scan(made.name, len(made.text), [made.text.encode()])
+        reading = next(each for each in scanned.readings if each.format == made.format)
+        (declared,) = (each for each in formats() if each.name == made.format)
+        printed = any(step.printed is not None for step in reading.steps)
+        assert printed is not bool(declared.instead), made.name
 
 
 def test_rules_written_in_the_page_are_rules() -> None:
-    for text in re.findall(r"--rule '?([a-z0-9-]+(?:\[[0-9:]+\])?)", FOREIGN + RULES_PAGE):
+    for text in re.findall(r"--rule '?([a-z0-9-]+(?:\[[0-9:]+\])?)", EXTERNAL + RULES_PAGE):
         assert rule(text).name
     assert [each.name for each in rule().tries] == ["clock[20:120]", "printed[20:120]", "total"]
 
@@ -100,16 +88,16 @@ def test_rules_written_in_the_page_are_rules() -> None:
 
 
 def test_statuses_options_and_facts_are_named() -> None:
-    kinds = {status.value for _, _, status in troubles._SIGNS} | {"ok", "partial"}
-    section = FOREIGN.partition("## What became of it")[2].partition("\n## ")[0]
+    kinds = {status.value for _, _, status in scanner._TROUBLE_SIGNS} | {"ok", "partial"}
+    section = EXTERNAL.partition("## The status of a run")[2].partition("\n## ")[0]
     first = "".join(re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE))
     assert set(re.findall(r"`(\w+)`", first)) == kinds <= {status.value for status in Status}
     for fact in set(FACTS) - {"repeat", "xla"}:
-        assert f"--{fact.replace('_', '-')}" in FOREIGN, fact
+        assert f"--{fact.replace('_', '-')}" in EXTERNAL, fact
 
 
 def test_options_shown_are_options(capsys: pytest.CaptureFixture[str]) -> None:
-    for verb, text in ((report, FOREIGN), (extract, RULES_PAGE)):
+    for verb, text in ((report, EXTERNAL), (extract, RULES_PAGE)):
         with pytest.raises(SystemExit):
             verb(["--help"])
         known = set(re.findall(r"--[a-z_-]+", capsys.readouterr().out))
@@ -133,18 +121,21 @@ def test_words_of_names_mean_what_the_page_says() -> None:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    section = FOREIGN.partition("## Limits")[2].partition("\n## ")[0]
+    section = EXTERNAL.partition("## Limits")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE))
     assert rows["iterations kept of one file"].startswith(f"{MAX_STEPS:,}".replace(",", " "))
-    assert rows["runs told apart in one file"] == str(MOST)
+    assert rows["runs separated in one file"] == str(MOST)
     assert rows["length of a line"] == f"{scanner.LONGEST_LINE >> 10} KiB"
-    assert rows["lines that say that something broke"] == f"{troubles.MOST} of one file"
+    assert rows["lines by which something broke"] == f"{scanner.MOST_TROUBLES} of one file"
     assert rows["folders above a file that are looked at for its settings"] == str(names._FOLDERS)
     assert (scanner.SETTINGS_BYTES, scanner.LATE_SETTINGS_BYTES) == (256 << 10, 1 << 20)
     assert sources.BLOCK_BYTES == 256 << 10  # "256 KiB at a time"
     assert (demux.MOST_STREAMS, demux.MOST_HELD) == (65_536, 64 << 20)
-    assert f"up to {APART} of\n  the printed iterations" in FOREIGN and needles._GROUP == 64
-    for ending in re.findall(r"`(\.\w+)`", FOREIGN.partition("Passed over")[2].partition(")")[0]):
+    assert (
+        f"up to {APART} of the printed iterations" in " ".join(EXTERNAL.split())
+        and needles._GROUP == 64
+    )
+    for ending in re.findall(r"`(\.\w+)`", EXTERNAL.partition("Passed over")[2].partition(")")[0]):
         assert ending in sources._PASSED_OVER
 
 
@@ -177,42 +168,76 @@ def test_the_commands_of_the_readme_run(
         ran.append((verb, run(shlex.split(rest, comments=True))))
     assert ran == [("report", 0), ("extract", 0), ("compare", 0), ("compare", 0)]
     assert "A: published, Oneflow-Inc/DLPerf" in capsys.readouterr().out
-    assert f"{len(formats())} [log formats]" in README
 
 
 # --- the worked example
 
 
-def test_the_example_gives_the_number_it_tells() -> None:
-    log, source, _ = example()
-    new: Format = made("nimble", source).FORMAT
-    file = Scanner([*formats(), new]).scan("nimble.log", len(log), [log.encode()])
-    assert [reading.format for reading in file.readings] == ["nimble"]
-    assert file.cut and [note.line for note in file.notes] == [5]
-    (run,) = interpret(file, (), (), {}, rule()).results
-    assert str(run.run.case.topology) == "1n4g" and run.run.case.batch_size == 32
-    assert run.status is Status.OK and run.samples_per_s == pytest.approx(1280, abs=1e-9)
-    assert run.external is not None and run.external.check_samples_per_s == pytest.approx(
-        float(re.findall(r"printed figures give ([0-9.]+),", ADDING)[0]), abs=0.005
+def example() -> dict[str, str]:
+    """The files of the worked example by their paths: a file's path stands before its content."""
+    (log,) = blocks(ADDING, "text")
+    module, test = blocks(ADDING, "python")
+    files = {"tests/unit/logs/formats/nimble.log": log.removesuffix("\n")}
+    files["dlperf_hpc/logs/formats/nimble.py"] = module
+    files["tests/unit/logs/formats/test_nimble.py"] = test
+    assert all(f"`{path}`" in ADDING for path in files)
+    return files
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository, as far as the example needs it, with the example's files in it."""
+    root = tmp_path_factory.mktemp("copy")
+    for name in ("dlperf_hpc", "docs", "benchmarks", "tests/support", "tests/unit/logs"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "pyproject.toml", "tests/conftest.py"):
+        shutil.copy(ROOT / name, root / name)
+    for path, content in example().items():
+        (root / path).write_text(content, encoding="utf-8")
+    return root
+
+
+def typed(copy: Path, *argv: str) -> str:
+    """What a command prints in the copy, whose package is the one that runs."""
+    env = {**os.environ, "PYTHONPATH": str(copy), "XDG_CACHE_HOME": str(copy / "cache")}
+    env = {name: value for name, value in env.items() if not name.startswith("PYTEST_")}
+    command = [sys.executable, "-m", *argv]
+    done = subprocess.run(command, cwd=copy, env=env, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_example_gives_the_number_on_the_page(copy: Path) -> None:
+    typed(copy, "dlperf_hpc", "report", "tests/unit/logs/formats/nimble.log", "--out", "out")
+    with open(copy / "out" / "runs.csv", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["format"], row["framework"], row["status"]) == ("nimble", "nimble", "ok")
+    assert row["topology"] == "1n4g"
+    assert (row["batch_size"], row["precision"]) == ("32", "fp16")
+    assert "**1280 samples/s**" in ADDING
+    assert float(row["samples_per_s"]) == pytest.approx(1280, abs=1e-9)
+    (printed,) = re.findall(r"printed figures give ([0-9.]+),", " ".join(ADDING.split()))
+    assert float(row["check_samples_per_s"]) == pytest.approx(float(printed), abs=0.005)
+
+
+def test_the_examples_own_tests_pass_and_its_sample_is_tested_with_all_others(copy: Path) -> None:
+    output = typed(
+        copy, "pytest", "-p", "no:cacheprovider", "-vv", "-k", "nimble", "tests/unit/logs"
     )
-    assert "**1280 samples/s**" in ADDING and MIN_FOR_STEADY > 2  # too few lines to judge drift
+    assert output.count("test_nimble.py::test_") == 3
+    for name in ("recognised_as_the_format", "cut_log", "bytes_that_are_no_text", "on_disk"):
+        assert re.search(rf"::test_\w*{name}\w*\[.*nimble.* PASSED", output), name
 
 
-def test_the_examples_own_tests_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, source, tests = example()
-    name = "dlperf_hpc.logs.formats.nimble"
-    monkeypatch.setitem(sys.modules, name, made(name, source))
-    found = [
-        test for each, test in vars(made("test_nimble", tests)).items() if each.startswith("test_")
-    ]
-    assert len(found) == 3
-    for test in found:
-        test()
+def test_the_examples_row_is_written_into_the_table(copy: Path) -> None:
+    typed(copy, "dlperf_hpc.reporting.reference", "--write")
+    written = (copy / "docs" / "external-logs.md").read_text(encoding="utf-8")
+    assert "\n| `nimble` | Nimble | source only | samples/s, one device, since" in written
+    assert f"\n{len(formats()) + 1} formats:\n" in written
+    assert "nimble" not in EXTERNAL
 
 
 def test_the_example_takes_no_other_formats_lines() -> None:
-    log, source, _ = example()
-    new: Format = made("nimble", source).FORMAT
+    log = example()["tests/unit/logs/formats/nimble.log"]
     needles = {needle for each in formats() for needle in (*each.needles, *each.facts_needles)}
     assert not [needle for needle in needles if needle in log]
-    assert all(len(needle) >= 5 for needle in new.needles)

@@ -1,4 +1,4 @@
-"""From a scanned log to runs: statuses, factors, beliefs, and what is said about them."""
+"""From a scanned log to runs: statuses, factors, settings, and warnings."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def log(last: int = 130, **changes: Any) -> Reading:
 
 def interpreted(
     file: ScannedFile,
-    said: Mapping[str, Any] | None = None,
+    stated: Mapping[str, Any] | None = None,
     named: Sequence[Fact] = NAME,
     text: str = "default",
     variant: Sequence[str] = (),
 ) -> Interpretation:
-    return interpret(file, named, variant, said or {}, rule(text))
+    return interpret(file, named, variant, stated or {}, rule(text))
 
 
 def one(file: ScannedFile, *args: Any, **kwargs: Any) -> RunResult:
@@ -181,7 +181,7 @@ def test_micro_steps_and_optimizer_steps() -> None:
     assert stated.run.case.accumulation == 4, "2048 = 4 x 512"
 
 
-def test_accumulation_that_nobody_states_is_taken_for_1_unless_the_log_belies_it() -> None:
+def test_accumulation_that_is_not_stated_is_taken_as_1_unless_the_log_contradicts_it() -> None:
     silent = one(scanned(reading(steps(range(1, 131), stamp=clock))))
     assert silent.samples_per_s == pytest.approx(SPEED)
     assert silent.warnings == ("no gradient accumulation is stated: 1 is taken (--accumulation)",)
@@ -191,7 +191,7 @@ def test_accumulation_that_nobody_states_is_taken_for_1_unless_the_log_belies_it
     assert window(belied).basis == "printed"
     strict = one(scanned(reading(lines)), text="clock[20:120]")
     assert strict.samples_per_s is None
-    assert "--accumulation" in strict.reason and "which nobody states" in strict.reason
+    assert "--accumulation" in strict.reason and "which is not stated" in strict.reason
 
 
 @pytest.mark.parametrize(
@@ -332,25 +332,25 @@ def test_a_window_that_drifts_is_not_steady() -> None:
     assert seen.steady is False and seen.drift is not None and seen.drift > 0.2
 
 
-# --- who is believed
+# --- which source counts
 
 
-def test_the_log_is_believed_over_name_and_user() -> None:
+def test_the_log_counts_before_name_and_user() -> None:
     file = scanned(log(counter=Counter.MICRO_STEPS), facts=facts(7, batch_size=64))
     result = one(file, {"batch_size": 16})
     assert result.samples_per_s == pytest.approx(2 * SPEED)
     assert result.run.case.batch_size == 64
     assert (
-        "batch size: the log says 64 (line 7), the command line says 16: the log is believed, for "
-        "what ran wrote it"
+        "batch size: the log says 64 (line 7), the command line says 16: the log counts, for the "
+        "program that ran wrote it"
     ) in result.warnings
-    assert any("the file's name says 32: the log is believed" in w for w in result.warnings)
+    assert any("the file's name says 32: the log counts" in w for w in result.warnings)
 
 
-def test_the_user_is_believed_over_the_name() -> None:
+def test_the_user_counts_before_the_name() -> None:
     result = one(scanned(log(counter=Counter.MICRO_STEPS)), {"batch_size": 16})
     assert result.run.case.batch_size == 16
-    assert "the file's name says 32: the command line is believed" in result.warnings[0]
+    assert "the file's name says 32: the command line counts" in result.warnings[0]
 
 
 def test_devices_that_contradict_the_name() -> None:
@@ -377,7 +377,7 @@ def test_topologies(values: dict[str, int], topology: str, assumed: bool) -> Non
 
 @pytest.mark.parametrize(
     ("values", "says"),
-    [({}, "nobody says on how many devices"), ({"devices": 12}, "give --nodes"),
+    [({}, "the number of devices is not known"), ({"devices": 12}, "give --nodes"),
      ({"nodes": 2}, "--gpus-per-node")],
 )  # fmt: skip
 def test_a_log_of_unknown_topology_is_a_problem(values: dict[str, int], says: str) -> None:
@@ -400,7 +400,7 @@ def test_labels(named: str, logged: str, model: str, warns: bool) -> None:
     assert any(w.startswith("model: the log says") for w in result.warnings) == warns
 
 
-def test_a_name_of_another_framework_is_not_believed() -> None:
+def test_a_name_of_another_framework_does_not_count() -> None:
     result = one(scanned(log()), named=[*NAME, *facts(framework="oneflow")])
     assert result.run.case.framework == "torch"
     assert any("the file's name says oneflow" in w for w in result.warnings)
@@ -417,9 +417,9 @@ def test_precision_and_options_part_cases() -> None:
 
 def test_a_log_that_says_two_things_is_taken_at_its_last_word_before_the_run() -> None:
     lines = steps([*range(1, 131), *range(1, 131)], printed=lambda n: SPEED, line=10)
-    said = [*facts(5, batch_size=32), *facts(139, batch_size=64)]
+    stated = [*facts(5, batch_size=32), *facts(139, batch_size=64)]
     first, second = interpreted(
-        scanned(reading(lines, counter=Counter.MICRO_STEPS), facts=said)
+        scanned(reading(lines, counter=Counter.MICRO_STEPS), facts=stated)
     ).results
     assert (first.run.case.batch_size, second.run.case.batch_size) == (32, 64)
     assert any("the latter is taken for this run" in w for w in first.warnings)

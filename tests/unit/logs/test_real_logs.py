@@ -17,7 +17,7 @@ import pytest
 from dlperf_hpc.cli.report import main as report
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.scan.cache import ScanCache
+from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.records.results import ExternalWindow
 
 LOGS = Path(os.environ.get("DLPERF_REAL_LOGS", "/nonexistent"))

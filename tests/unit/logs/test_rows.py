@@ -14,7 +14,7 @@ import pytest
 from damage import (
     content,
     line_by_line,
-    real_logs,
+    logs_on_disk,
     scan,
     with_bytes,
     with_characters,
@@ -25,9 +25,9 @@ from external_corpus import log, names
 from places import ROOT
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.logs.scan.rows import absl_stamp, absl_stamps, full_stamp, full_stamps
 from dlperf_hpc.logs.scan.scanner import Scanner
-from dlperf_hpc.logs.scan.stamps import absl_stamp, absl_stamps, full_stamp, full_stamps
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from made_logs import PRINTERS
@@ -106,8 +106,8 @@ def test_made_logs_give_the_same(name: str) -> None:
     assert scan(b"".join(shuffled)) == line_by_line(b"".join(shuffled))
 
 
-@pytest.mark.parametrize("path", real_logs(), ids=lambda path: Path(path).name[-50:])
-def test_real_logs_give_the_same(path: str) -> None:
+@pytest.mark.parametrize("path", logs_on_disk(), ids=lambda path: Path(path).name[-50:])
+def test_logs_on_disk_give_the_same(path: str) -> None:
     assert scan(content(path)) == line_by_line(content(path))
 
 

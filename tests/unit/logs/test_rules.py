@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from reading_samples import reading, steps
 
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.logs.interpret.figures import Figure, NoFigure, figure
+from dlperf_hpc.logs.interpret.figures import ClockError, Figure, NoFigure, elapsed, figure
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, Rule, rule
-from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, ClockError, elapsed, segments_of
+from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, segments_of
 from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Stamps, Total, Unit
 
 

@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 from dlperf_hpc.logs.scan import search
-from dlperf_hpc.logs.scan.cache import ScanCache, packed, unpacked
 from dlperf_hpc.logs.scan.needles import Needles
 from dlperf_hpc.logs.scan.scanner import scanner
-from dlperf_hpc.logs.scan.search import scan_all, scan_source
+from dlperf_hpc.logs.scan.search import ScanCache, packed, scan_all, scan_source, unpacked
 from dlperf_hpc.logs.scan.sources import BLOCK_BYTES, Source, find
 from dlperf_hpc.logs.scanned import ScannedFile, Step
 
@@ -95,7 +94,7 @@ import sys, time
 from multiprocessing import active_children
 from pathlib import Path
 from dlperf_hpc.logs.scan import search
-from dlperf_hpc.logs.scan.cache import ScanCache
+from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.logs.scan.sources import find
 
 def stop(source):
@@ -155,7 +154,7 @@ def test_what_the_cache_cannot_read_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_cache_is_written_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlperf_hpc.logs.scan.cache._MOST_HELD", 0)
+    monkeypatch.setattr("dlperf_hpc.logs.scan.search._MOST_HELD", 0)
     (source, _) = made(tmp_path, 2)
     kept = tmp_path / "scans.sqlite"
     ScanCache(kept).put(old(source), packed(scan_source(source)))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.registry import formats
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
 
 MINE = {

@@ -14,29 +14,20 @@ import pytest
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import (
     hugectr,
-    insightface,
-    insightface_partial_fc,
     mindspore,
-    oneflow_bert,
-    oneflow_cnn,
-    oneflow_gpt,
-    oneflow_gpt2,
-    oneflow_insightface,
-    paddle18_bert,
-    paddle18_resnet,
-    paddleclas,
-    paddlenlp,
+    mxnet,
+    oneflow,
+    paddle,
     pytorch_imagenet,
 )
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
 
-BERT, CNN = oneflow_bert.FORMAT, oneflow_cnn.FORMAT
-GPT2, GPT, FACE = oneflow_gpt2.FORMAT, oneflow_gpt.FORMAT, oneflow_insightface.FORMAT
-IMAGENET = pytorch_imagenet.FORMAT
-PADDLE_BERT, PADDLE_RESNET = paddle18_bert.FORMAT, paddle18_resnet.FORMAT
-NLP, CLAS = paddlenlp.FORMAT, paddleclas.FORMAT
-MINDSPORE, HUGECTR = mindspore.FORMAT, hugectr.FORMAT
-ARCFACE, PARTIAL_FC = insightface.FORMAT, insightface_partial_fc.FORMAT
+BERT, CNN, GPT, GPT2, FACE = oneflow.FORMATS
+PADDLE_BERT, PADDLE_RESNET, CLAS, NLP = paddle.FORMATS
+_, ARCFACE, PARTIAL_FC = mxnet.FORMATS
+(IMAGENET,), (MINDSPORE,), (HUGECTR,) = (
+    each.FORMATS for each in (pytorch_imagenet, mindspore, hugectr)
+)
 MINE = [
     *(BERT, CNN, GPT2, GPT, FACE, IMAGENET, PADDLE_BERT, PADDLE_RESNET, NLP, CLAS),
     *(MINDSPORE, HUGECTR, ARCFACE, PARTIAL_FC),
@@ -148,7 +139,7 @@ def test_a_step_of_bert_is_an_index_and_a_wall_clock_time() -> None:
     assert draft.printed.scope is Scope.ALL
 
 
-def test_arguments_are_facts_and_a_foreign_reading_of_memory_is_not_kept() -> None:
+def test_arguments_are_facts_and_an_unrelated_reading_of_memory_is_not_kept() -> None:
     head = ["batch_size_per_device = 24", "gpu_num_per_node = 8", "num_nodes = 2", "num_nodes = 2."]
     smi = ["utilization.gpu [%], memory.used [MiB]", "100 %, 13858 MiB", "0 %, 11958 MiB"]
     draft = read(BERT, [*head, *smi, STAMPED, STAMPED.replace("19", "39"), "acc 98.3 %, 5 MiB."])

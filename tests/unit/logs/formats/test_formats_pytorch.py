@@ -10,24 +10,19 @@ import pytest
 
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import (
-    bing_bert,
     deepspeed,
+    formats,
     hf_trainer,
     horovod_synthetic,
     megatron,
-    megatron_gpt2,
-    tf_cnn_benchmarks,
+    tensorflow,
 )
-from dlperf_hpc.logs.registry import formats
 from dlperf_hpc.logs.scanned import Counter, Evidence, Stamps, Unit
 
-DEEPSPEED = deepspeed.FORMAT
-BING = bing_bert.FORMAT
-MEGATRON = megatron.FORMAT
-GPT2 = megatron_gpt2.FORMAT
-TRAINER = hf_trainer.FORMAT
-HOROVOD = horovod_synthetic.FORMAT
-TF_CNN = tf_cnn_benchmarks.FORMAT
+DEEPSPEED, BING = deepspeed.FORMATS
+MEGATRON, GPT2 = megatron.FORMATS
+(TRAINER,), (HOROVOD,) = hf_trainer.FORMATS, horovod_synthetic.FORMATS
+TF_CNN = tensorflow.BENCHMARKS
 MINE = [DEEPSPEED, BING, MEGATRON, GPT2, TRAINER, HOROVOD, TF_CNN]
 
 DS_2020 = "[INFO 2020-02-06 19:53:56] 0/50, SamplesPerSec=1292.5"

@@ -1,0 +1,316 @@
+"""OneFlow's programs: BERT, CNNs, GPT, GPT-2 and InsightFace.
+
+Beside its iterations each program prints settings and memory. ``print_args`` prints an argument a
+line as it starts: ``batch_size_per_device = 24``, ``gpu_num_per_node = 1``, ``num_nodes = 1``.
+Where a program calls nvidia-smi (at iteration 10), a row per GPU of the machine follows:
+``100 %, 13858 MiB``. That is the memory in use at one moment, whichever process uses it; no peak.
+
+oneflow_bert
+------------
+OneFlow BERT pretraining (``Metric`` of OneFlow-Benchmark's LanguageModeling/BERT/util.py).
+
+``step: 19, total_loss: 9.725, mlm_loss: 8.960, nsp_loss: 0.766, throughput: 54.982
+1598056519.8844702``, in one line; other versions print no time at its end.
+
+The step is a 0-based index: 19 is the 20th. The throughput is samples/s of all devices over the
+steps since the line before, the first from the start of the program. Losses are means per sample.
+
+oneflow_cnn
+-----------
+OneFlow CNNs (``Metric`` of OneFlow-Benchmark's Classification/cnns/util.py).
+
+``train: epoch 0, iter 20, loss: 7.087004, top_1: 0.000000, top_k: 0.000000, samples/s: 3988.891
+1597933942.9863544``, in one line; in July 2020 without the time, and without a loss where none is
+asked for. Lines of ``validation:`` are not training.
+
+The iteration is printed as ``step + 1`` and begins again with each epoch: an epoch's length is
+not printed, so later epochs are counted on from the last printed iteration. samples/s is of all
+devices over the iterations since the line before; the loss is the last batch's.
+
+oneflow_gpt
+-----------
+OneFlow GPT (2021; ``Metric`` of OneFlow-Benchmark's LanguageModeling/GPT/oneflow_gpt/util.py).
+
+| since | print |
+|---|---|
+| 2021-04 | a table: ``| batches  | micro_batches   | samples         | throughput | ...`` |
+| 2021-05 | its first column is ``step`` |
+| both, ``--metric-print-format normal`` | ``step=10,micro_batches=320,samples=5120,`` |
+|  | ``throughput=35.88042,latency=14.26962,loss=11.23708,`` in one line |
+
+A row has no meaning without its head, which is printed anew after nvidia-smi's reading. The first
+column counts optimizer steps from 1; the throughput is samples/s of all devices since the line
+before. The latency of the last row is wrong where the run does not end on a printed step; it is
+not read. Under model parallelism ``micro_batch_size`` is no batch per device, so it is no fact.
+
+oneflow_gpt2
+------------
+OneFlow GPT-2 (``Metric`` of OneFlow-Benchmark's LanguageModeling/gpt-2/src/util.py).
+
+``step: 10, loss: 1.364, throughput: 103.900 1607400000.12``: BERT's print with other keys, and a
+step that counts from 1. The throughput is samples/s of all devices since the line before.
+
+The printed loss is kept as it stands, but it is the mean loss divided by the global batch: the
+job's output is a mean already, and the print divides it by the number of samples once more (10.9
+at a global batch of 8 prints 1.364). No two batch sizes compare.
+
+oneflow_insightface
+-------------------
+OneFlow's InsightFace (``TrainMetric`` of oneflow_face's util.py).
+
+``train: iter 20, loss 33.96, throughput: 512.345``: the iteration counts from 1, the throughput is
+samples/s of all devices over the iterations since the line before. There is no time.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dlperf_hpc.logs.format import NUMBER, THREE_DECIMALS, Draft, Format, Line, one_more, word
+from dlperf_hpc.logs.scan.rows import DECIMAL, WHOLE, Rows
+from dlperf_hpc.logs.scanned import Evidence
+
+_ASIDE_FACTS = {
+    "batch_size_per_device": "batch_size",
+    "gpu_num_per_node": "gpus_per_node",
+    "num_nodes": "nodes",
+}
+_ASIDE_ARGUMENT = re.compile(r"\s*(?P<name>[a-z_]+) = (?P<value>[0-9]+)\s*$")
+_ASIDE_MEMORY = re.compile(r"\s*[0-9]+ %, (?P<mib>[0-9]+) MiB\s*$")
+
+_END = r"(?: (?P<stamp>[0-9]{10}\.[0-9]{2,}))?"
+"""``time.time()`` as some versions print it after the line; one that was cut is none."""
+
+_ASIDE_NEEDLES = (*(f"{name} = " for name in _ASIDE_FACTS), " %, ")
+
+
+def _aside(line: Line, draft: Draft) -> bool:
+    """Take a setting or a memory reading out of the line; whether it was one."""
+    memory = _ASIDE_MEMORY.match(line.text)
+    if memory and len(memory["mib"]) < 12:
+        draft.state["mib"] = max(draft.state.get("mib", 0), int(memory["mib"]))
+        return True
+    argument = _ASIDE_ARGUMENT.match(line.text)
+    if argument is None or argument["name"] not in _ASIDE_FACTS:
+        return False
+    draft.fact(line, _ASIDE_FACTS[argument["name"]], argument["value"])
+    return True
+
+
+def _memory_mb(draft: Draft) -> float | None:
+    """The fullest GPU of the readings since the last iteration that was printed."""
+    reading: int | None = draft.state.pop("mib", None)
+    return reading
+
+
+def _stamp(text: str | None) -> float | None:
+    """Seconds since the epoch."""
+    return float(text) if text else None
+
+
+# --- oneflow_bert
+
+_BERT_STEP = re.compile(
+    rf"{word('step: ')}(?P<index>[0-9]+), total_loss: (?P<loss>{NUMBER}), mlm_loss: {NUMBER}, "
+    rf"nsp_loss: {NUMBER}, throughput: (?P<rate>{THREE_DECIMALS}){_END}"
+)
+_ROWS = Rows(
+    rf"step: (?P<index>{WHOLE}), total_loss: (?P<loss>{DECIMAL}), mlm_loss: {DECIMAL}, "
+    rf"nsp_loss: {DECIMAL}, throughput: (?P<printed>[0-9]+\.[0-9]{{3}}) "
+    r"(?P<epoch>[0-9]{10}\.[0-9]{2,20})",
+    usual=lambda draft, _: "mib" not in draft.state,
+)
+_BERT_MINE = re.compile(rf"{word('step: ')}[0-9]+, total_loss: ")
+
+
+def _read_bert(line: Line, draft: Draft) -> None:
+    """A printed step, or a setting."""
+    match = _BERT_STEP.search(line.text)
+    if match:
+        draft.step(
+            line,
+            one_more(match["index"]),
+            stamp=_stamp(match["stamp"]),
+            printed=match["rate"],
+            loss=match["loss"],
+            memory_mb=_memory_mb(draft),
+        )
+    elif not _aside(line, draft) and _BERT_MINE.search(line.text):
+        draft.note(line, "a step of OneFlow BERT, but not whole")
+
+
+BERT = Format(
+    name="oneflow_bert",
+    title="OneFlow BERT",
+    framework="oneflow",
+    evidence=Evidence.QUOTED,
+    source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/BERT/util.py; README",
+    needles=(", nsp_loss: ",),
+    read=_read_bert,
+    facts_needles=_ASIDE_NEEDLES,
+    rows=(_ROWS,),
+)
+
+
+# --- oneflow_cnn
+
+_CNN_STEP = re.compile(
+    rf"{word('train: epoch ')}(?P<epoch>[0-9]{{1,9}}), iter (?P<done>[0-9]{{1,9}}),"
+    rf"(?: loss: (?P<loss>{NUMBER}),)? top_1: {NUMBER}, top_k: {NUMBER}, "
+    rf"samples/s: (?P<rate>{THREE_DECIMALS}){_END}"
+)
+_CNN_MINE = re.compile(rf"{word('train: epoch ')}[0-9]+, iter [0-9]+,")
+
+
+def _read_cnn(line: Line, draft: Draft) -> None:
+    """A printed iteration, or a setting."""
+    match = _CNN_STEP.search(line.text)
+    if match:
+        draft.step(
+            line,
+            draft.over_epochs(line, int(match["epoch"]), int(match["done"])),
+            stamp=_stamp(match["stamp"]),
+            printed=match["rate"],
+            loss=match["loss"],
+            memory_mb=_memory_mb(draft),
+        )
+    elif not _aside(line, draft) and _CNN_MINE.search(line.text):
+        draft.note(line, "an iteration of an OneFlow CNN, but not whole")
+
+
+CNN = Format(
+    name="oneflow_cnn",
+    title="OneFlow CNN (ResNet-50)",
+    framework="oneflow",
+    evidence=Evidence.QUOTED,
+    source="Oneflow-Inc/OneFlow-Benchmark Classification/cnns/util.py; README",
+    needles=(", samples/s: ",),
+    read=_read_cnn,
+    facts_needles=_ASIDE_NEEDLES,
+)
+
+
+# --- oneflow_gpt
+
+_PAIRS = re.compile(
+    rf"\bstep=(?P<done>[0-9]+),micro_batches=[0-9]+,samples=[0-9]+,throughput=(?P<rate>{NUMBER}),"
+    rf"latency={NUMBER},(?:loss=(?P<loss>{NUMBER}),)?"
+)
+_HEADS = ("batches", "step")
+_GPT_ARGUMENT = re.compile(r"\s*(?P<name>[a-z_]+) \.+ (?P<value>[0-9]+)\s*$")
+_GPT_FACTS = {
+    "global_batch_size": "global_batch",
+    "num_gpus_per_node": "gpus_per_node",
+    "num_nodes": "nodes",
+}
+
+
+def _read_gpt(line: Line, draft: Draft) -> None:
+    """A step, the head of a table, or a setting."""
+    if match := _PAIRS.search(line.text):
+        _step(line, draft, match["done"], match["rate"], match["loss"])
+    elif match := _GPT_ARGUMENT.match(line.text):
+        if match["name"] in _GPT_FACTS:
+            draft.fact(line, _GPT_FACTS[match["name"]], match["value"])
+    elif "|" in line.text:
+        _row(line, draft, [cell.strip() for cell in line.text.split("|")[1:-1]])
+    elif not _aside(line, draft) and "step=" in line.text:
+        draft.note(line, "a step of OneFlow GPT, but not whole")
+
+
+def _row(line: Line, draft: Draft, cells: list[str]) -> None:
+    if "micro_batches" in cells and "throughput" in cells and cells[0] in _HEADS:
+        draft.state["head"] = cells
+        return
+    head: list[str] | None = draft.state.get("head")
+    if head is None or not cells or not cells[0].isdigit():
+        return
+    if len(cells) != len(head):
+        draft.note(line, f"{len(cells)} cells under a head of {len(head)}")
+        return
+    named = dict(zip(head, cells))
+    _step(line, draft, cells[0], named["throughput"], named.get("loss"))
+
+
+def _step(line: Line, draft: Draft, done: str, rate: str, loss: str | None) -> None:
+    draft.step(line, done, printed=rate, loss=loss, memory_mb=_memory_mb(draft))
+
+
+GPT = Format(
+    name="oneflow_gpt",
+    title="OneFlow GPT (table)",
+    framework="oneflow",
+    evidence=Evidence.REAL,
+    source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/GPT/oneflow_gpt/util.py",
+    # Rows are numbers and bars. A column of 15 places holds a count of 7 at most in earnest.
+    needles=("        | ", "micro_batches"),
+    read=_read_gpt,
+    facts_needles=(*(f"{name} ...." for name in _GPT_FACTS), " %, "),
+)
+
+
+# --- oneflow_gpt2
+
+_GPT2_STEP = re.compile(
+    rf"\bstep: (?P<done>[0-9]+), loss: (?P<loss>{NUMBER}), "
+    rf"throughput: (?P<rate>{THREE_DECIMALS}){_END}"
+)
+_GPT2_MINE = re.compile(rf"{word('step: ')}[0-9]+, loss: [^,]*, throughput: ")
+
+
+def _read_gpt2(line: Line, draft: Draft) -> None:
+    """A printed step, or a setting."""
+    match = _GPT2_STEP.search(line.text)
+    if match:
+        draft.step(
+            line,
+            match["done"],
+            stamp=_stamp(match["stamp"]),
+            printed=match["rate"],
+            loss=match["loss"],
+            memory_mb=_memory_mb(draft),
+        )
+    elif not _aside(line, draft) and _GPT2_MINE.search(line.text):
+        draft.note(line, "a step of OneFlow GPT-2, but not whole")
+
+
+GPT2 = Format(
+    name="oneflow_gpt2",
+    title="OneFlow GPT-2 (2020)",
+    framework="oneflow",
+    evidence=Evidence.SOURCE,
+    source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/gpt-2/src/util.py",
+    needles=(", throughput: ",),
+    read=_read_gpt2,
+    facts_needles=_ASIDE_NEEDLES,
+)
+
+
+# --- oneflow_insightface
+
+_INSIGHTFACE_STEP = re.compile(
+    rf"\btrain: iter (?P<done>[0-9]+), loss (?P<loss>{NUMBER}), "
+    rf"throughput: (?P<rate>{THREE_DECIMALS})"
+)
+
+
+def _read_insightface(line: Line, draft: Draft) -> None:
+    """A printed iteration."""
+    match = _INSIGHTFACE_STEP.search(line.text)
+    if match:
+        draft.step(line, match["done"], printed=match["rate"], loss=match["loss"])
+    elif "throughput" in line.text:
+        draft.note(line, "an iteration of OneFlow's InsightFace, but not whole")
+
+
+INSIGHTFACE = Format(
+    name="oneflow_insightface",
+    title="OneFlow InsightFace",
+    framework="oneflow",
+    evidence=Evidence.SOURCE,
+    source="Oneflow-Inc/oneflow_face util.py",
+    needles=("train: iter ",),
+    read=_read_insightface,
+)
+
+FORMATS = (BERT, CNN, GPT, GPT2, INSIGHTFACE)
