@@ -19,7 +19,7 @@ from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.logfile import read_end, result_of_log, told_by
 from dlperf_hpc.records.manifest import FinalState, Manifest
-from dlperf_hpc.records.observed import ObservedRun
+from dlperf_hpc.records.observed import RunFacts
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import launch_of, read_record
@@ -38,9 +38,7 @@ class Collection:
     unreadable: tuple[str, ...] = ()
 
 
-def _without_log(
-    run: Run | ObservedRun, record: Record | None, final_state: FinalState | None
-) -> RunResult:
+def _without_log(run: RunFacts, record: Record | None, final_state: FinalState | None) -> RunResult:
     if record is not None:
         status, reason = Status(record["status"]), str(record.get("reason", ""))
         if status is Status.OK:
@@ -134,7 +132,7 @@ def _is_of_earlier_task(paths: RunPaths, task: Task | None) -> bool:
 
 
 def quick_result(
-    run: Run | ObservedRun,
+    run: RunFacts,
     root: Path,
     final_state: FinalState | None,
     limit_s: float,
@@ -241,7 +239,7 @@ class Files:
         self._root = str(root)
         self._names: dict[str, set[str] | None] = {}
 
-    def may_have(self, run: Run | ObservedRun) -> bool:
+    def may_have(self, run: RunFacts) -> bool:
         """False if there is neither log nor record of the run."""
         folder, _, stem = run.id.rpartition("/")
         if folder not in self._names:

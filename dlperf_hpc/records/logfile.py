@@ -20,6 +20,9 @@ from dlperf_hpc.sweepfile.case import Case, Run
 
 FORMAT = 1
 _TAIL_BYTES = 8192
+_STATED = ("flops_per_sample", "framework_name", "framework_version")
+"""What a run states about its workload and framework, in whichever table of the log."""
+
 _EVENT = len(f"{PREFIX} 2026-11-21T14:53:20.696482Z ")  # where the event's name begins
 
 
@@ -190,6 +193,9 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     facts: dict[str, Any] = {
         name: log.tables[name] for name in ("world", "provenance") if name in log.tables
     }
+    facts.update(
+        (name, table[name]) for table in log.tables.values() for name in _STATED if name in table
+    )
     return RunResult(
         run=run,
         status=status,

@@ -14,9 +14,8 @@ from operator import or_
 from sys import float_info
 from typing import Any
 
-from dlperf_hpc.records.observed import ObservedRun
+from dlperf_hpc.records.observed import RunFacts
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Run
 
 
 def misfits(values: Any) -> list[tuple[str, Any]]:
@@ -180,12 +179,13 @@ class RunResult:
 
     ``source`` says what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``.
     ``window`` is there if, and only if, the log holds a complete summary; a number counts in a
-    median only if ``status`` is ok. ``facts`` are the log's provenance and world, as written.
+    median only if ``status`` is ok. ``facts`` are the log's tables ``provenance`` and ``world``, as
+    written, and by their names ``flops_per_sample``, ``framework_name`` and ``framework_version``.
     A log of another program has ``external`` in place of ``window``. ``launch`` is that of a log of
     ours: see :func:`dlperf_hpc.records.task.launch_id`.
     """
 
-    run: Run | ObservedRun
+    run: RunFacts
     status: Status
     reason: str = ""
     attempt: int = 1

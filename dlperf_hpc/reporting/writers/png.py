@@ -1,4 +1,4 @@
-"""One picture of a sweep: samples/s, speedup and efficiency against devices.
+"""``speedup.png``, one picture of a report: samples/s, speedup and efficiency against devices.
 
 Every run is a dot, every median a marker with its interval, and what the base would give if it
 scaled linearly is a dashed line. Medians are not joined: between two topologies nothing was
@@ -10,21 +10,25 @@ panel of its own, with a linear axis.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, throughput
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.reporting.terminal import by_series, printable
+from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.text import printable
+from dlperf_hpc.reporting.writers import Writer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Series = dict[str, list[CaseSummary]]
-Runs = dict[str, list[float]]
+PICTURE = "speedup.png"
+
+Series = Mapping[str, Sequence[CaseSummary]]
+Runs = Mapping[str, Sequence[float]]
 
 _MARKERS = "osD^vPX<>*"
 _LEGEND_INSIDE = 3
@@ -86,29 +90,24 @@ _EFFICIENCY = _Panel(
 )
 
 
-def speedup_png(
-    summaries: Sequence[CaseSummary],
-    results: Sequence[RunResult],
-    title: str,
-    file_format: str = "png",
-) -> bytes | None:
+def picture(report: Report, file_format: str = "png") -> bytes | None:
     """The picture, at least 1200 x 600 pixels; None if no run counts, for there is nothing to show.
 
-    ``title`` is the sweep's name; ``file_format`` may be ``svg``. A picture of one topology, or of
-    series without a base, has no panels for speedup and efficiency.
+    ``file_format`` may be ``svg``. A picture of one topology, or of series without a base, has no
+    panels for speedup and efficiency.
     """
-    series = {
+    measured = {
         name: [summary for summary in members if summary.sample is not None]
-        for name, members in by_series(summaries).items()
+        for name, members in report.series.items()
     }
-    series = {name: members for name, members in series.items() if members}
+    series = {name: members for name, members in measured.items() if members}
     if not series:
         return None
     import matplotlib
 
     # names come from logs: a $ in one is a dollar, not mathematics
     with matplotlib.rc_context({"text.parse_math": False, "svg.hashsalt": "dlperf"}):
-        figure = _figure(series, _runs(results), printable(title))
+        figure = _figure(series, _speeds(report.runs), printable(report.name))
         stream = io.BytesIO()
         # no date: the same results give the same picture
         metadata = {"Date": None} if file_format == "svg" else None
@@ -116,9 +115,9 @@ def speedup_png(
     return stream.getvalue()
 
 
-def _runs(results: Sequence[RunResult]) -> Runs:
+def _speeds(results: Sequence[RunResult]) -> Runs:
     """samples/s of the runs that count, by case."""
-    values: Runs = {}
+    values: dict[str, list[float]] = {}
     for result in chosen(results):
         value = throughput(result)
         if value is not None:
@@ -281,3 +280,6 @@ def _legend(figure: Figure, axis: Axes, count: int) -> None:
         axis.legend(handles, labels, loc="upper left", fontsize=9)
     else:
         figure.legend(handles, labels, loc="outside right upper", fontsize=7)
+
+
+WRITER = Writer("png", "one picture of speedup and efficiency", {PICTURE: picture})
