@@ -1,8 +1,8 @@
-"""What accelerators can do at most: dense peaks in TFLOPS, by card and precision.
+"""What accelerators can do at most: dense peaks in TFLOPS, by name and precision.
 
 From the makers' data sheets, without structured sparsity (a sheet that states only the sparse
-figure is halved). A card is known by the whole of its name, as NVML, torch or a person writes it:
-a slice of one (MIG, vGPU), a custom one (the A100 of 64 GB) or a variant that no sheet lists (V100
+figure is halved). One is known by the whole of its name, as NVML, torch or a person writes it: a
+slice of one (MIG, vGPU), a custom one (the A100 of 64 GB) or a variant that no sheet lists (V100
 SXM3) has other peaks, and a wrong peak is worse than none. MI250X is left out: its
 sheet counts as one what a program sees as two devices.
 """
@@ -23,7 +23,7 @@ Best shares measured: A100 271 of 312 TFLOPS (0.869), H100 794.5 of 989 (0.80), 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """``tflops`` by precision; one that is not there is not known, or the card lacks it.
+    """``tflops`` by precision; one that is not there is not known, or the accelerator lacks it.
 
     ``words`` may stand in its name beside ``chip`` and a size in GB (of ``sizes``, if there are
     any), and one of ``needs`` must, if there are any.
@@ -39,7 +39,7 @@ class Accelerator:
 
 def _peaks(fp32: float | None, half: float, tf32: float | None = None, fp8: float | None = None,
            bf16: bool = True) -> Mapping[str, float]:  # fmt: skip
-    """``half`` is the peak of fp16, and of bf16 where the card computes in it."""
+    """``half`` is the peak of fp16, and of bf16 where the accelerator computes in it."""
     known = {"fp32": fp32, "tf32": tf32, "fp16": half, "bf16": half if bf16 else None, "fp8": fp8}
     return {precision: value for precision, value in known.items() if value is not None}
 
@@ -125,7 +125,7 @@ def accelerator(device_name: str) -> Accelerator | None:
 
 
 def peak(device_name: str, precision: str) -> float | None:
-    """Dense peak in TFLOPS of one device; None where card or precision are not known, and of CPUs.
+    """Dense peak in TFLOPS of one device; None of CPUs, and where device or precision is not known.
 
     ``fp32`` is without TF32, which is a precision of its own; ``amp`` counts as fp16.
     """

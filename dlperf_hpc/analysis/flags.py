@@ -1,21 +1,21 @@
 """What is odd about a case's runs: a short name for machines, a sentence with evidence for people.
 
-A finding never changes a figure. It stands beside it, so that a reader does not have to look for
+A flag never changes a figure. It stands beside it, so that a reader does not have to look for
 what the numbers would not have told.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from dlperf_hpc.analysis.accelerators import CEILING
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
-from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import ExternalWindow, RunResult, Window
 from dlperf_hpc.records.task import shared_job
-from dlperf_hpc.sweepfile.case import Case
 
 MIN_REPEATS = 6
 """Fewest values whose [min, max] covers the median with 95 % (96.9 %)."""
@@ -25,8 +25,8 @@ DROP = 0.15
 CROSS_CHECK = 0.05
 
 FLAGS: Mapping[str, str] = {
-    "over-peak": "the fastest run needs more model FLOPS per device than the card's dense peak in "
-    "that precision: impossible",
+    "over-peak": "the fastest run needs more model FLOPS per device than the accelerator's dense "
+    "peak in that precision: impossible",
     "near-peak": f"the fastest run is above {100 * CEILING:.0f} % of that peak, which matrix "
     "products alone hardly pass",
     "super-linear": "more devices than the base, and the efficiency's interval lies above 1 (with "
@@ -61,28 +61,28 @@ FLAGS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One flag and the sentence, with the figures, that goes with it."""
+class Flag:
+    """One of :data:`FLAGS` by its name, and the sentence, with the figures, that goes with it."""
 
-    flag: str
+    name: str
     note: str
 
 
-def of_sample(sample: Sample | None) -> list[Finding]:
-    """Findings about the repeats as numbers (samples/s)."""
+def of_sample(sample: Sample | None) -> list[Flag]:
+    """Flags about the repeats as numbers (samples/s)."""
     if sample is None:
         return []
     found = []
     if sample.n < MIN_REPEATS:
-        found.append(Finding("too-few-repeats", _coverage_note(sample)))
+        found.append(Flag("too-few-repeats", _coverage_note(sample)))
     if sample.split is not None:
         note = _groups_note(sample, sample.split)
-        found.append(Finding("bimodal", note))
+        found.append(Flag("bimodal", note))
     if sample.outliers:
         listed = ", ".join(
             f"{v:.2f} ({100 * (v / sample.median - 1):+.1f} %)" for v in sample.outliers
         )
-        found.append(Finding("outlier", f"far from the median, but counted: {listed} samples/s"))
+        found.append(Flag("outlier", f"far from the median, but counted: {listed} samples/s"))
     return found
 
 
@@ -106,8 +106,8 @@ def _groups_note(sample: Sample, split: Split) -> str:
     )
 
 
-def of_windows(case: Case | ObservedCase, windows: Sequence[Window]) -> list[Finding]:
-    """Findings about the timed windows of the runs that count."""
+def of_windows(case: CaseFacts, windows: Sequence[Window]) -> list[Flag]:
+    """Flags about the timed windows of the runs that count."""
     n = len(windows)
     tests = [
         ("no-optimizer-step", _no_step, "hold no optimizer step: no all-reduce of an update and no "
@@ -124,14 +124,14 @@ def of_windows(case: Case | ObservedCase, windows: Sequence[Window]) -> list[Fin
     for flag, test, text in tests:
         hits = sum(map(test, windows))
         if hits:
-            found.append(Finding(flag, f"{hits} of {n} windows {text}"))
+            found.append(Flag(flag, f"{hits} of {n} windows {text}"))
     differing = sorted({text for window in windows for text in _not_as_asked(case, window)})
-    found += [Finding("not-as-asked", text) for text in differing]
+    found += [Flag("not-as-asked", text) for text in differing]
     return found
 
 
-def of_external(windows: Sequence[ExternalWindow]) -> list[Finding]:
-    """Findings about windows of other programs' logs."""
+def of_external(windows: Sequence[ExternalWindow]) -> list[Flag]:
+    """Flags about windows of other programs' logs."""
     n = len(windows)
     tests = [
         ("no-optimizer-step", lambda w: w.optimizer_steps == 0, "hold no optimizer step: no "
@@ -142,7 +142,7 @@ def of_external(windows: Sequence[ExternalWindow]) -> list[Finding]:
         ("clock-and-print-differ", _differ, "were printed otherwise than the clock says"),
     ]  # fmt: skip
     counted = [(flag, sum(map(test, windows)), text) for flag, test, text in tests]
-    return [Finding(flag, f"{hits} of {n} windows {text}") for flag, hits, text in counted if hits]
+    return [Flag(flag, f"{hits} of {n} windows {text}") for flag, hits, text in counted if hits]
 
 
 def _differ(window: ExternalWindow) -> bool:
@@ -167,7 +167,7 @@ def _loss_stuck(window: Window) -> bool:
     return window.optimizer_steps > 0 and window.loss_first == window.loss_last
 
 
-def _not_as_asked(case: Case | ObservedCase, window: Window) -> list[str]:
+def _not_as_asked(case: CaseFacts, window: Window) -> list[str]:
     pairs = {
         "ranks": (window.ranks, case.ranks),
         "accumulation": (window.accumulation, case.accumulation),
@@ -180,43 +180,43 @@ def _not_as_asked(case: Case | ObservedCase, window: Window) -> list[str]:
     ]
 
 
-def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list[Finding]:
-    """Findings about which results were taken: ``counted_out`` are ok runs without a number."""
+def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list[Flag]:
+    """Flags about which results were taken: ``counted_out`` are ok runs without a number."""
     found = []
-    names = [result.run.id for result in results]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    names = Counter(result.run.id for result in results)
+    twice = sorted(name for name, count in names.items() if count > 1)
     if twice:
         note = f"more than one result for {', '.join(twice)}: only the first ok attempt counts"
-        found.append(Finding("duplicate-run", note))
+        found.append(Flag("duplicate-run", note))
     if counted_out:
         note = f"ended ok without a positive finite throughput: {', '.join(counted_out)}"
-        found.append(Finding("no-number", note))
-    cases = [result.run.case for result in results]
-    names_of_settings = [f.name for f in fields(cases[0])] if cases else []
-    differing = [
-        name
-        for name in names_of_settings
-        if len({repr(getattr(case, name, None)) for case in cases}) > 1
-    ]
+        found.append(Flag("no-number", note))
+    differing = _differing([result.run.case for result in results])
     if differing:
         note = f"the runs differ in {', '.join(differing)}: they are not repeats of one case"
-        found.append(Finding("mixed-settings", note))
+        found.append(Flag("mixed-settings", note))
     return found
 
 
-def of_launches(results: Sequence[RunResult]) -> list[Finding]:
+def _differing(cases: Sequence[CaseFacts]) -> list[str]:
+    """The settings, by name, in which cases of one id differ."""
+    if len({repr(case) for case in cases}) < 2:
+        return []
+    names = vars(cases[0])
+    return [name for name in names if len({repr(getattr(case, name, None)) for case in cases}) > 1]
+
+
+def of_launches(results: Sequence[RunResult]) -> list[Flag]:
     """Whether the runs that count were measured in turn, in fewer jobs than there are runs."""
     jobs = [job for result in results if (job := shared_job(result.launch)) is not None]
     if len(jobs) == len(set(jobs)):
         return []
     told = f"{len(jobs)} of {len(results)} runs were measured in turn inside {len(set(jobs))} job"
     note = f"{told}{'s' * (len(set(jobs)) > 1)}: their spread is that of one allocation"
-    return [Finding("shared-allocation", note)]
+    return [Flag("shared-allocation", note)]
 
 
-def of_efficiency(
-    efficiency: float | None, interval: Interval | None, growth: float
-) -> list[Finding]:
+def of_efficiency(efficiency: float | None, interval: Interval | None, growth: float) -> list[Flag]:
     """Super-linear or not; ``growth`` is devices / base devices.
 
     Fewer or as many devices as the base may well be more efficient; only more devices may not.
@@ -227,10 +227,8 @@ def of_efficiency(
     if interval is None:
         if efficiency <= SUPER_LINEAR_WITHOUT_INTERVAL:
             return []
-        return [Finding("super-linear", f"efficiency {efficiency:.3f}, no interval; {advice}")]
+        return [Flag("super-linear", f"efficiency {efficiency:.3f}, no interval; {advice}")]
     if interval.low <= 1:
         return []
     range_ = f"[{interval.low:.3f}, {interval.high:.3f}]"
-    return [
-        Finding("super-linear", f"efficiency {efficiency:.3f}, all of {range_} above 1; {advice}")
-    ]
+    return [Flag("super-linear", f"efficiency {efficiency:.3f}, all of {range_} above 1; {advice}")]

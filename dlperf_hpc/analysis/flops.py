@@ -1,4 +1,7 @@
-"""Model FLOPs: the arithmetic that one sample needs, forward and backward, whoever computes it.
+"""Model FLOPs: the arithmetic that one sample needs, and what a throughput means by it.
+
+TFLOPS per device, share of the accelerator's peak, and what cannot be: where model, sequence
+length, precision or accelerator is not known, there is no figure and no flag.
 
 Only products of matrices (and convolutions) count, a multiply-add as two FLOPs, and the backward
 pass as twice the forward one; recomputation, optimizer, embeddings, normalisation, softmax and
@@ -10,13 +13,16 @@ packs or unpads sequences does less work per sample than is counted here.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
-from dlperf_hpc.records.observed import ObservedCase
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.analysis import accelerators
+from dlperf_hpc.analysis.flags import Flag
+from dlperf_hpc.records.observed import CaseFacts, ObservedCase
+from dlperf_hpc.records.results import RunResult
 
 _LONGEST_SEQUENCE = 10**7
 _SCORES_ALL = frozenset(("megatron", "transformers"))
@@ -127,7 +133,126 @@ def flops_per_sample(model: str, seq_len: int | None, scored: int | None = None)
     return known.flops(seq_len, scored)
 
 
-def flops_of_case(case: Case | ObservedCase) -> float | None:
-    """Model FLOPs of one sample of a case. None where model or sequence length are not known."""
+def flops_of_case(case: CaseFacts) -> float | None:
+    """Model FLOPs of one sample of a case by the name of its model. None where model or sequence
+    length are not known."""
     scored = case.seq_len if case.framework in _SCORES_ALL else None
     return flops_per_sample(case.model, case.seq_len, scored)
+
+
+def flops_of_runs(results: Sequence[RunResult]) -> float | None:
+    """Model FLOPs of one sample of the runs of one case: as their logs tell, where some do (the
+    workload itself states them), else by the name of the model (logs of other programs, and of
+    earlier versions).
+
+    None where neither is known, or where two logs tell different numbers.
+    """
+    stated = [result.facts.get("flops_per_sample") for result in results]
+    told = {float(each) for each in stated if each is not None and _positive(each)}
+    if told:
+        return told.pop() if len(told) == 1 else None
+    return flops_of_case(results[0].run.case) if results else None
+
+
+def _positive(value: Any) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value > 0
+
+
+def tflops_per_device(
+    case: CaseFacts, samples_per_s: float, flops: float | None = None
+) -> float | None:
+    """Model TFLOPS of one device: samples/s over all devices x FLOPs per sample / devices.
+
+    ``flops`` are those of one sample; by the name of the case's model if None.
+    """
+    flops = flops or flops_of_case(case)
+    if flops is None or not samples_per_s > 0:
+        return None
+    value = samples_per_s * flops / case.topology.devices / 1e12
+    return value if math.isfinite(value) else None
+
+
+def mfu(
+    case: CaseFacts, samples_per_s: float, accelerator: str | None, flops: float | None = None
+) -> float | None:
+    """Model FLOPS utilisation: share of the accelerator's dense peak in the precision, 1 = all.
+
+    ``accelerator`` is a device's name, or a person's word for it
+    (:func:`dlperf_hpc.analysis.accelerators.accelerator`); ``flops`` as in
+    :func:`tflops_per_device`.
+    """
+    tflops = tflops_per_device(case, samples_per_s, flops)
+    peak = None if accelerator is None else accelerators.peak(accelerator, case.precision)
+    return None if tflops is None or peak is None else tflops / peak
+
+
+def of_physics(
+    case: CaseFacts, samples_per_s: float, accelerator: str | None, flops: float | None = None
+) -> list[Flag]:
+    """``over-peak`` for more than the device can do, ``near-peak`` for more than training does.
+
+    ``samples_per_s`` is over all devices: give the fastest run's, for each must be possible.
+    ``flops`` as in :func:`tflops_per_device`.
+    """
+    flops = flops or flops_of_case(case)
+    tflops = tflops_per_device(case, samples_per_s, flops)
+    peak = None if accelerator is None else accelerators.peak(accelerator, case.precision)
+    if flops is None or tflops is None or accelerator is None or peak is None:
+        return []
+    share, known = tflops / peak, accelerators.accelerator(accelerator)
+    if share <= accelerators.CEILING:
+        return []
+    figures = (
+        f"{samples_per_s:.2f} samples/s are {tflops:.4g} TFLOPS per device ({flops / 1e9:.5g} "
+        f"GFLOP per {_sample(case)}), {100 * share:.1f} % of the dense {case.precision} peak of "
+        f"{known.name if known else accelerator}, {peak:g}"
+    )
+    doubts = ", ".join(_doubts(case, tflops, accelerator))
+    if share > 1:
+        return [Flag("over-peak", f"{figures}: impossible; look for {doubts}")]
+    ceiling = f"{100 * accelerators.CEILING:.0f} %"
+    most = f"more than the {ceiling} that matrix products alone hardly pass"
+    return [Flag("near-peak", f"{figures}: {most}; look for {doubts}")]
+
+
+def _sample(case: CaseFacts) -> str:
+    if isinstance(architecture(case.model), ConvNet):
+        return "image of 224 x 224"
+    return f"sequence of {case.seq_len} tokens, padding included"
+
+
+def _doubts(case: CaseFacts, tflops: float, accelerator: str) -> Iterator[str]:
+    """What may be otherwise than it was taken; a run of our own has checked its precision."""
+    if isinstance(case, ObservedCase):
+        tf32 = accelerators.peak(accelerator, "tf32")
+        if case.precision in ("fp32", "float32"):
+            if tf32 is not None and tflops <= tf32:
+                yield f"TF32 (it would be {100 * tflops / tf32:.1f} % of that peak, {tf32:g})"
+            yield "mixed precision"
+        yield "more devices than were counted"
+    if isinstance(architecture(case.model), ConvNet):
+        yield "smaller images"
+        yield "convolutions done with fewer operations (Winograd)"
+    else:
+        yield "sequences that are packed, unpadded or shorter"
+    yield "samples counted by a wrong factor"
+
+
+def accelerator_of(results: Iterable[RunResult], said: str | None = None) -> str | None:
+    """The device that the runs' own logs name, else ``said``, a person's word.
+
+    None if runs or ranks were on accelerators of different peaks: no one peak is theirs.
+    """
+    names = [name for result in results for name in _device_names(result)]
+    if not names:
+        return said
+    found = {accelerators.accelerator(name) for name in names}
+    return names[0] if len(found) == 1 else None
+
+
+def _device_names(result: RunResult) -> list[str]:
+    world, ranks = result.facts.get("world"), result.facts.get("ranks")
+    tables = [world, *(ranks if isinstance(ranks, list) else [])]
+    found = [table.get("device_name") for table in tables if isinstance(table, dict)]
+    return [name for name in found if isinstance(name, str) and name]

@@ -1,4 +1,4 @@
-"""What switching one thing on changes: cases that differ in a single tag, side by side.
+"""What one option changes: cases that differ in a single tag, side by side.
 
 A tag is an option that left its default (``optimizer_placement``, ``xla``, ``zerostage1``), so the
 case without it is the one to hold it against. Other people's logs say ``on`` and ``off``.
@@ -14,7 +14,7 @@ from dlperf_hpc.analysis.statistics import Interval, ratio_interval
 
 
 @dataclass(frozen=True)
-class Switch:
+class OptionPair:
     """Case ``on`` has the tag ``name``, case ``off`` lacks it, and all else is the same.
 
     ``ratio`` is samples/s on / off, of the medians. ``memory_mb`` is the difference of the peaks of
@@ -29,12 +29,12 @@ class Switch:
     memory_mb: float | None
 
 
-def switches(summaries: Sequence[CaseSummary]) -> list[Switch]:
+def option_pairs(summaries: Sequence[CaseSummary]) -> list[OptionPair]:
     """Every such pair of which runs count on both sides, in the order of the cases."""
     counted = [summary for summary in summaries if summary.sample is not None]
     by_variant = {_variant(summary, _tags(summary)): summary for summary in counted}
     return [
-        _switch(name, by_variant[rest], on)
+        _pair(name, by_variant[rest], on)
         for on in counted
         for name, rest in _without_one(on)
         if rest in by_variant
@@ -60,10 +60,10 @@ def _without_one(summary: CaseSummary) -> Iterator[tuple[str, _Variant]]:
         yield name, _variant(summary, tags - {name})
 
 
-def _switch(name: str, off: CaseSummary, on: CaseSummary) -> Switch:
+def _pair(name: str, off: CaseSummary, on: CaseSummary) -> OptionPair:
     assert off.sample is not None and on.sample is not None
     known = off.memory_mb is not None and on.memory_mb is not None
-    return Switch(
+    return OptionPair(
         name=name,
         off=off,
         on=on,

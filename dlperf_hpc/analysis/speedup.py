@@ -1,4 +1,4 @@
-"""From runs to one summary per case: median, its interval, speedup, efficiency, findings.
+"""From runs to one summary per case: median, its interval, speedup, efficiency, flags.
 
 Speedup is the ratio of the medians of samples/s, never a mean of ratios (Hoefler & Belli, SC'15,
 rule 4), and names what it refers to (rule 1). Where there is no number there is None, and a reason.
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from dlperf_hpc.analysis import flags, physics
-from dlperf_hpc.analysis.flags import DROP, Finding
+from dlperf_hpc.analysis import flags, flops
+from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
-from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import ExternalWindow, RunResult, Window
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.sweepfile.case import Topology
 
 DEFAULT_BASE = Topology(1, 1)
 
@@ -39,11 +39,11 @@ class CaseSummary:
     mean), ``gpu_memory_mb`` (MiB, the most) and ``joules_per_sample`` (median) are NVML's, None
     without it. ``accumulation`` and
     ``global_batch`` (samples per optimizer step) are the windows' if those agree, else what the
-    case asks for. ``tflops_per_device`` and ``mfu`` (share of the card's dense peak) are of the
-    median; None where model, length, precision or card is not known.
+    case asks for. ``tflops_per_device`` and ``mfu`` (share of the accelerator's dense peak) are
+    of the median; None where model, length, precision or accelerator is not known.
     """
 
-    case: Case | ObservedCase
+    case: CaseFacts
     runs: int
     statuses: tuple[tuple[Status, int], ...]
     sample: Sample | None
@@ -106,7 +106,7 @@ def summarise(
     groups: dict[str, list[RunResult]] = {}
     for result in results:
         groups.setdefault(result.run.case.id, []).append(result)
-    found: dict[str, list[Finding]] = {}
+    found: dict[str, list[Flag]] = {}
     series: dict[str, list[CaseSummary]] = {}
     for name, group in groups.items():
         summary, found[name] = _alone(group, accelerator)
@@ -120,7 +120,7 @@ def summarise(
         ]
         for member in compared:
             extra = _of_series(member, compared)
-            done[member.case.id] = _with_findings(member, found[member.case.id] + extra)
+            done[member.case.id] = _with_flags(member, found[member.case.id] + extra)
     return [done[name] for name in groups]
 
 
@@ -147,9 +147,7 @@ def throughput(result: RunResult) -> float | None:
     return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
-def _alone(
-    group: Sequence[RunResult], accelerator: str | None
-) -> tuple[CaseSummary, list[Finding]]:
+def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
     case = group[0].run.case
     runs = chosen(group)
@@ -177,13 +175,14 @@ def _alone(
     found += flags.of_windows(case, windows) + flags.of_external(external)
     found += flags.of_launches(counted)
     if sample is not None:
-        accelerator = physics.accelerator_of(counted, accelerator)
-        # Every run must be possible, so the fastest is held against the card.
-        found += physics.of_physics(case, sample.maximum, accelerator)
+        accelerator = flops.accelerator_of(counted, accelerator)
+        work = flops.flops_of_runs(counted)
+        # Every run must be possible, so the fastest is held against the accelerator.
+        found += flops.of_physics(case, sample.maximum, accelerator, work)
         summary = replace(
             summary,
-            tflops_per_device=physics.tflops_per_device(case, sample.median),
-            mfu=physics.mfu(case, sample.median, accelerator),
+            tflops_per_device=flops.tflops_per_device(case, sample.median, work),
+            mfu=flops.mfu(case, sample.median, accelerator, work),
         )
     return _with_windows(_with_gpus(summary, counted), windows, external), found
 
@@ -277,8 +276,8 @@ def _no_base(members: Sequence[CaseSummary], wanted: Topology, named: bool) -> s
     return f'{says} is not in this series ({listed}): name one that is, as base "{here[0]}"'
 
 
-def _of_series(member: CaseSummary, members: Sequence[CaseSummary]) -> list[Finding]:
-    """Findings that need the base or the other topologies of the series."""
+def _of_series(member: CaseSummary, members: Sequence[CaseSummary]) -> list[Flag]:
+    """Flags that need the base or the other topologies of the series."""
     if member.base is None or member.efficiency is None:
         return []
     growth = member.case.topology.devices / member.base.devices
@@ -287,7 +286,7 @@ def _of_series(member: CaseSummary, members: Sequence[CaseSummary]) -> list[Find
     if smaller and min(smaller.values()) - member.efficiency > DROP:
         name, value = min(smaller.items(), key=lambda item: item[1])
         note = f"efficiency falls from {value:.3f} on {name} to {member.efficiency:.3f}"
-        found.append(Finding("efficiency-drop", note))
+        found.append(Flag("efficiency-drop", note))
     return found
 
 
@@ -302,11 +301,11 @@ def _next_smaller(member: CaseSummary, members: Sequence[CaseSummary]) -> Mappin
     return {str(t): efficiency for t, efficiency in below if t.devices == most}
 
 
-def _with_findings(summary: CaseSummary, found: Sequence[Finding]) -> CaseSummary:
+def _with_flags(summary: CaseSummary, found: Sequence[Flag]) -> CaseSummary:
     order = list(flags.FLAGS)
-    found = sorted(found, key=lambda finding: order.index(finding.flag))
-    names = tuple(dict.fromkeys(finding.flag for finding in found))
-    notes = [finding.note for finding in found]
+    found = sorted(found, key=lambda flag: order.index(flag.name))
+    names = tuple(dict.fromkeys(flag.name for flag in found))
+    notes = [flag.note for flag in found]
     if summary.skipped_steps and "all-steps-skipped" not in names:
         notes.append(
             f"up to {summary.skipped_steps} optimizer steps of a window were skipped; a skipped "

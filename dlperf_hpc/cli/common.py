@@ -44,8 +44,11 @@ _FACTS = (
 )
 
 
-def add_external_options(made: argparse.ArgumentParser) -> None:
-    """Options about other programs' logs: the window rule, and what the logs do not say."""
+def add_external_options(made: argparse.ArgumentParser, accelerator: bool) -> None:
+    """Options about other programs' logs: the window rule, and what the logs do not say.
+
+    ``accelerator``: also the device's name, for a verb that shows what depends on it.
+    """
     external = made.add_argument_group("logs of other programs")
     external.add_argument(
         "--rule",
@@ -59,9 +62,10 @@ def add_external_options(made: argparse.ArgumentParser) -> None:
         external.add_argument(option, type=int, metavar="N", help=f"{what}where a log has none")
     for name in ("precision", "framework", "model"):
         external.add_argument(f"--{name}", metavar="NAME", help="where a log has none")
-    external.add_argument(
-        "--accelerator", "--card", metavar="NAME", help="V100, A100...: where a log has none"
-    )
+    if accelerator:
+        external.add_argument(
+            "--accelerator", "--card", metavar="NAME", help="V100, A100...: where a log has none"
+        )
     external.add_argument("--no-cache", action="store_true", help="read every file again")
 
 

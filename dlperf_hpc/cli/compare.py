@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--json", action="store_true", help="print the comparison as JSON")
     made.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, too")
-    common.add_external_options(made)
+    common.add_external_options(made, accelerator=False)
     return made
 
 
@@ -155,7 +155,7 @@ def _subjects(arguments: argparse.Namespace, place: _Place) -> list[Subject]:
     """The cases of one place; SpecError if nothing there is what was asked for."""
     from dlperf_hpc import published
     from dlperf_hpc.analysis import comparison
-    from dlperf_hpc.reporting.terminal import printable
+    from dlperf_hpc.reporting.text import printable
 
     if place.directory is None:
         rows = published.published()
@@ -226,7 +226,7 @@ def _show(
     from dlperf_hpc.reporting import comparison as reporting
 
     if arguments.markdown:
-        from dlperf_hpc.reporting.write import write_atomic
+        from dlperf_hpc.reporting.writers import write_atomic
 
         text = reporting.comparison_markdown(comparison, sides, hints)
         write_atomic(arguments.markdown, text.encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -71,8 +72,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="where neither a log nor its name says: both are believed before it",
     )
+    made.add_argument(
+        "--json", action="store_true", help="print what was written, and the notes, as JSON"
+    )
     made.add_argument("--rules", action=_ListRules, nargs=0, help="list the rules, and leave")
-    common.add_external_options(made)
+    common.add_external_options(made, accelerator=True)
     return made
 
 
@@ -105,7 +109,7 @@ def _rule(arguments: argparse.Namespace) -> Rule:
 
 def _extract(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.reporting import extraction
-    from dlperf_hpc.reporting.terminal import printable
+    from dlperf_hpc.reporting.text import printable
 
     rule = _rule(arguments)
     found = _gathered(arguments, rule)
@@ -115,9 +119,11 @@ def _extract(arguments: argparse.Namespace) -> int:
 
     digits = extraction.AVERAGE_DIGITS.get(arguments.rule.partition("[")[0], 2)
     made = extraction.extracts(found.results, show, digits)
-    for each in made:
-        _save(arguments, each)
-    sys.stdout.flush()
+    paths = [_save(arguments, each) for each in made]
+    if not arguments.json:
+        for path, each in zip(paths, made):
+            _show(path, each)
+        sys.stdout.flush()
     out = [*extraction.left_out(found.results, show), *_unknown(found, show)]
     notes = [
         *(reason for each in made for reason in each.missing),
@@ -129,6 +135,9 @@ def _extract(arguments: argparse.Namespace) -> int:
         *extraction.doubts(found.results, arguments.accelerator),
         *_of_files(made),
     ]
+    if arguments.json:
+        told = extraction.as_json(arguments.log_dir, rule.name, zip(paths, made), notes)
+        print(json.dumps(told, indent=1, allow_nan=False))
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     counted = tuple(f"{log}:" for log in extraction.counted_logs(found.results))
@@ -166,25 +175,29 @@ def _as_given(log_dir: str, log: str) -> str:
     return os.path.join(log_dir, log[len(plain) :]) if log.startswith(plain) else log
 
 
-def _save(arguments: argparse.Namespace, extract: Extract) -> None:
-    """Show a table and write it."""
-    import json
-    import pprint
-
+def _save(arguments: argparse.Namespace, extract: Extract) -> str:
+    """Write a table; its path. LedgerError if it cannot be written."""
     from dlperf_hpc.records.files import write_atomically
 
-    for line in extract.lines:
-        print(line)
-    pprint.pprint(extract.table, sort_dicts=False)
     label = f"_{extract.label}" if extract.label else ""
     name = f"{_last_part(arguments.log_dir)}{label}_result.json"
     path = os.path.join(arguments.output_dir, name)
-    print(f"Saving result to {path}")
     try:
         os.makedirs(arguments.output_dir, exist_ok=True)
         write_atomically(Path(path), json.dumps(extract.table, allow_nan=False) + "\n")
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+    return path
+
+
+def _show(path: str, extract: Extract) -> None:
+    """Print what DLPerf's scripts do: a line per log, the table, the file."""
+    import pprint
+
+    for line in extract.lines:
+        print(line)
+    pprint.pprint(extract.table, sort_dicts=False)
+    print(f"Saving result to {path}")
 
 
 def _last_part(log_dir: str) -> str:

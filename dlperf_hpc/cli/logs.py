@@ -94,7 +94,7 @@ def _show(path: Path, ledger: Ledger, run: Run, follow: bool) -> None:
 
 
 def _copy(path: Path, position: int) -> int:
-    from dlperf_hpc.reporting.terminal import visible
+    from dlperf_hpc.reporting.text import visible
 
     try:
         with open(path, "rb") as file:

@@ -12,13 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.logs.interpret.rules import Rule
-from dlperf_hpc.logs.interpret.runs import interpret
-from dlperf_hpc.logs.names import facts_of_path, variant_of_path
-from dlperf_hpc.logs.scan.search import ScanCache, Scanned, scan_all
 from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.archive import unpacked
@@ -27,6 +24,9 @@ from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import SCHEMA, Manifest
 from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.results import RunResult
+
+if TYPE_CHECKING:  # a report of nothing but sweeps does without
+    from dlperf_hpc.logs.scan.search import ScanCache, Scanned
 
 OWN = "dlperf"
 Progress = Callable[[int, int, int], None]
@@ -74,7 +74,7 @@ def gather(
 
     LedgerError if a path is not there, or if there is no log in a known format.
 
-    ``stated`` are facts that the user states of foreign logs (names of ``records.foreign.FACTS``).
+    ``stated`` are facts that the user states of external logs (names of ``logs.scanned.FACTS``).
     """
     for path in paths:
         if not path.exists():
@@ -120,9 +120,12 @@ def _gathered(
 
     loose = _Loose(rule, stated)
     cached = 0
-    for scanned in scan_all(sources, cache, advance):
-        loose.take(scanned)
-        cached += scanned.cached
+    if sources:
+        from dlperf_hpc.logs.scan.search import scan_all
+
+        for scanned in scan_all(sources, cache, advance):
+            loose.take(scanned)
+            cached += scanned.cached
     results = [result for sweep in sweeps for result in sweep.results] + loose.results
     if not results and not sweeps:
         known = sum(loose.formats.values())
@@ -146,11 +149,14 @@ class _Loose:
         self.unread: list[str] = []
         self.unrecognised: list[str] = []
         self.formats: Counter[str] = Counter()
-        self._rule, self._said = rule, stated
+        self._rule, self._stated = rule, stated
         self._taken: Counter[str] = Counter()
 
     def take(self, scanned: Scanned) -> None:
         """Add what one file tells."""
+        from dlperf_hpc.logs.interpret.runs import interpret
+        from dlperf_hpc.logs.names import facts_of_path, variant_of_path
+
         name, file = scanned.source.name, scanned.file
         self.unread += [
             f"{name}:{note.line}: {note.text}" if note.line else f"{name}: {note.text}"
@@ -166,9 +172,9 @@ class _Loose:
             return
         where = f"{scanned.source.path}/{scanned.source.member}"
         named = facts_of_path(where)
-        judged = interpret(file, named, variant_of_path(where), self._said, self._rule)
-        self.unread += [f"{name}: {problem}" for problem in judged.problems]
-        self.results += self._numbered(judged.results, any(fact.name == "repeat" for fact in named))
+        found = interpret(file, named, variant_of_path(where), self._stated, self._rule)
+        self.unread += [f"{name}: {problem}" for problem in found.problems]
+        self.results += self._numbered(found.results, any(fact.name == "repeat" for fact in named))
 
     def _own(self, source: Source) -> None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
-from dlperf_hpc.records.logfile import read_end, result_of_log, told_by
+from dlperf_hpc.records.logfile import read_bytes, read_end, result_of_log, told_by
 from dlperf_hpc.records.manifest import FinalState, Manifest
-from dlperf_hpc.records.observed import ObservedRun
+from dlperf_hpc.records.observed import RunFacts
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import launch_of, read_record
@@ -38,9 +38,7 @@ class Collection:
     unreadable: tuple[str, ...] = ()
 
 
-def _without_log(
-    run: Run | ObservedRun, record: Record | None, final_state: FinalState | None
-) -> RunResult:
+def _without_log(run: RunFacts, record: Record | None, final_state: FinalState | None) -> RunResult:
     if record is not None:
         status, reason = Status(record["status"]), str(record.get("reason", ""))
         if status is Status.OK:
@@ -76,7 +74,7 @@ def _cross_checked(result: RunResult, record: Record | None) -> RunResult:
     told: dict[str, Any] = {"status": result.status.value}
     kept: dict[str, Any] = {"status": record["status"]}
     if result.window is not None and isinstance(record.get("window"), dict):
-        told.update(asdict(result.window))
+        told.update(vars(result.window))
         kept.update(record["window"])
     warnings = [
         f"the log says {key} {told[key]}, the record {kept[key]}: one of them was changed"
@@ -92,12 +90,13 @@ def _full(
     paths = RunPaths(root, run.id)
     record: Record | None = None
     try:
-        if _is_of_earlier_task(paths, task):
+        record = read_record(paths.record, detail=False)
+        if _is_of_earlier_task(paths, task, record):
             return _without_log(run, None, final_state)
-        record = read_record(paths.record)
-        if not _there(paths.log):
+        data = read_bytes(paths.log)
+        if data is None:
             return _without_log(run, record, final_state)
-        result = result_of_log(paths.log)
+        result = result_of_log(paths.log, data)
         if result.run.id != run.id:
             raise LogError(f"{paths.log}: is the log of {result.run.id}")
     except LogError as error:
@@ -109,32 +108,21 @@ def _full(
     return _cross_checked(_with_end(result, record, final_state), record)
 
 
-def _there(path: Path) -> bool:
-    """Whether something has that name, also where it may not be looked at."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _is_of_earlier_task(paths: RunPaths, task: Task | None) -> bool:
+def _is_of_earlier_task(paths: RunPaths, task: Task | None, record: Record | None) -> bool:
     """Whether what lies there is of an attempt that did not end ok, and another was submitted."""
     if task is None or not task.job_id:
         return False
-    launch = launch_of(paths)
-    if launch is None or launch.startswith(f"{task.name}."):
+    launch = str(record.get("launch") or "") if record else ""
+    launch = launch or launch_of(paths) or ""
+    if not launch or launch.startswith(f"{task.name}."):
         return False
-    record = read_record(paths.record)
     end = read_end(paths.log) if record is None else None
     status = record["status"] if record else end and end.values.get("status")
     return status != Status.OK.value
 
 
 def quick_result(
-    run: Run | ObservedRun,
+    run: RunFacts,
     root: Path,
     final_state: FinalState | None,
     limit_s: float,
@@ -149,11 +137,12 @@ def quick_result(
     try:
         end = read_end(paths.log)
         ended_ok = end is not None and told_by(end)[0] is Status.OK
-        if not ended_ok and _is_of_earlier_task(paths, task):
+        needed = end is None or (task is not None and not ended_ok)
+        record = read_record(paths.record) if needed else None
+        if not ended_ok and _is_of_earlier_task(paths, task, record):
             return _without_log(run, None, final_state)
         if end is not None:
             return RunResult(run, *told_by(end), source="log")
-        record = read_record(paths.record)
         silent_s = _silent_s(paths.log)
     except LogError as error:
         return RunResult(run, Status.UNKNOWN, str(error), source="log", warnings=(str(error),))
@@ -241,7 +230,7 @@ class Files:
         self._root = str(root)
         self._names: dict[str, set[str] | None] = {}
 
-    def may_have(self, run: Run | ObservedRun) -> bool:
+    def may_have(self, run: RunFacts) -> bool:
         """False if there is neither log nor record of the run."""
         folder, _, stem = run.id.rpartition("/")
         if folder not in self._names:

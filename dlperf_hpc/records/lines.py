@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 PREFIX = "dlperf"
 _BARE = re.compile(r"[A-Za-z_/@%:~][A-Za-z0-9_/.@%+:,~=-]*")
 _WORDS_OF_JSON = {"true", "false", "null", "NaN", "Infinity"}
+_JSON_BEGINS = frozenset('"[{-0123456789tfn')
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
 _EVENT = re.compile("[a-z_]+")
 _KEY = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
@@ -51,10 +52,13 @@ def encode(value: Any) -> str:
 
 def decode(text: str) -> Any:
     """Inverse of :func:`encode`; what is not JSON, as ``NaN`` is not, is a bare word."""
+    if text[:1] not in _JSON_BEGINS:
+        return text
     try:
-        return _JSON.decode(text)
+        value, end = _JSON.raw_decode(text)
     except (ValueError, RecursionError):
         return text
+    return value if end == len(text) else text
 
 
 def _no_number(name: str) -> float:
@@ -106,14 +110,21 @@ def write_line(event: str, values: Mapping[str, Any], when: str | None = None) -
 
 def read_line(text: str) -> Line | None:
     """The line if it is one of ours and whole, else None."""
+    head = split_line(text)
+    values = None if head is None else read_values(head[2])
+    return None if head is None or values is None else Line(head[0], head[1], values)
+
+
+def split_line(text: str) -> tuple[str, str, str] | None:
+    """Time, event and what :func:`read_values` reads, of a line of ours; None for another."""
     match = _LINE.fullmatch(text)
-    if match is None:
+    return None if match is None else (match["time"], match["event"], match["rest"])
+
+
+def read_values(text: str) -> dict[str, Any] | None:
+    """What stands behind a line's event, `` key=value key=value``; None if it is damaged."""
+    pairs = _PAIR.findall(text)
+    # Each is " key=value": together they are the whole text, unless something lies between them.
+    if sum(map(len, map("".join, pairs))) + 2 * len(pairs) != len(text):
         return None
-    rest, position, values = match["rest"], 0, {}
-    while position < len(rest):
-        pair = _PAIR.match(rest, position)
-        if pair is None:
-            return None
-        values[pair["key"]] = decode(pair["value"])
-        position = pair.end()
-    return Line(match["time"], match["event"], values)
+    return {key: decode(value) for key, value in pairs}

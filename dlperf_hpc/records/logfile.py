@@ -6,30 +6,40 @@ it holds up to there is told, and no number is made of it. A line is whole with 
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import LogError
-from dlperf_hpc.records.lines import PREFIX, Line, read_line, unflatten
+from dlperf_hpc.records.lines import PREFIX, Line, read_line, read_values, split_line, unflatten
 from dlperf_hpc.records.results import GpuUse, RunResult, Window, misfits
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Run
 
 FORMAT = 1
 _TAIL_BYTES = 8192
+_STATED = ("flops_per_sample", "framework_name", "framework_version")
+"""What a run states about its workload and framework, in whichever table of the log."""
+
+_PREFIX = f"{PREFIX} ".encode()
 _EVENT = len(f"{PREFIX} 2026-11-21T14:53:20.696482Z ")  # where the event's name begins
 
 
 @dataclass
 class ParsedLog:
-    """A log's events by kind; ``end`` is None if the log was cut or the run still runs."""
+    """A log's events by kind; ``end`` is None if the log was cut or the run still runs.
+
+    ``tables`` are shared by logs in which they are written alike, and ``case`` is its line's text.
+    """
 
     path: Path
     begin: dict[str, Any] = field(default_factory=dict)
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tables: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    case: str | None = None
     ranks: list[dict[str, Any]] = field(default_factory=list)
     iterations: list[dict[str, Any]] = field(default_factory=list)
     gpus: list[dict[str, Any]] = field(default_factory=list)
@@ -40,7 +50,31 @@ class ParsedLog:
     warnings: list[str] = field(default_factory=list)
 
 
-def _take(log: ParsedLog, line: Line) -> None:
+_SHARED = ("case", "measure", "provenance", "world")
+"""Tables that many runs of a sweep have in common: read once, and held once."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared_values(text: str) -> dict[str, Any] | None:
+    return read_values(text)
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared_table(text: str) -> Mapping[str, Any]:
+    return unflatten(_shared_values(text) or {})
+
+
+def _line(raw: str) -> tuple[Line, str] | None:
+    """A line of ours, and the text of its values; None if it cannot be read."""
+    head = split_line(raw.rstrip("\r"))
+    if head is None:
+        return None
+    when, event, text = head
+    values = _shared_values(text) if event in _SHARED else read_values(text)
+    return None if values is None else (Line(when, event, values), text)
+
+
+def _take(log: ParsedLog, line: Line, text: str) -> None:
     log.last = line.time
     if line.event == "begin":
         log.begin, log.started = line.values, line.time
@@ -54,24 +88,27 @@ def _take(log: ParsedLog, line: Line) -> None:
         log.phase = str(line.values.get("name", ""))
     elif line.event == "end":
         log.end = line
+    elif line.event in _SHARED:
+        log.tables[line.event] = _shared_table(text)
+        log.case = text if line.event == "case" else log.case
     else:
         log.tables[line.event] = unflatten(line.values)
 
 
-def _lines(log: ParsedLog, data: bytes, iterations: bool) -> Iterator[tuple[int, Line]]:
-    """Our lines with their numbers; those that cannot be read become warnings."""
-    *whole, rest = data.decode("utf-8", errors="replace").split("\n")
+def _lines(log: ParsedLog, data: bytes, iterations: bool) -> Iterator[tuple[int, str]]:
+    """Our lines with their numbers, as text; one that is cut off becomes a warning."""
+    *whole, rest = data.split(b"\n")
     for number, raw in enumerate(whole, 1):
-        if raw.startswith(f"{PREFIX} ") and (
-            iterations or not raw.startswith("iteration ", _EVENT)
-        ):
-            line = read_line(raw.rstrip("\r"))
-            if line is None:
-                log.warnings.append(f"line {number}: cannot be read: {raw[:60]!r}")
-            else:
-                yield number, line
+        if raw.startswith(_PREFIX):
+            # most of a log, so that it is not even decoded
+            if not iterations and raw.startswith(b"iteration ", _EVENT) and raw.isascii():
+                continue
+            text = raw.decode("utf-8", errors="replace")
+            if iterations or not text.startswith("iteration ", _EVENT):
+                yield number, text
     if rest:
-        log.warnings.append(f"line {len(whole) + 1}: cut off: {rest[:60]!r}")
+        cut = rest.decode("utf-8", errors="replace")
+        log.warnings.append(f"line {len(whole) + 1}: cut off: {cut[:60]!r}")
 
 
 def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> ParsedLog:
@@ -81,17 +118,21 @@ def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> 
     ``data`` is the log's content where ``path`` only names it (a member of an archive).
     """
     if data is None:
-        try:
-            data = _bytes(path)
-        except OSError as error:
-            raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+        data = read_bytes(path)
+    if data is None:
+        raise LogError(f"{path}: cannot be read: {os.strerror(errno.ENOENT)}")
     log = ParsedLog(path)
-    for number, line in _lines(log, data, iterations):
+    for number, raw in _lines(log, data, iterations):
+        found = _line(raw)
+        if found is None:
+            log.warnings.append(f"line {number}: cannot be read: {raw[:60]!r}")
+            continue
+        line, text = found
         if (line.event == "begin") is bool(log.begin):
             what = "begins again: two logs in one file" if log.begin else "comes before any 'begin'"
             raise LogError(f"{path}:{number}: {what}; nothing can be told of it")
         try:
-            _take(log, line)
+            _take(log, line, text)
         except ValueError as error:
             log.warnings.append(f"line {number}: cannot be read: {error}")
     if not log.begin:
@@ -109,6 +150,16 @@ def _bytes(path: Path, last: int | None = None) -> bytes:
         if last is not None:
             file.seek(max(0, os.fstat(file.fileno()).st_size - last))
         return file.read()
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """All of a log, or None if there is none; LogError if it cannot be read."""
+    try:
+        return _bytes(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def read_end(path: Path) -> Line | None:
@@ -166,14 +217,24 @@ def _ending(log: ParsedLog, window: Window | None) -> tuple[Status, str]:
 
 def _run(log: ParsedLog) -> Run:
     try:
-        run = Run(Case.from_dict(log.tables["case"]), log.begin["repeat"])
+        case, damaged = _case(log.case)
+        run = Run(case, log.begin["repeat"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LogError(f"{log.path}: cut before its case was written ({error!r})") from error
-    for name, value in (*misfits(run.case), *misfits(run)):
+    for name, value in (*damaged, *misfits(run)):
         raise LogError(f"{log.path}: its case is damaged: {name} is {value!r}")
     if log.begin.get("run") != run.id:
         raise LogError(f"{log.path}: begins as {log.begin.get('run')}, but its case is {run.id}")
     return run
+
+
+@functools.lru_cache(maxsize=1024)
+def _case(text: str | None) -> tuple[Case, list[tuple[str, Any]]]:
+    """The case of a log's line, one value for all repeats, and what in it does not fit."""
+    if text is None:
+        raise KeyError("case")
+    case = Case.from_dict(_shared_table(text))
+    return case, misfits(case)
 
 
 def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
@@ -190,6 +251,9 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     facts: dict[str, Any] = {
         name: log.tables[name] for name in ("world", "provenance") if name in log.tables
     }
+    facts.update(
+        (name, table[name]) for table in log.tables.values() for name in _STATED if name in table
+    )
     return RunResult(
         run=run,
         status=status,

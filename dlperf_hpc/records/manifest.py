@@ -243,13 +243,8 @@ def read_submissions(root: Path) -> list[Submission]:
     return _rows(root / layout.SUBMISSIONS, lambda row: Submission(**_known(Submission, row)))
 
 
-def add_verdict(root: Path, final_state: FinalState) -> None:
-    """Keep a scheduler's final word: it forgets within minutes."""
-    add_final_states(root, [final_state])
-
-
 def add_final_states(root: Path, final_states: Iterable[FinalState]) -> None:
-    """Note down final states of several runs in one write."""
+    """Note down final states of several runs in one write: the scheduler forgets soon."""
     now = utc()
     rows = [{**vars(v), "status": v.status.value, "time": v.time or now} for v in final_states]
     _append(root / layout.FINAL_STATES, *rows)

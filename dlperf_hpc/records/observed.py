@@ -1,15 +1,61 @@
-"""The case and the run that an external log tells of: what a sweep's :class:`Case` is, with gaps.
+"""What is known of a case and a run, whoever measured it: all of a sweep's own, less of others.
 
-Somebody else's log rarely says everything. What neither the log, nor its name, nor the user says
-is None (or ''), and whatever would need it is left out, with a reason. Only the topology must be
-known: without it there is no row to put the run in, and the log is listed with what to say.
+:class:`CaseFacts` and :class:`RunFacts` are what every reader of results may ask for. A sweep's own
+:class:`~dlperf_hpc.sweepfile.case.Case` has all of it; an :class:`ObservedCase`, which an external
+log tells of, has gaps: what neither the log, nor its name, nor the user says is None (or ''), and
+whatever would need it is left out, with a reason. Only the topology must be known: without it there
+is no row to put the run in, and the log is listed with what to say.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from dlperf_hpc.sweepfile.case import Topology
+
+
+class CaseFacts(Protocol):
+    """One case as far as it is known; None or '' is not known. The fields are those of
+    :class:`dlperf_hpc.sweepfile.case.Case`, where each stands with its meaning."""
+
+    @property
+    def framework(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def topology(self) -> Topology: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def batch_size(self) -> int | None: ...
+    @property
+    def seq_len(self) -> int | None: ...
+    @property
+    def accumulation(self) -> int | None: ...
+    @property
+    def global_batch(self) -> int | None: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def micro_batch(self) -> int | None: ...
+    @property
+    def series(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+
+
+class RunFacts(Protocol):
+    """One run of a case; ``repeat`` counts from 1."""
+
+    @property
+    def case(self) -> CaseFacts: ...
+    @property
+    def repeat(self) -> int: ...
+    @property
+    def id(self) -> str: ...
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import reduce
+from functools import cache, reduce
 from math import isfinite
 from operator import or_
 from sys import float_info
 from typing import Any
 
-from dlperf_hpc.records.observed import ObservedRun
+from dlperf_hpc.records.observed import RunFacts
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Run
 
 
 def misfits(values: Any) -> list[tuple[str, Any]]:
@@ -24,12 +23,18 @@ def misfits(values: Any) -> list[tuple[str, Any]]:
 
     The first of its names that a type has counts: ``float | None`` is a float, or nothing.
     """
-    told = [(f.name, str(f.type), getattr(values, f.name)) for f in fields(values)]
-    return [(name, value) for name, kind, value in told if not _fits(value, kind)]
+    told = [(name, kind, getattr(values, name)) for name, kind in _kinds(values.__class__)]
+    return [(name, value) for name, kind, value in told if not _fits(value, *kind)]
 
 
-def _fits(value: Any, kind: str) -> bool:
-    plain, _, rest = kind.partition(" | ")
+@cache
+def _kinds(kind: Any) -> list[tuple[str, tuple[str, str]]]:
+    """The fields of a dataclass, each with the first name of its type and the others."""
+    types = [(f.name, str(f.type).partition(" | ")) for f in fields(kind)]
+    return [(name, (plain, rest)) for name, (plain, _, rest) in types]
+
+
+def _fits(value: Any, plain: str, rest: str) -> bool:
     if value is None:
         return rest == "None"
     if plain == "bool" or isinstance(value, bool):
@@ -87,7 +92,7 @@ class Window:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Window:
         """From a log's ``summary`` line or a record; TypeError when a figure is missing or none."""
-        window = cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+        window = cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
         for name, value in misfits(window):
             raise TypeError(f"{name} is {value!r}")
         if not window.elapsed_s > 0:
@@ -180,12 +185,13 @@ class RunResult:
 
     ``source`` says what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``.
     ``window`` is there if, and only if, the log holds a complete summary; a number counts in a
-    median only if ``status`` is ok. ``facts`` are the log's provenance and world, as written.
+    median only if ``status`` is ok. ``facts`` are the log's tables ``provenance`` and ``world``, as
+    written, and by their names ``flops_per_sample``, ``framework_name`` and ``framework_version``.
     A log of another program has ``external`` in place of ``window``. ``launch`` is that of a log of
     ours: see :func:`dlperf_hpc.records.task.launch_id`.
     """
 
-    run: Run | ObservedRun
+    run: RunFacts
     status: Status
     reason: str = ""
     attempt: int = 1

@@ -28,6 +28,7 @@ from dlperf_hpc.sweepfile.case import Run
 SCHEMA = "dlperf-record/1"
 _ATTEMPT = re.compile(r"\.attempt(\d+)\.")
 _LONGEST_REASON = 1000
+_DETAIL = b',\n "detail": {'  # as dump_json writes a key of the record itself
 _STATUSES = {status.value for status in Status}
 
 
@@ -58,10 +59,14 @@ class Failure:
     place: str = ""
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
-    """A run record, or None if there is none (or none of ours); LogError if it cannot be read."""
+def read_record(path: Path, detail: bool = True) -> dict[str, Any] | None:
+    """A run record, or None if there is none (or none of ours); LogError if it cannot be read.
+
+    Without ``detail`` what is behind the window (per-step, per-rank columns, packages) is left out.
+    """
     try:
-        data = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        data = json.loads(content if detail else _head(content))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     except OSError as error:
@@ -69,6 +74,12 @@ def read_record(path: Path) -> dict[str, Any] | None:
     ours = isinstance(data, dict) and data.get("schema") == SCHEMA
     whole = ours and data.get("status") in _STATUSES and isinstance(data.get("attempt"), int)
     return data if whole else None
+
+
+def _head(content: bytes) -> bytes:
+    """A record as far as its window, most of which is what follows; as it is, if not written so."""
+    at = content.find(_DETAIL)
+    return content[:at] + b"\n}" if at > 0 and content.endswith(b"\n}\n") else content
 
 
 def _maker(path: Path) -> tuple[str, int] | None:

@@ -7,16 +7,18 @@ keeps its name and meaning; new ones go to the end of their group.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from dlperf_hpc.analysis.speedup import CaseSummary, throughput
 from dlperf_hpc.analysis.statistics import Interval, Sample
-from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import ExternalWindow, GpuUse, RunResult, Window
-from dlperf_hpc.reporting.terminal import printable
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.reporting.text import printable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Kind = Literal["text", "integer", "number", "boolean"]
 Row = TypeVar("Row")
@@ -46,7 +48,21 @@ def rows(columns: Iterable[Column[Row]], items: Iterable[Row]) -> list[dict[str,
     return [{column.name: column.cell(item) for column in columns} for item in items]
 
 
-def _case_columns(case: Callable[[Row], Case | ObservedCase]) -> tuple[Column[Row], ...]:
+# the nullable types: an empty cell among integers must not turn 5 into 5.0, nor false into 0
+_DTYPES = {"text": "string", "integer": "Int64", "number": "Float64", "boolean": "boolean"}
+
+
+def frame(columns: Sequence[Column[Any]], made: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Rows, as :func:`rows` makes them, as a pandas table with a type for each column."""
+    import pandas as pd
+
+    names = [column.name for column in columns]
+    # by way of object: from None and 5 pandas would otherwise make 5.0
+    table = pd.DataFrame(made, columns=names, dtype=object)
+    return table.astype({column.name: _DTYPES[column.kind] for column in columns})
+
+
+def _case_columns(case: Callable[[Row], CaseFacts]) -> tuple[Column[Row], ...]:
     """What a case is: the same columns, first in both files."""
     return (
         Column("framework", "text", "", "back end that trained", lambda r: case(r).framework),
@@ -119,9 +135,9 @@ _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
            "the product of the two coverages", lambda s: _end(s.speedup_interval, "coverage")),
     Column("efficiency", "number", "ratio", "speedup / (devices / devices of the base); 1 is "
            "linear", lambda s: s.efficiency),
-    Column("efficiency_low", "number", "ratio", "speedup_low over the same",
+    Column("efficiency_low", "number", "ratio", "speedup_low / (devices / devices of the base)",
            lambda s: _end(s.efficiency_interval, "low")),
-    Column("efficiency_high", "number", "ratio", "speedup_high over the same",
+    Column("efficiency_high", "number", "ratio", "speedup_high / (devices / devices of the base)",
            lambda s: _end(s.efficiency_interval, "high")),
     Column("speedup_missing", "text", "", "why there is no speedup", lambda s: s.speedup_missing),
 )  # fmt: skip
@@ -149,8 +165,9 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
            "ranks' times in any window that counts", lambda s: s.rank_spread),
     Column("memory_mb_max", "number", "MB", "largest peak memory of a device in any window that "
            "counts", lambda s: s.memory_mb),
-    Column("exposed_comm", "number", "fraction", "median of the runs' shares of a step that go "
-           "when the exchange of gradients does", lambda s: s.exposed_comm),
+    Column("exposed_comm", "number", "fraction", "share of an optimizer step that only gradient "
+           "synchronisation takes, not hidden behind computation; median of the runs",
+           lambda s: s.exposed_comm),
     Column("gpu_util", "number", "%", "time with a kernel running, mean over devices and runs "
            "(NVML)", lambda s: s.gpu_util),
     Column("gpu_memory_mb_max", "number", "MiB", "most memory in use on any device of any run "
@@ -160,11 +177,11 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     Column("tflops_per_device", "number", "TFLOPS", "model FLOPs of the median, forward and "
            "backward, padding included, per device; empty for a model or length that is not known",
            lambda s: s.tflops_per_device),
-    Column("mfu", "number", "fraction", "tflops_per_device / dense peak of the card in that "
-           "precision; empty for an unknown card and for CPUs", lambda s: s.mfu),
+    Column("mfu", "number", "fraction", "tflops_per_device / dense peak of the accelerator in that "
+           "precision; empty for an unknown accelerator and for CPUs", lambda s: s.mfu),
     Column("flags", "text", "", "what is odd, as short names separated by spaces",
            lambda s: " ".join(s.flags)),
-    Column("notes", "text", "", "the same in sentences with figures, separated by ' | '",
+    Column("notes", "text", "", "what the flags say, in sentences with figures, separated by ' | '",
            lambda s: " | ".join(s.notes)),
 )  # fmt: skip
 """One row per case: ``speedup.csv``."""
@@ -176,7 +193,7 @@ def _window(of: Callable[[Window], Any]) -> Callable[[RunResult], Any]:
 
 
 def _external(of: Callable[[ExternalWindow], Any]) -> Callable[[RunResult], Any]:
-    """The same of a window in another program's log."""
+    """A figure of the window in another program's log, but only of a run that counts."""
     return lambda r: None if r.external is None or throughput(r) is None else of(r.external)
 
 
@@ -258,8 +275,9 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            _either(lambda w: w.drift)),
     Column("steady", "boolean", "", "whether the window passed the steadiness test; empty: not "
            "tested", _either(lambda w: w.steady)),
-    Column("exposed_comm", "number", "fraction", "share of an optimizer step that goes when the "
-           "exchange of gradients does, measured after the window; a little below 0 is noise",
+    Column("exposed_comm", "number", "fraction", "share of an optimizer step that only gradient "
+           "synchronisation takes, not hidden behind computation; measured after the window; a "
+           "little below 0 is noise",
            _window(lambda w: w.exposed_comm)),
     *_EXTERNAL,
     Column("gpu_util", "number", "%", "time with a kernel running, mean over devices (NVML)",

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.analysis.comparison import Compared, Comparison, Subject
-from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
+from dlperf_hpc.analysis.comparison import (
+    Compared,
+    Comparison,
+    Outcome,
+    Subject,
+    band,
+    error_of,
+)
 from dlperf_hpc.analysis.statistics import Interval, median_interval
-from dlperf_hpc.reporting.markdown import code, escape
-from dlperf_hpc.reporting.terminal import number, printable
+from dlperf_hpc.reporting.text import code, escape, number, printable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -207,7 +212,7 @@ def _beneath(cases: Sequence[Compared]) -> list[str]:
 def comparison_markdown(
     comparison: Comparison, sides: Mapping[str, Sequence[str]], hints: Sequence[str] = ()
 ) -> str:
-    """The same tables as GitHub-flavoured Markdown."""
+    """The tables of :func:`comparison_tables` as GitHub-flavoured Markdown."""
     parts = [
         "# Comparison: B over A",
         "\n".join(f"- {name}: {', '.join(map(code, places))}" for name, places in sides.items()),

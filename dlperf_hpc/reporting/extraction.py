@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_table, round2
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import chosen, summarise, throughput
-from dlperf_hpc.records.observed import ObservedCase
+from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Case
 
 AVERAGE_DIGITS: Mapping[str, int] = {
     name: 4 for name in ("deepspeed-time", "ngc-tf-bert-logs", "ngc-tf-bert-time")
@@ -47,6 +46,32 @@ class Extract:
     lines: tuple[str, ...]
     table: Mapping[str, Any]
     missing: tuple[str, ...] = ()
+
+
+SCHEMA = "dlperf-extract/1"
+
+
+def as_json(
+    log_dir: str, rule: str, written: Iterable[tuple[str, Extract]], notes: Sequence[str]
+) -> dict[str, Any]:
+    """What was written, as plain JSON values: ``files`` with their paths, and the notes."""
+    files = [
+        {
+            "path": path,
+            "label": made.label,
+            "logs": list(made.lines),
+            "result": made.table,
+            "missing": list(made.missing),
+        }
+        for path, made in written
+    ]
+    return {
+        "schema": SCHEMA,
+        "log_dir": log_dir,
+        "rule": rule,
+        "files": files,
+        "notes": list(notes),
+    }
 
 
 def extracts(results: Sequence[RunResult], show: Show, average_digits: int = 2) -> list[Extract]:
@@ -102,7 +127,7 @@ def _table(
     return lines, replace(table, cells=cells)
 
 
-def _labels(cases: Mapping[str, Case | ObservedCase]) -> dict[str, str]:
+def _labels(cases: Mapping[str, CaseFacts]) -> dict[str, str]:
     """A label per series: what of its settings not all have, '' where the model says it all."""
     if len({case.model for case in cases.values()}) == len(cases):
         return dict.fromkeys(cases, "")

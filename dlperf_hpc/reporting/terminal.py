@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.reporting.text import interval_text, number, percent, printable
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -15,70 +13,20 @@ if TYPE_CHECKING:
 
     from dlperf_hpc.analysis.speedup import CaseSummary
     from dlperf_hpc.records.results import RunResult
+    from dlperf_hpc.reporting.report import Report
 
-# CSI, OSC (title, links) and the two-character escapes of ECMA-48
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])")
 _MOST_SHOWN = 20  # runs with a reason; a sweep of thousands may fail for one cause
-_HIDDEN = ("Cc", "Cf", "Zl", "Zp")  # control, format (direction overrides), separators
 
 
-def printable(text: str) -> str:
-    """One line of ``text`` with nothing in it that a terminal or an editor would act upon.
-
-    Escape sequences go, other control characters and runs of white space become one space, and
-    bytes that were no UTF-8 become U+FFFD.
-    """
-    return " ".join(visible(text).split())
-
-
-def visible(text: str) -> str:
-    """``text`` without what a terminal would act upon, blanks and indentation kept."""
-    return "".join(map(_visible, _ESCAPES.sub("", text)))
-
-
-def _visible(char: str) -> str:
-    category = unicodedata.category(char)
-    if category == "Cs":
-        return "\ufffd"
-    return " " if category in _HIDDEN else char
-
-
-def number(value: float | None) -> str:
-    """Two digits after the point, four significant ones below 10; '' for None."""
-    if value is None:
-        return ""
-    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
-
-
-def interval_text(interval: Interval | None) -> str:
-    """``4873.92-4903.74``; '' for None."""
-    return "" if interval is None else f"{number(interval.low)}-{number(interval.high)}"
-
-
-def percent(value: float | None) -> str:
-    """A fraction as per cent with at most one digit; '' for None."""
-    return "" if value is None else f"{100 * value:.1f} %"
-
-
-def by_series(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary]]:
-    """Series in order of first appearance, each from few devices to many."""
-    series: dict[str, list[CaseSummary]] = {}
-    for summary in summaries:
-        series.setdefault(summary.case.series, []).append(summary)
-    for members in series.values():
-        members.sort(key=lambda s: (s.case.topology.devices, s.case.topology))
-    return series
-
-
-def speedup_table(summaries: Sequence[CaseSummary]) -> Group:
+def speedup_table(report: Report) -> Group:
     """One table per series, with what its readers must know beneath; fits 80 columns."""
     from rich.console import Group
     from rich.text import Text
 
-    if not summaries:
+    if not report.cases:
         return Group(Text("no runs yet"))
     parts: list[Table | Text] = []
-    for name, members in by_series(summaries).items():
+    for name, members in report.series.items():
         parts.append(_series_table(name, members))
         parts += [Text(printable(line), style="dim") for line in _beneath(members)]
         parts.append(Text())
@@ -181,9 +129,9 @@ def status_table(results: Sequence[RunResult]) -> Table:
     return table
 
 
-def print_report(name: str, summaries: Sequence[CaseSummary], results: Sequence[RunResult]) -> None:
-    """Print a sweep's speedups and what does not count to standard output."""
-    _print([name, speedup_table(summaries)], results, "runs.csv has them all")
+def print_report(report: Report) -> None:
+    """Print the speedups of a report and what does not count to standard output."""
+    _print([report.name, speedup_table(report)], report.runs, "runs.csv has them all")
 
 
 def print_status(results: Sequence[RunResult]) -> None:

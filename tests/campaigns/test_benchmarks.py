@@ -117,3 +117,14 @@ def test_scan_logs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     names_of("scan_logs.py")["show"](found, 1, print)
     text = capsys.readouterr().out
     assert "scaled from 12 files" in text and "ours / grep" in text and "at most 3" in text
+
+
+def test_many_reports() -> None:
+    """This version beside itself: the same files, and a row for each way of reporting."""
+    found = run("many_reports.py", f"--old {ROOT} --runs 100 --rounds 1")
+    assert list(found) == ["100"]
+    assert [row["version"] for row in found["100"]] == ["old", "first", "again"]
+    assert all(row["seconds"][0] > 0 and row["memory_mb"] > 10 for row in found["100"])
+    names = names_of("many_reports.py")
+    text = names["show"]({100: [names["Row"](**row) for row in found["100"]]})
+    assert "100 runs of 100 iterations, median of 1 rounds" in text and "  1.00 " in text

@@ -12,6 +12,7 @@ from worked_examples import DEEPSPEED, TENSORFLOW, results
 from dlperf_hpc.analysis.comparison import (
     Compared,
     Identity,
+    Outcome,
     Subject,
     compare,
     nearest,
@@ -20,7 +21,6 @@ from dlperf_hpc.analysis.comparison import (
     selected,
     subjects,
 )
-from dlperf_hpc.analysis.outcomes import Outcome
 from dlperf_hpc.published import published, select
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import RunResult

@@ -12,8 +12,17 @@ from report_samples import case, oks
 
 import dlperf_hpc
 from dlperf_hpc.analysis.accelerators import ACCELERATORS, CEILING, accelerator, peak
-from dlperf_hpc.analysis.flops import architecture, flops_of_case, flops_per_sample
-from dlperf_hpc.analysis.physics import accelerator_of, mfu, of_physics, tflops_per_device
+from dlperf_hpc.analysis.flops import (
+    accelerator_of,
+    architecture,
+    flops_of_case,
+    flops_of_runs,
+    flops_per_sample,
+    mfu,
+    of_physics,
+    tflops_per_device,
+)
+from dlperf_hpc.analysis.speedup import summarise
 from dlperf_hpc.records.observed import ObservedCase
 from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.train.registry import registry
@@ -197,7 +206,7 @@ def test_published_fp32_figure_that_no_v100_can_reach() -> None:
     # NVIDIA DeepLearningExamples, PyTorch/LanguageModeling/BERT/README.md: 19 sequences/s
     of = observed("bert-large", "fp32", 512)
     (found,) = of_physics(of, 19.0, V100)
-    assert found.flag == "over-peak"
+    assert found.name == "over-peak"
     assert "19.39 TFLOPS per device" in found.note
     assert "1020.5 GFLOP per sequence of 512 tokens, padding included" in found.note
     assert "123.5 % of the dense fp32 peak of V100 SXM, 15.7: impossible" in found.note
@@ -231,7 +240,7 @@ def test_near_peak_lies_between_the_ceiling_and_the_peak() -> None:
     whole = 16 * 989e12 / (flops_of_case(of) or 0)
 
     def flags(share: float) -> list[str]:
-        return [finding.flag for finding in of_physics(of, share * whole, device)]
+        return [flag.name for flag in of_physics(of, share * whole, device)]
 
     assert flags(CEILING - 1e-6) == []
     assert flags(CEILING + 1e-6) == ["near-peak"]
@@ -256,7 +265,7 @@ def test_published_figures_against_the_peak() -> None:
         device = "A100" if "A100" in row["hardware"] else "V100"
         seq_len = 128 if row["model"] == "bert-base" else None
         of = observed(row["model"], row["precision"], seq_len, f"{nodes}n{devices // nodes}g")
-        flags = [finding.flag for finding in of_physics(of, speed, device)]
+        flags = [flag.name for flag in of_physics(of, speed, device)]
         if device == "A100" and row["precision"] == "fp32":
             fp32_of_a100.append((row["model"], bool(flags)))
         elif flags:
@@ -328,3 +337,26 @@ def test_ranks_on_different_cards_have_no_card() -> None:
     facts = {"world": {"device_name": "Tesla T4", "ranks_differ": True}, "ranks": ranks}
     assert accelerator_of([replace(run, facts=facts)]) is None
     assert accelerator_of([replace(run, facts={"world": None, "ranks": [None, 3]})]) is None
+
+
+def test_what_a_workload_states_goes_before_its_name() -> None:
+    """A model that nobody knows by name has FLOPs, TFLOPS and an over-peak flag all the same."""
+    runs = oks(case(model="mystery"), 100.0, 101.0, 99.0)
+
+    def stating(*told: Any) -> list[Any]:
+        pairs = zip(runs, told)
+        return [replace(r, facts={"flops_per_sample": t} if t else {}) for r, t in pairs]
+
+    assert flops_of_runs(runs) is None and flops_of_runs([]) is None
+    assert flops_of_runs(stating(2e9, 2e9, 2e9)) == 2e9
+    assert flops_of_runs(stating(2_000_000_000, None, 2e9)) == 2e9  # one is of an earlier version
+    assert flops_of_runs(stating(2e9, 3e9, 2e9)) is None
+    for damaged in ("2e9", -1.0, float("inf"), float("nan"), True, [2e9]):
+        assert flops_of_runs(stating(damaged)) is None
+    (summary,) = summarise(stating(2e12, 2e12, 2e12), accelerator="V100")
+    assert summary.tflops_per_device == pytest.approx(200)
+    assert summary.mfu == pytest.approx(200 / 15.7) and "over-peak" in summary.flags
+    known = oks(case(model="bert-large"), 100.0)
+    by_name = flops_of_case(known[0].run.case)
+    assert by_name is not None and flops_of_runs(known) == by_name
+    assert flops_of_runs([replace(known[0], facts={"flops_per_sample": 1e9})]) == 1e9

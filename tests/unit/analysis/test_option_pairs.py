@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from report_samples import bad, case, oks
 
-from dlperf_hpc.analysis.option_pairs import switches
+from dlperf_hpc.analysis.option_pairs import option_pairs
 from dlperf_hpc.analysis.speedup import summarise
 from dlperf_hpc.records.results import GpuUse
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.markdown import markdown_report
-from dlperf_hpc.reporting.write import report_json
+from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.writers.json import as_json
+from dlperf_hpc.reporting.writers.markdown import markdown
 
 
 def test_the_published_deltas_of_optimizer_placement_come_out() -> None:
@@ -22,20 +23,20 @@ def test_the_published_deltas_of_optimizer_placement_come_out() -> None:
         *(replace(run, gpu=GpuUse(util=73)) for run in oks(off, 104, 104, memory_mb=5603.0)),
         *(replace(run, gpu=GpuUse(util=43)) for run in oks(on, 89, 89, memory_mb=3849.0)),
     ]
-    summaries = summarise(results, "1n8g")
-    (found,) = switches(summaries)
+    report = Report.of("placement", results, "1n8g")
+    (found,) = report.option_pairs
     assert (found.name, found.memory_mb) == ("optimizerplacement", -1754)
     assert found.ratio == pytest.approx(89 / 104)
-    text = markdown_report("placement", summaries, results)
+    text = markdown(report)
     assert "| -14.4 % |" in text and "| -1754 (-31.3 %) | 73.00 | 43.00 |" in text
-    (row,) = report_json("placement", summaries, results, None, "")["switches"]
+    (row,) = as_json(report)["switches"]
     assert (row["off"], row["on"]) == (off.id, on.id)
     assert (row["gpu_util_off"], row["gpu_util_on"]) == (73, 43)
 
 
 def test_on_and_off_are_a_pair_too() -> None:
     results = oks(case(tags=("off",)), 412) + oks(case(tags=("on",)), 395)
-    assert [switch.name for switch in switches(summarise(results))] == ["on"]
+    assert [pair.name for pair in option_pairs(summarise(results))] == ["on"]
 
 
 def test_only_one_difference_counts() -> None:
@@ -47,9 +48,9 @@ def test_only_one_difference_counts() -> None:
     ]
     results = oks(plain, 100) + [r for other in others for r in oks(other, 90)]
     results.append(bad(xla, 1, Status.FAILED))
-    assert switches(summarise(results)) == []
+    assert option_pairs(summarise(results)) == []
     both = case("1n4g", tags=("lr1e-05", "xla"))
-    found = switches(summarise([*oks(xla, 110), *oks(plain, 100), *oks(both, 120)]))
+    found = option_pairs(summarise([*oks(xla, 110), *oks(plain, 100), *oks(both, 120)]))
     assert [(s.name, s.on.case.tags) for s in found] == [
         *(("xla", ("xla",)), ("lr1e-05", ("lr1e-05", "xla")))
     ]

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from dlperf_hpc.analysis.outcomes import (
+from dlperf_hpc.analysis.comparison import (
     MOST_PAIRS,
     RISK,
     TOLERANCE,

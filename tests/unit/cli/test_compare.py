@@ -18,7 +18,7 @@ from dlperf_hpc import __main__
 from dlperf_hpc.cli import compare
 from dlperf_hpc.published import FILTERS
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.terminal import printable
+from dlperf_hpc.reporting.text import printable
 from dlperf_hpc.sweepfile.case import Case
 
 CASES = [case("1n1g"), case("1n2g")]
@@ -46,6 +46,13 @@ def sweep(root: Path, factor: float = 1.0, runs: int = 5, cases: list[Case] = CA
 
 def verdicts(done: Done) -> list[str]:
     return [each["verdict"] for each in json.loads(done.stdout)["cases"]]
+
+
+def test_an_option_that_would_do_nothing_is_refused(tmp_path: Path) -> None:
+    """The device's name is for figures that a comparison does not show."""
+    done = run(tmp_path, tmp_path, "--accelerator", "V100")
+    assert done.returncode == 2 and "unrecognized arguments: --accelerator V100" in done.stderr
+    assert "--accelerator" not in run("--help").stdout
 
 
 @pytest.mark.parametrize(

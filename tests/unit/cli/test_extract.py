@@ -143,6 +143,22 @@ def test_what_is_printed_of_the_deepspeed_listing(tmp_path: Path) -> None:
     ]
 
 
+def test_json_tells_what_was_written(tmp_path: Path) -> None:
+    external_logs.write_listing(tmp_path, DEEPSPEED_LISTING, deepspeed)
+    plain = run(LOG_DIR, "--rule", "deepspeed-logs", where=tmp_path)
+    written = (tmp_path / "result" / "bz32_result.json").read_bytes()
+    done = run(LOG_DIR, "--rule", "deepspeed-logs", "--json", where=tmp_path)
+    assert (done.code, done.notes) == (plain.code, plain.notes)
+    told = json.loads(done.out, parse_constant=_never)
+    assert told["schema"] == "dlperf-extract/1" and told["rule"] == "deepspeed-logs[20:120]"
+    assert [f"note: {note}" for note in told["notes"]] == plain.notes
+    (file,) = told["files"]
+    assert file["path"] == "./result/bz32_result.json" and file["label"] == ""
+    assert file["result"] == json.loads(written) == result(tmp_path)
+    assert plain.out.startswith("\n".join(file["logs"])) and len(file["logs"]) > 20
+    assert (tmp_path / "result" / "bz32_result.json").read_bytes() == written
+
+
 def test_the_clock_of_deepspeed_counts_milliseconds(tmp_path: Path) -> None:
     external_logs.write_listing(tmp_path, DEEPSPEED_LISTING, deepspeed)
     assert run(LOG_DIR, where=tmp_path).code == 0

@@ -16,8 +16,8 @@ from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import (
     FinalState,
     Submission,
+    add_final_states,
     add_submission,
-    add_verdict,
     read_submissions,
 )
 from dlperf_hpc.records.status import Status
@@ -44,7 +44,7 @@ def mixed(tmp_path: Path) -> Path:
         ended(root, RUNS[index], status, "x")
     begun(root, RUNS[4])
     for index, status in ((5, Status.NODE_FAILED), (6, Status.REJECTED)):
-        add_verdict(root, FinalState(RUNS[index].id, status, "x"))
+        add_final_states(root, [FinalState(RUNS[index].id, status, "x")])
     return root
 
 

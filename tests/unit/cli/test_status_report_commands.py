@@ -17,7 +17,7 @@ from record_samples import a_sweep, begun, ended, ended_ok, many, paths
 from report_samples import case
 
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.manifest import FinalState, Submission, add_submission, add_verdict
+from dlperf_hpc.records.manifest import FinalState, Submission, add_final_states, add_submission
 from dlperf_hpc.records.status import Status
 
 RUNS = many([case("1n1g"), case("1n2g")], 3)
@@ -65,7 +65,7 @@ def mixed(tmp_path: Path) -> Path:
         ended_ok(root, run)
     ended(root, RUNS[2], Status.OUT_OF_MEMORY, "rank 0 on n1: CUDA out of memory")
     begun(root, RUNS[3])
-    add_verdict(root, FinalState(RUNS[4].id, Status.TIMEOUT, "Slurm: TIMEOUT on n1"))
+    add_final_states(root, [FinalState(RUNS[4].id, Status.TIMEOUT, "Slurm: TIMEOUT on n1")])
     return root
 
 
@@ -197,8 +197,8 @@ def test_a_run_whose_job_lives_has_not_ended(tmp_path: Path, squeue: Path) -> No
     a_sweep(root, RUNS[:4], engine="slurm")
     submitted(root)
     ended(root, RUNS[0], Status.FAILED, "rank 0 on n1: it broke", launch="7_0.0")
-    add_verdict(
-        root, FinalState(RUNS[2].id, Status.NODE_FAILED, "Slurm: NODE_FAIL on n1", job="7_1")
+    add_final_states(
+        root, [FinalState(RUNS[2].id, Status.NODE_FAILED, "Slurm: NODE_FAIL on n1", job="7_1")]
     )
     says(squeue, "7_0|PENDING|BeginTime|", "7_1|RUNNING|None|n2", "8_[0-1]|PENDING|Priority|")
     found = asked(root)
@@ -285,3 +285,21 @@ def test_usage_errors(good: Path) -> None:
     assert verb("report", where=good).returncode == 2
     done: Any = verb("report", good, "--base", "all", where=good)
     assert done.returncode == 2 and "--base" in done.stderr
+    done = verb("report", good, "--write", "csv,html", where=good)
+    assert done.returncode == 2 and "no such kind: html" in done.stderr
+    assert "there are csv, json, md, png, parquet, sqlite" in done.stderr
+    assert verb("report", good, "--write", ",", where=good).returncode == 2
+    assert not (good / layout.REPORT).exists()
+
+
+def test_what_is_written_can_be_picked(good: Path) -> None:
+    listed = verb("report", "--write", "help", where=good).stdout
+    assert [line.split()[0] for line in listed.splitlines()][:4] == ["csv", "json", "md", "png"]
+    done = verb("report", good, "--write", "csv", "--sqlite", where=good)
+    assert done.returncode == 0, done.stderr
+    made = {path.name for path in (good / layout.REPORT).iterdir()}
+    assert made == {"speedup.csv", "runs.csv", "report.sqlite"}
+    assert all(f"{layout.REPORT}/{name}" in done.stdout for name in made)
+    whole = json.loads(verb("report", good, "--write", "csv", "--json", where=good).stdout)
+    assert len(whole["runs"]) == len(RUNS) == len(rows(good))
+    assert {path.name for path in (good / layout.REPORT).iterdir()} == made

@@ -17,7 +17,7 @@ from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import Collection, full_results, quick_results
 from dlperf_hpc.records.ledger import read_ledger
-from dlperf_hpc.records.manifest import FinalState, Submission, add_submission, add_verdict
+from dlperf_hpc.records.manifest import FinalState, Submission, add_final_states, add_submission
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import begin_log, finish
@@ -73,7 +73,7 @@ def test_a_log_that_says_ok(root: Path, read: Callable[[Path], Collection]) -> N
 @both
 def test_a_log_that_says_failed(root: Path, read: Callable[[Path], Collection]) -> None:
     ended(root, RUN, Status.OUT_OF_MEMORY, "CUDA out of memory")
-    add_verdict(root, TIMEOUT)
+    add_final_states(root, [TIMEOUT])
     result = only(read(root))
     told = (result.status, result.reason, result.source)
     assert told == (Status.OUT_OF_MEMORY, "CUDA out of memory", "log")
@@ -82,7 +82,7 @@ def test_a_log_that_says_failed(root: Path, read: Callable[[Path], Collection]) 
 @both
 def test_a_record_without_its_log(root: Path, read: Callable[[Path], Collection]) -> None:
     ended(root, RUN, Status.FAILED, "why").paths.log.unlink()
-    add_verdict(root, TIMEOUT)
+    add_final_states(root, [TIMEOUT])
     result = only(read(root))
     assert (result.status, result.reason, result.source) == (Status.FAILED, "why", "record")
 
@@ -98,7 +98,7 @@ def test_a_record_alone_proves_no_number(root: Path, read: Callable[[Path], Coll
 
 @both
 def test_a_verdict_alone(root: Path, read: Callable[[Path], Collection]) -> None:
-    add_verdict(root, TIMEOUT)
+    add_final_states(root, [TIMEOUT])
     result = only(read(root))
     told = (result.status, result.reason, result.source)
     assert told == (Status.TIMEOUT, TIMEOUT.reason, "scheduler")
@@ -122,7 +122,7 @@ def test_a_log_that_is_silent_for_longer_than_it_may_run(root: Path) -> None:
 @both
 def test_a_cut_log_and_a_verdict(root: Path, read: Callable[[Path], Collection]) -> None:
     begun(root, RUN)
-    add_verdict(root, TIMEOUT)
+    add_final_states(root, [TIMEOUT])
     result = only(read(root))
     told = (result.status, result.reason, result.source)
     assert told == (Status.TIMEOUT, TIMEOUT.reason, "scheduler")
@@ -134,7 +134,7 @@ def test_a_log_without_its_last_line_and_a_record(
 ) -> None:
     ended_ok(root, RUN)
     without_end(paths(root, RUN).log)
-    add_verdict(root, TIMEOUT)
+    add_final_states(root, [TIMEOUT])
     result = only(read(root))
     assert (result.status, result.source) == (Status.OK, "record")
     assert (result.samples_per_s is not None) == (read is full_results)

@@ -18,8 +18,8 @@ from dlperf_hpc.records.manifest import (
     Array,
     FinalState,
     Submission,
+    add_final_states,
     add_submission,
-    add_verdict,
     read_final_states,
     read_manifest,
     read_submissions,
@@ -128,8 +128,8 @@ def test_submissions_in_order(tmp_path: Path) -> None:
 def test_the_latest_verdict_counts(tmp_path: Path) -> None:
     assert read_final_states(tmp_path) == {}
     for status, reason in ((Status.PREEMPTED, "first"), (Status.TIMEOUT, "second")):
-        add_verdict(tmp_path, FinalState("r1", status, reason, time="t"))
-    add_verdict(tmp_path, FinalState("r2", Status.CANCELLED, "\x1b é", time="t"))
+        add_final_states(tmp_path, [FinalState("r1", status, reason, time="t")])
+    add_final_states(tmp_path, [FinalState("r2", Status.CANCELLED, "\x1b é", time="t")])
     assert read_final_states(tmp_path) == {
         "r1": FinalState("r1", Status.TIMEOUT, "second", "t"),
         "r2": FinalState("r2", Status.CANCELLED, "\x1b é", "t"),
@@ -139,7 +139,7 @@ def test_the_latest_verdict_counts(tmp_path: Path) -> None:
 def test_a_line_torn_anywhere_costs_itself_alone(tmp_path: Path) -> None:
     """A kill or a full disk in the middle of a line; then somebody writes the next."""
     add_submission(tmp_path, Submission("a", "token-a", job_id="17"))
-    add_verdict(tmp_path, FinalState("r1", Status.TIMEOUT, "one"))
+    add_final_states(tmp_path, [FinalState("r1", Status.TIMEOUT, "one")])
     for name in (layout.SUBMISSIONS, layout.FINAL_STATES):
         path = tmp_path / name
         whole = path.read_bytes()
@@ -150,7 +150,7 @@ def test_a_line_torn_anywhere_costs_itself_alone(tmp_path: Path) -> None:
                 add_submission(tmp_path, Submission("b", "token-b", job_id="18"))
                 assert [s.job_id for s in read_submissions(tmp_path)] == ["17", "18"]
             else:
-                add_verdict(tmp_path, FinalState("r2", Status.OK, ""))
+                add_final_states(tmp_path, [FinalState("r2", Status.OK, "")])
                 assert list(read_final_states(tmp_path)) == ["r1", "r2"]
         path.write_bytes(whole)
 
@@ -159,7 +159,7 @@ def test_a_line_torn_anywhere_costs_itself_alone(tmp_path: Path) -> None:
     "row", ["3", "[]", '{"run": "r"}', '{"run": "r", "status": "splendid", "reason": ""}', "null"]
 )
 def test_a_line_that_is_no_verdict_is_named(tmp_path: Path, row: str) -> None:
-    add_verdict(tmp_path, FinalState("r1", Status.TIMEOUT, "one"))
+    add_final_states(tmp_path, [FinalState("r1", Status.TIMEOUT, "one")])
     with open(tmp_path / layout.FINAL_STATES, "a") as file:
         file.write(row + "\n")
     with pytest.raises(LedgerError, match=r"verdicts\.jsonl:2: damaged: .*mend that line"):
@@ -181,7 +181,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"submissions\.jsonl: cannot be written: Is a directory"):
         add_submission(tmp_path, Submission("a", "t"))
     with pytest.raises(LedgerError, match=r"verdicts\.jsonl: cannot be written: Is a directory"):
-        add_verdict(tmp_path, FinalState("r1", Status.TIMEOUT, "x"))
+        add_final_states(tmp_path, [FinalState("r1", Status.TIMEOUT, "x")])
     with pytest.raises(LedgerError, match=r"manifest\.json: cannot be written: No such file"):
         write_manifest(tmp_path / "nowhere", manifest(RUNS))
 
@@ -248,7 +248,7 @@ def test_last_words_are_of_the_last_task(tmp_path: Path) -> None:
     add_submission(tmp_path, Submission(planned.name, planned.token, job_id="17"))
     for index in (0, 1):
         run = planned.tasks[index].id
-        add_verdict(tmp_path, FinalState(run, Status.NODE_FAILED, "x", job=f"17_{index}"))
+        add_final_states(tmp_path, [FinalState(run, Status.NODE_FAILED, "x", job=f"17_{index}")])
     add_array(tmp_path, later)
     assert len(read_ledger(tmp_path).last_words()) == 2
     add_submission(tmp_path, Submission(later.name, later.token, job_id="18"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,24 +23,22 @@ from places import ROOT
 from report_samples import bad, case, ok, oks, window
 
 from dlperf_hpc.analysis.flags import FLAGS
-from dlperf_hpc.analysis.speedup import summarise
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
-from dlperf_hpc.reporting.markdown import code, escape, markdown_report
-from dlperf_hpc.reporting.plot import speedup_png
-from dlperf_hpc.reporting.tables import case_frame, csv_text, run_frame, write_csv
+from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.terminal import (
-    number,
     print_report,
     print_status,
-    printable,
     speedup_table,
     status_table,
     trouble_table,
 )
-from dlperf_hpc.reporting.write import write_atomic, write_report
+from dlperf_hpc.reporting.text import code, escape, number, printable
+from dlperf_hpc.reporting.writers import DEFAULT, write_atomic, write_report, writers
+from dlperf_hpc.reporting.writers.markdown import markdown as markdown_of
+from dlperf_hpc.reporting.writers.png import picture
 
 EVIL = "\x1b[31mRuntimeError\x1b[0m: [red]a|b[/red] <script> `x` $y$ *z*\nsecond\tline \x07\u202e!"
 SHOWN = "RuntimeError: [red]a|b[/red] <script> `x` $y$ *z* second line !"
@@ -58,22 +58,61 @@ def sweep() -> list[RunResult]:
     ]
 
 
-def cells(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(StringIO(text)))
+def report_of(results: list[RunResult], name: str = "quick", **more: Any) -> Report:
+    return Report.of(name, results, **more)
+
+
+def cells(content: str | bytes | None) -> list[dict[str, str]]:
+    assert content is not None
+    text = content if isinstance(content, str) else content.decode()
+    return list(csv.DictReader(StringIO(text, newline="")))
+
+
+def written(name: str, file: str, results: list[RunResult]) -> bytes:
+    """A file's content as a writer makes it."""
+    content = writers()[name].files[file](report_of(results))
+    assert content is not None
+    return content
+
+
+def case_cells(results: list[RunResult]) -> list[dict[str, str]]:
+    return cells(written("csv", "speedup.csv", results))
+
+
+def run_cells(results: list[RunResult]) -> list[dict[str, str]]:
+    return cells(written("csv", "runs.csv", results))
 
 
 # --- tables and CSV ------------------------------------------------------------------------------
 
 
-def test_frames_have_the_documented_columns_and_every_row() -> None:
+def test_tables_have_the_documented_columns_and_every_row() -> None:
     results = sweep()
-    cases, runs = case_frame(summarise(results)), run_frame(results)
-    assert list(cases.columns) == [column.name for column in CASE_COLUMNS]
-    assert list(runs.columns) == [column.name for column in RUN_COLUMNS]
-    assert len(cases) == 3
-    assert len(runs) == len(results)
-    assert list(case_frame([]).columns) == list(cases.columns)
-    assert list(run_frame([]).dtypes) == list(runs.dtypes)
+    cases, runs = case_cells(results), run_cells(results)
+    assert list(cases[0]) == [column.name for column in CASE_COLUMNS]
+    assert list(runs[0]) == [column.name for column in RUN_COLUMNS]
+    assert (len(cases), len(runs)) == (3, len(results))
+    assert written("csv", "runs.csv", []).decode().splitlines() == [",".join(runs[0])]
+
+
+def test_csv_is_what_pandas_would_write() -> None:
+    """Byte for byte, as reports were written through pandas before."""
+    from dlperf_hpc.reporting.columns import frame
+
+    odd = replace(bad(case("4n8g"), 4, Status.FAILED, 'a "quoted", word; # and\nmore'), log="a,b")
+    results = [*sweep(), odd, ok(case("1n4g"), 1, 1e-7, memory_mb=5, drift=1e22, steady=False)]
+    report = report_of(results)
+    for file, columns, rows in (
+        ("speedup.csv", CASE_COLUMNS, report.case_rows),
+        ("runs.csv", RUN_COLUMNS, report.run_rows),
+    ):
+        table = frame(columns, rows)
+        for name in table.columns:
+            if str(table[name].dtype) == "boolean":
+                words = table[name].map({True: "true", False: "false"})
+                table[name] = words.astype("string")
+        expected = table.to_csv(index=False, lineterminator="\n").encode()
+        assert writers()["csv"].files[file](report) == expected
 
 
 def test_columns_are_snake_case_and_once_each() -> None:
@@ -85,7 +124,7 @@ def test_columns_are_snake_case_and_once_each() -> None:
 
 
 def test_csv_leaves_empty_what_is_not_known() -> None:
-    rows = cells(csv_text(case_frame(summarise(sweep()))))
+    rows = case_cells(sweep())
     ran, dead = rows[1], rows[2]
     assert float(ran["speedup"]) == pytest.approx(15.0)
     assert ran["base"] == "1n1g"
@@ -96,11 +135,11 @@ def test_csv_leaves_empty_what_is_not_known() -> None:
     assert dead["speedup_missing"] == "no run counts (failed 1, timeout 1, rejected 1)"
     for name in ("samples_per_s", "samples_per_s_low", "speedup", "efficiency", "optimizer_steps"):
         assert dead[name] == ""
-    assert "nan" not in csv_text(case_frame(summarise(sweep()))).lower()
+    assert "nan" not in written("csv", "speedup.csv", sweep()).decode().lower()
 
 
 def test_runs_csv_has_the_failed_with_reason_and_without_numbers() -> None:
-    rows = cells(csv_text(run_frame(sweep())))
+    rows = run_cells(sweep())
     assert [row["status"] for row in rows[6:]] == ["partial", "failed", "timeout", "rejected"]
     first_figure = list(rows[0]).index("samples_per_s")
     figures = [name for name in list(rows[0])[first_figure:] if name not in ("source", "log")]
@@ -114,14 +153,14 @@ def test_runs_csv_has_the_failed_with_reason_and_without_numbers() -> None:
 
 
 def test_figures_that_are_not_finite_are_empty() -> None:
-    (row,) = cells(csv_text(run_frame([ok(case(), 1, 100, loss_last=float("nan"))])))
+    (row,) = run_cells([ok(case(), 1, 100, loss_last=float("nan"))])
     assert row["loss_last"] == ""
     assert float(row["loss_first"]) == 10.5
 
 
 def test_numbers_survive_the_csv(tmp_path: Path) -> None:
     results = oks(case("1n1g"), 147.81, 143.61, 100 / 3)
-    write_csv(run_frame(results), tmp_path / "deep" / "runs.csv")
+    write_report(tmp_path / "deep", report_of(results), ["csv"])
     rows = cells((tmp_path / "deep" / "runs.csv").read_text())
     assert [float(row["samples_per_s"]) for row in rows] == [r.samples_per_s for r in results]
     pandas = pytest.importorskip("pandas")
@@ -133,14 +172,63 @@ def test_numbers_survive_the_csv(tmp_path: Path) -> None:
 
 
 def test_report_writes_five_files_and_nothing_else(tmp_path: Path) -> None:
-    paths = write_report(tmp_path / "r", "quick", sweep(), None, "12 logs")
+    paths = write_report(tmp_path / "r", report_of(sweep(), source="12 logs"))
     assert [path.name for path in paths] == FILES
     assert sorted(p.name for p in (tmp_path / "r").iterdir()) == sorted(FILES)
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
-    first = [p.read_bytes() for p in write_report(tmp_path / "a", "quick", sweep())]
-    assert [p.read_bytes() for p in write_report(tmp_path / "b", "quick", sweep())] == first
+    kinds = list(writers())
+    first = [p.read_bytes() for p in write_report(tmp_path / "a", report_of(sweep()), kinds)]
+    again = [p.read_bytes() for p in write_report(tmp_path / "b", report_of(sweep()), kinds)]
+    assert again == first and len(first) == 8
+
+
+def test_a_writer_is_picked_and_what_lies_beside_its_files_stays_true(tmp_path: Path) -> None:
+    """No file of an earlier report is left to tell of other runs than the new one."""
+    assert set(writers()) == {*DEFAULT, "parquet", "sqlite"}
+    paths = write_report(tmp_path, report_of(oks(case(), 100)), ["sqlite", "csv"])
+    assert [p.name for p in paths] == ["report.sqlite", "speedup.csv", "runs.csv"]
+    old = {p.name: p.read_bytes() for p in paths}
+    paths = write_report(tmp_path, report_of(oks(case(), 200)), ["json"])
+    assert {p.name for p in paths} == {"report.json", *old} == {p.name for p in tmp_path.iterdir()}
+    for name, content in old.items():
+        assert (tmp_path / name).read_bytes() != content
+    assert float(cells((tmp_path / "runs.csv").read_bytes())[0]["samples_per_s"]) == 200
+    with pytest.raises(KeyError, match="html"):
+        write_report(tmp_path, report_of([]), ["html"])
+    # a Markdown page stands with the picture that it shows
+    paths = write_report(tmp_path / "md", report_of(sweep()), ["md"])
+    assert [p.name for p in paths] == ["report.md", "speedup.png"]
+
+
+def test_a_report_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every part is computed for the first writer that asks, and is the next one's as it is."""
+    from dlperf_hpc.reporting import report as module
+
+    calls: list[str] = []
+    for name in ("summarise", "option_pairs", "dlperf_tables", "rows"):
+        real = getattr(module, name)
+
+        def counted(*arguments: Any, name: str = name, real: Any = real) -> Any:
+            calls.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, counted)
+    report = report_of(sweep())
+    write_report(tmp_path, report, writers())
+    print_report(report)
+    assert sorted(calls) == ["dlperf_tables", "option_pairs", "rows", "rows", "summarise"]
+
+
+def test_tables_for_dataframes_and_sql(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    write_report(tmp_path, report_of(sweep()), ["parquet", "sqlite"])
+    runs = pandas.read_parquet(tmp_path / "runs.parquet")
+    assert str(runs["batch_size"].dtype) == "Int64" and str(runs["steady"].dtype) == "boolean"
+    with contextlib.closing(sqlite3.connect(tmp_path / "report.sqlite")) as database:
+        rows = database.execute("SELECT topology, runs_ok FROM speedup").fetchall()
+    assert rows == [("1n1g", 3), ("2n8g", 3), ("4n8g", 0)]
 
 
 def load_strictly(path: Path) -> Any:
@@ -152,7 +240,7 @@ def load_strictly(path: Path) -> Any:
 
 def test_report_json(tmp_path: Path) -> None:
     odd = ok(case("1n2g"), 1, 190, loss_last=float("nan"), step_ms_p99=float("inf"))
-    write_report(tmp_path, "quick", [*sweep(), odd], None, "13 logs")
+    write_report(tmp_path, report_of([*sweep(), odd], source="13 logs"))
     report = load_strictly(tmp_path / "report.json")
     assert report["schema"] == "dlperf-report/1"
     assert (report["sweep"], report["source"], report["base"]) == ("quick", "13 logs", None)
@@ -171,7 +259,7 @@ def test_report_json(tmp_path: Path) -> None:
 
 def test_a_report_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "speedup.png").write_bytes(b"of an earlier report")
-    paths = write_report(tmp_path, "empty", [])
+    paths = write_report(tmp_path, report_of([], "empty"))
     assert [path.name for path in paths] == FILES[:-1]
     assert not (tmp_path / "speedup.png").exists()
     assert load_strictly(tmp_path / "report.json")["cases"] == []
@@ -206,7 +294,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def markdown(results: list[RunResult], base: str | None = None) -> str:
-    return markdown_report("my_sweep", summarise(results, base), results, "logs/my_sweep", "x.png")
+    return markdown_of(Report.of("my_sweep", results, base, source="logs/my_sweep"))
 
 
 def table_rows(text: str) -> Iterator[list[str]]:
@@ -241,7 +329,25 @@ def test_markdown_says_how_it_was_measured() -> None:
     assert "Weak scaling" in text
     assert "6 of 10 count (status ok)" in text
     assert "the median of the runs that count" in text
-    assert "![samples/s and speedup against devices](x.png)" in text
+    assert "![samples/s and speedup against devices](speedup.png)" in text
+
+
+def of_machines(*facts: dict[str, Any]) -> Any:
+    return report_of([replace(r, facts=f) for r, f in zip(oks(case(), 1, 2, 3), facts)]).machines
+
+
+def test_a_report_names_the_framework_with_its_version() -> None:
+    earlier = {"world": {"torch": "2.13.0+cpu", "device_name": "cpu"}}
+    stated = {"framework_name": "TensorFlow", "framework_version": "2.21.0"}
+    assert of_machines(earlier)["Framework"] == "PyTorch 2.13.0+cpu"
+    assert of_machines({"world": {"tensorflow": "2.20.0"}}) == {"Framework": "TensorFlow 2.20.0"}
+    assert of_machines({**earlier, **stated})["Framework"] == "TensorFlow 2.21.0"
+    assert of_machines({"framework_name": "Horovod"}) == {"Framework": "Horovod"}
+    assert of_machines({"framework_version": "2.0"}) == {}  # of whatever it is the version
+    assert of_machines(earlier, {**earlier, **stated}, {})["Framework"] == (
+        "PyTorch 2.13.0+cpu; TensorFlow 2.21.0"
+    )
+    assert "- Framework: TensorFlow 2.21.0" in markdown([replace(ok(case(), 1, 2), facts=stated)])
 
 
 def test_markdown_lists_every_run_that_is_not_ok() -> None:
@@ -298,7 +404,7 @@ def test_terminal_table_fits_80_columns_uncut() -> None:
         *oks(case("1n1g"), *[619.73, 620.1, 619.0, 621.0, 618.0]),
         *oks(case("16n8g"), *[77751.63, 77700.0, 79812.4, 77760.0, 77800.0], optimizer_steps=0),
     ]
-    text = render(speedup_table(summarise(results)))
+    text = render(speedup_table(report_of(results)))
     assert max(map(len, text.splitlines())) <= 80
     for shown in ("16n8g", "77760.00", "77700.00-79812.40", "125.47", "98.0 %", "5/5"):
         assert shown in text
@@ -307,10 +413,10 @@ def test_terminal_table_fits_80_columns_uncut() -> None:
 
 
 def test_terminal_says_why_there_is_no_speedup() -> None:
-    assert "no speedup of 4n8g: no run counts" in render(speedup_table(summarise(sweep())))
-    text = render(speedup_table(summarise(oks(case("4n8g"), 700) + oks(case("1n8g"), 239))), 200)
+    assert "no speedup of 4n8g: no run counts" in render(speedup_table(report_of(sweep())))
+    text = render(speedup_table(report_of(oks(case("4n8g"), 700) + oks(case("1n8g"), 239))), 200)
     assert text.count('name one that is, as base "1n8g"') == 1
-    assert "no runs yet" in render(speedup_table([]))
+    assert "no runs yet" in render(speedup_table(report_of([])))
 
 
 def test_terminal_shows_what_logs_say_and_obeys_none_of_it() -> None:
@@ -321,7 +427,7 @@ def test_terminal_shows_what_logs_say_and_obeys_none_of_it() -> None:
     assert text.count("torch/bert/bz32/4n8g/bert_b32_fp32_") == 3
     assert trouble_table(oks(case(), 1)) is None
     odd = replace(case(), model="[bold]m\x1b[2J[/bold]")
-    assert "[bold]m[/bold]" in render(speedup_table(summarise(oks(odd, 1))))
+    assert "[bold]m[/bold]" in render(speedup_table(report_of(oks(odd, 1))))
 
 
 def test_status_table_counts_every_run() -> None:
@@ -335,7 +441,7 @@ def test_status_table_counts_every_run() -> None:
 
 def test_printed_report_and_status(capsys: pytest.CaptureFixture[str]) -> None:
     results = sweep()
-    print_report("quick [sweep]", summarise(results), results)
+    print_report(report_of(results, "quick [sweep]"))
     text = capsys.readouterr().out
     assert "quick [sweep]" in text
     assert "QOSMaxNodePerUser" in text
@@ -385,7 +491,7 @@ def test_number(value: float | None, text: str) -> None:
 
 
 def png(results: list[RunResult], title: str = "sweep", base: str | None = None) -> bytes | None:
-    return speedup_png(summarise(results, base), results, title)
+    return picture(Report.of(title, results, base))
 
 
 def size(data: bytes | None) -> tuple[int, int]:
@@ -418,7 +524,7 @@ def test_picture_of_many_series_grows_with_its_legend() -> None:
 
 
 def svg(results: list[RunResult], title: str = "sweep", base: str | None = None) -> str:
-    data = speedup_png(summarise(results, base), results, title, file_format="svg")
+    data = picture(Report.of(title, results, base), file_format="svg")
     assert data is not None
     return data.decode()
 
@@ -468,7 +574,8 @@ def test_docs_name_every_flag() -> None:
 
 def test_nothing_heavy_is_imported_until_it_is_needed() -> None:
     program = (
-        "import sys, dlperf_hpc.reporting.write, dlperf_hpc.reporting.terminal\n"
+        "import sys, dlperf_hpc.reporting.terminal\n"
+        "from dlperf_hpc.reporting.writers import writers; writers()\n"
         "heavy = {'pandas', 'numpy', 'matplotlib', 'rich', 'scipy'} & set(sys.modules)\n"
         "sys.exit(f'imported: {sorted(heavy)}' if heavy else 0)"
     )

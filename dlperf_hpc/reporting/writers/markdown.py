@@ -1,80 +1,55 @@
-"""The Markdown report: DLPerf's table per series, with error bars and nothing left out."""
+"""``report.md``: DLPerf's table per series, with error bars and nothing left out."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from dlperf_hpc.analysis.flags import FLAGS
-from dlperf_hpc.analysis.option_pairs import Switch, switches
-from dlperf_hpc.analysis.speedup import CaseSummary, throughput
+from dlperf_hpc.analysis.option_pairs import OptionPair
+from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.terminal import by_series, interval_text, number, percent, printable
+from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.text import code, escape, interval_text, number, percent
+from dlperf_hpc.reporting.writers import Writer
+from dlperf_hpc.reporting.writers.png import PICTURE, picture
 
 _HEADINGS = (
     *("node_num", "gpu_num", "samples/s", "CI (coverage)", "speedup", "speedup CI"),
     *("efficiency", "runs", "flags"),
 )
 _MOST_UNREAD = 100
-_SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 
 
-def markdown_report(
-    sweep_name: str,
-    summaries: Sequence[CaseSummary],
-    results: Sequence[RunResult],
-    source_note: str = "",
-    picture: str | None = None,
-    unread: Sequence[str] = (),
-) -> str:
-    """The report as GitHub-flavoured Markdown.
+def markdown(report: Report) -> str:
+    """The report as GitHub-flavoured Markdown. Text from logs is escaped.
 
-    ``source_note`` says what the figures come from; ``picture`` is the plot's file name beside the
-    report, None if there is none; ``unread`` says what could not be read, and why. Text from logs
-    is escaped.
+    It shows the picture beside it, if some run counts.
     """
     parts = [
-        f"# {escape(sweep_name)}: throughput and speedup",
-        _method(summaries, results, source_note),
+        f"# {escape(report.name)}: throughput and speedup",
+        _method(report),
+        f"![samples/s and speedup against devices]({PICTURE})"
+        if report.counted
+        else "No plot: no run counts yet.",
+        *(_series(name, members) for name, members in report.series.items()),
+        _option_pairs(report.option_pairs),
+        _not_ok(report.runs),
+        _unread(report.unread),
+        _legend(report),
     ]
-    if picture:
-        parts.append(f"![samples/s and speedup against devices]({picture})")
-    else:
-        parts.append("No plot: no run counts yet.")
-    for name, members in by_series(summaries).items():
-        parts.append(_series(name, members))
-    parts.append(_switches(summaries))
-    parts.append(_not_ok(results))
-    parts.append(_unread(unread))
-    parts.append(_legend(summaries))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def escape(text: str) -> str:
-    """``text`` on one line, shown as it is by a Markdown reader."""
-    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _SPECIAL.sub(r"\\\1", text)
-
-
-def code(text: str) -> str:
-    """``text`` as a code span that is safe in a table cell."""
-    # GitHub splits cells before it sees code spans, and in a span no backtick can be escaped
-    return "`" + printable(text).replace("`", "'").replace("|", "\\|") + "`"
-
-
-def _method(
-    summaries: Sequence[CaseSummary], results: Sequence[RunResult], source_note: str
-) -> str:
-    repeats = sorted({summary.runs for summary in summaries})
-    ok = sum(summary.ok for summary in summaries)
-    runs = sum(summary.runs for summary in summaries)
+def _method(report: Report) -> str:
+    repeats = sorted({summary.runs for summary in report.cases})
+    ok = sum(summary.ok for summary in report.cases)
+    runs = sum(summary.runs for summary in report.cases)
     lines = [
         "## How it was measured",
-        f"- Source: {escape(source_note)}" if source_note else "",
-        *(f"- {name}: {escape(values)}" for name, values in _machines(results).items()),
-        f"- Window: {_windows(results)}",
+        f"- Source: {escape(report.source)}" if report.source else "",
+        *(f"- {name}: {escape(values)}" for name, values in report.machines.items()),
+        f"- Window: {_windows(report.counted)}",
         "- samples/s: samples through forward and backward in the window, over all devices / the "
         "slowest rank's time",
         f"- Runs: {_span(repeats)} per case; {ok} of {runs} count (status ok)",
@@ -86,36 +61,13 @@ def _method(
     return "\n".join([lines[0], ""] + [line for line in lines[1:] if line])
 
 
-# What a reader must know of the machine, and where the log says it: (table, key).
-_FACTS = {
-    "Device": ("world", "device_name"),
-    "CPU": ("provenance", "cpu"),
-    "Framework": ("world", "torch"),
-    "CUDA": ("world", "cuda"),
-    "NCCL": ("world", "nccl"),
-    "MPI": ("provenance", "mpi"),
-    "Tool": ("provenance", "tool_commit"),
-}
-
-
-def _machines(results: Sequence[RunResult]) -> dict[str, str]:
-    """Every value that the counted runs saw of each fact: two GPUs in one table must show."""
-    counted = [result.facts for result in results if throughput(result)]
-    seen = {
-        name: dict.fromkeys(str(facts.get(table, {}).get(key, "")) for facts in counted)
-        for name, (table, key) in _FACTS.items()
-    }
-    return {name: "; ".join(filter(None, values)) for name, values in seen.items() if any(values)}
-
-
 def _span(counts: Sequence[int]) -> str:
     if not counts:
         return "0"
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def _windows(results: Sequence[RunResult]) -> str:
-    counted = [result for result in results if throughput(result)]
+def _windows(counted: Sequence[RunResult]) -> str:
     seen = {(r.window.warmup, r.window.iterations) for r in counted if r.window}
     rules = dict.fromkeys(r.external.rule for r in counted if r.external)
     if not seen and not rules:
@@ -192,8 +144,7 @@ def _row(summary: CaseSummary) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _switches(summaries: Sequence[CaseSummary]) -> str:
-    found = switches(summaries)
+def _option_pairs(found: Sequence[OptionPair]) -> str:
     if not found:
         return ""
     headings = ("batch", "precision", "topology", "switched on", "samples/s off", "on", "change",
@@ -205,26 +156,26 @@ def _switches(summaries: Sequence[CaseSummary]) -> str:
         "",
         f"| {' | '.join(headings)} |",
         f"| {' | '.join('-' * len(heading) for heading in headings)} |",
-        *(_switch_row(switch) for switch in found),
+        *map(_pair_row, found),
     ]
     return "\n".join(lines)
 
 
-def _switch_row(switch: Switch) -> str:
-    off, on, case = switch.off, switch.on, switch.on.case
+def _pair_row(pair: OptionPair) -> str:
+    off, on, case = pair.off, pair.on, pair.on.case
     memory = ["", "", ""]
-    if switch.memory_mb is not None and off.memory_mb:
-        share = f"{100 * switch.memory_mb / off.memory_mb:+.1f} %"
-        memory = [number(off.memory_mb), number(on.memory_mb), f"{switch.memory_mb:+.0f} ({share})"]
+    if pair.memory_mb is not None and off.memory_mb:
+        share = f"{100 * pair.memory_mb / off.memory_mb:+.1f} %"
+        memory = [number(off.memory_mb), number(on.memory_mb), f"{pair.memory_mb:+.0f} ({share})"]
     cells = [
         str(case.batch_size or ""),
         escape(case.precision),
         str(case.topology),
-        code(f"{case.framework}/{case.model} {switch.name}"),
+        code(f"{case.framework}/{case.model} {pair.name}"),
         number(off.samples_per_s),
         number(on.samples_per_s),
-        f"{100 * (switch.ratio - 1):+.1f} %",
-        interval_text(switch.interval),
+        f"{100 * (pair.ratio - 1):+.1f} %",
+        interval_text(pair.interval),
         *memory,
         number(off.gpu_util),
         number(on.gpu_util),
@@ -259,7 +210,13 @@ def _unread(lines: Sequence[str]) -> str:
     return "\n".join(["## Not read", "", *shown])
 
 
-def _legend(summaries: Sequence[CaseSummary]) -> str:
-    used = {flag for summary in summaries for flag in summary.flags}
-    lines = [f"- {flag}: {escape(meaning)}" for flag, meaning in FLAGS.items() if flag in used]
+def _legend(report: Report) -> str:
+    lines = [f"- {flag}: {escape(meaning)}" for flag, meaning in report.flags.items()]
     return "\n".join(["## Flags", "", *lines]) if lines else ""
+
+
+WRITER = Writer(
+    "md",
+    "tables for people, and the picture that they show",
+    {"report.md": lambda report: markdown(report).encode(), PICTURE: picture},
+)

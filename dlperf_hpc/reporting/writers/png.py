@@ -1,4 +1,4 @@
-"""One picture of a sweep: samples/s, speedup and efficiency against devices.
+"""``speedup.png``, one picture of a report: samples/s, speedup and efficiency against devices.
 
 Every run is a dot, every median a marker with its interval, and what the base would give if it
 scaled linearly is a dashed line. Medians are not joined: between two topologies nothing was
@@ -10,27 +10,35 @@ panel of its own, with a linear axis.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, throughput
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.reporting.terminal import by_series, printable
+from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.text import printable
+from dlperf_hpc.reporting.writers import Writer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Series = dict[str, list[CaseSummary]]
-Runs = dict[str, list[float]]
+PICTURE = "speedup.png"
+
+Series = Mapping[str, Sequence[CaseSummary]]
+Runs = Mapping[str, Sequence[float]]
 
 _MARKERS = "osD^vPX<>*"
 _LEGEND_INSIDE = 3
 _POINT_WIDTH = 24.0  # points (1/72 inch) that all series' markers at one device count share
 _MARKER_SIZE = 5
+_CAP_SIZE = 6
 _SPOT_SIZE = 3
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.95, 0.12, 0.38, 0.5  # inches around all panels
+_GAP_ACROSS, _GAP_DOWN = 0.95, 0.55  # and between them
 
 
 @dataclass(frozen=True)
@@ -86,39 +94,37 @@ _EFFICIENCY = _Panel(
 )
 
 
-def speedup_png(
-    summaries: Sequence[CaseSummary],
-    results: Sequence[RunResult],
-    title: str,
-    file_format: str = "png",
-) -> bytes | None:
+def picture(report: Report, file_format: str = "png") -> bytes | None:
     """The picture, at least 1200 x 600 pixels; None if no run counts, for there is nothing to show.
 
-    ``title`` is the sweep's name; ``file_format`` may be ``svg``. A picture of one topology, or of
-    series without a base, has no panels for speedup and efficiency.
+    ``file_format`` may be ``svg``. A picture of one topology, or of series without a base, has no
+    panels for speedup and efficiency.
     """
-    series = {
+    measured = {
         name: [summary for summary in members if summary.sample is not None]
-        for name, members in by_series(summaries).items()
+        for name, members in report.series.items()
     }
-    series = {name: members for name, members in series.items() if members}
+    series = {name: members for name, members in measured.items() if members}
     if not series:
         return None
     import matplotlib
 
     # names come from logs: a $ in one is a dollar, not mathematics
     with matplotlib.rc_context({"text.parse_math": False, "svg.hashsalt": "dlperf"}):
-        figure = _figure(series, _runs(results), printable(title))
+        figure = _figure(series, _speeds(report.runs), printable(report.name))
         stream = io.BytesIO()
-        # no date: the same results give the same picture
-        metadata = {"Date": None} if file_format == "svg" else None
-        figure.savefig(stream, format=file_format, metadata=metadata)
+        if file_format == "svg":  # no date: the same results give the same picture
+            figure.savefig(stream, format=file_format, metadata={"Date": None})
+        else:  # savefig would draw twice: first to see what a cut to the drawing leaves
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+            FigureCanvasAgg(figure).print_png(stream, pil_kwargs={"compress_level": 3})
     return stream.getvalue()
 
 
-def _runs(results: Sequence[RunResult]) -> Runs:
+def _speeds(results: Sequence[RunResult]) -> Runs:
     """samples/s of the runs that count, by case."""
-    values: Runs = {}
+    values: dict[str, list[float]] = {}
     for result in chosen(results):
         value = throughput(result)
         if value is not None:
@@ -127,11 +133,13 @@ def _runs(results: Sequence[RunResult]) -> Runs:
 
 
 def _figure(series: Series, runs: Runs, title: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     height = max(6.0, 1.2 + 0.16 * len(series))
-    figure = Figure(figsize=(12, height), dpi=100, layout="constrained")
-    figure.suptitle(f"{title}: medians with their intervals, and every run")
+    figure = Figure(figsize=(12, height), dpi=100)
+    FigureCanvasAgg(figure)
+    figure.suptitle(f"{title}: medians with their intervals, and every run", y=0.985, va="top")
     grid = figure.add_gridspec(2, 2)
     scaled = any(
         summary.speedup is not None and summary.case.topology != summary.base
@@ -153,8 +161,22 @@ def _figure(series: Series, runs: Runs, title: str) -> Figure:
             for height in _draw(axis, panel, style, members, runs)
         ]
         _limits(axis, heights)
-    _legend(figure, left, len(series))
+    _place(figure, _legend(figure, left, len(series)))
     return figure
+
+
+def _place(figure: Figure, beside: float) -> None:
+    """Margins of the panels, ``beside`` inches of which the legend takes.
+
+    They are known beforehand: to measure all labels would take as long as to draw them.
+    """
+    width, height = figure.get_size_inches()
+    right = max(width - _RIGHT - beside, width / 2)
+    panel = (right - _LEFT - _GAP_ACROSS) / 2, (height - _BOTTOM - _TOP - _GAP_DOWN) / 2
+    figure.subplots_adjust(
+        left=_LEFT / width, right=right / width, wspace=_GAP_ACROSS / panel[0],
+        bottom=_BOTTOM / height, top=1 - _TOP / height, hspace=_GAP_DOWN / panel[1],
+    )  # fmt: skip
 
 
 def _styles(names: Sequence[str]) -> list[_Style]:
@@ -189,28 +211,30 @@ def _draw(
     highs = [v if i is None else i.high for v, i in zip(values, intervals)]
     # beside a sloping line a shifted point would seem to lie above or below it
     shift = 0.0 if axis.get_yscale() == "log" else style.shift
-    axis.errorbar(
-        x,
-        values,
-        yerr=[[v - e for v, e in zip(values, lows)], [e - v for v, e in zip(values, highs)]],
-        transform=_moved(axis, shift),
-        linestyle="none",
-        marker=style.marker,
-        markersize=_MARKER_SIZE,
-        capsize=3,
-        color=style.colour,
-        label=style.label,
-    )
+    moved, colour = _moved(axis, shift), {"color": style.colour}
+    ends = [height for low, high in zip(lows, highs) for height in (low, high, math.nan)]
+    at = [n for n in x for _ in range(3)]  # the gap between two intervals is a nan
+    caps = {"marker": "_", "markersize": _CAP_SIZE, "zorder": 1.9}  # below all markers
+    _line(axis, at, ends, transform=moved, **caps, **colour)
+    marker = {"marker": style.marker, "markersize": _MARKER_SIZE, "linestyle": "none"}
+    _line(axis, x, values, transform=moved, label=style.label, **marker, **colour)
     spots = [
         (summary.case.topology.devices, run / panel.unit(summary))
         for summary, _ in shown
         for run in runs[summary.case.id]
     ]
     moved = _moved(axis, shift + max(style.room / 2, _MARKER_SIZE))
-    look = {"marker": ".", "linestyle": "none", "markersize": _SPOT_SIZE, "color": style.colour}
-    axis.plot([n for n, _ in spots], [y for _, y in spots], transform=moved, **look)
+    look = {"marker": ".", "linestyle": "none", "markersize": _SPOT_SIZE, **colour}
+    _line(axis, [n for n, _ in spots], [y for _, y in spots], transform=moved, **look)
     line = _promised(axis, panel, style, members)
     return [*lows, *highs, *line, *(y for _, y in spots)]
+
+
+def _line(axis: Axes, x: Sequence[float], y: Sequence[float], **look: Any) -> None:
+    """Draw a line as it is: ``plot`` would look for limits, which are set here anyway."""
+    from matplotlib.lines import Line2D
+
+    axis.add_artist(Line2D(x, y, **look))
 
 
 def _promised(
@@ -223,7 +247,7 @@ def _promised(
     ends = [devices[0], devices[-1]]
     line = [panel.linear(members[0], n) for n in ends]
     colour = style.colour if panel is _THROUGHPUT else "0.5"
-    axis.plot(ends, line, linestyle="--", linewidth=1, color=colour, alpha=0.6, zorder=1)
+    _line(axis, ends, line, linestyle="--", linewidth=1, color=colour, alpha=0.6, zorder=1)
     return line
 
 
@@ -268,7 +292,8 @@ def _scales(axis: Axes, panel: _Panel, devices: Sequence[int]) -> None:
     axis.grid(True, which="major", linewidth=0.5, alpha=0.4)
 
 
-def _legend(figure: Figure, axis: Axes, count: int) -> None:
+def _legend(figure: Figure, axis: Axes, count: int) -> float:
+    """Draw the legend, inside a panel if it is short; the inches that it takes beside them."""
     from matplotlib.lines import Line2D
 
     handles, labels = axis.get_legend_handles_labels()
@@ -279,5 +304,9 @@ def _legend(figure: Figure, axis: Axes, count: int) -> None:
         labels.append("linear from the base")
     if count <= _LEGEND_INSIDE:
         axis.legend(handles, labels, loc="upper left", fontsize=9)
-    else:
-        figure.legend(handles, labels, loc="outside right upper", fontsize=7)
+        return 0.0
+    made = figure.legend(handles, labels, loc="upper right", fontsize=7)
+    return float(made.get_window_extent().width / figure.dpi) + _RIGHT
+
+
+WRITER = Writer("png", "one picture of speedup and efficiency", {PICTURE: picture})

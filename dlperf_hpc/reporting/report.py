@@ -1,0 +1,151 @@
+"""The report as a value: made once from results, and all that a writer needs.
+
+Each writer of :mod:`dlperf_hpc.reporting.writers` makes a file of it. What two writers need is
+computed here, once; how a figure is shown is the writer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_tables
+from dlperf_hpc.analysis.flags import FLAGS
+from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
+from dlperf_hpc.analysis.speedup import CaseSummary, summarise, throughput
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is reported of one sweep, or of the logs below some paths.
+
+    ``name`` is the sweep's, or the directory's. ``runs`` are all results, in the order in which
+    they were found; ``cases`` what the runs of each case say together. ``base`` is the topology
+    that speedup refers to as it was asked for (None: 1n1g). ``source`` says in one line what the
+    figures come from; ``unread`` says what could not be read, and why; ``unrecognised`` are files
+    in no known format. ``accelerator`` is the user's word for the device of logs that name none.
+    """
+
+    name: str
+    runs: tuple[RunResult, ...]
+    cases: tuple[CaseSummary, ...]
+    base: str | None = None
+    source: str = ""
+    unread: tuple[str, ...] = ()
+    unrecognised: tuple[str, ...] = ()
+    accelerator: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        results: Sequence[RunResult],
+        base: str | None = None,
+        *,
+        source: str = "",
+        unread: Sequence[str] = (),
+        unrecognised: Sequence[str] = (),
+        accelerator: str | None = None,
+    ) -> Report:
+        """The report of these results; ValueError if ``base`` is no topology."""
+        cases = tuple(summarise(results, base, accelerator))
+        return cls(
+            name=name,
+            runs=tuple(results),
+            cases=cases,
+            base=base,
+            source=source,
+            unread=tuple(unread),
+            unrecognised=tuple(unrecognised),
+            accelerator=accelerator,
+        )
+
+    @cached_property
+    def case_rows(self) -> list[dict[str, Any]]:
+        """A row for each case: its cells by the names of ``CASE_COLUMNS``, None where unknown."""
+        return rows(CASE_COLUMNS, self.cases)
+
+    @cached_property
+    def run_rows(self) -> list[dict[str, Any]]:
+        """A row for each run: its cells by the names of ``RUN_COLUMNS``, None where unknown.
+
+        A run that failed is a row too; figures are there only of a run that counts.
+        """
+        return rows(RUN_COLUMNS, self.runs)
+
+    @cached_property
+    def series(self) -> Mapping[str, tuple[CaseSummary, ...]]:
+        """The cases of each speedup curve, from few devices to many, by the series' name; the
+        series stand in order of first appearance."""
+        found: dict[str, list[CaseSummary]] = {}
+        for summary in self.cases:
+            found.setdefault(summary.case.series, []).append(summary)
+        return {name: tuple(sorted(found[name], key=_size)) for name in found}
+
+    @cached_property
+    def option_pairs(self) -> tuple[OptionPair, ...]:
+        """Cases that differ in one option, side by side."""
+        return tuple(option_pairs(self.cases))
+
+    @cached_property
+    def dlperf(self) -> Mapping[str, DlperfTable]:
+        """DLPerf's own table of each series, by the series' name."""
+        return dlperf_tables(self.runs)
+
+    @cached_property
+    def flags(self) -> Mapping[str, str]:
+        """The flags that some case has, each with its meaning."""
+        used = {flag for summary in self.cases for flag in summary.flags}
+        return {flag: meaning for flag, meaning in FLAGS.items() if flag in used}
+
+    @cached_property
+    def counted(self) -> tuple[RunResult, ...]:
+        """The runs that count: they ended ok, with a throughput."""
+        return tuple(result for result in self.runs if throughput(result) is not None)
+
+    @cached_property
+    def machines(self) -> Mapping[str, str]:
+        """Hardware and software as the logs of the counted runs tell them, by what they are.
+
+        Several values of one fact stand side by side: two devices in one table must show.
+        """
+        told = [_machine(result.facts) for result in self.counted]
+        seen = {name: dict.fromkeys(machine[name] for machine in told) for name in _MACHINE}
+        joined = {name: "; ".join(filter(None, values)) for name, values in seen.items()}
+        return {name: text for name, text in joined.items() if text}
+
+
+def _size(summary: CaseSummary) -> tuple[int, Any]:
+    return summary.case.topology.devices, summary.case.topology
+
+
+# What a reader must know of the machine, and where a log tells it: (table, key).
+_MACHINE: Mapping[str, tuple[str, str]] = {
+    "Device": ("world", "device_name"),
+    "CPU": ("provenance", "cpu"),
+    "Framework": ("", "framework_name"),
+    "CUDA": ("world", "cuda"),
+    "NCCL": ("world", "nccl"),
+    "MPI": ("provenance", "mpi"),
+    "Tool": ("provenance", "tool_commit"),
+}
+# Where logs without a framework_name tell the version: each under the library's own key.
+_LIBRARIES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+
+
+def _machine(facts: Mapping[str, Any]) -> dict[str, str]:
+    told = {name: str(facts.get(table, {}).get(key, "")) for name, (table, key) in _MACHINE.items()}
+    return {**told, "Framework": framework(facts)}
+
+
+def framework(facts: Mapping[str, Any]) -> str:
+    """``PyTorch 2.13.0``: the framework of a run with its version; '' where its log has neither."""
+    name, version = facts.get("framework_name"), facts.get("framework_version")
+    if name:
+        return f"{name} {version}" if version else str(name)
+    world = facts.get("world", {})
+    return " ".join(f"{called} {world[key]}" for key, called in _LIBRARIES.items() if key in world)

@@ -1,0 +1,95 @@
+"""Every writer of a report: one module each in this folder (docs/adding-a-writer.md).
+
+A module declares ``WRITER``: the writer's name, which is a word of ``dlperf report --write``, and
+the files that it makes, each by a function from the report to the file's bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records.files import write_atomically
+from dlperf_hpc.reporting.report import Report
+
+Make = Callable[[Report], bytes | None]
+"""The content of a file; None if there is nothing to show, so that there is no such file.
+
+LedgerError where it cannot be made on this machine, with what to do about that."""
+
+DEFAULT = ("csv", "json", "md", "png")
+"""What a report consists of unless the user picks."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """``files`` are made beside each other in the report's directory, by name; two writers may name
+    the same file, which is made once. ``meaning`` says in a few words what the files are for. The
+    same report gives the same bytes."""
+
+    name: str
+    meaning: str
+    files: Mapping[str, Make]
+
+
+@functools.cache
+def writers() -> Mapping[str, Writer]:
+    """The writers by name: the default ones first, in their order."""
+    found = [
+        importlib.import_module(f"{__name__}.{module.name}").WRITER
+        for module in pkgutil.iter_modules(__path__)
+    ]
+    names = [each.name for each in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two writers of one name: {sorted(names)}")
+    by_name = {each.name: each for each in found}
+    return {name: by_name[name] for name in dict.fromkeys((*DEFAULT, *sorted(names)))}
+
+
+def write_report(
+    directory: Path, report: Report, names: Iterable[str] = DEFAULT
+) -> tuple[Path, ...]:
+    """Write the files of the named writers, each whole or not at all; return their paths.
+
+    All files of a report that lie beside each other tell of the same runs: what an earlier report
+    left there is written anew even if its writer is not named, and a file with nothing to show any
+    more is removed. KeyError for a name that no writer has; LedgerError if a file cannot be made
+    or written.
+    """
+    known = writers()
+    files = {file: make for name in names for file, make in known[name].files.items()}
+    for writer in known.values():
+        for file, make in writer.files.items():
+            if file not in files and (directory / file).exists():
+                files[file] = make
+    made = {file: make(report) for file, make in files.items()}
+    for file, content in made.items():
+        if content is None:
+            _remove(directory / file)
+        else:
+            write_atomic(directory / file, content)
+    return tuple(directory / file for file, content in made.items() if content is not None)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data`` in one step: a reader sees the old file or the new, whole.
+
+    Creates the directory. LedgerError naming the path if it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be removed: {error.strerror}") from error

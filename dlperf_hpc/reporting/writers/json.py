@@ -1,0 +1,73 @@
+"""``report.json``: the whole report as plain JSON values, schema ``dlperf-report/1``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dlperf_hpc.analysis.option_pairs import OptionPair
+from dlperf_hpc.analysis.statistics import TARGET_COVERAGE
+from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.writers import Writer
+
+SCHEMA = "dlperf-report/1"
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Plain JSON values: null for what is not known, never NaN.
+
+    Cases and runs have the names of the CSV columns; ``flags`` and ``notes`` of a case are lists.
+    ``switches`` are pairs of cases that differ in one option. ``dlperf`` holds, per series, the
+    table as DLPerf's scripts round it, and what it lacks.
+    """
+    lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
+    return {
+        "schema": SCHEMA,
+        "sweep": report.name,
+        "source": report.source,
+        "base": report.base,
+        "method": {
+            "samples_per_s": "samples of the timed window / slowest rank's time, over all devices",
+            "summary": "median of the runs that ended ok",
+            "interval": "order statistics of the median, coverage stated",
+            "target_coverage": TARGET_COVERAGE,
+            "speedup": "ratio of medians to the base of the same series",
+        },
+        "flags": dict(report.flags),
+        "cases": [{**row, **as_lists} for row, as_lists in zip(report.case_rows, lists)],
+        "runs": report.run_rows,
+        "switches": [_pair(pair) for pair in report.option_pairs],
+        "dlperf": {
+            series: {"result": table.to_dict(), "missing": list(table.reasons)}
+            for series, table in report.dlperf.items()
+        },
+        "unread": list(report.unread),
+        "foreign": list(report.unrecognised),
+    }
+
+
+def _pair(pair: OptionPair) -> dict[str, Any]:
+    ends = (pair.interval.low, pair.interval.high) if pair.interval else (None, None)
+    return {
+        "switch": pair.name,
+        "off": pair.off.case.id,
+        "on": pair.on.case.id,
+        "ratio": pair.ratio,
+        "ratio_low": ends[0],
+        "ratio_high": ends[1],
+        "memory_mb_change": pair.memory_mb,
+        "gpu_util_off": pair.off.gpu_util,
+        "gpu_util_on": pair.on.gpu_util,
+    }
+
+
+def text(report: Report) -> str:
+    """The file's content."""
+    return json.dumps(as_json(report), indent=1, allow_nan=False) + "\n"
+
+
+WRITER = Writer(
+    "json",
+    "the whole report for programs",
+    {"report.json": lambda report: text(report).encode()},
+)
