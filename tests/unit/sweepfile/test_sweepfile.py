@@ -152,6 +152,10 @@ def test_keys_in_the_wrong_half_of_the_file_are_shown_their_place(tmp_path: Path
         ({"tables": "[exclude]\nseq_len = 64"}, "exclude: {'seq_len': 64} will not do"),
         ({"tables": "[[exclude]]"}, "exclude[0]: says nothing, so it would be for every case"),
         ({"tables": "[measure]\niterations = 1"}, "measure.iterations: 1 will not do"),
+        (
+            {"tables": "[measure]\nkeep_checkpoint = true"},
+            "measure.keep_checkpoint: there is none to keep: set measure.checkpoint = true too",
+        ),
         ({"tables": "[limits]\nstartup_s = inf"}, "limits.startup_s: Infinity will not do"),
         ({"top": "topologies = '1n1g'"}, 'topologies: "1n1g" will not do'),
         ({"top": "topologies = []"}, "topologies: [] will not do"),
