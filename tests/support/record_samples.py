@@ -22,7 +22,7 @@ from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.window import Timed
 
 SWEEP = "sample"
-EXCHANGE = Communication(steps=2, with_ms=50.0, without_ms=45.0)
+COMMUNICATION = Communication(steps=2, with_ms=50.0, without_ms=45.0)
 CHECKPOINT = Checkpoint(save_s=2.5, load_s=0.7, bytes=106_400_123, ranks=2)
 FACTS = {"flops_per_sample": 1.5e9, "framework_name": "PyTorch", "framework_version": "2.13.0+cpu"}
 
@@ -94,7 +94,7 @@ def ended_ok(
     """A run that ended well, written as rank 0 writes it; what its log gives."""
     attempt = begun(root, run, launch)
     windows = timed(run.case.ranks, iterations, seconds)
-    measured = joblog.Measured(manifest([run]).measure, windows, EXCHANGE, FACTS)
+    measured = joblog.Measured(manifest([run]).measure, windows, COMMUNICATION, FACTS)
     joblog.log_window(attempt, measured)
     if checkpoint:
         joblog.log_checkpoint(attempt, CHECKPOINT, "")

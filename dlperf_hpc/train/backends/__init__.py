@@ -6,4 +6,4 @@ from dlperf_hpc.sweepfile.declarations import Option
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 COMPILE = Option("compile", False, "torch.compile the model (default mode) before it is wrapped")
-XLA = Option("xla", False, "XLA compiles what is a device's own work, not the exchange")
+XLA = Option("xla", False, "XLA compiles what is a device's own work, not all-reduce")

@@ -1,4 +1,4 @@
-"""Horovod under PyTorch and under TensorFlow: two back ends, one way to exchange gradients.
+"""Horovod under PyTorch and under TensorFlow: two back ends, one all-reduce of gradients.
 
 MPI carries the gradients on CPUs, NCCL on GPUs where Horovod was built with it.
 """
@@ -65,7 +65,7 @@ def horovod_facts(hvd: Any) -> dict[str, Any]:
 
 
 _OPTIONS = (
-    Option("fp16_compression", False, "exchange gradients in half precision"),
+    Option("fp16_compression", False, "reduce gradients over ranks in half precision"),
     Option(
         "allreduce",
         "post_accumulation",
