@@ -62,12 +62,16 @@ class SampleLayout:
 
     ``kind`` names the family of models ("bert", "gpt2"); token ids are below ``vocab``; a sample
     has ``seq_len`` tokens and, for BERT, room for ``predictions`` masked positions.
+
+    A model of another family brings its own ``reader(path, layout)``, which opens one file and
+    returns a :class:`dlperf_hpc.data.opening.Shard`; DataError for a file that will not do.
     """
 
     kind: str
     vocab: int
     seq_len: int
     predictions: int = 0
+    reader: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
