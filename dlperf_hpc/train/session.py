@@ -1,6 +1,5 @@
-"""Loading the form of a back end that imports its framework, on the compute node.
-
-What the timed loop needs of a framework: one small interface, the same for every back end.
+"""The interface that the timed loop has to a framework, the same for every back end; and how a back
+end's session module, which imports the framework, is loaded on the compute node.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ class Watchdog:
     @contextmanager
     def in_native_code(self, limit_s: float) -> Iterator[None]:
         """Around a call that may hang without giving the interpreter back (MPI_Init): Python's
-        threads, this guard's among them, then stand still. The process is ended by the C library's
-        own timer, its stacks printed; the epilogue makes the record of it."""
+        threads, this watchdog's among them, then stand still. A timer of the C library ends the
+        process and prints its stacks; the epilogue makes the record of it."""
         if math.isfinite(limit_s):
             faulthandler.dump_traceback_later(limit_s + _LAST_WORDS_S, exit=True)
         try:

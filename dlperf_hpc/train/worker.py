@@ -42,7 +42,7 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     manifest = read_manifest(root)
     array = find_array(root, manifest, array_name)
     run = array.run_of(task_index(), turn())
-    # Turns before this one may have used up more than their own share of the job's time.
+    # Earlier repeats within the job may have used up more than their own share of its time.
     job_limit_s = array.repeats_per_job * array.time_limit_s
     watchdog.time_limit_s = min(array.time_limit_s, job_limit_s - job_seconds())
     watchdog.phase("startup", manifest.limits.startup_s)

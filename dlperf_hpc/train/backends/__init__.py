@@ -1,4 +1,7 @@
-"""What several back ends declare in the same words."""
+"""The back ends, each a module that sets ``BACKENDS`` (docs/adding-a-back-end.md).
+
+Here are the precisions and options that several of them declare.
+"""
 
 from __future__ import annotations
 

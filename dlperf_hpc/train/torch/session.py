@@ -23,7 +23,7 @@ from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.torch.device import AUTOCAST, choose_device, device_facts, set_precision
 
-# Longer than any limit of the guard's: torch would abort first, before anything is written down.
+# Longer than any limit of the watchdog's: torch would abort first, and nothing be written down.
 _TIMEOUT = datetime.timedelta(days=1)
 
 

@@ -15,6 +15,7 @@ from sweeping import Workplace, local_environment
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.train.session import Session
 
 DOCS = ROOT / "docs"
@@ -50,7 +51,7 @@ def test_the_back_end_of_the_page(tmp_path: Path) -> None:
     files = pasted(tmp_path, "adding-a-back-end.md")
     assert [Path(name).name for name in files] == ["torch_mpi.py", "mpi.py", "mpi.toml"]
     results = swept(tmp_path, "mpi.toml")
-    found = {(str(r.run.case.topology), r.run.case.options): r for r in results}
+    found = {r.run.case.id for r in results}
     assert len(found) == len(results) == 4
     for result in results:
         assert result.window is not None and result.window.optimizer_steps == 2
@@ -70,7 +71,8 @@ def test_the_model_of_the_page(tmp_path: Path) -> None:
     results = swept(tmp_path, "bag.toml")
     assert len(results) == 4
     for result in results:
-        width = dict(result.run.case.options)["width"]
+        assert isinstance(result.run.case, Case)
+        width = result.run.case.option("width")
         assert result.facts["world"]["flops_per_sample"] == 6.0 * (width * width + 20 * width)
         assert result.window is not None
         assert result.window.loss_first == pytest.approx(math.log(20), abs=0.3)
