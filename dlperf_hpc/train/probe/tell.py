@@ -11,7 +11,7 @@ from typing import Any
 
 from .node import cpus, gpus, imported, installed, place
 from .speech import Reporter
-from .together import wait_for_nodes, exchange, together
+from .together import exchange, together, wait_for_nodes
 
 # Seconds; where files or modules are slow to show there are limits of their own within them.
 _NODE_LIMIT_S = 240.0
