@@ -38,7 +38,7 @@ def measure_checkpoint(
     """
     if world.broadcast(left_s < _MARGIN_S):
         return None, "the time limit is near"
-    _end_accumulation(session, accumulation)
+    _end_accumulation(session, accumulation, beat)
     try:
         save_s, problem = _timed(session, world, lambda: session.save(directory))
         if problem:
@@ -59,11 +59,12 @@ def remove(directory: Path, keep: bool = False) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _end_accumulation(session: Session, accumulation: int) -> None:
+def _end_accumulation(session: Session, accumulation: int, beat: Callable[[], None]) -> None:
     """Iterate up to the end of an optimizer step: only there can a checkpoint be taken."""
     steps = session.counts()[0]
     for _ in range(accumulation):
         session.iterate()
+        beat()
         if session.counts()[0] > steps:
             return
 

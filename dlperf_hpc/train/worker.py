@@ -128,10 +128,17 @@ def _checkpoint(
     directory = attempt.paths.checkpoint(attempt.number)
     keep = measured.measure.keep_checkpoint
 
-    def settle(reason: str) -> None:
-        remove(directory, keep)
+    def write(reason: str) -> None:
         joblog.log_checkpoint(attempt, None, reason)
         joblog.end_ok(attempt, measured)
+
+    def settle(reason: str) -> None:
+        try:
+            write(reason)
+        except OSError:  # the disk may be full of what was saved so far
+            remove(directory, keep)
+            write(reason)
+        remove(directory, keep)
 
     world.barrier()  # rank 0 has written the window down
     watchdog.settle = settle
