@@ -99,7 +99,10 @@ def end_well(root: Path, manifest: Manifest, run: Run, launch: str, number: int)
     for phase in ("warmup", "measure", "shutdown"):
         log_event(attempt, "phase", {"name": phase})
     gained = Communication(steps=6, with_ms=50.0, without_ms=45.0 + number % 7 / 10)
-    joblog.log_window(attempt, manifest, [timed(rank, number) for rank in range(2)], gained)
+    windows = [timed(rank, number) for rank in range(2)]
+    measured = joblog.Measured(manifest.measure, windows, gained)
+    joblog.log_window(attempt, measured)
+    joblog.end_ok(attempt, measured)
 
 
 @functools.cache

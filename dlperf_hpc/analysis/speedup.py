@@ -7,7 +7,7 @@ rule 4), and names what it refers to (rule 1). Where there is no number there is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
@@ -15,7 +15,7 @@ from dlperf_hpc.analysis import flags, flops
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
 from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import ExternalWindow, RunResult, Window
+from dlperf_hpc.records.results import Checkpoint, ExternalWindow, RunResult, Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Topology
 
@@ -37,10 +37,11 @@ class CaseSummary:
     window), ``rank_spread`` (fraction) and ``memory_mb`` (MB per device) the most in any, all None
     if there is no window; ``exposed_comm`` is the median of those that have it. ``gpu_util`` (%,
     mean), ``gpu_memory_mb`` (MiB, the most) and ``joules_per_sample`` (median) are NVML's, None
-    without it. ``accumulation`` and
-    ``global_batch`` (samples per optimizer step) are the windows' if those agree, else what the
-    case asks for. ``tflops_per_device`` and ``mfu`` (share of the accelerator's dense peak) are
-    of the median; None where model, length, precision or accelerator is not known.
+    without it. ``checkpoint_*`` are medians over the runs that timed a checkpoint: seconds, MB
+    (10^6 bytes) and MB/s. ``accumulation`` and ``global_batch`` (samples per optimizer step) are
+    the windows' if those agree, else what the case asks for. ``tflops_per_device`` and ``mfu``
+    (share of the accelerator's dense peak) are of the median; None where model, length, precision
+    or accelerator is not known.
     """
 
     case: CaseFacts
@@ -62,6 +63,11 @@ class CaseSummary:
     rank_spread: float | None = None
     memory_mb: float | None = None
     exposed_comm: float | None = None
+    checkpoint_save_s: float | None = None
+    checkpoint_load_s: float | None = None
+    checkpoint_mb_per_rank: float | None = None
+    checkpoint_save_mb_s: float | None = None
+    checkpoint_load_mb_s: float | None = None
     gpu_util: float | None = None
     gpu_memory_mb: float | None = None
     joules_per_sample: float | None = None
@@ -184,7 +190,25 @@ def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSum
             tflops_per_device=flops.tflops_per_device(case, sample.median, work),
             mfu=flops.mfu(case, sample.median, accelerator, work),
         )
-    return _with_windows(_with_gpus(summary, counted), windows, external), found
+    summary = _with_checkpoints(_with_gpus(summary, counted), counted)
+    return _with_windows(summary, windows, external), found
+
+
+def _with_checkpoints(summary: CaseSummary, counted: Sequence[RunResult]) -> CaseSummary:
+    saved = [result.checkpoint for result in counted if result.checkpoint is not None]
+
+    def middle(of: Callable[[Checkpoint], float | None]) -> float | None:
+        values = [value for value in map(of, saved) if value is not None]
+        return median(values) if values else None
+
+    return replace(
+        summary,
+        checkpoint_save_s=middle(lambda c: c.save_s),
+        checkpoint_load_s=middle(lambda c: c.load_s),
+        checkpoint_mb_per_rank=middle(lambda c: c.mb_per_rank),
+        checkpoint_save_mb_s=middle(lambda c: c.save_mb_s),
+        checkpoint_load_mb_s=middle(lambda c: c.load_mb_s),
+    )
 
 
 def _with_gpus(summary: CaseSummary, counted: Sequence[RunResult]) -> CaseSummary:

@@ -1,16 +1,12 @@
-"""BERT's sentence pairs: two runs of sentences, the second what follows the first or not.
+"""BERT's training samples: documents to sentence pairs, pairs to arrays with masked tokens.
 
-Devlin et al. 2018 (arXiv:1810.04805), section 3.1 task 2 and appendix A.2: in half of the pairs
-the second run is taken from another document; sequences are as long as they can be, but for a
-tenth that is cut to a random length.
+Devlin et al. 2018 (arXiv:1810.04805). Pairs (section 3.1 task 2, appendix A.2): in half of them the
+second run of sentences is taken from another document; sequences are as long as they can be, but
+for a tenth that is cut to a random length. The last sentence of a document begins no pair, since
+only a random one could follow it and more than half of all would be random.
 
-A sentence with nothing behind it in its document begins no pair: it could only be a random one,
-and these would become more than half. It is still found as what follows another.
-
-From sentence pairs to BERT's arrays, with tokens masked: 15 % of them, by 80/10/10.
-
-Devlin et al. 2018, section 3.1 task 1: of the tokens chosen to be predicted 80 % read [MASK], 10 %
-a random token, 10 % stay. Names and shapes as in :mod:`dlperf_hpc.data.fields`.
+Masking (section 3.1 task 1): 15 % of the tokens are chosen to be predicted; of these 80 % read
+[MASK], 10 % a random token, 10 % stay. Names and shapes as in :mod:`dlperf_hpc.data.fields`.
 """
 
 from __future__ import annotations
@@ -28,6 +24,8 @@ Document = list[Ids]
 """A document's sentences, none of them empty."""
 
 SPECIAL_TOKENS = 3  # [CLS] a [SEP] b [SEP]
+SHARE = 0.15
+_MASKED, _RANDOM = 0.8, 0.9  # up to here [MASK]; up to here a random token
 
 
 @dataclass(frozen=True)
@@ -111,10 +109,6 @@ def _fitted(a: Ids, b: Ids, room: int, rng: random.Random) -> tuple[Ids, Ids]:
             longer[1] -= 1
     (a_start, a_end), (b_start, b_end) = cuts
     return a[a_start:a_end], b[b_start:b_end]
-
-
-SHARE = 0.15
-_MASKED, _RANDOM = 0.8, 0.9  # up to here [MASK]; up to here a random token
 
 
 @dataclass(frozen=True)

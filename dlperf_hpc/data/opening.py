@@ -79,8 +79,14 @@ _READERS: dict[str, tuple[str, Callable[[Path, SampleLayout], Shard]]] = {
 
 
 def open_shard(path: Path, layout: SampleLayout) -> Shard:
-    """The reader that fits. DataError if none does, or if it holds another model's samples."""
+    """The layout's own reader, or the one that fits the file's content.
+
+    DataError if none does, or if the file holds another model's samples.
+    """
     try:
+        if layout.reader is not None:
+            shard: Shard = layout.reader(path, layout)
+            return shard
         kind = format_of(path)
         if kind is None:
             raise DataError(

@@ -1,13 +1,13 @@
-"""TFRecord files without TensorFlow: the framing, and its masked CRC-32C.
+"""TFRecord files and the ``tf.train.Example`` in each record, without TensorFlow.
 
-A record is its length (uint64), the masked CRC of those 8 bytes (uint32), the data, the masked CRC
-of the data (uint32); little-endian throughout. Masked: rotated right by 15 bits, plus 0xa282ead8.
+A record is its length (uint64), the masked CRC-32C of those 8 bytes (uint32), the data, the masked
+CRC-32C of the data (uint32); little-endian throughout. Masked: rotated right by 15 bits, plus
+0xa282ead8.
 
-``tf.train.Example`` in protobuf's wire format: a flat map from names to integers or floats.
-
-The messages and their field numbers (tensorflow/core/example): Example{features=1},
-Features{feature=1, a map entry: key=1, value=2}, Feature{bytes_list=1, float_list=2,
-int64_list=3}, each list{value=1}, numbers packed.
+An Example is a flat map from names to integers or floats in protobuf's wire format. The messages
+and their field numbers (tensorflow/core/example): Example{features=1}, Features{feature=1, a map
+entry: key=1, value=2}, Feature{bytes_list=1, float_list=2, int64_list=3}, each list{value=1},
+numbers packed.
 """
 
 from __future__ import annotations

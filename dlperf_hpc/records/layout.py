@@ -46,6 +46,10 @@ class RunPaths:
         """What one rank of an attempt left when it failed."""
         return self.attempts / f"{self.log.stem}.attempt{attempt}.rank{rank}.json"
 
+    def checkpoint(self, attempt: int) -> Path:
+        """The directory of the checkpoint that an attempt saves, where one is measured."""
+        return self.attempts / f"{self.log.stem}.attempt{attempt}.checkpoint"
+
     def failures(self, attempt: int) -> list[Path]:
         """All failure files of an attempt."""
         return sorted(self.attempts.glob(f"{self.log.stem}.attempt{attempt}.rank*.json"))

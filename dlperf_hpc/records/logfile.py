@@ -16,7 +16,7 @@ from typing import Any
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.records.lines import PREFIX, Line, read_line, read_values, split_line, unflatten
-from dlperf_hpc.records.results import GpuUse, RunResult, Window, misfits
+from dlperf_hpc.records.results import Checkpoint, GpuUse, RunResult, Window, misfits
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Run
 
@@ -205,6 +205,22 @@ def _window(log: ParsedLog) -> Window | None:
         return None
 
 
+def _checkpoint(log: ParsedLog) -> Checkpoint | None:
+    """Figures of the ``checkpoint`` line. What it lacks is a warning, with the line's reason."""
+    told = log.tables.get("checkpoint")
+    if told is None:
+        return None
+    if "reason" in told:
+        log.warnings.append(f"checkpoint: {told['reason']}")
+    if "save_s" not in told:
+        return None
+    try:
+        return Checkpoint.from_dict(told)
+    except TypeError as error:
+        log.warnings.append(f"the checkpoint line is not complete: {error}")
+        return None
+
+
 def _ending(log: ParsedLog, window: Window | None) -> tuple[Status, str]:
     if log.end is None:
         place = f"phase {log.phase}" if log.phase else "before its first phase"
@@ -246,7 +262,7 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     run, attempt = _run(log), log.begin.get("attempt")
     if not isinstance(attempt, int):
         raise LogError(f"{path}: its attempt is {attempt!r}, not a number")
-    window = _window(log)
+    window, checkpoint = _window(log), _checkpoint(log)
     status, reason = _ending(log, window)
     facts: dict[str, Any] = {
         name: log.tables[name] for name in ("world", "provenance") if name in log.tables
@@ -268,4 +284,5 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
         warnings=tuple(log.warnings),
         launch=str(log.begin.get("launch", "")),
         gpu=GpuUse.of_devices([gpu for gpu in log.gpus if gpu.get("when") == "window"]),
+        checkpoint=checkpoint,
     )

@@ -101,6 +101,48 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """One save and one load of a checkpoint, timed after the window.
+
+    ``save_s`` and ``load_s`` are the slowest rank's, in seconds; ``load_s`` is None where what was
+    saved could not be loaded. ``bytes`` is the size of all its files together, ``ranks`` how many
+    processes saved it.
+    """
+
+    save_s: float
+    load_s: float | None
+    bytes: int
+    ranks: int
+
+    @property
+    def mb_per_rank(self) -> float:
+        """Size of the checkpoint over the number of ranks, MB (10^6 bytes)."""
+        return self.bytes / self.ranks / 1e6
+
+    @property
+    def save_mb_s(self) -> float:
+        """MB/s over all ranks: size of the checkpoint over the slowest rank's time to save."""
+        return self.bytes / self.save_s / 1e6
+
+    @property
+    def load_mb_s(self) -> float | None:
+        """MB/s over all ranks: size of the checkpoint over the slowest rank's time to load."""
+        return None if self.load_s is None else self.bytes / self.load_s / 1e6
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
+        """From a log's ``checkpoint`` line; TypeError when a figure is missing or impossible."""
+        values = {"load_s": None, **{f.name: data[f.name] for f in fields(cls) if f.name in data}}
+        checkpoint = cls(**values)
+        for name, value in misfits(checkpoint):
+            raise TypeError(f"{name} is {value!r}")
+        figures = [getattr(checkpoint, f.name) for f in fields(cls)]
+        if not all(value > 0 for value in figures if value is not None):
+            raise TypeError(f"{figures} are not times and sizes")
+        return checkpoint
+
+
+@dataclass(frozen=True)
 class GpuUse:
     """What NVML saw of a run's devices during the window: means over devices of utilisation (%),
     SM clock (MHz) and power (W), the most memory in use on any (MiB, by whomever) and the hottest
@@ -205,6 +247,7 @@ class RunResult:
     external: ExternalWindow | None = None
     launch: str = ""
     gpu: GpuUse | None = None
+    checkpoint: Checkpoint | None = None
 
     @property
     def samples_per_s(self) -> float | None:

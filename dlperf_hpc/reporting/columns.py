@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from dlperf_hpc.analysis.speedup import CaseSummary, throughput
 from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import ExternalWindow, GpuUse, RunResult, Window
+from dlperf_hpc.records.results import Checkpoint, ExternalWindow, GpuUse, RunResult, Window
 from dlperf_hpc.reporting.text import printable
 
 if TYPE_CHECKING:
@@ -168,6 +168,16 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     Column("exposed_comm", "number", "fraction", "share of an optimizer step that only gradient "
            "synchronisation takes, not hidden behind computation; median of the runs",
            lambda s: s.exposed_comm),
+    Column("checkpoint_save_s", "number", "s", "median time to save a checkpoint, over the runs "
+           "that measured it", lambda s: s.checkpoint_save_s),
+    Column("checkpoint_load_s", "number", "s", "median time to load that checkpoint",
+           lambda s: s.checkpoint_load_s),
+    Column("checkpoint_mb_per_rank", "number", "MB", "median size of the checkpoint's files / "
+           "ranks, 1 MB = 10^6 bytes", lambda s: s.checkpoint_mb_per_rank),
+    Column("checkpoint_save_mb_s", "number", "MB/s", "median rate of saving, over all ranks",
+           lambda s: s.checkpoint_save_mb_s),
+    Column("checkpoint_load_mb_s", "number", "MB/s", "median rate of loading, over all ranks",
+           lambda s: s.checkpoint_load_mb_s),
     Column("gpu_util", "number", "%", "time with a kernel running, mean over devices and runs "
            "(NVML)", lambda s: s.gpu_util),
     Column("gpu_memory_mb_max", "number", "MiB", "most memory in use on any device of any run "
@@ -205,6 +215,11 @@ def _either(of: Callable[[Window | ExternalWindow], Any]) -> Callable[[RunResult
         return None if window is None or throughput(result) is None else of(window)
 
     return value
+
+
+def _checkpoint(of: Callable[[Checkpoint], Any]) -> Callable[[RunResult], Any]:
+    """A figure of the checkpoint of a run that counts."""
+    return lambda r: None if r.checkpoint is None or throughput(r) is None else of(r.checkpoint)
 
 
 def _gpu(of: Callable[[GpuUse], Any]) -> Callable[[RunResult], Any]:
@@ -279,6 +294,17 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            "synchronisation takes, not hidden behind computation; measured after the window; a "
            "little below 0 is noise",
            _window(lambda w: w.exposed_comm)),
+    Column("checkpoint_save_s", "number", "s", "time to save a checkpoint after the window, files "
+           "synced to disk, on the slowest rank; empty where none was measured",
+           _checkpoint(lambda c: c.save_s)),
+    Column("checkpoint_load_s", "number", "s", "time to load that checkpoint, on the slowest rank",
+           _checkpoint(lambda c: c.load_s)),
+    Column("checkpoint_mb_per_rank", "number", "MB", "size of the checkpoint's files / ranks, "
+           "1 MB = 10^6 bytes", _checkpoint(lambda c: c.mb_per_rank)),
+    Column("checkpoint_save_mb_s", "number", "MB/s", "size of the checkpoint's files / "
+           "checkpoint_save_s", _checkpoint(lambda c: c.save_mb_s)),
+    Column("checkpoint_load_mb_s", "number", "MB/s", "size of the checkpoint's files / "
+           "checkpoint_load_s", _checkpoint(lambda c: c.load_mb_s)),
     *_EXTERNAL,
     Column("gpu_util", "number", "%", "time with a kernel running, mean over devices (NVML)",
            _gpu(lambda g: g.util)),

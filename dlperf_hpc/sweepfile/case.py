@@ -102,7 +102,9 @@ class Measure:
 
     The window grows until it also holds ``min_seconds`` (estimated from the warm-up) and
     ``min_optimizer_steps``. The defaults are DLPerf's: 20, 100, 0, 0. ``communication_steps``
-    optimizer steps at most are timed after it with the exchange of gradients, and as many without.
+    optimizer steps at most are timed after it with the all-reduce of gradients, and as many
+    without. ``checkpoint`` asks for one timed save and load after these; its files stay on disk
+    only with ``keep_checkpoint``.
     """
 
     warmup: int = 20
@@ -110,6 +112,8 @@ class Measure:
     min_seconds: float = 0.0
     min_optimizer_steps: int = 0
     communication_steps: int = 6
+    checkpoint: bool = False
+    keep_checkpoint: bool = False
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ class BackendDeclaration:
     ``library`` says in which framework's form the models must be (``torch``, ``tensorflow``);
     ``open_session(case, world, workload)`` builds model, data and optimizer and returns a
     :class:`~dlperf_hpc.train.session.Session`. ``modules`` are what it imports beside ``library``.
+    ``framework_name`` is what the log calls the framework (``DeepSpeed``; ``library`` where it is
+    empty), with the version of the first of ``modules``, or of ``library`` where there are none.
 
     ``one_per_node`` says that one process may drive all GPUs of a node (processes_per_node = 1).
     ``check(values)`` gives (key, message) for what is wrong with a case's values, by key, where
@@ -49,6 +51,7 @@ class BackendDeclaration:
     options: tuple[Option, ...] = ()
     data_sources: tuple[str, ...] = ("synthetic",)
     modules: tuple[str, ...] = ()
+    framework_name: str = ""
     one_per_node: bool = False
     check: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None
 
@@ -59,12 +62,16 @@ class SampleLayout:
 
     ``kind`` names the family of models ("bert", "gpt2"); token ids are below ``vocab``; a sample
     has ``seq_len`` tokens and, for BERT, room for ``predictions`` masked positions.
+
+    A model of another family brings its own ``reader(path, layout)``, which opens one file and
+    returns a :class:`dlperf_hpc.data.opening.Shard`; DataError for a file that will not do.
     """
 
     kind: str
     vocab: int
     seq_len: int
     predictions: int = 0
+    reader: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ class WorkloadDeclaration:
     ``build(library, case)`` returns the model in that library's form; ``batch(case, rank)`` the
     rank's batch of synthetic data, a dict of arrays that are the model's arguments by name.
 
-    ``flops_per_sample(case)`` is model FLOPs, forward and backward, of one sample.
+    ``flops_per_sample(case)`` is model FLOPs of one sample, forward and backward; the log tells it,
+    and the report computes TFLOPS and MFU from it.
     ``layout(case)`` says what its real data is like; None where it has none.
     """
 

@@ -38,6 +38,8 @@ class _Measure(_Table):
     min_seconds: Annotated[float, Field(ge=0, le=86400)] = Measure.min_seconds
     min_optimizer_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.min_optimizer_steps
     communication_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.communication_steps
+    checkpoint: bool = Measure.checkpoint
+    keep_checkpoint: bool = Measure.keep_checkpoint
 
 
 Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
@@ -243,6 +245,9 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
     reading = _Reading(file, issues, tables.get("topologies"))
     base, limits, per_job = reading.base(), reading.time_limits(), reading.repeats_per_job()
     read, more = read_tables(file, registry, reading.names)
+    if file.measure.keep_checkpoint and not file.measure.checkpoint:
+        message = "there is none to keep: set measure.checkpoint = true too"
+        issues.append(Issue("measure.keep_checkpoint", message))
     expansion = expand(read, reading.topologies, registry, narrowed=bool(overrides))
     issues += [*more, *expansion.issues]
     if not expansion.cases and not issues:

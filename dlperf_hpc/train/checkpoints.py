@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.records.files import dump_json
 from dlperf_hpc.sweepfile.case import Case
-from dlperf_hpc.train.feeds import Feed
 from dlperf_hpc.train.ranks import World
+
+if TYPE_CHECKING:
+    from dlperf_hpc.train.feeds import Feed  # which needs NumPy
 
 _NAME = "checkpoint.json"
 # Where data lies and how a sweep calls the case may be another when training goes on.
@@ -23,6 +26,17 @@ _FREE = ("data_path", "environment", "tags", "threads", "topology", "processes_p
 def rank_file(directory: Path, rank: int, ending: str) -> Path:
     """The file of one rank."""
     return directory / f"rank-{rank:05d}.{ending}"
+
+
+def files_of_rank(world: World, directory: Path) -> list[Path]:
+    """A rank's share of the files below a directory: the ranks of a node have each file once."""
+    paths = sorted(path for path in directory.rglob("*") if path.is_file())
+    return paths[world.local_rank :: world.local_size]
+
+
+def partial_directories(directory: Path) -> list[Path]:
+    """What killed saves into ``directory`` have left beside it."""
+    return list(directory.parent.glob(f".{directory.name}.*.partial"))
 
 
 class Resumable:
@@ -45,8 +59,9 @@ class Resumable:
     def save(self, directory: Path) -> None:
         """See :class:`dlperf_hpc.train.session.Session`: each rank writes all that it holds.
 
-        ``directory`` gets its name when all is in it and on the disk: of a save that was killed a
-        hidden ``.partial`` directory is left.
+        ``directory`` gets its name when all is in it and on the disk: every node has synced what
+        its ranks wrote (fsync). A save that fails leaves nothing; of one that was killed a hidden
+        ``.partial`` directory is left.
         """
         world, name = self.world, f".{directory.name}.{uuid.uuid4().hex}.partial"
         partial = directory.with_name(world.broadcast(name))
@@ -55,20 +70,33 @@ class Resumable:
         def begin() -> None:
             if self._micro_steps % self.case.accumulation:
                 raise RunError("a checkpoint can be taken only after a whole optimizer step")
+            if world.rank:
+                return  # a network file system would go on showing this node what it saw too early
             if directory.exists():
                 raise RunError(f"{directory} is there already: save into a new directory")
-            if world.rank == 0:
-                partial.mkdir(parents=True)
+            partial.mkdir(parents=True)
+
+        def sync() -> None:
+            # On the node that wrote it: another's fsync would not reach pages that lie here.
+            for path in files_of_rank(world, partial):
+                _to_disk(path)
 
         def finish() -> None:
             if world.rank == 0:
                 (partial / _NAME).write_text(dump_json(told), encoding="utf-8")
-                for path in (*partial.rglob("*"), partial):
+                directories = [path for path in partial.rglob("*") if path.is_dir()]
+                for path in (partial / _NAME, *directories, partial):
                     _to_disk(path)
                 partial.rename(directory)
+                _to_disk(directory.parent)
 
-        for act in (begin, lambda: self.write_state(partial), finish):
-            _together(world, f"no checkpoint in {directory}", act)
+        try:
+            for act in (begin, lambda: self.write_state(partial), sync, finish):
+                _together(world, f"no checkpoint in {directory}", act)
+        except RunError:
+            if world.rank == 0:
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
 
     def load(self, directory: Path) -> None:
         """See :class:`dlperf_hpc.train.session.Session`."""

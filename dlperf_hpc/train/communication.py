@@ -1,7 +1,8 @@
-"""How much of a step is exchange of gradients that nothing hides: a few steps after the window.
+"""Exposed communication: the share of a step that gradient synchronisation adds to it.
 
-Each is one optimizer step from a barrier to the device's end of it, in turn with the exchange and
-without. What the model learns in them is of no use: the ranks' parameters part.
+After the window some optimizer steps are timed, alternately with the all-reduce of gradients and
+without it; each from a barrier until the device has ended it. The parameters are of no use
+afterwards: without all-reduce each rank steps on gradients of its own.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class Communication:
 
     @property
     def exposed(self) -> float | None:
-        """Share of a step that goes when the exchange does; below 0 where that is lost in noise."""
+        """1 - (time without all-reduce) / (time with it); noise can make it negative."""
         return 1 - self.without_ms / self.with_ms if self.steps else None
 
 
 def steps_of_each(asked: int, window_steps: int) -> int:
-    """Optimizer steps with and without the exchange that fit into a tenth of the window's, beside
-    one to get used to it; 0 if too few do."""
+    """Optimizer steps with and without all-reduce that fit into a tenth of the window's, besides
+    one to warm up; 0 if too few do."""
     room = int(window_steps * _MOST_OF_WINDOW - 1) // 2
     return min(asked, room) if room >= _FEWEST else 0
 
@@ -54,7 +55,7 @@ def measure_communication(
     beat: Callable[[], None],
     left_s: float = math.inf,
 ) -> Communication:
-    """Time steps with and without the exchange, after the window ``timed``; all ranks take part.
+    """Time steps with and without all-reduce, after the window ``timed``; all ranks take part.
 
     Not if the time limit is ``left_s`` away and that is near: a window that is measured would be
     lost.
@@ -63,22 +64,22 @@ def measure_communication(
     if measure.communication_steps == 0:
         return Communication("measure.communication_steps is 0")
     if world.size == 1:
-        return Communication("one process, and none to exchange gradients with")
+        return Communication("one process: there is nothing to reduce gradients with")
     if count == 0:
         return Communication(
             f"{timed.optimizer_steps} optimizer steps in the window: {_FEWEST} each with and"
-            f" without the exchange, and one before, are more than {_MOST_OF_WINDOW:.0%} of them"
+            f" without all-reduce, and one before, are more than {_MOST_OF_WINDOW:.0%} of them"
         )
     needed_s = (2 * count + 1) * timed.elapsed_s / timed.optimizer_steps
     if world.broadcast(left_s < _MARGIN * needed_s + _MARGIN_S):
         return Communication("the time limit is near")
-    if not session.exchange(True):
-        return Communication("this back end cannot leave the exchange out")
+    if not session.set_all_reduce(True):
+        return Communication("this back end cannot leave all-reduce out")
     for _ in range(-(measure.warmup + timed.iterations) % accumulation):
         session.iterate()
 
-    def step(exchange: bool) -> float:
-        session.exchange(exchange)
+    def step(reduce: bool) -> float:
+        session.set_all_reduce(reduce)
         session.synchronize()
         world.barrier()
         start = time.perf_counter_ns()
@@ -90,22 +91,22 @@ def measure_communication(
 
     failures = [text for text in world.gather(_failure(step)) if text]
     if failures:
-        return Communication(f"without the exchange: {failures[0]}")
+        return Communication(f"without all-reduce: {failures[0]}")
     times: dict[bool, list[float]] = {True: [], False: []}
     with no_garbage_collection():
         for pair in range(count):
-            for exchange in (True, False) if pair % 2 == 0 else (False, True):
-                times[exchange].append(step(exchange))
+            for reduce in (True, False) if pair % 2 == 0 else (False, True):
+                times[reduce].append(step(reduce))
     ranks = world.gather(times)
     slowest = [
-        statistics.median(map(max, zip(*(rank[exchange] for rank in ranks))))
-        for exchange in (True, False)
+        statistics.median(map(max, zip(*(rank[reduce] for rank in ranks))))
+        for reduce in (True, False)
     ]
     return Communication("", count, *slowest)
 
 
 def _failure(step: Callable[[bool], float]) -> str:
-    """What the first step without the exchange failed of. It may need more memory, and no rank
+    """What the first step without all-reduce failed of. It may need more memory, and no rank
     waits for another in it (but in DDP's very second iteration, where it arranges its buckets
     anew): so it is no reason to lose a window that is measured."""
     try:

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dlperf_hpc.records.files import append_line
 from dlperf_hpc.records.lines import utc, write_line
-from dlperf_hpc.records.manifest import Manifest
+from dlperf_hpc.records.results import Checkpoint, Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, finish, log_event
+from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.train import provenance, summary
 from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.window import Timed
 
 _MOST_ITERATION_LINES = 200
+_OF_ONE_RANK = ("rank", "host", "local_rank", "pid", "cpus", "device", "device_uuid")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What every rank knows once the window is timed, and the record of the run is made of.
+
+    ``windows`` are the ranks', in order; ``facts`` go into the record as they are.
+    """
+
+    measure: Measure
+    windows: Sequence[Timed]
+    communication: Communication
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def window(self, case: Case) -> Window:
+        """The window over all ranks."""
+        window = summary.summarise(self.windows, case, self.measure)
+        return replace(window, exposed_comm=self.communication.exposed)
 
 
 def log_world(attempt: Attempt, world: World, all_facts: list[dict[str, Any]]) -> None:
     """Provenance of rank 0's node, what all ranks share, and a line for each rank."""
     log_event(attempt, "provenance", provenance.provenance())
-    shared = {
-        key: value
-        for key, value in all_facts[0].items()
-        if key not in ("rank", "host", "local_rank", "pid", "cpus", "device", "device_uuid")
-    }
+    shared = {key: value for key, value in all_facts[0].items() if key not in _OF_ONE_RANK}
     same = all(all(facts.get(key) == value for key, value in shared.items()) for facts in all_facts)
     if not same:
         shared["ranks_differ"] = True
@@ -40,7 +56,7 @@ def _without(facts: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key not in shared}
 
 
-def _iteration_lines(windows: list[Timed], warmup: int) -> str:
+def _iteration_lines(windows: Sequence[Timed], warmup: int) -> str:
     """The window's iterations, counted from 1 with the warm-up, stamped when they ended."""
     times, losses = summary.iteration_times(windows), summary.mean_losses(windows)
     every = -(-len(times) // _MOST_ITERATION_LINES)
@@ -55,23 +71,36 @@ def _iteration_lines(windows: list[Timed], warmup: int) -> str:
     return "\n".join(lines)
 
 
-def log_window(
-    attempt: Attempt, manifest: Manifest, windows: list[Timed], found: Communication
-) -> None:
-    """Iterations and summary into the log; then the record, which ends the run ok."""
-    measure = manifest.measure
-    window = summary.summarise(windows, attempt.run.case, measure)
-    window = replace(window, exposed_comm=found.exposed)
-    append_line(attempt.paths.log, _iteration_lines(windows, measure.warmup))
+def log_window(attempt: Attempt, measured: Measured) -> None:
+    """Iterations, communication and summary into the log. The run has not ended by that."""
+    window, found = measured.window(attempt.run.case), measured.communication
+    append_line(attempt.paths.log, _iteration_lines(measured.windows, measured.measure.warmup))
     medians = {key: value for key, value in asdict(found).items() if key != "reason"}
     log_event(attempt, "communication", medians if found.steps else {"reason": found.reason})
     rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
     log_event(attempt, "summary", {**asdict(window), **rate})
+
+
+def log_checkpoint(attempt: Attempt, checkpoint: Checkpoint | None, reason: str) -> None:
+    """What saving and loading took, rates rounded for people, and why something is missing."""
+    told: dict[str, Any] = {"reason": reason or None}
+    if checkpoint is not None:
+        told.update(asdict(checkpoint))
+        for name in ("mb_per_rank", "save_mb_s", "load_mb_s"):
+            value = getattr(checkpoint, name)
+            told[name] = None if value is None else round(value, 3)
+    log_event(attempt, "checkpoint", told)
+
+
+def end_ok(attempt: Attempt, measured: Measured, checkpoint: Checkpoint | None = None) -> None:
+    """The record of a run whose window is in the log; it ends the run ok. Whoever is first does."""
     detail = {
-        "window": asdict(window),
-        "detail": summary.detail(windows),
+        **measured.facts,
+        "window": asdict(measured.window(attempt.run.case)),
+        "detail": summary.detail(measured.windows),
         "packages": provenance.packages(),
-        "window_opened": utc(max(w.opened for w in windows)),
+        "window_opened": utc(max(w.opened for w in measured.windows)),
+        **({"checkpoint": asdict(checkpoint)} if checkpoint else {}),
     }
     finish(attempt, Status.OK, detail=detail)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dlperf_hpc
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train.ranks import World, mpi_library
 
 # Settings that change speed. Anything else in the environment stays private.
@@ -68,6 +69,18 @@ def packages() -> dict[str, str]:
     found = ((d.metadata["Name"], d.version) for d in importlib.metadata.distributions())
     # What an interrupted installation left behind has no name.
     return dict(sorted((name, version) for name, version in found if name and version))
+
+
+def framework_facts(backend: BackendDeclaration) -> dict[str, Any]:
+    """Name and version of the framework that trains, once the back end has imported it.
+
+    ``framework_version`` is the ``__version__`` of the module, None if it has none.
+    """
+    module = sys.modules.get((*backend.modules, backend.library)[0])
+    return {
+        "framework_name": backend.framework_name or backend.library,
+        "framework_version": getattr(module, "__version__", None),
+    }
 
 
 def rank_facts(world: World) -> dict[str, Any]:

@@ -1,6 +1,5 @@
-"""Who is who: ranks, hosts and local ranks through mpi4py, checked against the topology.
-
-Which of the GPUs that a rank sees are its own. For every framework alike.
+"""Ranks, hosts and local ranks through mpi4py, checked against the topology of the case; and which
+of the GPUs that a rank sees are its own. The same for every framework.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Finds every back end and workload by its file: a new one needs no edit anywhere else.
 
 A module of ``train/backends`` declares ``BACKENDS``, one of ``train/workloads`` declares
-``WORKLOADS``. Their forms for one framework (``bert_torch.py``) import it at the top and are left
-alone here, so that the login node loads none.
+``WORKLOADS``. None of them may import a framework at its top: the login node loads them all.
 """
 
 from __future__ import annotations
@@ -16,13 +15,10 @@ from types import ModuleType
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Registry, WorkloadDeclaration
 from dlperf_hpc.train import backends, workloads
 
-_FORMS = ("_torch", "_tensorflow")
-
 
 def _modules(package: ModuleType) -> Iterator[ModuleType]:
     for info in pkgutil.iter_modules(package.__path__):
-        if not info.name.endswith(_FORMS):
-            yield importlib.import_module(f"{package.__name__}.{info.name}")
+        yield importlib.import_module(f"{package.__name__}.{info.name}")
 
 
 @cache

@@ -1,6 +1,5 @@
-"""Loading the form of a back end that imports its framework, on the compute node.
-
-What the timed loop needs of a framework: one small interface, the same for every back end.
+"""The interface that the timed loop has to a framework, the same for every back end; and how a back
+end's session module, which imports the framework, is loaded on the compute node.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class Session(Protocol):
     def iterate(self) -> None:
         """One micro-batch forward and backward; every k-th call ends in an optimizer step."""
 
-    def exchange(self, on: bool) -> bool:
-        """From the next optimizer step on exchange gradients, or leave that out and step on this
-        rank's own; False, and nothing changes, if the back end cannot."""
+    def set_all_reduce(self, on: bool) -> bool:
+        """From the next optimizer step on average gradients over the ranks, or leave that out and
+        step on this rank's own; False, and nothing changes, if the back end cannot."""
 
     def synchronize(self) -> None:
         """Wait until the device has done everything asked of it so far."""

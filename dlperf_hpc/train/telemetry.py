@@ -88,7 +88,7 @@ def _sample(device: Device) -> Sample:
 
 
 def _joules(device: Device) -> float | None:
-    """Since the driver was loaded; None where the card does not count (before Volta)."""
+    """Since the driver was loaded; None where the accelerator does not count (before Volta)."""
     with contextlib.suppress(device.nvml.NVMLError):
         return float(device.nvml.nvmlDeviceGetTotalEnergyConsumption(device.handle)) / 1e3
     return None

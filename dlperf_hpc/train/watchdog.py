@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -74,12 +74,14 @@ class Watchdog:
     """Ends this process, and through its launcher the run, when it should not go on.
 
     ``attempt`` is None until it is known which run this is; up to there a failure can only be
-    printed.
+    printed. ``settle`` is set while the run can no longer fail, since all that counts is measured:
+    it is given the reason of the end, and writes the record of a run that ended ok.
     """
 
     rank: int
     time_limit_s: float
     attempt: Attempt | None = None
+    settle: Callable[[str], None] | None = None
     _started: float = field(default_factory=time.monotonic)
     _phase: str = "startup"
     _limit_s: float = float("inf")
@@ -99,8 +101,8 @@ class Watchdog:
     @contextmanager
     def in_native_code(self, limit_s: float) -> Iterator[None]:
         """Around a call that may hang without giving the interpreter back (MPI_Init): Python's
-        threads, this guard's among them, then stand still. The process is ended by the C library's
-        own timer, its stacks printed; the epilogue makes the record of it."""
+        threads, this watchdog's among them, then stand still. A timer of the C library ends the
+        process and prints its stacks; the epilogue makes the record of it."""
         if math.isfinite(limit_s):
             faulthandler.dump_traceback_later(limit_s + _LAST_WORDS_S, exit=True)
         try:
@@ -173,11 +175,22 @@ class Watchdog:
             host = socket.gethostname()
             reason = f"rank {self.rank} on {host}: {reason}"
             _print(f"{trace}dlperf_hpc: {status.value}: {reason}")
-            if self.attempt is not None:
+            if not self._settled(reason) and self.attempt is not None:
                 failure = Failure(self.rank, host, status, reason, utc(), trace, consequence, place)
                 _write_down(self.attempt, failure)
         finally:
-            os._exit(1)
+            os._exit(1)  # so that the launcher ends the others at once
+
+    def _settled(self, reason: str) -> bool:
+        """Whether the run has a record by which it ended ok, for all that happens now."""
+        if self.settle is None:
+            return False
+        try:
+            self.settle(reason)
+        except Exception as error:  # noqa: BLE001 - the process's edge: then it is a failure
+            _print(f"dlperf_hpc: could not write the record: {error!r}")
+            return False
+        return True
 
 
 def _write_down(attempt: Attempt, failure: Failure) -> None:

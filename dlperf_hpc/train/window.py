@@ -58,7 +58,8 @@ def window_length(measure: Measure, accumulation: int, seconds_per_iteration: fl
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """A collection inside the window would be one rank's, at a moment of its own."""
+    """No garbage collection inside: each rank would collect at another moment, and all would wait
+    for it. Python collects once before."""
     gc.collect()
     gc.disable()
     try:

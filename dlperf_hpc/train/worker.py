@@ -12,11 +12,14 @@ from pathlib import Path
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
+from dlperf_hpc.records.results import Checkpoint
 from dlperf_hpc.records.store import Attempt, begin_log, log_event, open_attempt
 from dlperf_hpc.records.task import job_seconds, launch_id, task_index, turn
-from dlperf_hpc.sweepfile.case import NO_FP16, Run
+from dlperf_hpc.sweepfile.case import NO_FP16, Limits, Run
 from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
+from dlperf_hpc.train.checkpoint_timing import measure_checkpoint, remove
 from dlperf_hpc.train.communication import measure_communication
+from dlperf_hpc.train.joblog import Measured
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
@@ -39,7 +42,7 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     manifest = read_manifest(root)
     array = find_array(root, manifest, array_name)
     run = array.run_of(task_index(), turn())
-    # Turns before this one may have used up more than their own share of the job's time.
+    # Earlier repeats within the job may have used up more than their own share of its time.
     job_limit_s = array.repeats_per_job * array.time_limit_s
     watchdog.time_limit_s = min(array.time_limit_s, job_limit_s - job_seconds())
     watchdog.phase("startup", manifest.limits.startup_s)
@@ -64,9 +67,14 @@ def _measure(
     limits = manifest.limits
     _enter(attempt, world, watchdog, "build", limits.startup_s)
     declared = registry()
-    workload = declared.workloads[run.case.model]
-    session = declared.backends[run.case.framework].open_session(run.case, world, workload)
-    all_facts = world.gather({**provenance.rank_facts(world), **session.facts()})
+    workload, backend = declared.workloads[run.case.model], declared.backends[run.case.framework]
+    session = backend.open_session(run.case, world, workload)
+    declared_facts = {
+        **provenance.framework_facts(backend),
+        "flops_per_sample": float(workload.flops_per_sample(run.case)),
+    }
+    facts = {**provenance.rank_facts(world), **session.facts(), **declared_facts}
+    all_facts = world.gather(facts)
     if run.case.precision == "fp16" and "cpu" in [facts["device_name"] for facts in all_facts]:
         raise DeviceError(f"precision {NO_FP16}")
     if world.rank == 0:
@@ -92,11 +100,62 @@ def _measure(
         beat=watchdog.beat,
         left_s=watchdog.left_s(),
     )
-    _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
+    measured = Measured(manifest.measure, windows, found, declared_facts)
+    if not manifest.measure.checkpoint:
+        _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
     if world.rank == 0:
         joblog.log_gpus(attempt, states)
-        joblog.log_window(attempt, manifest, windows, found)
+        joblog.log_window(attempt, measured)
+    checkpoint = None
+    if manifest.measure.checkpoint:
+        checkpoint = _checkpoint(session, attempt, world, watchdog, measured, limits)
+    if world.rank == 0:
+        joblog.end_ok(attempt, measured, checkpoint)
     _leave(session, world)
+
+
+def _checkpoint(
+    session: Session,
+    attempt: Attempt,
+    world: World,
+    watchdog: Watchdog,
+    measured: Measured,
+    limits: Limits,
+) -> Checkpoint | None:
+    """Time a checkpoint. The window is in the log: a rank that fails or hangs here ends the run ok,
+    since in a framework's own collectives it could not tell the others."""
+    _enter(attempt, world, watchdog, "checkpoint", limits.startup_s)
+    directory = attempt.paths.checkpoint(attempt.number)
+    keep = measured.measure.keep_checkpoint
+
+    def write(reason: str) -> None:
+        joblog.log_checkpoint(attempt, None, reason)
+        joblog.end_ok(attempt, measured)
+
+    def settle(reason: str) -> None:
+        try:
+            write(reason)
+        except OSError:  # the disk may be full of what was saved so far
+            remove(directory, keep)
+            write(reason)
+        remove(directory, keep)
+
+    world.barrier()  # rank 0 has written the window down
+    watchdog.settle = settle
+    checkpoint, reason = measure_checkpoint(
+        session,
+        world,
+        directory,
+        attempt.run.case.accumulation,
+        watchdog.left_s(),
+        watchdog.beat,
+        keep,
+    )
+    watchdog.settle = None
+    _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
+    if world.rank == 0:
+        joblog.log_checkpoint(attempt, checkpoint, reason)
+    return checkpoint
 
 
 def _enter(attempt: Attempt, world: World, watchdog: Watchdog, phase: str, limit_s: float) -> None:

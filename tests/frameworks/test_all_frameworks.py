@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,12 @@ from frameworks import framework_python
 from places import ROOT
 from sweeping import Workplace, local_environment
 
+from dlperf_hpc.analysis.flops import flops_of_case
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import read_record
+from dlperf_hpc.sweepfile.case import Case
 
 SWEEPS = ROOT / "sweeps"
 ENVIRONMENTS = {
@@ -25,6 +28,14 @@ ENVIRONMENTS = {
     "horovod-torch": "horovod",
     "horovod-tensorflow": "horovod",
 }
+NAMES = {
+    "ddp": "PyTorch",
+    "deepspeed": "DeepSpeed",
+    "tensorflow": "TensorFlow",
+    "horovod-torch": "Horovod",
+    "horovod-tensorflow": "Horovod",
+}
+CHECKPOINT = ("save_s", "load_s", "mb_per_rank", "save_mb_s", "load_mb_s")
 # The same initial loss tells that it is the same model on the same data: equal seeds do not give
 # equal weights in two libraries, but a fresh model guesses all tokens alike.
 EVERY = f"""
@@ -74,10 +85,11 @@ def _site(place: Workplace, top: str = "") -> Path:
 def _spec(
     place: Workplace, name: str, topologies: list[str], options: str = "", iterations: int = 4
 ) -> Path:
-    """A tiny sweep over every back end; ``options`` go into [case]."""
+    """A tiny sweep over every back end, with a checkpoint; ``options`` go into [case]."""
     spec = place.tiny(name, topologies, more=EVERY)
     text = spec.read_text().replace('framework = "ddp"\n', options)
-    spec.write_text(text.replace("iterations = 6", f"iterations = {iterations}"))
+    text = text.replace("iterations = 6", f"iterations = {iterations}\ncheckpoint = true")
+    spec.write_text(text)
     return spec
 
 
@@ -87,9 +99,17 @@ def _all_rows(place: Workplace, name: str, topologies: list[str]) -> None:
     assert set(rows) == {(f, topology) for f in ENVIRONMENTS for topology in topologies}
     results = full_results(place.directory(name)).results
     assert {result.status for result in results} == {Status.OK}
+    assert not list(place.directory(name).rglob("*.checkpoint*"))
+    for result in results:
+        world = result.facts["world"]
+        assert world["framework_name"] == NAMES[result.run.case.framework]
+        assert re.match(r"\d+\.\d+", world["framework_version"])
+        assert isinstance(result.run.case, Case)
+        assert world["flops_per_sample"] == flops_of_case(result.run.case)
     for row in rows.values():
         assert float(row["samples_per_s"]) > 0 and row["runs_ok"] == "1"
         assert row["optimizer_steps"] == "4" and row["skipped_steps"] == "0"
+        assert all(float(row[f"checkpoint_{name}"]) > 0 for name in CHECKPOINT)
     for topology in topologies:
         assert len({rows[f, topology]["global_batch"] for f in ENVIRONMENTS}) == 1
     losses = [result.window.loss_first for result in results if result.window]

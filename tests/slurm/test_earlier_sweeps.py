@@ -27,7 +27,9 @@ from sweeping import local_environment, wait_until
 DATA = SUPPORT / "data" / "sweeps_2026_11"
 EXPECTED = DATA / "expected"
 COMMANDS: dict[str, dict[str, Any]] = json.loads((DATA / "commands.json").read_text())
-ADDED: frozenset[str] = frozenset()
+CHECKPOINT = ("save_s", "load_s", "mb_per_rank", "save_mb_s", "load_mb_s")
+PLACES = ("runs.csv: ", "speedup.csv: ", "report.json: runs[].", "report.json: cases[].")
+ADDED = frozenset(f"{place}checkpoint_{name}" for place in PLACES for name in CHECKPOINT)
 """Columns and keys that are new since: ``runs.csv: column``, ``report.json: series[].cases[].x``
 (``[]`` for any place in a list)."""
 

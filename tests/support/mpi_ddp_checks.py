@@ -237,7 +237,7 @@ def compiled_trains_alike(world: World) -> dict[str, Any]:
     return {"graphs": len(graphs), "apart": apart, "after": digest(parameters[0])}
 
 
-def without_exchange_one_fails(world: World) -> list[str]:
+def without_all_reduce_one_fails(world: World) -> list[str]:
     """Why nothing is measured shortly before the time limit, and where a rank has no room for
     gradients of its own."""
     with opened(world) as session:
@@ -246,7 +246,7 @@ def without_exchange_one_fails(world: World) -> list[str]:
         iterate = session.iterate
 
         def failing() -> None:
-            if world.rank == 1 and not session._exchanging:
+            if world.rank == 1 and not session._reducing:
                 raise MemoryError("no room")
             iterate()
 
@@ -282,7 +282,7 @@ CHECKS: tuple[Callable[[World], Any], ...] = (
     overflowing_steps_are_counted,
     tf32_is_refused,
     compiled_trains_alike,
-    without_exchange_one_fails,
+    without_all_reduce_one_fails,
     a_window,
 )
 

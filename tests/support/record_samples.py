@@ -12,7 +12,7 @@ from report_samples import case
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import Array, Manifest, write_manifest
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.results import Checkpoint, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
 from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run
@@ -22,7 +22,9 @@ from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.window import Timed
 
 SWEEP = "sample"
-EXCHANGE = Communication(steps=2, with_ms=50.0, without_ms=45.0)
+COMMUNICATION = Communication(steps=2, with_ms=50.0, without_ms=45.0)
+CHECKPOINT = Checkpoint(save_s=2.5, load_s=0.7, bytes=106_400_123, ranks=2)
+FACTS = {"flops_per_sample": 1.5e9, "framework_name": "PyTorch", "framework_version": "2.13.0+cpu"}
 
 
 def a_run(topology: str = "1n2g", repeat: int = 1, **changes: Any) -> Run:
@@ -82,12 +84,21 @@ def begun(root: Path, run: Run, launch: str = "100_0.0") -> Attempt:
 
 
 def ended_ok(
-    root: Path, run: Run, launch: str = "100_0.0", iterations: int = 6, seconds: float = 0.05
+    root: Path,
+    run: Run,
+    launch: str = "100_0.0",
+    iterations: int = 6,
+    seconds: float = 0.05,
+    checkpoint: bool = False,
 ) -> RunResult:
     """A run that ended well, written as rank 0 writes it; what its log gives."""
     attempt = begun(root, run, launch)
     windows = timed(run.case.ranks, iterations, seconds)
-    joblog.log_window(attempt, manifest([run]), windows, EXCHANGE)
+    measured = joblog.Measured(manifest([run]).measure, windows, COMMUNICATION, FACTS)
+    joblog.log_window(attempt, measured)
+    if checkpoint:
+        joblog.log_checkpoint(attempt, CHECKPOINT, "")
+    joblog.end_ok(attempt, measured, CHECKPOINT if checkpoint else None)
     return result_of_log(attempt.paths.log)
 
 

@@ -58,7 +58,7 @@ def same_curve(found: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]
 
 
 def communication_is_measured(rows: Sequence[dict[str, Any]]) -> None:
-    """Assert what holds of ``session_checks.communication``: without the exchange each rank stepped
+    """Assert what holds of ``session_checks.communication``: without all-reduce each rank stepped
     on gradients of its own, and all ranks were told one share."""
     first, second = (row["communication"] for row in rows)
     assert first.pop("alone") != second.pop("alone")

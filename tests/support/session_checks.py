@@ -87,10 +87,10 @@ def a_window(
 
 
 def communication(world: World, session: Any, digest: Callable[[Any], Any]) -> Any:
-    """A step without the exchange, and the share of it as the worker measures it after a window
+    """A step without all-reduce, and the share of it as the worker measures it after a window
     that was long enough; with accumulation 2, as a window ends in the midst of it. None if the back
     end cannot."""
-    if not session.exchange(False):
+    if not session.set_all_reduce(False):
         return None
     for _ in range(2):
         session.iterate()

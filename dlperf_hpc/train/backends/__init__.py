@@ -1,4 +1,7 @@
-"""What several back ends declare in the same words."""
+"""The back ends, each a module that sets ``BACKENDS`` (docs/adding-a-back-end.md).
+
+Here are the precisions and options that several of them declare.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +9,4 @@ from dlperf_hpc.sweepfile.declarations import Option
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 COMPILE = Option("compile", False, "torch.compile the model (default mode) before it is wrapped")
-XLA = Option("xla", False, "XLA compiles what is a device's own work, not the exchange")
+XLA = Option("xla", False, "XLA compiles what is a device's own work, not all-reduce")

@@ -24,6 +24,7 @@ BACKENDS = (
     BackendDeclaration(
         name="ddp",
         doc=__doc__,
+        framework_name="PyTorch",
         library="torch",
         precisions=PRECISIONS,
         optimizers=OPTIMIZERS,

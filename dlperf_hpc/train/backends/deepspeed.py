@@ -256,6 +256,7 @@ BACKENDS = (
     BackendDeclaration(
         name="deepspeed",
         doc=__doc__,
+        framework_name="DeepSpeed",
         library="torch",
         precisions=PRECISIONS,
         optimizers=OPTIMIZERS,

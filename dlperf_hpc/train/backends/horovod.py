@@ -1,4 +1,4 @@
-"""Horovod under PyTorch and under TensorFlow: two back ends, one way to exchange gradients.
+"""Horovod under PyTorch and under TensorFlow: two back ends, one all-reduce of gradients.
 
 MPI carries the gradients on CPUs, NCCL on GPUs where Horovod was built with it.
 """
@@ -25,14 +25,18 @@ def open_torch(case: Case, world: World, workload: WorkloadDeclaration) -> Sessi
 
     RunError if Horovod or PyTorch cannot be imported, WorldError if Horovod's ranks are not MPI's.
     """
-    form = load(f"{__name__}_torch", "Horovod for PyTorch", _CURE)
+    form = load("dlperf_hpc.train.torch.horovod", "Horovod for PyTorch", _CURE)
     session: Session = form.HorovodTorchSession(case, world, workload)
     return session
 
 
 def open_tensorflow(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
-    """The same under TensorFlow."""
-    form = load(f"{__name__}_tensorflow", "Horovod for TensorFlow", _CURE)
+    """Initialise Horovod and build model, data and optimizer on this rank's device.
+
+    RunError if Horovod or TensorFlow cannot be imported, WorldError if Horovod's ranks are not
+    MPI's.
+    """
+    form = load("dlperf_hpc.train.tensorflow.horovod", "Horovod for TensorFlow", _CURE)
     session: Session = form.HorovodTensorflowSession(case, world, workload)
     return session
 
@@ -61,7 +65,7 @@ def horovod_facts(hvd: Any) -> dict[str, Any]:
 
 
 _OPTIONS = (
-    Option("fp16_compression", False, "exchange gradients in half precision"),
+    Option("fp16_compression", False, "reduce gradients over ranks in half precision"),
     Option(
         "allreduce",
         "post_accumulation",
@@ -73,6 +77,7 @@ BACKENDS = (
     BackendDeclaration(
         name="horovod-torch",
         doc="Horovod for PyTorch",
+        framework_name="Horovod",
         data_sources=("synthetic", "real"),
         library="torch",
         precisions=PRECISIONS,
@@ -87,6 +92,7 @@ BACKENDS = (
     BackendDeclaration(
         name="horovod-tensorflow",
         doc="Horovod for TensorFlow",
+        framework_name="Horovod",
         data_sources=("synthetic", "real"),
         library="tensorflow",
         precisions=PRECISIONS,

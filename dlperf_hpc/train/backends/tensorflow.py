@@ -53,6 +53,7 @@ BACKENDS = (
     BackendDeclaration(
         name="tensorflow",
         doc=__doc__,
+        framework_name="TensorFlow",
         data_sources=("synthetic", "real"),
         library="tensorflow",
         precisions=PRECISIONS,

@@ -1,6 +1,6 @@
-"""The Python of this rank, its modules, and its CPUs.
+"""One node as a rank finds it: its Python, the modules in it, its CPUs and its GPUs.
 
-GPUs of this node as NVML, else nvidia-smi, else only the environment tells them.
+GPUs are asked of NVML, else of nvidia-smi; where neither answers, only the environment tells them.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _by_nvml() -> list[dict[str, Any]]:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
 
         def ask(name: str, *arguments: Any, handle: Any = handle) -> Any:
-            # Cards and drivers differ in what they answer; what is not told is left out.
+            # Accelerators and drivers differ in what they answer; what is missing is left out.
             try:
                 return getattr(pynvml, name)(handle, *arguments)
             except (AttributeError, pynvml.NVMLError):

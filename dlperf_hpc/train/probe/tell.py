@@ -11,7 +11,7 @@ from typing import Any
 
 from .node import cpus, gpus, imported, installed, place
 from .speech import Reporter
-from .together import all_told, exchange, together
+from .together import exchange, together, wait_for_nodes
 
 # Seconds; where files or modules are slow to show there are limits of their own within them.
 _NODE_LIMIT_S = 240.0
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> None:
     report.say("node", facts)
     report.enter("waiting for the other nodes", _NODE_LIMIT_S)
     name = str(report.rank) if "exchange" in facts else None
-    all_told(arguments.directory, name, arguments.nodes)
+    wait_for_nodes(arguments.directory, name, arguments.nodes)
     world(report, arguments.torch)
 
 

@@ -1,6 +1,5 @@
-"""Files to and from the login node, and between the nodes, through the log directory.
-
-What ranks do with each other: find each other, reach each other, reduce.
+"""What the ranks of doctor's job do with each other and with the login node: files to and from it
+through the log directory, connections between the nodes, all-reduce.
 """
 
 from __future__ import annotations
@@ -19,6 +18,12 @@ _PINGS = 3
 _SLOW_S = 5.0  # a round trip that took longer is not repeated
 _POLL_S = 0.01
 _WAIT_S = 120.0  # for the other nodes
+_LIMIT_S = 60.0
+_GPU_LIMIT_S = 180.0  # importing torch and starting NCCL included
+_BYTES = 16 << 20  # of the all-reduce on host buffers
+_GPU_BYTES = 256 << 20
+_MOST_REPETITIONS = 20
+_ABOUT_S = 0.5  # of repetitions
 
 
 def exchange(directory: str, name: str, token: str, patience_s: float) -> dict[str, Any]:
@@ -57,7 +62,7 @@ def exchange(directory: str, name: str, token: str, patience_s: float) -> dict[s
     return facts
 
 
-def all_told(directory: str, name: str | None, nodes: int) -> None:
+def wait_for_nodes(directory: str, name: str | None, nodes: int) -> None:
     """Wait for the first rank of each node to have spoken, of which ``name`` is one: a rank that
     dies in MPI takes the others with it, and theirs is what explains it."""
     deadline = time.monotonic() + _WAIT_S
@@ -89,14 +94,6 @@ def _awaited(path: str, patience_s: float) -> str | None:
             if time.monotonic() > deadline:
                 return None
         time.sleep(_POLL_S)
-
-
-_LIMIT_S = 60.0
-_GPU_LIMIT_S = 180.0  # importing torch and starting NCCL included
-_BYTES = 16 << 20  # of the all-reduce on host buffers
-_GPU_BYTES = 256 << 20
-_MOST_REPETITIONS = 20
-_ABOUT_S = 0.5  # of repetitions
 
 
 def together(comm: Any, report: Reporter, use_torch: bool) -> dict[str, Any]:

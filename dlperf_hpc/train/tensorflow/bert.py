@@ -1,4 +1,4 @@
-"""BERT for pre-training in TensorFlow: the model of ``bert_torch``, number for number.
+"""BERT for pre-training in TensorFlow: the model of ``train/torch/bert.py``, number for number.
 
 Nothing in it waits for the device or branches on data, and all shapes are known when it is traced:
 XLA compiles it whole.
@@ -99,7 +99,7 @@ class BertForPreTraining(Module):
     """BERT with both of its pre-training heads; calling it gives the loss to be minimised.
 
     ``compute`` is the dtype of matrix products: float32, bfloat16 or float16; variables are float32
-    always. A new model holds the initial values that ``bert_torch`` describes (other random
+    always. A new model holds the initial values that the PyTorch form describes (other random
     numbers than PyTorch's): those of ``seed``.
     """
 
@@ -127,7 +127,7 @@ class BertForPreTraining(Module):
     ) -> Tensor:
         """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar.
 
-        Arguments as for ``bert_torch``: integers, ``input_ids``, ``segment_ids``, ``input_mask``
+        Arguments as for the PyTorch form: integers, ``input_ids``, ``segment_ids``, ``input_mask``
         [B, T]; ``masked_lm_positions``, ``masked_lm_ids`` [B, M] with -100 for an id that counts
         for nothing; ``next_sentence_labels`` [B]. ``seed`` [2], int32, is dropout's: without one
         nothing is dropped. The loss is float32 whatever the precision.

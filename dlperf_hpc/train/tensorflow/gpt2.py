@@ -1,4 +1,4 @@
-"""GPT-2 in TensorFlow: the model of ``gpt2_torch``, number for number.
+"""GPT-2 in TensorFlow: the model of ``train/torch/gpt2.py``, number for number.
 
 Nothing in it waits for the device or branches on data, and all shapes are known when it is traced:
 XLA compiles it whole.
@@ -55,7 +55,7 @@ class Gpt2(Module):
     """GPT-2 with its language-model head; calling it gives the loss to be minimised.
 
     ``compute`` is the dtype of matrix products: float32, bfloat16 or float16; variables are float32
-    always. A new model holds the initial values that ``gpt2_torch`` describes (other random
+    always. A new model holds the initial values that the PyTorch form describes (other random
     numbers than PyTorch's): those of ``seed``.
     """
 

@@ -127,7 +127,7 @@ class Embedding(Module):
         return tf.gather(tf.convert_to_tensor(self.weight), ids)
 
     def few(self, ids: Tensor) -> Tensor:
-        """The same for a table of a few rows, by a matrix product.
+        """Rows of a table that has only a few, looked up by a matrix product.
 
         The gradient of ``gather`` adds all N rows into the same few places, one after another.
         """

@@ -1,12 +1,9 @@
-"""LAMB in TensorFlow, in the three variants that :mod:`~dlperf_hpc.train.torch.optimizers`
-describes. Imports tensorflow: never loaded on the login node.
+"""The optimizers of a sweep in TensorFlow. Imports tensorflow: never loaded on the login node.
 
-The optimizers of a sweep in TensorFlow. Imports tensorflow: never loaded on the login node.
-
-Not Keras's: inside a strategy its optimizers all-reduce gradients by themselves. These update
-variables from gradients that are already averaged over ranks, in operations that a ``tf.function``
-traces and XLA compiles. Formulas and decay are those of the PyTorch back ends
-(:mod:`~dlperf_hpc.train.torch.optimizers`).
+Formulas, LAMB's variants and weight decay are those of :mod:`~dlperf_hpc.train.torch.optimizers`.
+Keras's optimizers are not used: inside a strategy they all-reduce gradients by themselves. These
+update variables from gradients that are already averaged over ranks, in operations that a
+``tf.function`` traces and XLA compiles.
 """
 
 from __future__ import annotations

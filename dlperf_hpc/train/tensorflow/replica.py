@@ -46,7 +46,7 @@ class Replica:
         self._model = model
         self._variables = list(variables)
         self._average = reduce
-        self.exchanging = True
+        self.reducing = True
         self._every = every
         self._optimizer = build_optimizer(case.optimizer, self._variables)
         accumulates = case.accumulation > 1
@@ -59,13 +59,13 @@ class Replica:
         self._own_seed = case.seed * 1_000_003 + number
         with tf.device("CPU:0"):
             self._passes = tf.Variable(0, trainable=False, dtype=tf.int64)
-        # XLA takes what is this device's own work; the exchange between devices stays outside.
+        # XLA takes what is this device's own work; the all-reduce between devices stays outside.
         self._differentiate = _compiled(self._gradients) if xla else self._gradients
         self._apply = _compiled(self._update) if xla else self._update
 
     def _reduce(self, gradients: Tensors) -> Tensors:
-        """As it is traced: another function must be for each state of ``exchanging``."""
-        return self._average(gradients) if self.exchanging else gradients
+        """As it is traced: another function must be for each state of ``reducing``."""
+        return self._average(gradients) if self.reducing else gradients
 
     def micro_step(self, batch: dict[str, Any], place: int) -> Any:
         """Add a micro-batch's gradients to the sums; its loss. ``place`` 0 begins the sums."""
@@ -114,7 +114,7 @@ class Replica:
         with tf.GradientTape() as tape:
             loss = self._model(**batch, seed=seed)
             share = loss * (self.scale / self._case.accumulation) if self._changes_loss else loss
-        # Embeddings give theirs by rows: the exchange and the sums want them whole.
+        # Embeddings give theirs by rows: all-reduce and the sums want them whole.
         gradients = tape.gradient(share, self._variables)
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 

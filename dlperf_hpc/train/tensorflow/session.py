@@ -53,7 +53,7 @@ class TensorflowSession(Resumable):
         self._loss = tf.zeros(())
         self.replicas = self.make_replicas()
         self._steps = {on: self.step_functions() for on in (True, False)}
-        self.exchange(True)
+        self.set_all_reduce(True)
         self._inputs = self.distribute(placed)
         self._rehearse()
         self.open_window(0)
@@ -125,10 +125,10 @@ class TensorflowSession(Resumable):
                 self._rate = (value, tf.constant(value, tf.float32))
         return self._rate[1]
 
-    def exchange(self, on: bool) -> bool:
-        """Functions that were traced with the exchange, or without."""
+    def set_all_reduce(self, on: bool) -> bool:
+        """Choose the step functions that were traced with all-reduce, or those without."""
         for replica in self.replicas:
-            replica.exchanging = on
+            replica.reducing = on
         self._micro_step, self._last_step = self._steps[on]
         return True
 

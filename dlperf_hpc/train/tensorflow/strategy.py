@@ -74,8 +74,8 @@ class StrategySession(TensorflowSession):
             )
         names = [f"/device:{name}" for name in self.devices.names]
         gpu = self.devices.gpu
-        exchange = tf.distribute.NcclAllReduce if gpu else tf.distribute.ReductionToOneDevice
-        return tf.distribute.MirroredStrategy(names, cross_device_ops=exchange())
+        all_reduce = tf.distribute.NcclAllReduce if gpu else tf.distribute.ReductionToOneDevice
+        return tf.distribute.MirroredStrategy(names, cross_device_ops=all_reduce())
 
     def _multi_worker(self) -> Any:
         if not self.devices.gpu and len(self.devices.names) > 1:
@@ -98,7 +98,7 @@ class StrategySession(TensorflowSession):
         """One per device, each on the components of the model's variables that lie there.
 
         So each device updates what is its own from the same averages, and nothing but gradients
-        is ever exchanged.
+        travels between devices.
         """
         local = [self.strategy.experimental_local_results(v) for v in self.variables]
         self._replicas = []

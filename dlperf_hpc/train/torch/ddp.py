@@ -32,14 +32,14 @@ class DdpSession(TorchSession):
         build = place_optimizer if placed else build_optimizer
         self.optimizer: torch.optim.Optimizer = build(case.optimizer, self.module)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
-        self._exchanging = True
+        self._reducing = True
         self.open_window(0)
 
     def iterate(self) -> None:
         """One micro-batch; on every k-th the gradients are averaged over ranks and applied."""
         self._micro_steps += 1
         last = self._micro_steps % self.case.accumulation == 0
-        with contextlib.nullcontext() if last and self._exchanging else self.model.no_sync():
+        with contextlib.nullcontext() if last and self._reducing else self.model.no_sync():
             with self.autocast():
                 loss = self.model(**self.next_batch())
             share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
@@ -48,9 +48,9 @@ class DdpSession(TorchSession):
             self._step()
         self._loss = loss.detach()
 
-    def exchange(self, on: bool) -> bool:
+    def set_all_reduce(self, on: bool) -> bool:
         """DDP's ``no_sync``, also around the micro-batch that ends an accumulation."""
-        self._exchanging = on
+        self._reducing = on
         return True
 
     def _step(self) -> None:

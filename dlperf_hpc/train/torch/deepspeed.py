@@ -78,7 +78,7 @@ class DeepSpeedSession(TorchSession):
         self.engine = self._engine()
         if case.option("compile"):
             self.engine.compile()
-        self._exchanging = True
+        self._reducing = True
         self.open_window(0)
 
     def _engine(self) -> Any:
@@ -103,7 +103,7 @@ class DeepSpeedSession(TorchSession):
         self._micro_steps += 1
         steps, rest = divmod(self._micro_steps, self.case.accumulation)
         loss = self.engine(**self.next_batch())
-        with contextlib.nullcontext() if self._exchanging else self.engine.no_sync():
+        with contextlib.nullcontext() if self._reducing else self.engine.no_sync():
             self.engine.backward(loss)
         if rest == 0:
             set_lr(self.optimizer, self.case, steps - 1)
@@ -111,12 +111,12 @@ class DeepSpeedSession(TorchSession):
         self.engine.step()
         self._loss = loss.detach()
 
-    def exchange(self, on: bool) -> bool:
+    def set_all_reduce(self, on: bool) -> bool:
         """The engine's ``no_sync``; not under ZeRO, whose optimizer has its share of gradients from
-        the exchange itself."""
+        all-reduce itself."""
         if self.case.option("zero_stage"):
             return False
-        self._exchanging = on
+        self._reducing = on
         return True
 
     def counts(self) -> tuple[int, int]:

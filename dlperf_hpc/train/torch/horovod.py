@@ -36,7 +36,7 @@ class HorovodTorchSession(TorchSession):
             op=hvd.Average,
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
-        self._exchanging = True
+        self._reducing = True
         self.open_window(0)
 
     def iterate(self) -> None:
@@ -47,7 +47,7 @@ class HorovodTorchSession(TorchSession):
             loss = self.model(**self.next_batch())
         share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
         self.scaler.scale(share).backward()
-        if (last or self._every) and self._exchanging:
+        if (last or self._every) and self._reducing:
             # In mid-accumulation this averages sums, whose earlier parts are averages already and
             # stay what they are.
             self.optimizer.synchronize()
@@ -55,12 +55,12 @@ class HorovodTorchSession(TorchSession):
             self._step()
         self._loss = loss.detach()
 
-    def exchange(self, on: bool) -> bool:
+    def set_all_reduce(self, on: bool) -> bool:
         """The hooks send a gradient at every so many-th backward pass; off is never."""
-        if on != self._exchanging:
+        if on != self._reducing:
             each = 1 if self._every else self.case.accumulation
             self.optimizer.set_backward_passes_per_step(each if on else _NEVER)
-            self._exchanging = on
+            self._reducing = on
         return True
 
     def _step(self) -> None:
@@ -76,7 +76,7 @@ class HorovodTorchSession(TorchSession):
             # Kept on the device: asking whether a step was skipped would wait for it.
             self._skipped += sum(self.scaler._found_inf_per_device(self.optimizer).values())
         self.scaler.update()
-        # Not Horovod's own, which asks whether an exchange is under way: without one it was never
+        # Not Horovod's own, which asks whether an all-reduce is under way: without one it was never
         # begun.
         torch.optim.Optimizer.zero_grad(self.optimizer)
         self._optimizer_steps += 1

@@ -1,26 +1,24 @@
-"""LAMB in PyTorch, in three variants. Imports torch: never loaded on the login node.
+"""The optimizers of a sweep in PyTorch: torch's own where they compute what is asked for, LAMB in
+three variants, and optimizer placement. Imports torch: never loaded on the login node.
 
-With g the gradient of a parameter w, b1 and b2 the betas, t the number of this step from 1:
+LAMB, with g the gradient of a parameter w, b1 and b2 the betas, t the number of this step from 1:
 
     m = b1 m + (1 - b1) g         v = b2 v + (1 - b2) g^2
     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w
     w = w - lr (||w|| / ||r||) r
 
-- ``lamb``: that, the paper's with phi(z) = z (You et al. 2020, arXiv:1904.00962, algorithm 2), on
-  every parameter. The trust ratio is 1 where a norm is 0.
-- ``lamb-nvidia``: the trust ratio is 1 on parameters without weight decay (biases, LayerNorm), as
-  in apex's FusedLAMB and in NVIDIA's TensorFlow BERT. Gradients are to be divided by max(1, their
-  global norm / grad_clip) first; here as for every optimizer that is done by who calls it.
+- ``lamb``: the formula above, the paper's with phi(z) = z (You et al. 2020, arXiv:1904.00962,
+  algorithm 2), for every parameter. The trust ratio ||w|| / ||r|| is 1 where a norm is 0.
+- ``lamb-nvidia``: the trust ratio is 1 for parameters without weight decay (biases, LayerNorm), as
+  in apex's FusedLAMB and in NVIDIA's TensorFlow BERT. These also divide gradients by max(1, global
+  norm / grad_clip); here the session clips, for every optimizer alike.
 - ``lamb-deepspeed``: the trust ratio is held between ``min_coeff`` and ``max_coeff``; bias
   correction acts on the whole step, r = m / (sqrt(v) + eps) + decay w and
   lr sqrt(1 - b2^t) / (1 - b1^t) in place of lr (DeepSpeed's ``fused_lamb_cuda_kernel.cu``).
 
-The optimizers of a sweep in PyTorch. Imports torch: never loaded on the login node.
-
-Optimizer placement: each rank keeps the state of, and updates, its share of the parameters.
-
-ZeRO's first stage (Rajbhandari et al. 2020, arXiv:1910.02054) as PyTorch has it: whole parameters
-are dealt out to the ranks, and each updated one is sent from its owner to all. Imports torch.
+Optimizer placement is ZeRO's first stage (Rajbhandari et al. 2020, arXiv:1910.02054) as PyTorch has
+it: each rank keeps the optimizer state of some whole parameters, updates these, and sends them to
+all other ranks.
 """
 
 from __future__ import annotations
@@ -36,7 +34,11 @@ from dlperf_hpc.errors import RunError
 from dlperf_hpc.sweepfile.case import Case, Optimizer
 from dlperf_hpc.train.schedules import learning_rate
 
+Groups = Union[torch.nn.Module, Iterable[dict[str, Any]]]
 VARIANTS = ("lamb", "lamb-nvidia", "lamb-deepspeed")
+# So late a step that both of Adam's bias corrections are 1 in double precision (beta < 0.999995),
+# and below 2^24, where a float32 counter stops.
+_LATE = 8_000_000
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -196,11 +198,6 @@ def _apply(
     torch._foreach_addcmul_(parameters, updates, list(ratios.unbind()))
 
 
-# So late a step that both of Adam's bias corrections are 1 in double precision (beta < 0.999995),
-# and below 2^24, where a float32 counter stops.
-_LATE = 8_000_000
-
-
 class _Begun(torch.optim.Optimizer):
     """Mixed into one of torch's optimizers: the state of a parameter is there before torch's own
     code asks for it, so that it starts as :meth:`begin` says."""
@@ -210,7 +207,7 @@ class _Begun(torch.optim.Optimizer):
         raise NotImplementedError
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """As torch's, with its fused kernel."""
+        """Make the missing states, then take torch's own step with its fused kernel."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None and not self.state[parameter]:
@@ -255,8 +252,6 @@ _ADAMS: dict[tuple[str, bool], type[torch.optim.Optimizer]] = {
     ("adam", False): UncorrectedAdam,
     ("adamw", False): UncorrectedAdamW,
 }
-
-Groups = Union[torch.nn.Module, Iterable[dict[str, Any]]]
 
 
 def parameter_groups(settings: Optimizer, model: torch.nn.Module) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.torch.device import AUTOCAST, choose_device, device_facts, set_precision
 
-# Longer than any limit of the guard's: torch would abort first, before anything is written down.
+# Longer than any limit of the watchdog's: torch would abort first, and nothing be written down.
 _TIMEOUT = datetime.timedelta(days=1)
 
 
@@ -49,7 +49,7 @@ def join(world: World, device: torch.device) -> None:
 class TorchSession(Resumable):
     """The half of a :class:`dlperf_hpc.train.session.Session` that no PyTorch back end does its own
     way. One that derives from it wraps ``module`` and ``batch`` in its own engine, calls
-    :meth:`open_window` when it is ready, and writes :meth:`iterate`, :meth:`exchange` and
+    :meth:`open_window` when it is ready, and writes :meth:`iterate`, :meth:`set_all_reduce` and
     :meth:`close`.
 
     ``module`` is the plain model on this rank's ``device``; ``batch`` its arguments by name;

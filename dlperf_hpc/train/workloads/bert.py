@@ -1,7 +1,8 @@
 """BERT pre-training: shapes, sizes, arithmetic and synthetic data, for every framework alike.
 
 Standard library only at the top, importable on Python 3.9: the login node reads this file, so
-numpy is imported by the function that needs it and the model itself lives in ``bert_torch``.
+numpy is imported by the function that needs it, and the models themselves lie in
+``train/torch/bert.py`` and ``train/tensorflow/bert.py``.
 
 Letters used for shapes: B sequences, T tokens per sequence, M masked positions per sequence,
 L layers, h hidden size, f feed-forward size, V vocabulary.
@@ -65,23 +66,6 @@ SIZES: dict[str, BertConfig] = {
     "bert-large": BertConfig(layers=24, hidden=1024, heads=16, ffn=4096),
     "bert-tiny": BertConfig(layers=2, hidden=128, heads=2, ffn=512),
 }
-
-
-def parameter_count(config: BertConfig) -> int:
-    """Trainable numbers in encoder, pooler, MLM head and NSP head.
-
-    The vocabulary projection is tied to the word embedding and counted once.
-    """
-    h, norm = config.hidden, 2 * config.hidden
-    embeddings = (config.vocab + config.max_positions + config.types) * h + norm
-    attention = 4 * (h * h + h)
-    feed_forward = 2 * h * config.ffn + config.ffn + h
-    final_norm = norm if config.layer_norm == "pre" else 0
-    encoder = config.layers * (attention + feed_forward + 2 * norm) + final_norm
-    pooler = h * h + h
-    mlm_head = h * h + h + norm + config.vocab
-    nsp_head = 2 * h + 2
-    return embeddings + encoder + pooler + mlm_head + nsp_head
 
 
 def predictions_per_sequence(seq_len: int) -> int:

@@ -1,7 +1,8 @@
 """GPT-2 pre-training: shapes, sizes, arithmetic and synthetic data, for every framework alike.
 
 Standard library only at the top, importable on Python 3.9: the login node reads this file, so
-numpy is imported by the function that needs it and the model itself lives in ``gpt2_torch``.
+numpy is imported by the function that needs it, and the models themselves lie in
+``train/torch/gpt2.py`` and ``train/tensorflow/gpt2.py``.
 
 Letters used for shapes: B sequences, T tokens per sequence, L layers, h hidden size,
 f feed-forward size, V vocabulary.
@@ -60,15 +61,6 @@ SIZES: dict[str, Gpt2Config] = {
     "gpt2-medium": Gpt2Config(layers=24, hidden=1024, heads=16, ffn=4096),
     "gpt2-tiny": Gpt2Config(layers=2, hidden=128, heads=2, ffn=512),
 }
-
-
-def parameter_count(config: Gpt2Config) -> int:
-    """Trainable numbers; the output projection is the word embedding itself and counted once."""
-    h, norm = config.hidden, 2 * config.hidden
-    embeddings = (config.vocab + config.max_positions) * h
-    attention = 4 * (h * h + h)
-    feed_forward = 2 * h * config.ffn + config.ffn + h
-    return embeddings + config.layers * (attention + feed_forward + 2 * norm) + norm
 
 
 def flops_per_sample(config: Gpt2Config, seq_len: int) -> float:

@@ -344,7 +344,7 @@ def test_a_window(found: Found, window: str, iterations: int, steps: int, stage:
         assert 0 < sum(timed["step_times"]) <= timed["elapsed_s"]
 
 
-def test_the_exchange_is_left_out_and_its_share_measured(found: Found) -> None:
+def test_the_all_reduce_is_left_out_and_its_share_measured(found: Found) -> None:
     """Not under ZeRO, where there is no step without it."""
     communication_is_measured([row["zero 0"] for row in found["a_window"]])
     assert [row["zero 3"]["communication"] for row in found["a_window"]] == [None, None]

@@ -66,7 +66,7 @@ def test_a_window_is_measured(found: Found) -> None:
         assert row["facts"]["horovod"] == "0.28.1" and row["facts"]["horovod_mpi"]
 
 
-def test_the_exchange_is_left_out_and_its_share_measured(found: Found) -> None:
+def test_the_all_reduce_is_left_out_and_its_share_measured(found: Found) -> None:
     communication_is_measured(found["window"])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from frameworks import run_checks
+from parameter_counts import bert_parameters, gpt2_parameters
 from places import SUPPORT
 
 from dlperf_hpc.train.workloads import bert, gpt2
@@ -85,12 +86,12 @@ def test_precision_of_a_case_is_the_models(found: dict[str, Any]) -> None:
 def test_parameter_count_is_that_of_the_model(found: dict[str, Any], name: str) -> None:
     counted = found["counted"]
     if name in gpt2.SIZES:
-        assert counted[name] == gpt2.parameter_count(gpt2.SIZES[name])
+        assert counted[name] == gpt2_parameters(gpt2.SIZES[name])
     else:
         config = bert.SIZES[name]
-        assert counted[name] == bert.parameter_count(config)
+        assert counted[name] == bert_parameters(config)
         pre = replace(config, layer_norm="pre")
-        assert counted[f"{name} pre"] == bert.parameter_count(pre) == counted[name] + 2 * pre.hidden
+        assert counted[f"{name} pre"] == bert_parameters(pre) == counted[name] + 2 * pre.hidden
     assert counted[name] == PUBLISHED_PARAMETERS.get(name, counted[name])
 
 

@@ -64,7 +64,7 @@ def test_a_window_is_measured(found: Found) -> None:
         assert row["facts"]["fp32_products"] == "fp32" and not row["facts"]["tf32_matmul"]
 
 
-def test_the_exchange_is_left_out_and_its_share_measured(found: Found) -> None:
+def test_the_all_reduce_is_left_out_and_its_share_measured(found: Found) -> None:
     communication_is_measured(found["window"])
 
 

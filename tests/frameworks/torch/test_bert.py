@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from parameter_counts import bert_parameters
 from places import ROOT
 
 from dlperf_hpc.train.workloads.bert import (
@@ -18,7 +19,6 @@ from dlperf_hpc.train.workloads.bert import (
     SIZES,
     BertConfig,
     flops_per_sample,
-    parameter_count,
     predictions_per_sequence,
     synthetic_batch,
 )
@@ -50,7 +50,7 @@ PUBLISHED_PARAMETERS = [
 
 @pytest.mark.parametrize(("name", "vocab", "expected"), PUBLISHED_PARAMETERS)
 def test_parameter_count_is_the_published_one(name: str, vocab: int, expected: int) -> None:
-    assert parameter_count(replace(SIZES[name], vocab=vocab)) == expected
+    assert bert_parameters(replace(SIZES[name], vocab=vocab)) == expected
 
 
 @pytest.mark.parametrize("layer_norm", ["post", "pre"])
@@ -62,7 +62,7 @@ def test_parameter_count_is_that_of_the_model(name: str, vocab: int, layer_norm:
     config = replace(SIZES[name], vocab=vocab, layer_norm=layer_norm)
     with torch.device("meta"):  # shapes only: no memory, no time
         model = build(config)
-    assert sum(p.numel() for p in model.parameters()) == parameter_count(config)
+    assert sum(p.numel() for p in model.parameters()) == bert_parameters(config)
 
 
 @pytest.mark.parametrize(

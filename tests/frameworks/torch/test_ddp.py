@@ -42,7 +42,7 @@ def test_accumulation_equals_a_larger_batch(found: Found) -> None:
         assert row["gradients"] < 1e-6 and row["parameters"] < 1e-6
 
 
-def test_gradients_are_exchanged_at_the_boundary_only(found: Found) -> None:
+def test_gradients_are_reduced_at_the_boundary_only(found: Found) -> None:
     first, second = found["gradients_meet_at_the_boundary"]
     assert len(first["micro"]) == 2 and len(first["step"]) == 1
     assert all(a != b for a, b in zip(first["micro"], second["micro"]))
@@ -106,13 +106,13 @@ def test_a_window(found: Found, window: str, iterations: int, steps: int) -> Non
         assert timed["memory_mb"] > 100
 
 
-def test_the_exchange_is_left_out_and_its_share_measured(found: Found) -> None:
+def test_the_all_reduce_is_left_out_and_its_share_measured(found: Found) -> None:
     communication_is_measured(found["a_window"])
 
 
-def test_a_window_is_not_lost_for_want_of_room_without_the_exchange(found: Found) -> None:
-    reasons: Any = found["without_exchange_one_fails"]
-    near, no_room = "the time limit is near", "without the exchange: MemoryError: no room"
+def test_a_window_is_not_lost_for_want_of_room_without_all_reduce(found: Found) -> None:
+    reasons: Any = found["without_all_reduce_one_fails"]
+    near, no_room = "the time limit is near", "without all-reduce: MemoryError: no room"
     assert reasons == [[near, no_room]] * 2
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from parameter_counts import gpt2_parameters
 from places import ROOT, SUPPORT
 
 from dlperf_hpc.engines.command import clean_environment
@@ -22,7 +23,6 @@ from dlperf_hpc.train.workloads.gpt2 import (
     Gpt2Config,
     batch,
     flops_per_sample,
-    parameter_count,
     synthetic_batch,
 )
 
@@ -52,7 +52,7 @@ PUBLISHED_PARAMETERS = [
 
 @pytest.mark.parametrize(("name", "vocab", "expected"), PUBLISHED_PARAMETERS)
 def test_parameter_count_is_the_published_one(name: str, vocab: int, expected: int) -> None:
-    assert parameter_count(replace(SIZES[name], vocab=vocab)) == expected
+    assert gpt2_parameters(replace(SIZES[name], vocab=vocab)) == expected
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -63,7 +63,7 @@ def test_parameter_count_is_that_of_the_model(name: str, vocab: int) -> None:
     config = replace(SIZES[name], vocab=vocab)
     with torch.device("meta"):  # shapes only: no memory, no time
         model = new_model(config)
-    assert sum(p.numel() for p in model.parameters()) == parameter_count(config)
+    assert sum(p.numel() for p in model.parameters()) == gpt2_parameters(config)
 
 
 def test_sizes_have_the_padded_vocabulary() -> None:
@@ -512,7 +512,7 @@ def test_a_window_of_the_ddp_back_end(session: dict[str, Any], precision: str) -
     """Accumulation 2 after a warm-up of one: five iterations hold three optimizer steps."""
     found = session[precision]
     assert (found["iterations"], found["optimizer_steps"], found["skipped_steps"]) == (5, 3, 0)
-    assert found["moved"] and found["parameters"] == parameter_count(SIZES["gpt2-tiny"])
+    assert found["moved"] and found["parameters"] == gpt2_parameters(SIZES["gpt2-tiny"])
     assert found["losses"][0] == pytest.approx(np.log(50304), abs=0.2)
     assert found["losses"][-1] < found["losses"][0] - 1
     assert found["losses"] == pytest.approx(session["fp32"]["losses"], rel=1e-3)

@@ -56,6 +56,33 @@ def test_bert_samples_come_back_as_they_went(tmp_path: Path, kind: str) -> None:
         assert values.dtype == (np.float32 if name == "masked_lm_weights" else np.int64)
 
 
+class Rows:
+    """A file of a new model's samples: an array that NumPy has saved."""
+
+    def __init__(self, path: Path, layout: SampleLayout) -> None:
+        self.path, self.rows = path, np.load(path)
+        self.samples = len(self.rows)
+        if self.rows.shape[1] != layout.seq_len:
+            raise DataError(f"{path}: rows of {self.rows.shape[1]} values")
+
+    def check(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def read(self, rows: Array) -> Arrays:
+        return {"pixels": self.rows[rows]}
+
+
+def test_a_new_models_samples_have_a_reader_of_their_own(tmp_path: Path) -> None:
+    values = np.arange(30.0).reshape(10, 3)
+    np.save(tmp_path / "rows.npy", values)
+    layout = SampleLayout("picture", vocab=1, seq_len=3, reader=Rows)
+    batch = next(batches(Share(shards(tmp_path, layout), 0, 1, seed=1), 10))
+    assert np.array_equal(np.sort(batch["pixels"], axis=0), values)
+    with pytest.raises(DataError, match="rows of 3 values"):
+        shards(tmp_path, replace(layout, seq_len=4))
+
+
 def test_hdf5_is_nvidias_layout(tmp_path: Path) -> None:
     import h5py
 

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from record_samples import EXCHANGE, a_run, begun, ended, ended_ok, manifest, timed, without_end
+from record_samples import (
+    COMMUNICATION,
+    a_run,
+    begun,
+    ended,
+    ended_ok,
+    manifest,
+    timed,
+    without_end,
+)
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.records.layout import RunPaths
@@ -52,7 +61,7 @@ def test_every_figure_comes_back(tmp_path: Path) -> None:
     result = ended_ok(tmp_path, run)
     measured = replace(
         summary.summarise(timed(), run.case, manifest([run]).measure),
-        exposed_comm=EXCHANGE.exposed,
+        exposed_comm=COMMUNICATION.exposed,
     )
     assert result.window == measured
     assert asdict(measured) == asdict(Window.from_dict(asdict(measured)))

@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 from datetime import date, time
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from spec_samples import issues_of, load, write
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.sweepfile import load as loading
 from dlperf_hpc.sweepfile.case import Limits, Measure, Topology
-from dlperf_hpc.sweepfile.declarations import Option
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.load import SweepFile, clock_seconds, load_sweep
+from dlperf_hpc.train.reference import with_tables
 from dlperf_hpc.train.registry import registry
 
 REPOSITORY = ROOT
@@ -152,6 +151,10 @@ def test_keys_in_the_wrong_half_of_the_file_are_shown_their_place(tmp_path: Path
         ({"tables": "[exclude]\nseq_len = 64"}, "exclude: {'seq_len': 64} will not do"),
         ({"tables": "[[exclude]]"}, "exclude[0]: says nothing, so it would be for every case"),
         ({"tables": "[measure]\niterations = 1"}, "measure.iterations: 1 will not do"),
+        (
+            {"tables": "[measure]\nkeep_checkpoint = true"},
+            "measure.keep_checkpoint: there is none to keep: set measure.checkpoint = true too",
+        ),
         ({"tables": "[limits]\nstartup_s = inf"}, "limits.startup_s: Infinity will not do"),
         ({"top": "topologies = '1n1g'"}, 'topologies: "1n1g" will not do'),
         ({"top": "topologies = []"}, "topologies: [] will not do"),
@@ -446,21 +449,21 @@ def test_the_page_has_every_key_with_its_default() -> None:
             assert not told.startswith("`") or name == "base", name
 
 
-def test_the_page_has_every_option_framework_and_model() -> None:
-    known = registry()
-    options: list[tuple[str, Option]] = []
-    for backend in known.backends.values():
-        options += [(backend.name, option) for option in backend.options]
-        listed = f"| {', '.join(backend.precisions)} | {', '.join(backend.optimizers)} |"
-        assert re.search(rf"^\| `{backend.name}`.*{re.escape(listed)}$", PAGE, re.MULTILINE)
-    for model in known.workloads.values():
-        options += [(model.name, option) for option in model.options]
-        assert row(model.name) == [f"{model.default_seq_len}, {model.max_seq_len}"]
-    for owner, option in options:
-        of, default, meaning = row(option.name)
-        assert any(fnmatch(owner, pattern.strip("` ")) for pattern in of.split(","))
-        assert default == f"`{json.dumps(option.default)}`"
-        assert meaning.replace("`", "") == option.doc
+def test_the_pages_tables_are_what_is_declared() -> None:
+    """If not: python -m dlperf_hpc.train.reference docs/sweep-file.md."""
+    assert with_tables(PAGE, registry()) == PAGE
+    for model in registry().workloads.values():
+        _, tokens = row(model.name)
+        assert tokens == f"{model.default_seq_len}, {model.max_seq_len}"
+    of, default, meaning = row("compile")
+    assert of == "`ddp`, `deepspeed`, `horovod-torch`" and default == "`false`"
+    assert meaning.startswith("torch.compile the model")
+    assert row("dropout")[0] == "`bert-*`, `gpt2-*`"
+
+
+def test_a_page_without_a_tables_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no <!-- options: python -m dlperf_hpc"):
+        with_tables(PAGE.replace("<!-- options:", "<!-- other:"), registry())
 
 
 def test_the_pages_rows_are_keys_that_exist() -> None:

@@ -12,7 +12,7 @@ from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.results import GpuUse
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
 from dlperf_hpc.train.communication import Communication
-from dlperf_hpc.train.joblog import log_gpus, log_window
+from dlperf_hpc.train.joblog import Measured, end_ok, log_gpus, log_window
 from dlperf_hpc.train.telemetry import Sample, Watch, find_device, gpu_state, summarise
 
 
@@ -51,7 +51,9 @@ def test_from_the_log_into_both_tables(tmp_path: Path) -> None:
     window = {"samples": 3, "util": 90.0, "memory_mb": 5603.0, "joules": 48.0, "throttle": 0}
     states = [{"before": {"watts": 90.0}, "window": window, "after": {"watts": 99.0}}, {}]
     log_gpus(attempt, states)
-    log_window(attempt, manifest([attempt.run]), timed(), Communication())
+    measured = Measured(manifest([attempt.run]).measure, timed(), Communication())
+    log_window(attempt, measured)
+    end_ok(attempt, measured)
     result = result_of_log(attempt.paths.log)
     assert result.gpu == GpuUse(util=90, memory_mb=5603, joules=48, throttle=0)
     (run,) = rows(RUN_COLUMNS, [result])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import Line
 from dlperf_hpc.records.logfile import read_end
 from dlperf_hpc.records.status import Status
@@ -127,6 +128,36 @@ def test_an_exception_is_recorded(
     assert end and end.values == {"status": status.value, "reason": record["reason"]}
     assert [(f.rank, f.status, f.consequence) for f in failures] == [(1, status, False)]
     assert "| Traceback (most recent call last):" in log_text(tmp_path)
+
+
+SETTLED = """
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import finish
+watchdog.settle = lambda reason: finish(watchdog.attempt, Status.OK, detail={{"kept": reason}})
+watchdog.phase("checkpoint", {limit})
+{body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "body", "kept"),
+    [
+        (60, RAISE.format(statement="raise OSError('disk full')"), "OSError: disk full"),
+        (0.5, "outer_function()", "no progress for 0.5 s in phase checkpoint"),
+        (60, "watchdog.time_limit_s = 0.1\nouter_function()", "over its 0.1 s"),
+    ],
+)
+def test_what_is_measured_already_is_not_lost(
+    tmp_path: Path, start: Callable[..., Rank], limit: float, body: str, kept: str
+) -> None:
+    """Raised, hung or over the time limit: the record says ok, and the launcher ends the others."""
+    rank = start(SETTLED.format(limit=limit, body=body))
+    rank.go()
+    assert kept in rank.end()
+    paths = RunPaths(tmp_path, RUN.id)
+    record, end = read_record(paths.record), read_end(paths.log)
+    assert record and record["status"] == "ok" and kept in record["kept"]
+    assert end and end.values == {"status": "ok"} and not paths.failures(1)
 
 
 def test_a_lost_peer_leaves_the_record_to_who_knows_why(

@@ -33,7 +33,7 @@ class Notes:
         if len(self.gc_on) == self.fail_at:
             raise RuntimeError("on purpose")
 
-    def exchange(self, on: bool) -> bool:
+    def set_all_reduce(self, on: bool) -> bool:
         return False
 
     def synchronize(self) -> None:
@@ -181,7 +181,7 @@ def test_the_notes_are_a_session() -> None:
     ("asked", "window", "steps"),
     [(6, 1000, 6), (6, 100, 4), (6, 50, 2), (6, 49, 0), (1, 1000, 1), (0, 1000, 0)],
 )
-def test_steps_without_exchange_take_no_more_than_a_tenth_of_the_window(
+def test_steps_without_all_reduce_take_no_more_than_a_tenth_of_the_window(
     asked: int, window: int, steps: int
 ) -> None:
     assert steps_of_each(asked, window) == steps
