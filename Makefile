@@ -99,6 +99,7 @@ bench: $(VENV)/.test env-frameworks slurm
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/train_real_text.py
 	$(RUN) benchmarks/scan_logs.py
 	$(RUN) benchmarks/ten_thousand.py
+	$(RUN) benchmarks/many_reports.py
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md

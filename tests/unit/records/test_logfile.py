@@ -81,6 +81,28 @@ def test_facts_come_back(log: Path) -> None:
     assert result.started < result.ended
 
 
+@pytest.mark.parametrize("place", ["provenance", "world", "case", "workload"])
+def test_what_a_run_states_of_its_work_is_a_fact_wherever_it_stands(log: Path, place: str) -> None:
+    stated = {"flops_per_sample": 1.5e12, "framework_name": "PyTorch", "framework_version": "2.13"}
+    assert not stated.keys() & result_of_log(log).facts.keys()
+    line = write_line("workload", stated, "2026-11-21T14:53:20.696482Z")
+    if place == "workload":
+        head, _, rest = log.read_text().partition("\n")
+        log.write_text(f"{head}\n{line}\n{rest}")
+    else:
+        edited(log, f" {place} ", f" {place} {line.partition(' workload ')[2]} ")
+    facts = result_of_log(log).facts
+    assert {name: facts[name] for name in stated} == stated
+
+
+def test_logs_share_what_they_have_in_common(tmp_path: Path) -> None:
+    """Ten thousand runs of a sweep hold its few cases and machines once."""
+    first, second = (ended_ok(tmp_path, a_run(repeat=repeat)) for repeat in (1, 2))
+    assert first.run.case is second.run.case and first.run != second.run
+    assert first.facts["world"] is second.facts["world"]
+    assert first.facts["ranks"] == second.facts["ranks"]
+
+
 def test_iterations_are_numbered_from_the_warm_up(log: Path) -> None:
     read = read_log(log)
     assert [line["n"] for line in read.iterations] == [6, 7, 8, 9, 10, 11]

@@ -409,3 +409,21 @@ def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "torch").write_text("x")
     with pytest.raises(LedgerError, match="cannot be written"):
         open_attempt(SWEEP, RUN, tmp_path, "100_0.0")
+
+
+def test_a_record_without_its_detail(tmp_path: Path) -> None:
+    """As far as its window; a record that is not written as ours are is read whole."""
+    ended_ok(tmp_path, RUN)
+    path = paths(tmp_path, RUN).record
+    whole, head = read_record(path), read_record(path, detail=False)
+    assert whole is not None and head is not None
+    left_out = {"detail", "packages", "window_opened"}
+    assert head == {key: value for key, value in whole.items() if key not in left_out}
+    assert left_out < whole.keys() and head["window"]
+    path.write_text(json.dumps(whole))
+    assert read_record(path, detail=False) == whole
+    path.write_text(json.dumps(whole, indent=1)[:-40])
+    assert read_record(path, detail=False) is None
+    evil = {**whole, "reason": ',\n "detail": {'}
+    path.write_text(json.dumps({"reason": evil["reason"], **evil}, indent=1) + "\n")
+    assert (read_record(path, detail=False) or {})["reason"] == evil["reason"]
