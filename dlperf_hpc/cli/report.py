@@ -43,9 +43,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _base(text: str | None) -> str | None:
+    if not text:
+        return None
     from dlperf_hpc.sweepfile.keys import topology_issue
 
-    issue = topology_issue("--base", text) if text else None
+    issue = topology_issue("--base", text)
     if issue is not None:
         raise SpecError("command line", [Issue(issue.where, issue.message)])
     return text

@@ -61,9 +61,16 @@ def _pair(pair: OptionPair) -> dict[str, Any]:
     }
 
 
+_ROW = json.JSONEncoder(separators=(",\n   ", ": "), allow_nan=False)
+"""Writes a flat row as ``indent=1`` would in a list; without ``indent`` json does so in C."""
+
+
 def text(report: Report) -> str:
     """The file's content."""
-    return json.dumps(as_json(report), indent=1, allow_nan=False) + "\n"
+    told = as_json(report)
+    runs = ",\n".join(f"  {{\n   {_ROW.encode(row)[1:-1]}\n  }}" for row in told["runs"])
+    whole = json.dumps({**told, "runs": []}, indent=1, allow_nan=False) + "\n"
+    return whole.replace('\n "runs": []', f'\n "runs": [\n{runs}\n ]', 1) if runs else whole
 
 
 WRITER = Writer(

@@ -37,6 +37,7 @@ from dlperf_hpc.reporting.terminal import (
 )
 from dlperf_hpc.reporting.text import code, escape, number, printable
 from dlperf_hpc.reporting.writers import DEFAULT, write_atomic, write_report, writers
+from dlperf_hpc.reporting.writers.json import as_json
 from dlperf_hpc.reporting.writers.markdown import markdown as markdown_of
 from dlperf_hpc.reporting.writers.png import picture
 
@@ -255,6 +256,15 @@ def test_report_json(tmp_path: Path) -> None:
     (table,) = report["dlperf"].values()
     assert table["result"]["bert"]["2n8g"]["speedup"] == 15.0
     assert table["missing"] == ["4n8g: no runs"]
+
+
+def test_report_json_is_indented_throughout() -> None:
+    """Byte for byte as json itself does it, also what is put together for speed."""
+    odd = bad(case("4n8g"), 4, Status.FAILED, '"runs": [], \n "runs": []')
+    for results in ([], sweep(), [odd, *sweep()]):
+        report = report_of(results, '"runs": []')
+        plain = json.dumps(as_json(report), indent=1, allow_nan=False) + "\n"
+        assert writers()["json"].files["report.json"](report) == plain.encode()
 
 
 def test_a_report_of_nothing(tmp_path: Path) -> None:
