@@ -265,10 +265,15 @@ class ScanCache:
     """What was found in files, by their identity; with ``path`` None nothing is kept."""
 
     def __init__(self, path: Path | None) -> None:
-        self._database = _open(path)
+        self._path = path
         self._new: list[tuple[str, str, bytes, float]] = []
         self._held = 0  # bytes
         self._now = time.time()
+
+    @functools.cached_property
+    def _database(self) -> sqlite3.Connection | None:
+        """Opened when the first file is asked for: a report of nothing but sweeps needs none."""
+        return _open(self._path)
 
     def get(self, source: Source) -> ScannedFile | None:
         """What was found in this very content at an earlier time, or None."""
