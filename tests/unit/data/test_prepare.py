@@ -190,7 +190,7 @@ def write(path: Path, content: str | bytes) -> Path:
         ("A.\n\nB.", "--format hdf5 --vocab /no/such", "cannot be read as a vocabulary"),
         ("A.\n\nB.", "--format hdf5 --train-tokenizer --seq-len 4", "not within 5 to 512"),
         ("A.\n\nB.", "--format hdf5 --vocab v --max-predictions 126", "do not fit 128"),
-        ("A.\n\nB.", "--format hdf5 --vocab-size 9", "is for --train-tokenizer"),
+        ("A.\n\nB.", "--format hdf5 --vocab-size 9", "no meaning without --train-tokenizer"),
     ],
 )
 def test_refusals_leave_nothing_behind(
