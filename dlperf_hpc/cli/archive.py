@@ -34,9 +34,11 @@ def _archive(arguments: argparse.Namespace) -> int:
     # The scheduler forgets how a job ended: to ask for it here also writes it into the directory.
     unfinished = [r for r in current(root).results if not r.status.finished]
     if unfinished and not arguments.anyway:
+        first, number = unfinished[0], len(unfinished)
+        have = "1 run has" if number == 1 else f"{number} runs have"
         raise LedgerError(
-            f"{root}: {len(unfinished)} runs have not ended ({unfinished[0].run.id}:"
-            f" {unfinished[0].status.value}); wait for them, or archive the sweep with --anyway"
+            f"{root}: {have} not ended ({first.run.id}: {first.status.value}); wait for the end,"
+            " or archive the sweep with --anyway"
         )
     target = arguments.out or Path(f"{root.name}.zip")
     count, size = pack(root, target), target.stat().st_size

@@ -42,7 +42,15 @@ def _modules(*arguments: str) -> set[str]:
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_loads_the_standard_library_only(verb: str) -> None:
     found = _modules(verb, "--help")
+    assert f"dlperf_hpc.cli.{verb}" in found
     assert not found & (HEAVY | PLOTTING | {"pydantic", "submitit", "rich"})
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version", "no-such-verb"])
+def test_without_a_verb_no_verb_is_loaded(argument: str) -> None:
+    found = _modules(argument)
+    ours = {name for name in found if name.startswith("dlperf_hpc.")}
+    assert not ours and "argparse" not in found
 
 
 def test_a_dry_run_loads_no_framework() -> None:
