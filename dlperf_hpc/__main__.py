@@ -1,4 +1,4 @@
-"""``dlperf VERB ...``, which is ``python -m dlperf_hpc VERB ...``: each verb is a module of ``cli``.
+"""``dlperf VERB``, which is ``python -m dlperf_hpc VERB``: each verb is a module of ``cli``.
 
 Standard library only, and little of it: this much runs before every verb.
 """
