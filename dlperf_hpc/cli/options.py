@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc import __version__
+from dlperf_hpc.engines import CHOICES
 from dlperf_hpc.errors import Issue, SpecError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def add_directory(made: argparse.ArgumentParser, also: str = "") -> None:
     made.add_argument("directory", type=Path, help=f"the sweep's directory, logs/<sweep>{also}")
 
 
-def add_json(made: argparse.ArgumentParser, what: str) -> None:
+def add_json(made: argparse._ActionsContainer, what: str) -> None:
     """``--json``: ``what`` is printed as one JSON document on standard output."""
     made.add_argument("--json", action="store_true", help=f"print {what} as JSON")
 
@@ -43,9 +44,9 @@ def add_site_options(made: argparse.ArgumentParser) -> None:
     """``--cluster``, ``--site`` and ``--logs``: where a sweep's runs go."""
     made.add_argument(
         "--cluster",
-        choices=("auto", "slurm", "local"),
-        help="what starts the runs; auto takes slurm where sbatch is, else local (default: the"
-        " sweep file's `cluster`, else auto)",
+        choices=CHOICES,
+        help="engine that starts the runs; auto takes slurm where sbatch is, else local (default:"
+        " the sweep file's `cluster`, else auto)",
     )
     made.add_argument(
         "--site",

@@ -52,7 +52,9 @@ def test_modules_and_classes_named_are_there() -> None:
 
 def test_columns_and_keys_named_are_there() -> None:
     text = " ".join(row[2] for row in ROWS)
-    known = {column.name for column in (*columns.CASE_COLUMNS, *columns.RUN_COLUMNS)}
+    known = {each.name for each in columns.CASE_COLUMNS} | {
+        each.name for each in columns.RUN_COLUMNS
+    }
     assert set(re.findall(r"column `(\w+)`", text)) <= known
     keys = {*SweepFile.model_fields, *Case.__dataclass_fields__}
     assert set(re.findall(r"key `(\w+)`", text)) <= keys
