@@ -77,7 +77,9 @@ class _Reader:
         lengths = {key: len(values) for key, values in columns.items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-            self.issues.append(Issue(where, f"lists that advance together differ: {told}"))
+            self.issues.append(
+                Issue(where, f"lists that advance together differ in length: {told}")
+            )
         known = [key for key in columns if self.known(f"{where}.{key}", key)]
         rows: list[Values] = [{} for _ in range(min(lengths.values(), default=0))]
         for key in known:
@@ -94,9 +96,9 @@ class _Reader:
         before = len(self.issues)
         inside = where if setting is None else f"{where}.when"
         if not when:
-            self.issues.append(Issue(inside, "says nothing, so it would be for every case"))
+            self.issues.append(Issue(inside, "is empty, so that it would apply to every case"))
         if setting == {}:
-            self.issues.append(Issue(f"{where}.set", "says nothing, so it would change nothing"))
+            self.issues.append(Issue(f"{where}.set", "is empty, so that it would change nothing"))
         rule = Rule(where, self.table(inside, when), self.table(f"{where}.set", setting or {}))
         topology = rule.when.get("topology")
         if topology and self.topologies and topology not in self.topologies:

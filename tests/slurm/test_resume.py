@@ -299,5 +299,5 @@ def test_a_local_sweep_that_was_killed_is_completed(tmp_path: Path) -> None:
 
 def _finished(place: Workplace, spec: Path) -> bool:
     done = place.verb("sweep", spec, "--cluster", "local")
-    assert done.returncode == 0 or "somebody else is submitting here" in done.stderr, done.stderr
+    assert done.returncode == 0 or "another process is submitting here" in done.stderr, done.stderr
     return done.returncode == 0

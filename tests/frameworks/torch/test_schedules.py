@@ -173,7 +173,7 @@ def test_a_case_of_an_earlier_version_reads_with_defaults(tmp_path: Path) -> Non
         ),
         (
             *('name = "lamb-nvidia"\ngrad_clip = 0', ""),
-            "optimizer.grad_clip: 0 will not do: lamb-nvidia divides gradients by max(1, global"
+            "optimizer.grad_clip: must not be 0: lamb-nvidia divides gradients by max(1, global"
             " norm / grad_clip)",
         ),
     ],

@@ -211,7 +211,7 @@ def test_an_output_that_is_there_is_left_alone(tmp_path: Path, capsys: Any) -> N
     write(tmp_path / "kept", "mine")
     for out in (tmp_path, tmp_path / "kept"):
         assert main([str(source), "--out", str(out), "--format", "jsonl"]) == 1
-        assert "is there and not empty" in capsys.readouterr().err
+        assert "exists and is not empty" in capsys.readouterr().err
     assert main(["/no/such/text", "--out", str(tmp_path / "out"), "--format", "jsonl"]) == 1
     assert "no such file" in capsys.readouterr().err
     assert (tmp_path / "kept").read_text(encoding="utf-8") == "mine"

@@ -149,7 +149,7 @@ def test_keys_in_the_wrong_half_of_the_file_are_shown_their_place(tmp_path: Path
         ({"tables": "[matrix]\nseq_len = [64, '8']"}, 'matrix.seq_len[1]: "8" will not do'),
         ({"tables": "[zip]\nseq_len = [64]"}, "zip: {'seq_len': [64]} will not do"),
         ({"tables": "[exclude]\nseq_len = 64"}, "exclude: {'seq_len': 64} will not do"),
-        ({"tables": "[[exclude]]"}, "exclude[0]: says nothing, so it would be for every case"),
+        ({"tables": "[[exclude]]"}, "exclude[0]: is empty, so that it would apply to every case"),
         ({"tables": "[measure]\niterations = 1"}, "measure.iterations: 1 will not do"),
         (
             {"tables": "[measure]\nkeep_checkpoint = true"},
