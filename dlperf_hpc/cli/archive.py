@@ -9,6 +9,8 @@ from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
 
+SUMMARY = "write one zip archive of a sweep's directory"
+
 
 def _parser() -> argparse.ArgumentParser:
     made = options.parser(

@@ -86,7 +86,7 @@ _NAMES = {
 }
 
 
-def add_external_options(made: argparse.ArgumentParser, accelerator: bool = True) -> None:
+def add_external_options(made: argparse.ArgumentParser, accelerator: bool) -> None:
     """Options for logs of other programs: the window rule, and settings that a log lacks.
 
     ``accelerator``: whether the verb needs peak FLOPS, and so the name of the accelerator.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dlperf_hpc.data.build import Vocabulary
     from dlperf_hpc.data.shards import Settings
 
+SUMMARY = "prepare training data from plain text"
+
 _DESCRIPTION = """\
 Turn text into the files that `data = "real"` reads: hdf5 (NVIDIA's layout) or tfrecord (Google's
 seven features) for BERT, megatron (.bin and .idx) for GPT-2, or jsonl (loose JSON, for Megatron's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -12,24 +13,33 @@ import pytest
 from places import ROOT
 
 from dlperf_hpc import __version__
-from dlperf_hpc.__main__ import VERBS, main
+from dlperf_hpc.__main__ import main, verbs
 
 
 def call(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=ROOT, text=True, capture_output=True, timeout=60)
 
 
+def test_the_summaries_are_those_of_the_modules() -> None:
+    """`dlperf --help` reads them as text; what Python makes of the modules is the same."""
+    names = [path.stem for path in (ROOT / "dlperf_hpc" / "cli").glob("[a-z]*.py")]
+    modules = {name: importlib.import_module(f"dlperf_hpc.cli.{name}") for name in names}
+    found = {name: each.SUMMARY for name, each in modules.items() if hasattr(each, "SUMMARY")}
+    assert found == verbs() and len(found) > 10
+    assert all(callable(modules[name].main) for name in found)
+
+
 def test_without_arguments_the_verbs_are_listed_as_an_error(capsys: Any) -> None:
     assert main([]) == 2
     output = capsys.readouterr()
-    assert output.out == "" and all(f"\n  {verb} " in output.err for verb in VERBS)
+    assert output.out == "" and all(f"\n  {verb} " in output.err for verb in verbs())
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_help_lists_the_verbs(option: str, capsys: Any) -> None:
     assert main([option]) == 0
     output = capsys.readouterr()
-    assert output.err == "" and all(f"\n  {verb} " in output.out for verb in VERBS)
+    assert output.err == "" and all(f"\n  {verb} " in output.out for verb in verbs())
 
 
 def test_the_version_is_told(capsys: Any) -> None:
