@@ -190,7 +190,7 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
     if full["processes_per_node"] not in (None, gpus, 1 if backend.one_per_node else None):
         rule = f"{backend.name} runs one process per GPU, {gpus} on each node"
         rule += ", or a single one" if backend.one_per_node else ""
-        message = f"{full['processes_per_node']} will not do on {full['topology']}: {rule}"
+        message = f"{full['processes_per_node']} is invalid on {full['topology']}: {rule}"
         issues.append(Issue("processes_per_node", message))
     if full["precision"] == "fp16" and full["device"] == "cpu":
         issues.append(Issue("precision", NO_FP16))

@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -162,7 +163,8 @@ def page(head: str, trials: Sequence[Trial], took_s: float) -> str:
     rows = [list(COLUMNS), ["---", *["---:"] * (len(COLUMNS) - 1)]]
     rows += [_cells(trial) for trial in (*trials, total)]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    notes = [f"- {t.fault}: {t.error or t.note}." for t in trials if t.error or t.note]
+    told = [f"- {t.fault}: {t.error or t.note}." for t in trials if t.error or t.note]
+    notes = [textwrap.fill(line, 100, subsequent_indent="  ") for line in told]
     return PAGE.format(head=head, table="\n".join(lines), notes="\n".join(notes))
 
 

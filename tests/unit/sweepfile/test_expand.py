@@ -162,7 +162,7 @@ def test_an_override_sets_no_topology(tmp_path: Path) -> None:
         ),
         (
             "batch_size = 8\nprocesses_per_node = 2",
-            "processes_per_node: 2 will not do on 1n3g: ddp runs one process per GPU,"
+            "processes_per_node: 2 is invalid on 1n3g: ddp runs one process per GPU,"
             " 3 on each node",
         ),
         (
