@@ -1,41 +1,73 @@
-"""``dlperf <verb>`` or ``python -m dlperf_hpc <verb>``: each verb is a module of that name."""
+"""``dlperf VERB``, which is ``python -m dlperf_hpc VERB``: each verb is a module of ``cli``.
+
+A module of ``cli`` is a verb if it sets ``SUMMARY``, its line of ``dlperf --help``. This module
+reads those lines as text: to import all verbs would take longer than the rest of the answer.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
-VERBS = {
-    "sweep": "submit a sweep file, or run it on this machine",
-    "status": "how the runs of a sweep stand",
-    "rerun": "submit again what failed, as new arrays of just those runs",
-    "cancel": "cancel a sweep's jobs, and nobody else's",
-    "logs": "show or follow the log of a run",
-    "report": "speedup tables, CSVs and plot from job logs, ours and other people's",
-    "compare": "what got faster, slower or stayed the same: two sweeps, or published results",
-    "extract": "DLPerf's result table and JSON from a directory of logs",
-    "archive": "a sweep's directory as one file",
-    "doctor": "on this site, will it work? checks, and a job of seconds",
-    "prepare": "training data from plain text; `data prepare` is the same",
-}
+from dlperf_hpc import __version__
+
+_FOLDER = os.path.join(os.path.dirname(__file__), "cli")
+_SUMMARY = 'SUMMARY = "'
+_EPILOG = """\
+`dlperf VERB --help` shows the options of a verb. A first session:
+  dlperf doctor sweeps/quickstart.toml     will it work here?
+  dlperf sweep sweeps/quickstart.toml      submit the sweep, or run it here
+  dlperf status logs/quickstart            how do its runs stand?
+  dlperf report logs/quickstart            tables, CSVs and a plot"""
+
+
+def verbs() -> dict[str, str]:
+    """Every verb and its summary, in the order of the alphabet."""
+    found = {}
+    for file in sorted(os.listdir(_FOLDER)):
+        name, ending = os.path.splitext(file)
+        if ending == ".py":
+            with open(os.path.join(_FOLDER, file), encoding="utf-8") as lines:
+                summary = next((line for line in lines if line.startswith(_SUMMARY)), None)
+            if summary is not None:
+                found[name] = summary[len(_SUMMARY) :].rstrip().rstrip('"')
+    return found
+
+
+def _usage() -> str:
+    known = verbs()
+    width = max(map(len, known))
+    lines = "\n".join(f"  {verb:{width}}  {summary}" for verb, summary in known.items())
+    return f"usage: dlperf VERB ...\n\nverbs:\n{lines}\n\n{_EPILOG}"
+
+
+def _unknown(word: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, verbs(), n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"error: there is no verb {word!r}{hint}; `dlperf --help` lists the verbs"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Hand the arguments to the verb's own main."""
+    """Hand the arguments to the verb's own ``main``; the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments[:2] == ["data", "prepare"]:
+    if arguments[:2] == ["data", "prepare"]:  # the verb's earlier name
         arguments = arguments[1:]
-    if not arguments or arguments[0] not in VERBS:
-        text = "\n".join(f"  {verb:8} {doc}" for verb, doc in VERBS.items())
-        asked = bool(arguments) and arguments[0] in ("-h", "--help")
-        print(
-            f"usage: dlperf <verb> ...\n\n{text}\n\ndlperf <verb> --help tells more",
-            file=sys.stdout if asked else sys.stderr,
-        )
-        return 0 if asked else 2
-    module = importlib.import_module(f"dlperf_hpc.cli.{arguments[0]}")
-    code: int = module.main(arguments[1:])
-    return code
+    first = arguments[0] if arguments else ""
+    if first in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if first == "--version":
+        print(f"dlperf_hpc {__version__}")
+        return 0
+    if first in verbs():
+        module = importlib.import_module(f"dlperf_hpc.cli.{first}")
+        code: int = module.main(arguments[1:])
+        return code
+    print(_unknown(first) if first else _usage(), file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""Every error this package raises for something a user can mend.
+"""Every error that this package raises for something that a user can correct.
 
-DlperfError                      what went wrong, where, and what to do
-├── SpecError                    the sweep file or a command-line override (all issues at once)
-├── SiteError                    a site profile, or a command the site lacks
-├── LedgerError                  a sweep's directory: absent, foreign, read-only, already used
-├── LogError                     a job log or record that cannot be read as one
-├── DataError                    text or training data that is not what it should be
-└── RunError                     on a compute node, inside one run
-    ├── WorldError               the ranks are not the topology asked for
-    ├── DeviceError              no such device, or a precision it lacks
-    ├── WeightsError             a file of initial weights that is not the model's
-    └── MeasurementError         the window ran, but its number may not be reported
+DlperfError                      says what is wrong, where, and what to do
+├── SpecError                    an invalid sweep file, site profile or command line: all issues
+├── SiteError                    a site profile or a command of the site cannot be used
+├── LedgerError                  a sweep's directory is missing, read-only, damaged or already used
+├── LogError                     a job log or a record cannot be read
+├── DataError                    text or training data cannot be used
+└── RunError                     a run cannot go on, on its compute node
+    ├── WorldError               the ranks do not form the topology of the case
+    ├── DeviceError              the device is missing, or lacks the precision of the case
+    ├── WeightsError             a file of initial weights does not fit the model
+    └── MeasurementError         the window has ended, but its figure may not be reported
 
-``exit_code`` is what a verb returns when the error reaches it: 2 for usage and spec errors,
-1 for what went wrong although the request was sound.
+A verb that receives an error returns its ``exit_code``: 2 for an invalid request, 1 for what went
+wrong although the request was valid.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from dataclasses import dataclass
 
 
 class DlperfError(Exception):
-    """Base of the tree. The message says what, where, and what to do."""
+    """The base of all these errors. Its message says what is wrong, where, and what to do."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Issue:
-    """One thing wrong in a sweep file.
+    """One thing that is wrong in a sweep file, a site profile or a command line.
 
-    ``where`` is the key path (``matrix.batch_size[1]``) or a position in the file.
+    ``where`` is a key path (``matrix.batch_size[1]``), a position in the file or an option;
+    ``hint`` says what to write instead.
     """
 
     where: str
@@ -45,7 +46,7 @@ class Issue:
 
 
 class SpecError(DlperfError):
-    """A sweep that cannot be: carries every issue found, so that one edit mends them all."""
+    """An invalid request. It carries every issue found, so that one edit can correct them all."""
 
     def __init__(self, source: str, issues: Sequence[Issue]) -> None:
         self.source = source
@@ -56,42 +57,42 @@ class SpecError(DlperfError):
 
 
 class SiteError(DlperfError):
-    """A site profile that cannot be used here."""
+    """A site profile, or a command that it needs, cannot be used on this machine."""
 
 
 class LedgerError(DlperfError):
-    """A sweep's directory that cannot be read, written, or used again."""
+    """A sweep's directory cannot be read, written, or used again."""
 
 
 class LogError(DlperfError):
-    """A log that is not what it should be; names file and line."""
+    """A job log or a record cannot be read; the message names file and line."""
 
     exit_code = 1
 
 
 class DataError(DlperfError):
-    """Text to prepare, or prepared data, that cannot be used: names file, found and expected."""
+    """Text or training data cannot be used; the message says what was found and expected."""
 
     exit_code = 1
 
 
 class RunError(DlperfError):
-    """Something that ends one run, on the compute node, with a record of why."""
+    """One run cannot go on, on its compute node; its record says why."""
 
     exit_code = 1
 
 
 class WorldError(RunError):
-    """The ranks that started are not the topology that was asked for."""
+    """The ranks that started do not form the topology of the case."""
 
 
 class DeviceError(RunError):
-    """The device, or a precision it would need, is not there."""
+    """The device is missing, or lacks the precision of the case."""
 
 
 class WeightsError(RunError):
-    """A file of initial weights that cannot be read, or was written for another model."""
+    """A file of initial weights cannot be read, or was written for another model."""
 
 
 class MeasurementError(RunError):
-    """The window ran, but what it gave may not be reported as a throughput."""
+    """The window has ended, but its figure may not be reported as a throughput."""

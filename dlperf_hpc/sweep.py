@@ -1,4 +1,4 @@
-"""``python -m dlperf_hpc.sweep FILE``: the same as ``dlperf sweep FILE``."""
+"""``python -m dlperf_hpc.sweep FILE`` submits a sweep file, as ``dlperf sweep FILE`` does."""
 
 from __future__ import annotations
 

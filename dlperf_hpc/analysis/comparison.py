@@ -6,12 +6,12 @@ the other side alone, and what its own noise was, nobody knows.
 
 When is a ratio a difference? The interval of the ratio B / A is held against a band around 1, from
 1 - tolerance to its mirror image 1 / (1 - tolerance), so that swapping A and B mirrors every
-verdict:
+outcome:
 
 - ``slower``: the whole interval lies below the band; ``faster``: above it
 - ``same``: the whole interval lies within the band
 - ``undecided``: it reaches over an end of the band: too much noise for that tolerance
-- ``too few runs``: no verdict of so few runs could be trusted, however far apart they lie
+- ``too few runs``: no outcome of so few runs could be trusted, however far apart they lie
 - ``missing in A``, ``missing in B``: that side has no run of the case that counts
 
 **The interval** comes from ranks: the k-th smallest to the k-th largest of all n * m ratios of a
@@ -20,8 +20,8 @@ end with the probability that Mann and Whitney's U (1947) is below k, which is c
 is the largest for which it is at most ``risk`` (Bauer, "Constructing Confidence Sets Using Rank
 Statistics", JASA 1972). Nothing is assumed of the distributions but that runs are independent.
 
-**A verdict's error** is that same probability: were B's runs those of A scaled by an end of the
-band, this is how often they would look as if they lay beyond it. 5 + 5 runs: 4.8 %. Each verdict
+**An outcome's error** is that same probability: were B's runs those of A scaled by an end of the
+band, this is how often they would look as if they lay beyond it. 5 + 5 runs: 4.8 %. Each outcome
 is a one-sided claim (``same`` is two, as in a test of equivalence), so that a ``risk`` of 5 % goes
 with an interval that covers 90 % or more. Fewer than 3 + 3 runs cannot reach it.
 
@@ -50,7 +50,7 @@ TOLERANCE = 0.02
 """Half width of the band, as a fraction; what is closer than that is nobody's regression."""
 
 RISK = 0.05
-"""Largest error that a verdict may have: 3 + 3 runs have it, or 5 against a single figure."""
+"""Largest error that an outcome may have: 3 + 3 runs have it, or 5 against a single figure."""
 
 MOST_PAIRS = 10_000
 """Ratios (n * m) up to which ranks are counted; beyond, each median's interval is good enough."""
@@ -76,7 +76,7 @@ def band(tolerance: float) -> tuple[float, float]:
 
 
 def error_of(interval: Interval) -> float:
-    """How often the true ratio lies beyond one end of the interval: the error of a verdict."""
+    """How often the true ratio lies beyond one end of the interval: the error of an outcome."""
     return (1 - interval.coverage) / 2
 
 
@@ -222,7 +222,7 @@ class Compared:
     ``ratio`` is that of the medians, B / A; ``interval`` is the one of :func:`rank_interval`, which
     decides. ``of_medians`` is the conservative one of the ratio of medians: wider, and valid
     whatever the two shapes. Each is None where a side has too few runs to have one. ``note`` says
-    in words what the verdict alone does not.
+    in words what the outcome alone does not.
     """
 
     a: Subject | None
@@ -248,7 +248,7 @@ class Comparison:
     unmatched_published: int = 0
 
     def count(self, outcome: Outcome) -> int:
-        """How many cases have that verdict."""
+        """How many cases have that outcome."""
         return sum(case.outcome is outcome for case in self.cases)
 
 
@@ -456,4 +456,4 @@ def _too_few(a: Subject, b: Subject, interval: Interval | None, risk: float) -> 
     if interval is None:
         return "one run has no interval"
     error = 100 * error_of(interval)
-    return f"a verdict could be wrong {error:.3g} % of the time, over {100 * risk:.3g} %"
+    return f"an outcome could be wrong {error:.3g} % of the time, over {100 * risk:.3g} %"

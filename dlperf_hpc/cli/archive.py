@@ -1,25 +1,29 @@
-"""``dlperf archive DIR``: a sweep's directory as one file."""
+"""``dlperf archive DIR``: one zip archive of a sweep's directory."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
-from dlperf_hpc.cli import common
+from dlperf_hpc.cli import messages, options
+
+SUMMARY = "write one zip archive of a sweep's directory"
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser(
+    made = options.parser(
         "archive",
-        "Put a sweep's directory into one zip archive: logs, records, attempts, manifest, report.\n"
-        "status, report and compare read it as it is; unpacked it is the directory again.",
+        "Write one zip archive of a sweep's directory: logs, records, attempts, manifest, report.\n"
+        "status, report and compare read the archive as it is; unpacked it is the directory again.",
     )
-    made.add_argument("directory", type=Path, help="the sweep's directory, logs/<sweep>")
-    made.add_argument("--out", type=Path, help="the archive (default: ./<sweep>.zip)")
+    options.add_directory(made)
+    made.add_argument("--out", type=Path, help="the archive to write (default: ./<sweep>.zip)")
     made.add_argument(
-        "--anyway", action="store_true", help="also where runs are still waiting or running"
+        "--anyway", action="store_true", help="archive also a sweep whose runs have not all ended"
     )
+    options.add_json(made, "the archive's path and size")
     return made
 
 
@@ -29,22 +33,28 @@ def _archive(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.records.archive import pack
 
     root = arguments.directory.absolute()
-    # Asking also keeps the scheduler's last words, which it forgets.
+    # The scheduler forgets how a job ended: to ask for it here also writes it into the directory.
     unfinished = [r for r in current(root).results if not r.status.finished]
     if unfinished and not arguments.anyway:
+        first, number = unfinished[0], len(unfinished)
+        have = "1 run has" if number == 1 else f"{number} runs have"
         raise LedgerError(
-            f"{root}: {len(unfinished)} runs have not ended ({unfinished[0].run.id}:"
-            f" {unfinished[0].status.value}); wait for them, or archive it --anyway"
+            f"{root}: {have} not ended ({first.run.id}: {first.status.value}); wait for the end,"
+            " or archive the sweep with --anyway"
         )
     target = arguments.out or Path(f"{root.name}.zip")
-    count = pack(root, target)
-    print(f"written: {target} ({count} files, {target.stat().st_size / 2**20:.1f} MiB)")
+    count, size = pack(root, target), target.stat().st_size
+    if arguments.json:
+        facts = {"root": str(root), "archive": str(target), "files": count, "bytes": size}
+        print(json.dumps({**facts, "unfinished": [r.run.id for r in unfinished]}, indent=1))
+    else:
+        print(f"written: {target} ({count} files, {size / 2**20:.1f} MiB)")
     return 0
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return common.run(_archive, _parser(), argv)
+    return messages.run(_archive, _parser(), argv)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,25 @@
-"""``dlperf cancel DIR``: end a sweep's jobs, and nobody else's."""
+"""``dlperf cancel DIR``: end the jobs of one sweep, and no others."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from pathlib import Path
 
-from dlperf_hpc.cli import common
+from dlperf_hpc.cli import messages, options
+
+SUMMARY = "cancel the jobs of one sweep"
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser(
+    made = options.parser(
         "cancel",
-        "Cancel the jobs that stand for a sweep's runs: by their ids, in one command.\n"
-        "What has been measured stays; `rerun --status cancelled` takes the rest up again.",
+        "Cancel the jobs of a sweep, by their ids. Runs that have ended keep their results;\n"
+        "`dlperf rerun DIR --status cancelled` submits the others again.",
     )
-    made.add_argument("directory", type=Path, help="the sweep's directory, logs/<sweep>")
+    options.add_directory(made)
     made.add_argument("--dry-run", action="store_true", help="print the command, do not run it")
-    made.add_argument("--json", action="store_true", help="print what happened as JSON")
+    options.add_json(made, "the cancelled jobs")
     return made
 
 
@@ -34,7 +35,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"root": str(ledger.root), "tasks": jobs}, indent=1))
     elif not jobs:
-        print("none of this sweep's jobs waits or runs")
+        print("no job of this sweep waits or runs")
     elif arguments.dry_run:
         print(" ".join(engine.cancel_command(jobs)))
     else:
@@ -44,7 +45,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return common.run(_cancel, _parser(), argv)
+    return messages.run(_cancel, _parser(), argv)
 
 
 if __name__ == "__main__":

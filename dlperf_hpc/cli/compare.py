@@ -9,30 +9,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.cli import common
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.messages import usage_error
 
 if TYPE_CHECKING:
     from dlperf_hpc.analysis.comparison import Comparison, Subject
     from dlperf_hpc.records.results import RunResult
 
+SUMMARY = "tell which cases got faster or slower: two sweeps, or published results"
+
 PUBLISHED = "published"
 
 _DESCRIPTION = """\
-Hold the cases of B against those of A: ratio of median samples/s with its interval, and a verdict.
-B/A above 1: B is faster. Exit code: 0 nothing slower, 1 something is, 2 nothing could be compared.
+Compare the cases of B with those of A: the ratio of their median samples/s with its interval, and
+an outcome. B/A above 1 means that B is faster. Exit code: 0 no case is slower, 1 a case is slower
+(or has another outcome of --fail-on), 2 invalid request, or no case could be compared.
 """
 _EPILOG = """\
-A and B: a sweep's directory (logs/<sweep>), any directory of such logs, or published results that
-come with this package. Each may be narrowed down by KEY=VALUE,...; one key twice: either value.
+A and B are a sweep's directory (logs/<sweep>), any directory of job logs, or the published results
+that come with this package. KEY=VALUE,... selects cases; a key that is given twice selects both
+values.
   logs/new logs/old:precision=fp32,topology=1n8g
   logs/new published:framework=deepspeed,model=bert-base
-keys: framework model precision batch_size topology tag
-of published results also: hardware repository path ref (part of the text)
-(./published is a directory of that name)
+The keys are: framework model precision batch_size topology tag
+Published results also have: hardware repository path ref (the value is a part of the text)
+A directory that is called published is written ./published.
 
-Cases match if framework, model, precision, batch size, topology and tags are equal; --across names
-those that need not be. The rule behind the verdicts: docs/comparing.md
+Two cases are compared if framework, model, precision, batch size, topology and tags are equal;
+--across names keys that need not be equal. docs/comparing.md explains the outcomes.
 """
 
 _FAIL_ON = {
@@ -45,44 +49,46 @@ _FAIL_ON = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser("compare", _DESCRIPTION, _EPILOG)
+    made = options.parser("compare", _DESCRIPTION, _EPILOG)
     made.add_argument(
-        "a", metavar="A", help="what to compare with: a directory, or published[:...]"
+        "a", metavar="A", help="the results to compare with: a directory, or published[:...]"
     )
-    made.add_argument("b", metavar="B", help="what is compared, the same way")
+    made.add_argument("b", metavar="B", help="the results to compare: a directory, or published...")
     for side in ("a", "b"):
         made.add_argument(
             f"--also-{side}",
             metavar="DIR",
             action="append",
             default=[],
-            help=f"more of {side.upper()}: runs of one case are put together",
+            help=f"add the runs of this directory to {side.upper()}",
         )
     made.add_argument(
-        "--tolerance", default="2%", metavar="T", help="what counts as the same (default: 2%%)"
+        "--tolerance",
+        default="2%",
+        metavar="T",
+        help="difference that does not matter (default: 2%%)",
     )
     made.add_argument(
         "--risk",
         default="5%",
         metavar="R",
-        help="how often a verdict may be wrong; fewer runs than that takes get none (default: 5%%)",
+        help="how often an outcome may be wrong; a case with too few runs for this risk gets no"
+        " outcome (default: 5%%)",
     )
     made.add_argument("--across", default="", metavar="KEY,...", help="keys that need not be equal")
     made.add_argument(
         "--fail-on",
         default="slower",
         metavar="WHAT,...",
-        help=f"verdicts that make the exit code 1: {', '.join(_FAIL_ON)} (default: slower; "
-        "missing: A has it, B has not)",
+        help=f"outcomes that make the exit code 1: {', '.join(_FAIL_ON)} (default: slower; "
+        "missing: A has the case, B does not)",
     )
-    made.add_argument("--json", action="store_true", help="print the comparison as JSON")
-    made.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, too")
-    common.add_external_options(made, accelerator=False)
+    made.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="also write the tables to this file"
+    )
+    options.add_json(made, "the comparison")
+    options.add_external_options(made, accelerator=False)
     return made
-
-
-def _wrong(where: str, message: str, hint: str | None = None) -> SpecError:
-    return SpecError("command line", [Issue(where, message, hint)])
 
 
 def _fraction(where: str, text: str) -> float:
@@ -93,7 +99,7 @@ def _fraction(where: str, text: str) -> float:
     except ValueError:
         value = -1.0
     if more or not 0 <= value < 1:
-        raise _wrong(where, f"{text!r} is not a part of 1", "as 2% or 0.02")
+        raise usage_error(where, f"{text!r} is not a fraction", "write it as 2% or 0.02")
     return value
 
 
@@ -101,7 +107,8 @@ def _words(where: str, text: str, known: Sequence[str]) -> list[str]:
     words = [word for word in text.replace(" ", "").split(",") if word]
     strange = [word for word in words if word not in known]
     if strange:
-        raise _wrong(where, f"no such word: {', '.join(strange)}", f"there are {', '.join(known)}")
+        there = f"there are {', '.join(known)}"
+        raise usage_error(where, f"there is no {', '.join(strange)}", there)
     return words
 
 
@@ -132,7 +139,8 @@ def _wanted(where: str, text: str, keys: Sequence[str]) -> dict[str, list[str]]:
     for part in filter(None, text.split(",")):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not equals or not value or key not in keys:
-            raise _wrong(where, f"{part!r} selects nothing", f"KEY=VALUE with {', '.join(keys)}")
+            hint = f"write KEY=VALUE with one of the keys {', '.join(keys)}"
+            raise usage_error(where, f"{part!r} selects nothing", hint)
         wanted.setdefault(key, []).append(value)
     return wanted
 
@@ -140,19 +148,22 @@ def _wanted(where: str, text: str, keys: Sequence[str]) -> dict[str, list[str]]:
 def _results(
     arguments: argparse.Namespace, directory: Path
 ) -> tuple[Sequence[RunResult], Sequence[str]]:
-    """What a directory holds, and what in it could not be read."""
+    """The results of a directory, and remarks on what could not be read there."""
     from dlperf_hpc.logs.gather import gather
     from dlperf_hpc.records import layout
 
     found = gather(
-        [directory], common.rule(arguments), common.said(arguments), common.cache(arguments),
+        [directory],
+        options.rule(arguments),
+        options.stated_settings(arguments),
+        options.cache(arguments),
         leave_out=[directory / layout.REPORT],
-    )  # fmt: skip
+    )
     return found.results, found.unread
 
 
 def _subjects(arguments: argparse.Namespace, place: _Place) -> list[Subject]:
-    """The cases of one place; SpecError if nothing there is what was asked for."""
+    """The selected cases of one place; SpecError if there are none."""
     from dlperf_hpc import published
     from dlperf_hpc.analysis import comparison
     from dlperf_hpc.reporting.text import printable
@@ -173,7 +184,8 @@ def _subjects(arguments: argparse.Namespace, place: _Place) -> list[Subject]:
         }
     if not found:
         there = "; ".join(f"{key}: {', '.join(values)}" for key, values in held.items())
-        raise _wrong(place.text, "no case is like that", f"there are {there}" if there else None)
+        hint = f"there are {there}" if there else None
+        raise usage_error(place.text, "no case is selected", hint)
     return found
 
 
@@ -185,9 +197,9 @@ def _hints(comparison: Comparison, a: Sequence[Subject], b: Sequence[Subject]) -
         return []
     if any(case.a and case.b for case in comparison.cases):
         return ["nothing was compared: no case has runs that count on both sides"]
-    lines = ["nothing was compared: no case of A has its like in B"]
+    lines = ["nothing was compared: no case of A matches a case of B"]
     for keys, count in nearest(a, b).items():
-        lines.append(f"with --across {','.join(keys)} {count} of {len(a)} cases would have")
+        lines.append(f"with --across {','.join(keys)} {count} of {len(a)} cases would match")
     return lines
 
 
@@ -197,7 +209,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     tolerance = _fraction("--tolerance", arguments.tolerance)
     risk = _fraction("--risk", arguments.risk)
     if not 0 < risk < 0.5:
-        raise _wrong("--risk", f"{arguments.risk!r} is not above 0 and below a half", "as 5%")
+        raise usage_error(
+            "--risk", f"{arguments.risk!r} is not between 0 and 50%", "write it as 5%"
+        )
     across = _words("--across", arguments.across, analysis.KEYS)
     fail_on = _words("--fail-on", arguments.fail_on, tuple(_FAIL_ON))
     places = {
@@ -243,7 +257,7 @@ def _show(
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return common.run(_compare, _parser(), argv, one_thread=True)
+    return messages.run(_compare, _parser(), argv, one_thread=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``dlperf doctor [SPEC]``: will it work on this site? Each line ok or what to do."""
+"""``dlperf doctor [SPEC]``: check whether a sweep will work on this site."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.cli import common
-from dlperf_hpc.engines import CHOICES
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.progress import show_wait
 
 if TYPE_CHECKING:
     from dlperf_hpc.doctor.examine import Question
@@ -19,10 +19,17 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.manifest import Manifest
 
+SUMMARY = "check whether a sweep will work on this site"
+
+_DESCRIPTION = """\
+Check everything that a sweep needs from this site. Each check prints one line: ok, or what was seen
+and what to do.
+"""
 _EPILOG = """\
-Looks at Slurm's commands, controller, partition and limits; gives each array's script to
-`sbatch --test-only`; runs one job of seconds in each environment, in the site's dialect. Nothing
-of the sweep is submitted. Exit code: 0 all is well (or worth a warning), 1 something FAILs.
+doctor asks Slurm about its commands, controller, partition and limits, gives each array's script to
+`sbatch --test-only`, and runs one job of seconds in each environment, as the site profile says.
+Nothing of the sweep is submitted. Exit code: 0 no line says FAIL, 1 a line says FAIL, 2 invalid
+request.
 
 examples:
   dlperf doctor --site mycluster
@@ -32,25 +39,19 @@ examples:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser("doctor", "On this site, will it work?", _EPILOG)
+    made = options.parser("doctor", _DESCRIPTION, _EPILOG)
     add = made.add_argument
-    add("spec", type=Path, nargs="?", help="a sweep file; without one the site alone is looked at")
-    add("--cluster", choices=CHOICES, help="default: slurm where sbatch is")
-    add("--site", help="site profile: a name in slurm/ or a path (default: $DLPERF_SITE)")
-    add("--logs", type=Path, default=Path("logs"), help="parent of sweeps' directories")
-    add("--nodes", type=_count, default=2, metavar="N", help="nodes to try at most (default 2)")
-    timeout = "cancel a short job that is pending for longer (default 300)"
+    spec = "a sweep file (TOML); without one, doctor checks the site profile alone"
+    add("spec", type=Path, nargs="?", help=spec)
+    options.add_site_options(made)
+    nodes = "the most nodes that a short job may take (default: 2)"
+    add("--nodes", type=options.count, default=2, metavar="N", help=nodes)
+    timeout = "seconds that a short job may be pending before doctor cancels it (default: 300)"
     add("--timeout", type=_seconds, default=300.0, metavar="S", help=timeout)
-    visible = "how long a file may take to show on another machine (default 60)"
+    visible = "seconds until a file must be visible on another machine (default: 60)"
     add("--visible", type=_seconds, default=60.0, metavar="S", help=visible)
-    add("--json", action="store_true", help="the results as JSON")
+    options.add_json(made, "the check results")
     return made
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes")
-    return int(text)
 
 
 def _seconds(text: str) -> float:
@@ -89,7 +90,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         nodes=arguments.nodes,
         timeout_s=arguments.timeout,
         visible_s=arguments.visible,
-        progress=_progress,
+        progress=show_wait,
     )
     return _answer(question, arguments.json)
 
@@ -100,7 +101,7 @@ def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> 
     from dlperf_hpc.engines import get_engine
 
     engine = get_engine(manifest.engine)
-    return _answer(Question(engine, site, logs, manifest, progress=_progress), as_json)
+    return _answer(Question(engine, site, logs, manifest, progress=show_wait), as_json)
 
 
 def _answer(question: Question, as_json: bool) -> int:
@@ -110,11 +111,11 @@ def _answer(question: Question, as_json: bool) -> int:
     for result in examine(question):
         results.append(result)
         if not as_json:
-            _progress("")
+            show_wait("")
             print(result.line(), flush=True)
     counts = Counter(result.grade for result in results)
     if as_json:
-        _progress("")
+        show_wait("")
         print(json.dumps(_as_json(question, results, counts["FAIL"] == 0), indent=1))
     else:
         print(", ".join(f"{count} {grade}" for grade, count in counts.items()))
@@ -130,15 +131,9 @@ def _as_json(question: Question, results: Iterable[CheckResult], well: bool) -> 
     }
 
 
-def _progress(text: str) -> None:
-    """What is being waited for, on the last line of a terminal; '' wipes it."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text[:120]}", end="", file=sys.stderr, flush=True)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return common.run(_doctor, _parser(), argv)
+    return messages.run(_doctor, _parser(), argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``dlperf extract --log_dir=DIR``: what DLPerf's extraction scripts do, mended."""
+"""``dlperf extract --log_dir=DIR``: the table of DLPerf's extraction scripts, corrected."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import common
-from dlperf_hpc.errors import Issue, LedgerError, SpecError
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.cli.progress import reading_bar
+from dlperf_hpc.errors import LedgerError
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
@@ -20,23 +22,25 @@ if TYPE_CHECKING:
     from dlperf_hpc.records.results import RunResult
     from dlperf_hpc.reporting.extraction import Extract
 
+SUMMARY = "write DLPerf's result table and JSON from a directory of logs"
+
 _DESCRIPTION = """\
-What the extract_*_logs*.py scripts of DLPerf print and write, from logs of any known format: a line
-per log, the table, and <last part of --log_dir>_result.json. Numbers are theirs where theirs are
-right. A log that is cut, failed or cannot be read is left out, by name; without 1n1g there is no
-speedup. Such things are told on standard error, as are figures that are in doubt.
+Print and write what DLPerf's extract_*_logs*.py scripts do, from logs of any known format: a line
+per log, the table, and <last part of --log_dir>_result.json. The figures equal those of the scripts
+wherever the scripts are right. A log that is cut, failed or cannot be read is left out. Notes on
+standard error name such logs and the figures that are in doubt. Without 1n1g there is no speedup.
 """
 _EPILOG = """\
-A model with several precisions, batch sizes or options gets a result file for each, as
-bz32_fp16_result.json, since the file's content would not tell them apart.
-exit code: 0 every log counts, 1 some do not, 2 a wrong request, or no logs
+A model with several precisions, batch sizes or options gets one result file for each of them, as
+bz32_fp16_result.json, because the content of the file does not name them.
+Exit code: 0 every log counts, 1 some logs do not count, 2 invalid request, or no logs
 """
 _LOGS = (".log", ".log.gz", ".log.zst", ".log.xz", ".log.bz2")
 _WIDTH = 100
 
 
 class _ListRules(argparse.Action):
-    """Prints the rules and leaves, whatever else is asked for."""
+    """``--rules`` prints the window rules and ends the verb, as ``--help`` does."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         import textwrap
@@ -51,56 +55,55 @@ class _ListRules(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser("extract", _DESCRIPTION, _EPILOG)
+    made = options.parser("extract", _DESCRIPTION, _EPILOG)
     made.add_argument(
         "--log_dir",
         required=True,
         metavar="DIR",
-        help="logs, as <DIR>/4n8g/bert_b32_fp32_1.log, or a zip archive of them; relative to the"
-        " working directory (DLPerf's scripts take it relative to themselves)",
+        help="directory of logs, as <DIR>/4n8g/bert_b32_fp32_1.log, or a zip archive of such logs;"
+        " relative to the current directory (for DLPerf's scripts: relative to the script)",
     )
     made.add_argument(
-        "--output_dir", default="./result", metavar="DIR", help="default: ./result, as above"
+        "--output_dir",
+        default="./result",
+        metavar="DIR",
+        help="directory for the result files (default: ./result)",
     )
     made.add_argument(
-        "--warmup_batches", type=int, metavar="N", help="iterations before the window"
+        "--warmup_batches", type=int, metavar="N", help="number of iterations before the window"
     )
     made.add_argument("--train_batches", type=int, metavar="N", help="last iteration of the window")
     made.add_argument(
         "--batch_size_per_device",
         type=int,
         metavar="N",
-        help="where neither a log nor its name says: both are believed before it",
+        help="batch size for the logs whose content and name do not state it",
     )
     made.add_argument(
-        "--json", action="store_true", help="print what was written, and the notes, as JSON"
+        "--rules", action=_ListRules, nargs=0, help="list the window rules, and write nothing"
     )
-    made.add_argument("--rules", action=_ListRules, nargs=0, help="list the rules, and leave")
-    common.add_external_options(made, accelerator=True)
+    options.add_json(made, "the tables, the paths of their files, and the notes")
+    options.add_external_options(made, accelerator=True)
     return made
 
 
-def _wrong(where: str, message: str, hint: str | None = None) -> SpecError:
-    return SpecError("command line", [Issue(where, message, hint)])
-
-
 def _rule(arguments: argparse.Namespace) -> Rule:
-    """The rule asked for, with its window; SpecError if that is none."""
-    made = common.rule(arguments)
+    """The window rule asked for, with its window; SpecError for an impossible window."""
+    made = options.rule(arguments)
     given = (arguments.warmup_batches, arguments.train_batches)
     if given == (None, None):
         return made
     window = re.search(r"\[([0-9]+):([0-9]+)\]$", made.name)
     if window is None or "[" in arguments.rule:
         has = "states its window" if "[" in arguments.rule else "has no window"
-        options = "--warmup_batches and --train_batches"
-        raise _wrong("--rule", f"{arguments.rule} {has}: leave out {options}")
+        hint = "leave out --warmup_batches and --train_batches"
+        raise usage_error("--rule", f"{arguments.rule} {has}", hint)
     first, last = (int(end) if own is None else own for own, end in zip(given, window.groups()))
     if not 0 <= first < last:
-        raise _wrong(
+        raise usage_error(
             "--train_batches",
             f"no window lies after iteration {first} up to {last}",
-            "--train_batches is the last iteration, not a number of them",
+            "--train_batches is the last iteration of the window, not a number of iterations",
         )
     from dlperf_hpc.logs.interpret.rules import rule
 
@@ -148,19 +151,18 @@ def _gathered(arguments: argparse.Namespace, rule: Rule) -> Gathered:
     """Everything below --log_dir; again for what has no batch size but the one given here."""
     from dataclasses import replace
 
-    from dlperf_hpc.cli.report import progress_bar
     from dlperf_hpc.logs.gather import gather
 
-    weak, said = arguments.batch_size_per_device, common.said(arguments)
+    weak, stated = arguments.batch_size_per_device, options.stated_settings(arguments)
     if weak is not None and weak < 1:
-        raise _wrong("--batch_size_per_device", f"{weak} is not a count of 1 or more")
+        raise usage_error("--batch_size_per_device", f"{weak} is not a count of 1 or more")
     paths, out = [Path(arguments.log_dir)], [Path(arguments.output_dir)]
-    with progress_bar() as advance:
-        found = gather(paths, rule, said, common.cache(arguments), advance, out)
+    with reading_bar() as advance:
+        found = gather(paths, rule, stated, options.cache(arguments), advance, out)
         if weak is None or all(result.run.case.batch_size for result in found.results):
             return found
-        said = {**said, "batch_size": weak}
-        again = gather(paths, rule, said, common.cache(arguments), advance, out)
+        stated = {**stated, "batch_size": weak}
+        again = gather(paths, rule, stated, options.cache(arguments), advance, out)
     told = {(result.log, result.attempt): result for result in again.results}
     results = [
         result if result.run.case.batch_size else told.get((result.log, result.attempt), result)
@@ -229,7 +231,7 @@ def _of_files(made: Sequence[Extract]) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return common.run(_extract, _parser(), argv, one_thread=True)
+    return messages.run(_extract, _parser(), argv, one_thread=True)
 
 
 if __name__ == "__main__":

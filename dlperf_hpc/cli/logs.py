@@ -1,20 +1,23 @@
-"""``dlperf logs DIR [RUN]``: show a run's log, and follow it."""
+"""``dlperf logs DIR [RUN]``: show or follow the log of a run, or tell where it is."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.cli import common
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.messages import usage_error
 
 if TYPE_CHECKING:
     from dlperf_hpc.records.ledger import Ledger
-    from dlperf_hpc.records.status import Status
+    from dlperf_hpc.records.results import RunResult
     from dlperf_hpc.sweepfile.case import Run
+
+SUMMARY = "show or follow the log of a run"
 
 _POLL_S = 0.5
 _PATIENCE_S = 30.0
@@ -22,17 +25,27 @@ _MOST = 20
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser("logs", "Show the log of a run, or with --output what its ranks printed.")
-    made.add_argument("directory", type=Path, help="the sweep's directory, logs/<sweep>")
-    made.add_argument("run", nargs="?", default="", help="a run's id, or a part that names one")
-    made.add_argument("-f", "--follow", action="store_true", help="go on until the run has ended")
-    made.add_argument("-o", "--output", action="store_true", help="what srun or mpiexec printed")
-    made.add_argument("--path", action="store_true", help="print the path, not the content")
+    made = options.parser("logs", "Show the log of a run, or with --output what its ranks printed.")
+    options.add_directory(made)
+    made.add_argument(
+        "run",
+        nargs="?",
+        default="",
+        help="the run's id, or a part of the id that no other run's id contains (not needed if the"
+        " sweep has one run)",
+    )
+    output = "show what srun or mpiexec and the ranks printed, in place of the log"
+    made.add_argument("-o", "--output", action="store_true", help=output)
+    instead = made.add_mutually_exclusive_group()
+    follow = "show new lines until the run has ended"
+    instead.add_argument("-f", "--follow", action="store_true", help=follow)
+    instead.add_argument("--path", action="store_true", help="print the path, not the content")
+    options.add_json(instead, "the run's id, attempt, status and the paths of its files")
     return made
 
 
 def _run(ledger: Ledger, text: str) -> Run:
-    """The one run that is meant; SpecError that lists them if there are more, or none."""
+    """The one run whose id is or contains ``text``; SpecError that lists the runs otherwise."""
     runs = ledger.manifest.runs
     exact = [run for run in runs if run.id == text]
     found = exact or [run for run in runs if text in run.id]
@@ -40,8 +53,8 @@ def _run(ledger: Ledger, text: str) -> Run:
         return found[0]
     listed = "".join(f"\n  {run.id}" for run in (found or runs)[:_MOST])
     more = f"\n  ... {len(found or runs)} in all" if len(found or runs) > _MOST else ""
-    what = f"{text!r} names {len(found)} runs" if found else f"no run is called {text!r}"
-    raise SpecError("command line", [Issue("RUN", f"{what}; there are{listed}{more}")])
+    what = f"{len(found)} runs have {text!r} in their id" if found else f"no run's id has {text!r}"
+    raise usage_error("RUN", f"{what}; there are{listed}{more}")
 
 
 def _path(ledger: Ledger, run: Run, output: bool) -> Path:
@@ -61,6 +74,9 @@ def _logs(arguments: argparse.Namespace) -> int:
     ledger = read_ledger(arguments.directory.absolute())
     run = _run(ledger, arguments.run)
     path = _path(ledger, run, arguments.output)
+    if arguments.json:
+        print(json.dumps(_as_json(ledger, run), indent=1))
+        return 0
     if arguments.path:
         print(path)
         return 0
@@ -71,13 +87,35 @@ def _logs(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _as_json(ledger: Ledger, run: Run) -> dict[str, object]:
+    """The run as the sweep's files tell it; null for a file that is not there.
+
+    LogError if the log has no readable beginning.
+    """
+    from dlperf_hpc.records.layout import RunPaths
+    from dlperf_hpc.records.logfile import result_of_log
+
+    result, paths = _on_disk(ledger, run), RunPaths(ledger.root, run.id)
+    log, output = (_path(ledger, run, output) for output in (False, True))
+    earlier = sorted(paths.attempts.glob(f"{paths.log.stem}.attempt*{paths.log.suffix}"))
+    return {
+        "run": run.id,
+        "attempt": result_of_log(log).attempt if log.exists() else None,
+        "status": result.status.value,
+        "reason": result.reason,
+        "log": str(log) if log.exists() else None,
+        "output": str(output) if output.exists() else None,
+        "earlier_logs": [str(path) for path in earlier],
+    }
+
+
 def _show(path: Path, ledger: Ledger, run: Run, follow: bool) -> None:
     """Copy the file to standard output, from its beginning; control characters made visible."""
     position, announced, bad = 0, False, False
     poll_s = float(ledger.manifest.site.get("poll_s", _PATIENCE_S))
     asked = time.monotonic()
     while True:
-        status = _on_disk(ledger, run)
+        status = _on_disk(ledger, run).status
         ended = not follow or status.value == "ok"
         # A run that was killed leaves no end, and one that ended badly may have been requeued.
         if not ended and (status.bad > bad or time.monotonic() - asked > poll_s):
@@ -110,11 +148,11 @@ def _copy(path: Path, position: int) -> int:
     return position
 
 
-def _on_disk(ledger: Ledger, run: Run) -> Status:
+def _on_disk(ledger: Ledger, run: Run) -> RunResult:
     from dlperf_hpc.records.collect import quick_result
 
     task = ledger.tasks().get(run.id)
-    return quick_result(run, ledger.root, None, float("inf"), task).status
+    return quick_result(run, ledger.root, None, float("inf"), task)
 
 
 def _is_over(root: Path, run: Run, ended_badly: bool) -> bool:
@@ -127,7 +165,7 @@ def _is_over(root: Path, run: Run, ended_badly: bool) -> bool:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return common.run(_logs, _parser(), argv)
+    return messages.run(_logs, _parser(), argv)
 
 
 if __name__ == "__main__":

@@ -1,44 +1,49 @@
-"""``dlperf report DIR...``: CSV, JSON, Markdown and plot from job logs, whoever's."""
+"""``dlperf report DIR...``: CSV, JSON, Markdown and a plot from the job logs of any program."""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.cli import common
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.cli.progress import reading_bar
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
+
+SUMMARY = "write speedup tables, CSVs and a plot from job logs"
 
 _MOST_SHOWN = 20
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser(
+    made = options.parser(
         "report",
-        "Speedup tables from job logs: a sweep's directory, or logs of any framework whose format\n"
-        "is known (--formats lists them). Compressed logs and zip archives are read as they are.",
+        "Write speedup tables from job logs: of a sweep's directory, or of any program whose log\n"
+        "format is known (--formats lists the formats). Compressed logs and zip archives are read\n"
+        "as they are.",
     )
-    made.add_argument("paths", nargs="*", type=Path, metavar="DIR", help="directories or log files")
-    made.add_argument("--out", type=Path, help="where to write (default: DIR/report, or ./report)")
-    made.add_argument("--base", help="topology that speedup refers to (default: the sweep's)")
-    made.add_argument("--json", action="store_true", help="print the report as JSON")
-    made.add_argument(
-        "--write",
-        metavar="KIND,...",
-        help="what to write (default: csv,json,md,png; --write help lists the kinds). Files of an"
-        " earlier report beside them are written anew as well",
+    add = made.add_argument
+    add("paths", nargs="*", type=Path, metavar="DIR", help="directories or log files")
+    out = "the directory to write (default: DIR/report if DIR is one directory, else ./report)"
+    add("--out", type=Path, metavar="DIR", help=out)
+    base = "topology to which speedup refers (default: the sweep's base, else 1n1g)"
+    add("--base", metavar="TOPOLOGY", help=base)
+    write = (
+        "kinds of files to write (default: csv,json,md,png; --write help lists the kinds). Files of"
+        " an earlier report in the same directory are rewritten as well"
     )
-    made.add_argument("--parquet", action="store_true", help="short for parquet added to --write")
-    made.add_argument("--sqlite", action="store_true", help="short for sqlite added to --write")
-    made.add_argument("--formats", action="store_true", help="list the log formats, and leave")
-    common.add_external_options(made, accelerator=True)
+    add("--write", metavar="KIND,...", help=write)
+    add("--parquet", action="store_true", help="add parquet to the kinds of --write")
+    add("--sqlite", action="store_true", help="add sqlite to the kinds of --write")
+    add("--formats", action="store_true", help="list the log formats, and write nothing")
+    options.add_json(made, "the report")
+    options.add_external_options(made, accelerator=True)
     return made
 
 
@@ -49,7 +54,7 @@ def _base(text: str | None) -> str | None:
 
     issue = topology_issue("--base", text)
     if issue is not None:
-        raise SpecError("command line", [Issue(issue.where, issue.message)])
+        raise usage_error(issue.where, issue.message, issue.hint)
     return text
 
 
@@ -59,19 +64,19 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.write == "help":
         return _list_writers()
     if not arguments.paths:
-        raise SpecError("command line", [Issue("DIR", "no directory and no log to report on")])
+        raise usage_error("DIR", "there is no directory and no log to report on")
     from dlperf_hpc.logs.gather import gather
     from dlperf_hpc.reporting.report import Report
     from dlperf_hpc.reporting.writers import write_report
 
     base, kinds = _base(arguments.base), _kinds(arguments)
     out = _out(arguments)
-    with progress_bar() as advance:
+    with reading_bar() as advance:
         found = gather(
             arguments.paths,
-            common.rule(arguments),
-            common.said(arguments),
-            common.cache(arguments),
+            options.rule(arguments),
+            options.stated_settings(arguments),
+            options.cache(arguments),
             advance,
             leave_out=[out],
         )
@@ -109,8 +114,8 @@ def _kinds(arguments: argparse.Namespace) -> Sequence[str]:
         kinds = [word for word in arguments.write.replace(" ", "").split(",") if word]
         strange = [word for word in kinds if word not in writers()]
         if strange or not kinds:
-            message = f"no such kind: {', '.join(strange)}" if strange else "names no kind"
-            raise SpecError("command line", [Issue("--write", message, _there_are(writers()))])
+            message = f"there is no kind {', '.join(strange)}" if strange else "no kind is named"
+            raise usage_error("--write", message, _there_are(writers()))
     return kinds + [name for name in ("parquet", "sqlite") if getattr(arguments, name)]
 
 
@@ -119,7 +124,7 @@ def _there_are(names: Iterable[str]) -> str:
 
 
 def _out(arguments: argparse.Namespace) -> Path:
-    """Beside what is reported on, if that is one directory."""
+    """Where to write: below the one directory that is reported on, else ./report."""
     from dlperf_hpc.records import layout
 
     if arguments.out is not None:
@@ -167,30 +172,12 @@ def _print_columns(rows: Sequence[tuple[str, str, str]]) -> None:
         print(f"{name:{widths[0]}}  {kind:{widths[1]}}  {meaning}")
 
 
-@contextmanager
-def progress_bar() -> Iterator[Callable[[int, int, int], None]]:
-    """A bar of bytes on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.fields[files]} files"),
-        *(BarColumn(), DownloadColumn(), TransferSpeedColumn()),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", files=0)
-        yield lambda files, done, total: bar.update(task, completed=done, total=total, files=files)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    # Everything that is read is kept to the end: to look for garbage in it again and again takes a
-    # tenth of the time.
+    # Everything that is read is kept to the end: garbage collections would find nothing to free
+    # and take a tenth of the time.
     gc.set_threshold(100_000)
-    return common.run(_report, _parser(), argv, one_thread=True)
+    return messages.run(_report, _parser(), argv, one_thread=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``dlperf rerun DIR``: new job arrays of just the runs that did not work out."""
+"""``dlperf rerun DIR``: new job arrays of just the runs that failed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.cli import common
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.errors import Issue, SpecError
 
 if TYPE_CHECKING:
@@ -20,36 +21,39 @@ if TYPE_CHECKING:
     from dlperf_hpc.records.manifest import Array
     from dlperf_hpc.records.results import RunResult
 
+SUMMARY = "submit the runs that failed again, as new arrays"
+
 _WORDS = {"lost": "unknown", "oom": "out_of_memory"}
 _DEFAULT = "failed,partial,timeout,out_of_memory,preempted,node_failed,lost"
 _EPILOG = f"""\
-By default runs are taken that are {_DEFAULT.replace(",", ", ")}
-(lost: neither disk nor scheduler knows what became of it). Runs that are ok, waiting or running are
-never taken. A run keeps its identity and its earlier attempts.
+By default, rerun submits the runs with these statuses:
+  {_DEFAULT.replace(",", ", ")}
+lost means that neither disk nor scheduler knows what became of a run. Runs that are ok, waiting or
+running are never submitted again. A run keeps its id and its earlier attempts.
 """
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser(
-        "rerun", "Submit again what failed, as new arrays of just those runs.", _EPILOG
+    made = options.parser(
+        "rerun", "Submit the runs that failed again, as new arrays of just those runs.", _EPILOG
     )
     add = made.add_argument
-    add("directory", type=Path, help="the sweep's directory, logs/<sweep>")
-    add("--status", default=_DEFAULT, metavar="S,...", help="which: cancelled, failed, timeout...")
-    add("--only", action="append", default=[], metavar="TOPOLOGY,...", help="only these topologies")
-    add("--run", action="append", default=[], metavar="ID", help="only runs whose id holds this")
-    nodes = "leave these nodes out; auto: those on which runs died or were slow"
+    options.add_directory(made)
+    status = "statuses of the runs to submit again: cancelled, failed, timeout... (default: below)"
+    add("--status", default=_DEFAULT, metavar="S,...", help=status)
+    only = "select the runs of these topologies"
+    add("--only", action="append", default=[], metavar="TOPOLOGY,...", help=only)
+    part = "select the runs whose id contains this text"
+    add("--run", action="append", default=[], metavar="TEXT", help=part)
+    nodes = "do not use these nodes; auto: the nodes on which runs died or were slow"
     add("--exclude-nodes", default="", metavar="NODES|auto", help=nodes)
-    add("--time", metavar="xF|LIMIT", help="time limit: x2 for twice the earlier, or hh:mm:ss")
-    add("--site", help="site profile (default: as the sweep was submitted)")
-    add("--dry-run", action="store_true", help="print what would be submitted, and its scripts")
+    limit = "time limit of a run: x2 for twice the earlier limit, or hh:mm:ss"
+    add("--time", metavar="xF|LIMIT", help=limit)
+    add("--site", help="site profile (default: the profile with which the sweep was submitted)")
+    add("--dry-run", action="store_true", help="print the arrays and batch scripts, submit nothing")
     add("--wait", action="store_true", help="follow the runs to their end, then report")
-    add("--json", action="store_true", help="print what happened as JSON")
+    options.add_json(made, "the plan, the submission or the report")
     return made
-
-
-def _wrong(where: str, message: str, hint: str | None = None) -> SpecError:
-    return SpecError("command line", [Issue(where, message, hint)])
 
 
 def _statuses(text: str) -> set[str]:
@@ -61,7 +65,11 @@ def _statuses(text: str) -> set[str]:
     strange = sorted(wanted - set(known))
     if strange or not wanted:
         named = ", ".join(strange) or "nothing"
-        raise _wrong("--status", f"{named} cannot be rerun", f"there are {', '.join(known)}, lost")
+        raise usage_error(
+            "--status",
+            f"runs with status {named} cannot be rerun",
+            f"there are {', '.join(known)}, lost",
+        )
     return wanted
 
 
@@ -77,7 +85,7 @@ def _stretch(text: str | None) -> Callable[[int], int]:
     try:
         limit = clock_seconds(text)
     except ValueError as error:
-        raise _wrong("--time", f"{text!r}: {error}", "x2, or hh:mm:ss") from error
+        raise usage_error("--time", f"{text!r}: {error}", "write x2 or hh:mm:ss") from error
     return lambda _: limit
 
 
@@ -87,7 +95,8 @@ def _chosen(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list
     there = {str(result.run.case.topology) for result in results}
     if topologies - there:
         unknown = ", ".join(sorted(topologies - there))
-        raise _wrong("--only", f"no topology {unknown}", f"there are {', '.join(sorted(there))}")
+        hint = f"there are {', '.join(sorted(there))}"
+        raise usage_error("--only", f"the sweep has no topology {unknown}", hint)
     return [
         result
         for result in results
@@ -109,7 +118,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
     try:
         return Site.model_validate(ledger.manifest.site)
     except ValidationError as error:  # of another version
-        hint = Issue("site", "this version cannot use the profile kept there", "give --site")
+        hint = Issue("site", "this version cannot use the site profile of the sweep", "give --site")
         source = str(ledger.root / layout.MANIFEST)
         raise SpecError(source, [hint, *pydantic_issues(error, Site)]) from error
 
@@ -192,7 +201,7 @@ def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return common.run(_rerun, _parser(), argv)
+    return messages.run(_rerun, _parser(), argv)
 
 
 if __name__ == "__main__":

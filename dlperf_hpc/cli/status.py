@@ -1,4 +1,4 @@
-"""``dlperf status DIR``: how the runs of a sweep stand, disk first, Slurm second."""
+"""``dlperf status DIR``: how many runs of a sweep wait, run, ended well or failed."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ import json
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import common
+from dlperf_hpc.cli import messages, options
 
 if TYPE_CHECKING:
     from dlperf_hpc.records.collect import Collection
 
+SUMMARY = "show how many runs of a sweep wait, run, ended well or failed"
+
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser("status", "One table: per topology how many runs stand how.")
-    made.add_argument(
-        "directory", type=Path, help="the sweep's directory, logs/<sweep>, or archive"
+    made = options.parser(
+        "status",
+        "One table: how many runs of each topology are in each status. The files of the sweep\n"
+        "decide; the scheduler is asked about runs of which the files do not tell the end.",
     )
-    made.add_argument("--offline", action="store_true", help="believe the disk, ask no scheduler")
-    made.add_argument("--json", action="store_true", help="every run with its state, as JSON")
-    made.add_argument("--watch", action="store_true", help="a live table, until all has ended")
-    made.add_argument("--every", type=float, metavar="S", help="seconds between looks (30)")
+    options.add_directory(made, also=", or its archive")
+    made.add_argument("--offline", action="store_true", help="do not ask the scheduler")
+    made.add_argument("--watch", action="store_true", help="a live table until every run has ended")
+    every = "with --watch: seconds between two looks (default: the site profile's `poll_s`, 30)"
+    made.add_argument("--every", type=float, metavar="S", help=every)
+    options.add_json(made, "every run with its status")
     return made
 
 
@@ -47,7 +51,10 @@ def _as_json(collection: Collection) -> dict[str, Any]:
 
 
 def _watched(arguments: argparse.Namespace) -> Collection:
-    """Show the table again and again, by one squeue (and at most one sacct) each time."""
+    """Show the table again and again until every run has ended; the last state.
+
+    Each look is one squeue, and at most one sacct.
+    """
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -58,7 +65,8 @@ def _watched(arguments: argparse.Namespace) -> Collection:
 
     kept = read_manifest(arguments.directory).site.get("poll_s", 30.0)
     every_s = max(1.0, arguments.every or float(kept))
-    with Live(console=Console(highlight=False), auto_refresh=False) as live:
+    console = Console(highlight=False, stderr=arguments.json)
+    with Live(console=console, auto_refresh=False) as live:
         while True:
             collection = current(arguments.directory, ask_scheduler=not arguments.offline)
             note = Text(f"{time.strftime('%H:%M:%S')}, every {every_s:g} s; Ctrl-C leaves")
@@ -72,15 +80,17 @@ def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
     from dlperf_hpc.records.archive import unpacked
 
-    if arguments.watch:
-        collection = _watched(arguments)
-        return 1 if any(result.status.bad for result in collection.results) else 0
     with unpacked(arguments.directory) as root:
         archived = root != arguments.directory
-        collection = current(root, ask_scheduler=not (arguments.offline or archived))
+        if arguments.watch and archived:
+            raise messages.usage_error("--watch", "the runs of an archive do not change any more")
+        if arguments.watch:
+            collection = _watched(arguments)
+        else:
+            collection = current(root, ask_scheduler=not (arguments.offline or archived))
     if arguments.json:
         print(json.dumps(_as_json(collection), indent=1))
-    else:
+    elif not arguments.watch:
         from dlperf_hpc.reporting.terminal import print_status
 
         print_status(collection.results)
@@ -89,7 +99,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return common.run(_status, _parser(), argv)
+    return messages.run(_status, _parser(), argv)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def report_waiting(arrays: Sequence[Array], limit: str) -> None:
     runs = sum(len(array.tasks) for array in arrays)
     print(
         f"not yet submitted: {len(arrays)} arrays with {runs} runs: the site says {limit}\n"
-        "when some of your jobs have ended, the same command again submits the rest (with --wait"
-        " it does so by itself)",
+        "when some of your jobs have ended, type the same command again to submit the rest (with"
+        " --wait the command does so by itself)",
         file=sys.stderr,
     )
 

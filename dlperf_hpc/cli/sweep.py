@@ -1,4 +1,4 @@
-"""``dlperf sweep SPEC``: from one TOML file to job arrays, or to local runs."""
+"""``dlperf sweep SPEC``: one TOML file becomes job arrays, or runs on this machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import common
-from dlperf_hpc.engines import CHOICES
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.messages import usage_error
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from dlperf_hpc.records.manifest import Array, Manifest
     from dlperf_hpc.sweepfile.case import Case
     from dlperf_hpc.sweepfile.load import Sweep
+
+SUMMARY = "submit a sweep file to Slurm, or run it on this machine"
 
 _EPILOG = """\
 examples:
@@ -31,21 +32,28 @@ examples:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = common.parser("sweep", "Submit a sweep through Slurm, or run it here.", _EPILOG)
+    made = options.parser(
+        "sweep",
+        "Submit the runs of a sweep to Slurm, or run them on this machine. The same command again\n"
+        "submits exactly the runs that are missing.",
+        _EPILOG,
+    )
     add = made.add_argument
     add("spec", type=Path, help="the sweep file (TOML)")
-    add("--cluster", choices=CHOICES, help="default: slurm where sbatch is")
-    add("--site", help="site profile: a name in slurm/ or a path (default: $DLPERF_SITE)")
-    add("--logs", type=Path, default=Path("logs"), help="parent of the sweep's directory")
-    add("--name", help="name of the sweep and its directory (default: the file's)")
-    only = "only these cases: topologies (1n1g,2n8g) or key=value; repeat it to narrow further"
+    options.add_site_options(made)
+    add("--name", help="name of the sweep and of its directory (default: the sweep file's)")
+    only = (
+        "select cases: topologies (1n1g,2n8g) or key=value; with several --only, the cases that all"
+        " of them select"
+    )
     add("--only", action="append", default=[], metavar="WHAT", help=only)
-    setting = "in place of what the file says; a list becomes one of the matrix"
+    setting = "replace a value of the sweep file; a list of values becomes part of the matrix"
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=setting)
-    add("--dry-run", action="store_true", help="print plan and batch scripts, submit nothing")
-    add("--check", action="store_true", help="will it work? as `doctor` does; submit only probes")
+    add("--dry-run", action="store_true", help="print the plan and batch scripts, submit nothing")
+    check = "run the checks of `dlperf doctor` for this sweep, and submit none of its runs"
+    add("--check", action="store_true", help=check)
     add("--wait", action="store_true", help="follow the runs to their end, then report")
-    add("--json", action="store_true", help="print what happened as JSON")
+    options.add_json(made, "the plan, the submission or the report")
     return made
 
 
@@ -67,13 +75,9 @@ def _pairs(items: list[str], option: str) -> dict[str, Any]:
     for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key:
-            raise _refusal(f"{option} {item}", "write key=value")
+            raise usage_error(f"{option} {item}", "there is no `=`", "write key=value")
         pairs[key.strip()] = _value(text.strip())
     return pairs
-
-
-def _refusal(where: str, message: str, hint: str | None = None) -> SpecError:
-    return SpecError("command line", [Issue(where, message, hint)])
 
 
 def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
@@ -87,7 +91,7 @@ def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
             _check_topologies(names, sweep, item)
             cases = [case for case in cases if str(case.topology) in names]
         if not cases:
-            raise _refusal(f"--only {item}", "leaves no case")
+            raise usage_error(f"--only {item}", "no case is left")
     return replace(sweep, cases=tuple(cases))
 
 
@@ -98,7 +102,7 @@ def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
     for name in names:
         if name not in known:
             hint = nearest(name, known) or f"there are: {', '.join(known)}; or write key=value"
-            raise _refusal(f"--only {item}", f"the sweep has no topology {name!r}", hint)
+            raise usage_error(f"--only {item}", f"the sweep has no topology {name!r}", hint)
 
 
 def _with_value(cases: list[Case], item: str) -> list[Case]:
@@ -109,11 +113,11 @@ def _with_value(cases: list[Case], item: str) -> list[Case]:
     tables = [flatten({**case.to_dict(), **dict(case.options)}) for case in cases]
     if not any(key in table for table in tables):
         names = {name for table in tables for name in table}
-        raise _refusal(f"--only {item}", f"no case has a key {key!r}", nearest(key, names))
+        raise usage_error(f"--only {item}", f"no case has a key {key!r}", nearest(key, names))
     kept = [case for case, table in zip(cases, tables) if table.get(key) == wanted]
     if not kept:
         there = dict.fromkeys(str(table[key]) for table in tables if key in table)
-        raise _refusal(f"--only {item}", "leaves no case", f"there are: {', '.join(there)}")
+        raise usage_error(f"--only {item}", "no case is left", f"there are: {', '.join(there)}")
     return kept
 
 
@@ -244,7 +248,7 @@ def _rows(arrays: Sequence[Array], engine: Engine) -> Iterator[tuple[str, ...]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return common.run(_sweep, _parser(), argv)
+    return messages.run(_sweep, _parser(), argv)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def _new_directory(out: Path) -> Iterator[Path]:
     """A directory beside ``out`` that takes its name in the end, or is gone."""
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise DataError(f"{out}: is there and not empty: name a new directory")
+            raise DataError(f"{out}: exists and is not empty: name a new directory")
         out.parent.mkdir(parents=True, exist_ok=True)
         directory = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
         directory.mkdir()
@@ -153,7 +153,9 @@ def _make_all(
             workers, get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
         )
     except OSError as error:  # no /dev/shm, say
-        raise DataError(f"no workers can be had here ({error}): --workers 1") from error
+        raise DataError(
+            f"this machine starts no worker process ({error}): use --workers 1"
+        ) from error
     with pool:
         waiting = {pool.submit(shards.make, settings, directory, n): n for n in range(count)}
         try:
@@ -161,7 +163,9 @@ def _make_all(
                 made[waiting[done]] = done.result()
                 advance("writing samples", len(made), count)
         except BrokenProcessPool as error:
-            raise DataError("a worker was killed, of memory perhaps: fewer --workers") from error
+            raise DataError(
+                "a worker process was killed, perhaps for lack of memory: use fewer --workers"
+            ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
     return [file for number in range(count) for file in made[number]]

@@ -88,7 +88,7 @@ class IndexedShard:
         offsets = np.frombuffer(data, "<i8", sequences, _HEADER.size + 4 * sequences)
         ends = np.cumsum(lengths)
         if (lengths < 0).any() or (offsets != (ends - lengths) * kind.itemsize).any():
-            raise DataError(f"{index}: the sequences do not lie one behind the other")
+            raise DataError(f"{index}: the sequences are not contiguous: copy or prepare it again")
         return kind, int(ends[-1]) if sequences else 0
 
     def check(self) -> None:

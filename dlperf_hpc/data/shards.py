@@ -107,8 +107,8 @@ def _bert(settings: Settings, path: Path, spool: Path, number: int, directory: P
     documents = [d for d in _encoded(settings, spool, tokenizer) if d]
     if len(documents) < 2:
         raise DataError(
-            f"shard {number} has {len(documents)} document(s), and a next sentence needs another"
-            " one to be taken from: more text, fewer --shards, or another --documents"
+            f"shard {number} has {len(documents)} document(s), but next sentences are taken"
+            " from two: prepare more text, use fewer --shards, or another --documents"
         )
     rng = random.Random(f"{settings.seed} {number}")
     made = [
@@ -118,7 +118,7 @@ def _bert(settings: Settings, path: Path, spool: Path, number: int, directory: P
     ]
     if not made:
         raise DataError(
-            f"shard {number}: no document has two sentences: see --sentences, --documents"
+            f"shard {number}: no document has two sentences: try other --sentences or --documents"
         )
     sequence = np.random.SeedSequence([settings.seed, number])
     numbers = np.random.RandomState(np.random.MT19937(sequence))

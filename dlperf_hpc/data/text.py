@@ -129,7 +129,7 @@ def spool(
     if not sum(counts):
         raise DataError(f"{files[0]}: no text in {len(files)} file(s): nothing to prepare")
     if not all(counts):
-        raise DataError(f"{sum(counts)} documents do not fill {shards} shards: fewer --shards")
+        raise DataError(f"{sum(counts)} documents do not fill {shards} shards: use fewer --shards")
     return paths, sum(counts)
 
 

@@ -66,17 +66,17 @@ def _acquire(descriptor: int, root: Path, deadline: float) -> None:
         except OSError as error:
             if error.errno in _UNSUPPORTED:
                 raise LedgerError(
-                    f"{root}: its file system has no locks (flock), which keep two submitters"
-                    " apart: give a directory on another with --logs"
+                    f"{root}: the file system has no locks (flock), so that two processes could"
+                    " submit the same runs: give a directory on another file system with --logs"
                 ) from error
         else:
             return
         if time.monotonic() > deadline:
             raise LedgerError(
-                f"{root}: somebody else is submitting here (fuser {root / layout.LOCK} tells who);"
-                " try again when they are done"
+                f"{root}: another process is submitting here (fuser {root / layout.LOCK} names"
+                " it); try again when that process has ended"
             )
         if not announced:
             announced = True
-            print("somebody else is submitting here: waiting for them", file=sys.stderr)
+            print("another process is submitting here: waiting for its end", file=sys.stderr)
         time.sleep(_POLL_S)

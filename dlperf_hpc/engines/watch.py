@@ -54,7 +54,9 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     try:
         answer = engine.states(ledger.root, left, ended, insist)
     except SiteError as error:
-        raise SiteError(f"{error}; what the scheduler has already must be known first") from error
+        raise SiteError(
+            f"{error}; nothing is submitted while the scheduler's jobs are not known"
+        ) from error
     resolve = _StateResolver(ledger.root, engine, answer)
     found = {name: resolve.resolved(result, tasks[name]) for name, result in asked.items()}
     with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to

@@ -1,4 +1,4 @@
-"""A sweep's directory as a list of results: the log first, then record, verdict, manifest.
+"""A sweep's directory as a list of results: the log first, then record, final state, manifest.
 
 Two depths: :func:`quick_results` reads only how each run ended (for ``status``),
 :func:`full_results` reads every log whole (for ``report``). Neither asks a scheduler.

@@ -220,7 +220,9 @@ def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
             rows.append(make(row))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             what = f"{type(error).__name__}: {error}"
-            raise LedgerError(f"{path}:{number}: damaged: {what}; mend that line") from error
+            raise LedgerError(
+                f"{path}:{number}: damaged: {what}; correct or remove that line"
+            ) from error
     return rows
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCHEMA = "dlperf-compare/1"
 
 _STYLES = {Outcome.SLOWER: "bold red", Outcome.FASTER: "green", Outcome.SAME: ""}
-_HEADINGS = ("case", "A", "B", "B/A", "CI", "runs", "verdict")
+_HEADINGS = ("case", "A", "B", "B/A", "CI", "runs", "outcome")
 
 
 def comparison_json(comparison: Comparison, sides: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _subject_json(subject: Subject | None) -> dict[str, Any] | None:
 
 
 def print_comparison(comparison: Comparison, hints: Sequence[str] = ()) -> None:
-    """Print the tables, the count of verdicts and ``hints`` to standard output."""
+    """Print the tables, the count of outcomes and ``hints`` to standard output."""
     from rich.console import Console
 
     Console(highlight=False).print(comparison_tables(comparison, hints))
@@ -105,13 +105,13 @@ def comparison_tables(comparison: Comparison, hints: Sequence[str] = ()) -> Grou
 
 
 def summary_lines(comparison: Comparison) -> list[str]:
-    """The count of every verdict, the rule that gave it, and what is not in the tables."""
+    """The count of every outcome, the rule that gave it, and what is not in the tables."""
     counts = [f"{v.value} {comparison.count(v)}" for v in Outcome if comparison.count(v)]
     low, high = band(comparison.tolerance)
     lines = [
         ", ".join(counts) or "no cases",
         f"same: B/A from {low:.4g} to {high:.4g} (tolerance {_percent(comparison.tolerance)}); "
-        f"a verdict may be wrong {_percent(comparison.risk)} of the time at most",
+        f"an outcome may be wrong {_percent(comparison.risk)} of the time at most",
     ]
     if comparison.unmatched_published:
         lines.append(f"{comparison.unmatched_published} published figures have no like here")
@@ -154,7 +154,7 @@ def _table(cases: Sequence[Compared]) -> Table:
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for name in _HEADINGS:
-        left = name in ("case", "verdict")
+        left = name in ("case", "outcome")
         table.add_column(name, justify="left" if left else "right", no_wrap=True)
     for case in cases:
         style = _STYLES.get(case.outcome, "yellow")
@@ -193,13 +193,13 @@ def _percent(value: float) -> str:
 
 
 def _beneath(cases: Sequence[Compared]) -> list[str]:
-    """What intervals and verdicts are worth, once for each pair of counts; then the notes."""
+    """What intervals and outcomes are worth, once for each pair of counts; then the notes."""
     worth: dict[str, str] = {}
     for case in cases:
         if case.interval is not None:
             worth[_cells(case)[5]] = (
                 f"the CI covers {_percent(case.interval.coverage)}, "
-                f"a verdict is wrong {_percent(error_of(case.interval))} of the time at most"
+                f"an outcome is wrong {_percent(error_of(case.interval))} of the time at most"
             )
     notes: dict[str, list[str]] = {}
     for case in cases:

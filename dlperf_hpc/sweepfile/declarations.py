@@ -64,7 +64,7 @@ class SampleLayout:
     has ``seq_len`` tokens and, for BERT, room for ``predictions`` masked positions.
 
     A model of another family brings its own ``reader(path, layout)``, which opens one file and
-    returns a :class:`dlperf_hpc.data.opening.Shard`; DataError for a file that will not do.
+    returns a :class:`dlperf_hpc.data.opening.Shard`; DataError for an invalid file.
     """
 
     kind: str

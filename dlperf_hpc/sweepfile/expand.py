@@ -190,7 +190,7 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
     if full["processes_per_node"] not in (None, gpus, 1 if backend.one_per_node else None):
         rule = f"{backend.name} runs one process per GPU, {gpus} on each node"
         rule += ", or a single one" if backend.one_per_node else ""
-        message = f"{full['processes_per_node']} will not do on {full['topology']}: {rule}"
+        message = f"{full['processes_per_node']} is invalid on {full['topology']}: {rule}"
         issues.append(Issue("processes_per_node", message))
     if full["precision"] == "fp16" and full["device"] == "cpu":
         issues.append(Issue("precision", NO_FP16))
@@ -217,7 +217,7 @@ def _optimizer_issues(point: Values, full: Values) -> list[Issue]:
         issues.append(Issue("optimizer.bias_correction", "is given, but sgd has none"))
     if name == "lamb-nvidia" and not full["optimizer.grad_clip"]:
         rule = "lamb-nvidia divides gradients by max(1, global norm / grad_clip)"
-        issues.append(Issue("optimizer.grad_clip", f"0 will not do: {rule}"))
+        issues.append(Issue("optimizer.grad_clip", f"must not be 0: {rule}"))
     return issues
 
 
@@ -251,7 +251,7 @@ def _data_issues(full: Values) -> list[Issue]:
     if not os.path.isabs(path) or "$" in path or glob.glob(path):
         return []
     hint = "if only compute nodes see it, write it with a variable of theirs, as $TMPDIR/data"
-    return [Issue("data_path", f"{path!r} is not there", hint)]
+    return [Issue("data_path", f"{path!r} does not exist", hint)]
 
 
 def _option_issues(point: Values, registry: Registry) -> list[Issue]:
@@ -268,7 +268,7 @@ def _batch_issues(point: Values) -> list[Issue]:
     if "global_batch" not in point:
         return []
     if "accumulation" in point:
-        return [Issue("global_batch", "and accumulation are both given: one sets the other")]
+        return [Issue("global_batch", "is given together with accumulation: give one of the two")]
     total, topology = point["global_batch"], point["topology"]
     if total % _per_iteration(point) == 0:
         return []

@@ -123,7 +123,7 @@ def complaint(error: Mapping[str, Any]) -> str:
     text = str(error["msg"]).removeprefix("Value error, ")
     text = text.replace("a valid dictionary", "a table").replace("a valid list", "a list, [...]")
     text = text.replace(" after validation", "")
-    return f"{shown(error['input'])} will not do: {text[0].lower()}{text[1:]}"
+    return f"{shown(error['input'])} is invalid: {text[0].lower()}{text[1:]}"
 
 
 def known_keys(registry: Registry) -> dict[str, Any]:

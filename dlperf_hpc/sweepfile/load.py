@@ -114,7 +114,7 @@ def clock_seconds(text: str) -> int:
 
 
 def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
-    """The file's tables as a model; what will not do becomes an issue and takes its default."""
+    """The file's tables as a model; what is invalid becomes an issue and takes its default."""
     try:
         return SweepFile.model_validate(tables), []
     except ValidationError as error:
@@ -226,7 +226,7 @@ class _Reading:
         try:
             if isinstance(text, str):
                 return clock_seconds(text)
-            message, hint = f"{shown(text)} will not do", 'write it in quotes: "HH:MM:SS"'
+            message, hint = f"{shown(text)} is invalid", 'write it in quotes: "HH:MM:SS"'
             self.issues.append(Issue(where, message, hint))
         except ValueError as error:
             self.issues.append(Issue(where, str(error)))

@@ -1,6 +1,6 @@
 """The case tables of a sweep file - [case], [matrix], [[zip]], [[exclude]], [[override]] - read.
 
-Every value is checked where it stands and takes its type there. What will not do becomes an issue
+Every value is checked where it stands and takes its type there. What is invalid becomes an issue
 and is left out, so that the rest of the file can still be checked and all issues told at once.
 """
 
@@ -67,17 +67,19 @@ class _Reader:
         return read
 
     def value(self, where: str, key: str, value: Any) -> Values:
-        """``{key: value}``, or nothing if it will not do."""
+        """``{key: value}``, or nothing if it is invalid."""
         value, issue = read_value(where, key, value, self.registry)
         self.issues += [issue] if issue else []
         return {} if issue else {key: value}
 
     def rows(self, where: str, columns: Mapping[str, Sequence[Any]]) -> list[Values]:
-        """Lists that advance together, as rows, but for those with a value that will not do."""
+        """Lists that advance together, as rows, but for those with an invalid value."""
         lengths = {key: len(values) for key, values in columns.items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-            self.issues.append(Issue(where, f"lists that advance together differ: {told}"))
+            self.issues.append(
+                Issue(where, f"lists that advance together differ in length: {told}")
+            )
         known = [key for key in columns if self.known(f"{where}.{key}", key)]
         rows: list[Values] = [{} for _ in range(min(lengths.values(), default=0))]
         for key in known:
@@ -90,13 +92,13 @@ class _Reader:
     def rule(
         self, where: str, when: Mapping[str, Any], setting: Mapping[str, Any] | None
     ) -> list[Rule]:
-        """An exclude (``setting`` None) or an override; none if part of it will not do."""
+        """An exclude (``setting`` None) or an override; none if part of it is invalid."""
         before = len(self.issues)
         inside = where if setting is None else f"{where}.when"
         if not when:
-            self.issues.append(Issue(inside, "says nothing, so it would be for every case"))
+            self.issues.append(Issue(inside, "is empty, so that it would apply to every case"))
         if setting == {}:
-            self.issues.append(Issue(f"{where}.set", "says nothing, so it would change nothing"))
+            self.issues.append(Issue(f"{where}.set", "is empty, so that it would change nothing"))
         rule = Rule(where, self.table(inside, when), self.table(f"{where}.set", setting or {}))
         topology = rule.when.get("topology")
         if topology and self.topologies and topology not in self.topologies:

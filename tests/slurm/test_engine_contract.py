@@ -68,7 +68,7 @@ def place(
 ) -> Iterator[Place]:
     engine = get_engine(request.param)
     env = local_environment()
-    if engine.detached:
+    if engine.name == "slurm":
         onebox: Onebox = request.getfixturevalue("onebox")
         env = onebox.env
     for name, value in env.items():

@@ -228,7 +228,7 @@ def test_cancel_takes_its_own_jobs_alone(place: Workplace, held: Path, queue: Qu
     assert len(json.loads(done.stdout)["tasks"]) == 2
     assert queue.alive(root) == [] and len(queue.alive(place.directory("also"))) == 6
     assert queue.call("squeue", "-h", "-j", thesis, "-o", "%T").strip() == "PENDING"
-    assert place.verb("cancel", root).stdout == "none of this sweep's jobs waits or runs\n"
+    assert place.verb("cancel", root).stdout == "no job of this sweep waits or runs\n"
     queue.call("scancel", thesis)
     place.verb("cancel", place.directory("also"))
 
@@ -299,5 +299,5 @@ def test_a_local_sweep_that_was_killed_is_completed(tmp_path: Path) -> None:
 
 def _finished(place: Workplace, spec: Path) -> bool:
     done = place.verb("sweep", spec, "--cluster", "local")
-    assert done.returncode == 0 or "somebody else is submitting here" in done.stderr, done.stderr
+    assert done.returncode == 0 or "another process is submitting here" in done.stderr, done.stderr
     return done.returncode == 0

@@ -179,7 +179,7 @@ def _tokens_in_queue() -> dict[str, str]:
     if done.code != 0:
         raise SiteError(
             f"squeue: {(done.stderr.strip() or 'no answer').splitlines()[-1]}; nothing was"
-            " submitted: what the scheduler has already must be known first"
+            " submitted, because the jobs that the scheduler already has are not known"
         )
     found = {}
     for line in done.stdout.splitlines():

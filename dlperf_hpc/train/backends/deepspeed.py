@@ -125,10 +125,10 @@ def refusals(case: Case) -> list[Issue]:
     stage, name = case.option("zero_stage"), case.optimizer.name
     if stage and name.startswith("lamb"):
         why = "needs whole tensors, and ZeRO cuts them: take adam or adamw, or zero_stage = 0"
-        issues.append(Issue("zero_stage", f"{stage} will not do for {name}, which {why}"))
+        issues.append(Issue("zero_stage", f"{stage} is invalid for {name}, which {why}"))
     if stage == 3 and case.option("compile"):
         why = "embeddings are used outside their modules, which it collects in eager mode only"
-        issues.append(Issue("zero_stage", f"3 will not do with compile: {why}"))
+        issues.append(Issue("zero_stage", f"3 is invalid with compile: {why}"))
     return issues
 
 

@@ -45,7 +45,7 @@ def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if values["strategy"] == "multi_worker" and several and values["device"] == "cpu":
         yield (
             "processes_per_node",
-            "1 will not do on CPUs: MultiWorkerMirroredStrategy drives one CPU device per process",
+            "1 is invalid on CPUs: MultiWorkerMirroredStrategy drives one CPU device per process",
         )
 
 

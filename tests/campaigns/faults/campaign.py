@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,28 +38,31 @@ COLUMNS = ("fault", "runs", "attempts", "lost", "duplicated", "altered", "second
 PAGE = """\
 # What a sweep survives
 
-`make faults` brings up a real Slurm on one machine (`slurm/onebox`: slurmctld, four nodes,
-slurmdbd on MariaDB), and strikes it, or a sweep on it, in every way below. It wrote this page:
+`make faults` starts a real Slurm on one machine (`slurm/onebox`: slurmctld, four nodes, slurmdbd on
+MariaDB), causes every fault of the table in that Slurm or in a sweep that runs on it, and writes
+this page.
 
 {head}
 
 {table}
 
-**How.** A sweep of a few runs, one after another, on the tiny BERT. The first run ends well. Then a
-run is struck, and afterwards the same `sweep` and `rerun` are typed until every run is ok. Nothing
-stands in for Slurm, but for an `sbatch` on the PATH that calls the real one, or does not, and then
-fails.
+**How.** Each drill is a sweep of a few runs, one after another, with the tiny BERT. The first run
+ends well. Then the fault strikes a run, and afterwards the same `sweep` and `rerun` commands are
+typed until every run is ok. Everything is the real Slurm, with one exception: for the faults of
+`sbatch`, an `sbatch` on the PATH calls the real one, or does not, and then fails.
 
-**What is counted**, in the directory, in the queue and in accounting:
+**What is counted** in the sweep's directory, in the queue and in accounting:
 
-- *attempts*: starts of a run's batch script. For the kills: how often who submits was killed.
-- *lost*: runs that are not ok in the end, or that `status` cannot place. For the kills: runs that
-  do not wait in the queue after the command was typed again.
+- *attempts*: starts of a run's batch script. For the kills: how often the submitting process was
+  killed.
+- *lost*: runs that are not ok in the end, or whose state `status` does not know. For the kills:
+  runs that are not in the queue after the command was typed again.
 - *duplicated*: runs that ended ok twice, or were started again although they were ok; runs in two
-  jobs that live; arrays in two jobs.
-- *altered*: files of runs that were ok before the fault (log, record, earlier attempts) and have
-  other content after it.
-- *seconds*: of the drill; several go on side by side, and *all* is the whole campaign.
+  live jobs; arrays in two jobs.
+- *altered*: files of runs that were ok before the fault (log, record, earlier attempts) and whose
+  content differs after it.
+- *seconds*: the time of the drill. Several drills go on at the same time; *all* is the time of the
+  whole campaign.
 
 {notes}
 """
@@ -159,7 +163,8 @@ def page(head: str, trials: Sequence[Trial], took_s: float) -> str:
     rows = [list(COLUMNS), ["---", *["---:"] * (len(COLUMNS) - 1)]]
     rows += [_cells(trial) for trial in (*trials, total)]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    notes = [f"- {t.fault}: {t.error or t.note}." for t in trials if t.error or t.note]
+    told = [f"- {t.fault}: {t.error or t.note}." for t in trials if t.error or t.note]
+    notes = [textwrap.fill(line, 100, subsequent_indent="  ") for line in told]
     return PAGE.format(head=head, table="\n".join(lines), notes="\n".join(notes))
 
 

@@ -269,7 +269,7 @@ def controller_restarts(stage: Stage, fault: str) -> Trial:
         # Accounting may still know; without it, nobody does.
         assert scene.told() in (["ok", "running"], ["ok", "unknown"])
         refused = scene.press("rerun", scene.root, "--status", BAD, code=2)
-        assert "must be known first" in refused.stderr, refused.stderr
+        assert "not known" in refused.stderr, refused.stderr
         assert "nothing is missing" in scene.sweep(code=0).stdout
     finally:
         stage.start("slurmctld")

@@ -155,7 +155,7 @@ def test_a_case_of_an_earlier_version_reads_with_defaults(tmp_path: Path) -> Non
         ),
         (
             *("", 'name = "triangle"'),
-            "case.schedule.name: \"triangle\" will not do: input should be 'constant',"
+            "case.schedule.name: \"triangle\" is invalid: input should be 'constant',"
             " 'polynomial', 'cosine', 'warmup_exp_decay_poly', 'warmup_linear_decay_exp' or"
             " 'warmup_exp_decay_exp'",
         ),
@@ -173,7 +173,7 @@ def test_a_case_of_an_earlier_version_reads_with_defaults(tmp_path: Path) -> Non
         ),
         (
             *('name = "lamb-nvidia"\ngrad_clip = 0', ""),
-            "optimizer.grad_clip: 0 will not do: lamb-nvidia divides gradients by max(1, global"
+            "optimizer.grad_clip: must not be 0: lamb-nvidia divides gradients by max(1, global"
             " norm / grad_clip)",
         ),
     ],

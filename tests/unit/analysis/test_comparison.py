@@ -101,7 +101,7 @@ def test_too_few_runs_and_single_figures() -> None:
     few = subjects(oks(case(), 100.0, 101.0))
     found = only(compare(few, subjects(oks(case(), 50.0, 51.0))).cases)
     assert found.outcome is Outcome.TOO_FEW
-    assert found.note == "a verdict could be wrong 16.7 % of the time, over 5 %"
+    assert found.note == "an outcome could be wrong 16.7 % of the time, over 5 %"
     found = only(compare(few, subjects(oks(case(), 50.0))).cases)
     assert (found.outcome, found.interval) == (Outcome.TOO_FEW, None)
     assert found.note == "one run has no interval" and found.ratio == pytest.approx(50 / 100.5)

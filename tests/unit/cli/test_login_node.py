@@ -14,7 +14,7 @@ from data_samples import write_corpus
 from places import ROOT
 from record_samples import a_run, a_sweep
 
-from dlperf_hpc.__main__ import VERBS
+from dlperf_hpc.__main__ import verbs
 
 REPOSITORY = ROOT
 HEAVY = {"torch", "tensorflow", "deepspeed", "horovod", "mpi4py", "transformers"}
@@ -39,10 +39,18 @@ def _modules(*arguments: str) -> set[str]:
     return set(done.stdout.rpartition("MODULES ")[2].split())
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs())
 def test_help_loads_the_standard_library_only(verb: str) -> None:
     found = _modules(verb, "--help")
+    assert f"dlperf_hpc.cli.{verb}" in found
     assert not found & (HEAVY | PLOTTING | {"pydantic", "submitit", "rich"})
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version", "no-such-verb"])
+def test_without_a_verb_no_verb_is_loaded(argument: str) -> None:
+    found = _modules(argument)
+    ours = {name for name in found if name.startswith("dlperf_hpc.")}
+    assert not ours and "argparse" not in found
 
 
 def test_a_dry_run_loads_no_framework() -> None:

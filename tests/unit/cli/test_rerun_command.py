@@ -90,7 +90,7 @@ def test_nothing_is_submitted_where_the_scheduler_cannot_be_asked(
     before = read_submissions(mixed)
     code, out, err = command(mixed)
     assert (code, out) == (2, "") and "squeue: not on the PATH" in err
-    assert "must be known first" in err
+    assert "nothing is submitted while" in err
     assert read_submissions(mixed) == before and not (mixed / "arrays").exists()
 
 

@@ -286,7 +286,7 @@ def test_usage_errors(good: Path) -> None:
     done: Any = verb("report", good, "--base", "all", where=good)
     assert done.returncode == 2 and "--base" in done.stderr
     done = verb("report", good, "--write", "csv,html", where=good)
-    assert done.returncode == 2 and "no such kind: html" in done.stderr
+    assert done.returncode == 2 and "there is no kind html" in done.stderr
     assert "there are csv, json, md, png, parquet, sqlite" in done.stderr
     assert verb("report", good, "--write", ",", where=good).returncode == 2
     assert not (good / layout.REPORT).exists()

@@ -68,7 +68,7 @@ def test_a_spec_error_is_a_message_and_exit_code_2(spec: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         f"error: {spec}: 2 errors",
-        "  case.batch_size: 0 will not do: input should be greater than or equal to 1",
+        "  case.batch_size: 0 is invalid: input should be greater than or equal to 1",
         "  case.btch_size: unknown key 'btch_size' (did you mean 'batch_size'?)",
     ]
 
@@ -144,19 +144,19 @@ def test_only(
         (["--only", "8n8g"], "the sweep has no topology '8n8g' (there are: 1n1g, 1n2g, 2n2g"),
         (["--only", "precision"], "the sweep has no topology 'precision'"),
         (["--only", "precison=fp32"], "no case has a key 'precison' (did you mean 'precision'?)"),
-        (["--only", "precision=fp16"], "leaves no case (there are: fp32, bf16)"),
+        (["--only", "precision=fp16"], "no case is left (there are: fp32, bf16)"),
         (
             ["--only", "precision=fp32", "--only", "precision=bf16"],
-            "leaves no case (there are: fp3",
+            "no case is left (there are: fp3",
         ),
-        (["--only", "=3"], "write key=value"),
-        (["--set", "batch_size"], "--set batch_size: write key=value"),
+        (["--only", "=3"], "(write key=value)"),
+        (["--set", "batch_size"], "--set batch_size: there is no `=` (write key=value)"),
         (["--set", "bacth_size=3"], "unknown key 'bacth_size' (did you mean 'batch_size'?)"),
-        (["--set", "batch_size=x"], 'case.batch_size: "x" will not do'),
+        (["--set", "batch_size=x"], 'case.batch_size: "x" is invalid'),
         (["--set", "measure.warmpu=3"], "measure.warmpu: unknown key 'warmpu' (did you mean 'warm"),
         (["--set", "topologies=1n1g,4g"], "topologies[1]: '4g' is not a topology"),
-        (["--name", "a/b"], 'name: "a/b" will not do: write at most 64 letters'),
-        (["--name", ""], 'name: "" will not do'),
+        (["--name", "a/b"], 'name: "a/b" is invalid: write at most 64 letters'),
+        (["--name", ""], 'name: "" is invalid'),
         (["--site", "nowhere"], "no site profile 'nowhere' in slurm/"),
         (["--set", "environment=torch"], "a case names 'torch', which the profile does not have"),
     ],

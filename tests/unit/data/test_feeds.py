@@ -318,7 +318,7 @@ MEGATRON_DAMAGE = [
     (cut("a.idx", 0.8), "truncated: found"),
     (flipped("a.idx", 0.0), "no Megatron index"),
     (lambda directory: (directory / "a.idx").unlink(), "neither HDF5"),
-    (flipped("a.idx", 0.55), "do not lie one behind the other"),
+    (flipped("a.idx", 0.55), "are not contiguous"),
     (lambda d: indexed.write(d / "a.bin", [np.array([1, 100])], 101), "tokens: found 100"),
 ]
 

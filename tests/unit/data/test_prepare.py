@@ -190,7 +190,7 @@ def write(path: Path, content: str | bytes) -> Path:
         ("A.\n\nB.", "--format hdf5 --vocab /no/such", "cannot be read as a vocabulary"),
         ("A.\n\nB.", "--format hdf5 --train-tokenizer --seq-len 4", "not within 5 to 512"),
         ("A.\n\nB.", "--format hdf5 --vocab v --max-predictions 126", "do not fit 128"),
-        ("A.\n\nB.", "--format hdf5 --vocab-size 9", "is for --train-tokenizer"),
+        ("A.\n\nB.", "--format hdf5 --vocab-size 9", "no meaning without --train-tokenizer"),
     ],
 )
 def test_refusals_leave_nothing_behind(
@@ -211,7 +211,7 @@ def test_an_output_that_is_there_is_left_alone(tmp_path: Path, capsys: Any) -> N
     write(tmp_path / "kept", "mine")
     for out in (tmp_path, tmp_path / "kept"):
         assert main([str(source), "--out", str(out), "--format", "jsonl"]) == 1
-        assert "is there and not empty" in capsys.readouterr().err
+        assert "exists and is not empty" in capsys.readouterr().err
     assert main(["/no/such/text", "--out", str(tmp_path / "out"), "--format", "jsonl"]) == 1
     assert "no such file" in capsys.readouterr().err
     assert (tmp_path / "kept").read_text(encoding="utf-8") == "mine"

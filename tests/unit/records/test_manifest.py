@@ -162,7 +162,7 @@ def test_a_line_that_is_no_verdict_is_named(tmp_path: Path, row: str) -> None:
     add_final_states(tmp_path, [FinalState("r1", Status.TIMEOUT, "one")])
     with open(tmp_path / layout.FINAL_STATES, "a") as file:
         file.write(row + "\n")
-    with pytest.raises(LedgerError, match=r"verdicts\.jsonl:2: damaged: .*mend that line"):
+    with pytest.raises(LedgerError, match=r"verdicts\.jsonl:2: damaged: .*remove that line"):
         read_final_states(tmp_path)
 
 

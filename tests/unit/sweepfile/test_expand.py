@@ -47,7 +47,7 @@ def test_matrix_times_every_zip_times_topologies(tmp_path: Path) -> None:
 def test_zipped_lists_of_unequal_length(tmp_path: Path) -> None:
     path = write(tmp_path, tables="[[zip]]\nseed = [1, 2]\nthreads = [1]")
     assert issues_of(path) == [
-        "zip[0]: lists that advance together differ: seed has 2, threads has 1"
+        "zip[0]: lists that advance together differ in length: seed has 2, threads has 1"
     ]
 
 
@@ -154,7 +154,7 @@ def test_an_override_sets_no_topology(tmp_path: Path) -> None:
         ),
         (
             "batch_size = 8\nglobal_batch = 24\naccumulation = 2",
-            "global_batch: and accumulation are both given: one sets the other",
+            "global_batch: is given together with accumulation: give one of the two",
         ),
         (
             "batch_size = 8\nseq_len = 513",
@@ -162,7 +162,7 @@ def test_an_override_sets_no_topology(tmp_path: Path) -> None:
         ),
         (
             "batch_size = 8\nprocesses_per_node = 2",
-            "processes_per_node: 2 will not do on 1n3g: ddp runs one process per GPU,"
+            "processes_per_node: 2 is invalid on 1n3g: ddp runs one process per GPU,"
             " 3 on each node",
         ),
         (
@@ -176,8 +176,8 @@ def test_an_override_sets_no_topology(tmp_path: Path) -> None:
         ),
         (
             "batch_size = 8\ndata = 'real'\ndata_path = '/no/such/*.hdf5'",
-            "data_path: '/no/such/*.hdf5' is not there (if only compute nodes see it, write it with"
-            " a variable of theirs, as $TMPDIR/data)",
+            "data_path: '/no/such/*.hdf5' does not exist (if only compute nodes see it, write it"
+            " with a variable of theirs, as $TMPDIR/data)",
         ),
         ("batch_size = 8\ndata_path = '/d'", "data_path: is given, but data is not 'real'"),
         (

@@ -1,0 +1,54 @@
+"""From errors to messages and exit codes: every verb runs through ``run``.
+
+0 ok · 1 some run failed, or the scheduler refused · 2 invalid request · 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from dlperf_hpc.errors import DlperfError, Issue, SpecError
+
+Verb = Callable[[argparse.Namespace], int]
+
+
+def usage_error(where: str, message: str, hint: str | None = None) -> SpecError:
+    """The error to raise for one wrong thing on the command line.
+
+    ``where`` is the option or argument (``--seq-len``), ``hint`` what to write in its place.
+    """
+    return SpecError("command line", [Issue(where, message, hint)])
+
+
+def run(
+    verb: Verb,
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+    one_thread: bool = False,
+) -> int:
+    """Parse ``argv``, run the verb, and print an error that a user can mend as one message.
+
+    ``one_thread``: numpy's OpenBLAS starts one thread per core when numpy is imported, unless
+    OPENBLAS_NUM_THREADS says otherwise; where a login node limits processes, these threads end
+    Python. A verb that submits jobs leaves the variable alone, since the jobs would inherit it.
+    """
+    arguments = parser.parse_args(argv)
+    if one_thread:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # pydantic would look for plug-ins in every installed package: slow on a shared file system.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    try:
+        return verb(arguments)
+    except DlperfError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone; Python's own flush at exit must not complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

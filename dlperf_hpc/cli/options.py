@@ -1,0 +1,139 @@
+"""The parser of a verb, and the options that several verbs share.
+
+``--help`` imports this module: it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc import __version__
+from dlperf_hpc.engines import CHOICES
+from dlperf_hpc.errors import Issue, SpecError
+
+if TYPE_CHECKING:
+    from dlperf_hpc.logs.interpret.rules import Rule
+    from dlperf_hpc.logs.scan.search import ScanCache
+
+
+def parser(verb: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    """The argument parser of ``dlperf VERB``; ``--help`` prints both texts as they are."""
+    made = argparse.ArgumentParser(
+        prog=f"dlperf {verb}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--version", action="version", version=f"dlperf_hpc {__version__}")
+    return made
+
+
+def add_directory(made: argparse.ArgumentParser, also: str = "") -> None:
+    """The one positional argument of a verb that works on a sweep's directory."""
+    made.add_argument("directory", type=Path, help=f"the sweep's directory, logs/<sweep>{also}")
+
+
+def add_json(made: argparse._ActionsContainer, what: str) -> None:
+    """``--json``: ``what`` is printed as one JSON document on standard output."""
+    made.add_argument("--json", action="store_true", help=f"print {what} as JSON")
+
+
+def add_site_options(made: argparse.ArgumentParser) -> None:
+    """``--cluster``, ``--site`` and ``--logs``: where a sweep's runs go."""
+    made.add_argument(
+        "--cluster",
+        choices=CHOICES,
+        help="engine that starts the runs; auto takes slurm where sbatch is, else local (default:"
+        " the sweep file's `cluster`, else auto)",
+    )
+    made.add_argument(
+        "--site",
+        help="site profile: a name in slurm/ or a path (default: the sweep file's `site`, else"
+        " $DLPERF_SITE)",
+    )
+    made.add_argument(
+        "--logs",
+        type=Path,
+        default=Path("logs"),
+        metavar="DIR",
+        help="the directory in which each sweep has its own directory (default: logs)",
+    )
+
+
+def count(text: str) -> int:
+    """An argument that counts something: a whole number from 1 to 10^9."""
+    value = int(text) if text.isdecimal() and text.isascii() else 0
+    if not 0 < value <= 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count of 1 or more")
+    return value
+
+
+_COUNTS = {
+    "devices": "devices of the run, over all nodes",
+    "nodes": "nodes of the run",
+    "gpus_per_node": "devices of each node",
+    "batch_size": "samples per device and iteration",
+    "accumulation": "iterations per optimizer step",
+    "global_batch": "samples per optimizer step, over all devices",
+    "seq_len": "tokens per sample",
+}
+_NAMES = {
+    "precision": "fp32, tf32, bf16 or fp16",
+    "framework": "name of the framework that trained",
+    "model": "name of the model, as bert-base",
+}
+
+
+def add_external_options(made: argparse.ArgumentParser, accelerator: bool) -> None:
+    """Options for logs of other programs: the window rule, and settings that a log lacks.
+
+    ``accelerator``: whether the verb needs peak FLOPS, and so the name of the accelerator.
+    """
+    logs = made.add_argument_group("logs of other programs")
+    logs.add_argument(
+        "--rule",
+        default="default",
+        help="window rule, by name or form (`dlperf extract --rules` lists them; default: the clock"
+        " between iterations 20 and 120, else the next best that the log allows)",
+    )
+    logs.add_argument(
+        "--no-cache", action="store_true", help="read every file again, and keep nothing of it"
+    )
+    settings = made.add_argument_group("settings of the runs whose logs do not state them")
+    for name, what in _COUNTS.items():
+        settings.add_argument("--" + name.replace("_", "-"), type=int, metavar="N", help=what)
+    for name, what in _NAMES.items():
+        settings.add_argument(f"--{name}", metavar="NAME", help=what)
+    if accelerator:
+        settings.add_argument(
+            "--accelerator", "--card", metavar="NAME", help="name of the accelerator: V100, A100..."
+        )
+
+
+def stated_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings of a run that the command line states. SpecError for a number below 1."""
+    given = {name: getattr(arguments, name) for name in (*_COUNTS, *_NAMES)}
+    wrong = [
+        Issue("--" + name.replace("_", "-"), f"{value} is not a count of 1 or more")
+        for name, value in given.items()
+        if isinstance(value, int) and value < 1
+    ]
+    if wrong:
+        raise SpecError("command line", wrong)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def rule(arguments: argparse.Namespace) -> Rule:
+    """The window rule that ``--rule`` names. SpecError with the nearest names if there is none."""
+    from dlperf_hpc.logs.interpret.rules import rule as parsed
+
+    return parsed(arguments.rule)
+
+
+def cache(arguments: argparse.Namespace) -> ScanCache:
+    """Where the results of earlier scans are kept; nowhere with ``--no-cache``."""
+    from dlperf_hpc.logs.scan.search import ScanCache, default_path
+
+    return ScanCache(None if arguments.no_cache else default_path())
