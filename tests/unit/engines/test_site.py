@@ -226,9 +226,15 @@ def test_extra_srun_words_come_after_ours(tmp_path: Path) -> None:
         ("[environment.default.env]\n'A-B'='x'", 'environment.default.env.A-B: "A-B" is invalid'),
         ("[environment.default.env]\nA=1", "environment.default.env.A: 1 is invalid"),
         ('[environment.default.env]\nA="a\\nb"', 'environment.default.env.A: "a\\nb" is invalid'),
-        ('[environment.default]\nsetup=["a\\nb"]', 'environment.default.setup[0]: "a\\nb" will'),
+        (
+            '[environment.default]\nsetup=["a\\nb"]',
+            'environment.default.setup[0]: "a\\nb" is invalid',
+        ),
         ("[environment.default]\npython='~/py'", 'environment.default.python: "~/py" is invalid'),
-        ("[environment.default]\npython='$HOME/py'", 'environment.default.python: "$HOME/py" will'),
+        (
+            "[environment.default]\npython='$HOME/py'",
+            'environment.default.python: "$HOME/py" is invalid',
+        ),
         (
             "[environment.default]\npython='apptainer exec x.sif python'",
             'environment.default.python: "apptainer exec x.sif python" is invalid',
@@ -262,11 +268,14 @@ E_ = "[environment.e]\n"
             "apptainer = {image = '/x', bind = []}",
             "apptainer.bind: unknown key 'bind' (did you mean 'binds'?)",
         ),
-        ("apptainer = {image = '/x', binds = ['/a,/b']}", 'apptainer.binds[0]: "/a,/b" will not'),
+        ("apptainer = {image = '/x', binds = ['/a,/b']}", 'apptainer.binds[0]: "/a,/b" is invalid'),
         ("apptainer = {image = '/x', program = 'sh'}", 'apptainer.program: "sh" is invalid'),
         ("apptainer = {image = '/x', options = ['sh']}", 'apptainer.options[0]: "sh" is invalid'),
         ("pyxis = {image = 'a b'}", 'pyxis.image: "a b" is invalid'),
-        ("pyxis = {image = 'a', options = ['--nodes=3']}", 'pyxis.options[0]: "--nodes=3" will'),
+        (
+            "pyxis = {image = 'a', options = ['--nodes=3']}",
+            'pyxis.options[0]: "--nodes=3" is invalid',
+        ),
         (
             "pyxis = {image = 'a'}\napptainer = {image = '/x'}",
             "pyxis: {'image': 'a'} is invalid: apptainer names another",
