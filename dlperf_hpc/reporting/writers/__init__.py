@@ -6,12 +6,15 @@ the files that it makes, each by a function from the report to the file's bytes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import os
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records.files import write_atomically
@@ -30,11 +33,14 @@ DEFAULT = ("csv", "json", "md", "png")
 class Writer:
     """``files`` are made beside each other in the report's directory, by name; two writers may name
     the same file, which is made once. ``meaning`` says in a few words what the files are for. The
-    same report gives the same bytes."""
+    same report gives the same bytes. ``slow`` are files that take long: a process of its own makes
+    each of them, while this one makes the others.
+    """
 
     name: str
     meaning: str
     files: Mapping[str, Make]
+    slow: frozenset[str] = frozenset()
 
 
 @functools.cache
@@ -67,13 +73,50 @@ def write_report(
         for file, make in writer.files.items():
             if file not in files and (directory / file).exists():
                 files[file] = make
-    made = {file: make(report) for file, make in files.items()}
+    slow = {file for each in known.values() for file in each.slow} & files.keys()
+    begun = {file: _begin(files[file], report) for file in files if file in slow}
+    quick = {file: make(report) for file, make in files.items() if file not in slow}
+    made = {file: begun[file]() if file in slow else quick[file] for file in files}
     for file, content in made.items():
         if content is None:
             _remove(directory / file)
         else:
             write_atomic(directory / file, content)
     return tuple(directory / file for file, content in made.items() if content is not None)
+
+
+def _begin(make: Make, report: Report) -> Callable[[], bytes | None]:
+    """Let a forked process make a file; what is returned waits for the file's content.
+
+    Where there can be no process, or where it ends badly, the content is made here instead.
+    """
+    reading, writing = os.pipe()
+    try:
+        child = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        return functools.partial(make, report)
+    if child == 0:
+        _make_into(writing, make, report)
+    os.close(writing)
+
+    def content() -> bytes | None:
+        with open(reading, "rb") as pipe:
+            found = pipe.read()
+        _, status = os.waitpid(child, 0)
+        return make(report) if status else found or None
+
+    return content
+
+
+def _make_into(writing: int, make: Make, report: Report) -> NoReturn:
+    """Of the forked process: make the file, write it into the pipe, and end without more ado."""
+    with contextlib.suppress(BaseException), open(writing, "wb") as pipe:
+        pipe.write(make(report) or b"")
+        pipe.flush()
+        os._exit(0)
+    os._exit(1)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

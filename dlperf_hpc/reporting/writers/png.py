@@ -309,4 +309,6 @@ def _legend(figure: Figure, axis: Axes, count: int) -> float:
     return float(made.get_window_extent().width / figure.dpi) + _RIGHT
 
 
-WRITER = Writer("png", "one picture of speedup and efficiency", {PICTURE: picture})
+WRITER = Writer(
+    "png", "one picture of speedup and efficiency", {PICTURE: picture}, frozenset({PICTURE})
+)
