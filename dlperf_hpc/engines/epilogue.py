@@ -27,14 +27,14 @@ from dlperf_hpc.records.store import (
     read_record,
 )
 from dlperf_hpc.records.task import (
-    LAST_TURN,
+    JOB_ENDS,
     LAUNCH_MARK,
-    PUT_BACK,
+    REQUEUE,
     SETUP_MARK,
     launch_id,
+    repeat_in_job,
     task_index,
     task_name,
-    turn,
 )
 
 _TAIL_BYTES = 65536
@@ -163,7 +163,7 @@ def _tail(path: Path) -> str:
 def close(root: Path, array: str, code: int) -> Status:
     """Make the record of this task's run if no rank has; the status of the record."""
     manifest = read_manifest(root)
-    run = find_array(root, manifest, array).run_of(task_index(), turn())
+    run = find_array(root, manifest, array).run_of(task_index(), repeat_in_job())
     complete_log(RunPaths(root, run.id))
     attempt = open_attempt(manifest.sweep, run, root, launch_id())
     if attempt is None:
@@ -180,11 +180,11 @@ def close(root: Path, array: str, code: int) -> Status:
 def main(argv: list[str]) -> int:
     """Write the record of ``argv``: sweep directory, array, exit code of the ranks.
 
-    The exit code tells the batch script what follows: PUT_BACK, LAST_TURN, or 0 for neither.
+    The exit code tells the batch script what follows: REQUEUE, JOB_ENDS, or 0 for neither.
     """
     ended = close(Path(argv[0]), argv[1], int(argv[2]))
     job_ends = ended in (Status.CANCELLED, Status.NODE_FAILED)
-    return PUT_BACK if ended is Status.PREEMPTED else LAST_TURN if job_ends else 0
+    return REQUEUE if ended is Status.PREEMPTED else JOB_ENDS if job_ends else 0
 
 
 if __name__ == "__main__":

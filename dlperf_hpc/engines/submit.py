@@ -201,7 +201,7 @@ def submit_in_waves(
     outcome: Outcome,
     report: Callable[[Outcome, tuple[Submission, ...]], None],
 ) -> Outcome:
-    """Submit what is kept back, again and again as the queue empties, until all is in.
+    """Submit the arrays that wait, again and again as the queue empties, until all are in it.
 
     ``report`` is called with what each wave submitted, and with the jobs it found again.
     """

@@ -50,9 +50,9 @@ class Array:
         """How many indices the array has: jobs, as squeue shows them."""
         return len(self.tasks) // self.repeats_per_job
 
-    def run_of(self, index: int, turn: int = 0) -> Run:
-        """The run that array index ``index`` measures as its ``turn``-th, both from 0."""
-        return self.tasks[index * self.repeats_per_job + turn]
+    def run_of(self, index: int, repeat: int = 0) -> Run:
+        """The run that array index ``index`` measures as its ``repeat``-th, both from 0."""
+        return self.tasks[index * self.repeats_per_job + repeat]
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Window:
     sequences through forward and backward over all ranks; ``global_batch`` is samples per
     optimizer step. Percentiles are over the iterations' times, each ending with its slowest rank.
     ``exposed_comm``, measured after the window, is the share of an optimizer step that goes when
-    the exchange of gradients does; noise can make it negative.
+    gradient synchronisation does; noise can make it negative.
     """
 
     warmup: int

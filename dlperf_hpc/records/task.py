@@ -10,10 +10,10 @@ from dlperf_hpc.errors import LedgerError
 ARRAY_MARK = "dlperf_hpc: array"  # with the array's token: whose output this is
 LAUNCH_MARK = "dlperf_hpc: launch"  # with the launch id: where a launch begins in the output
 SETUP_MARK = "dlperf_hpc: setup ended with exit code"  # with the code and the line that failed
-TURN = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
-JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this turn began
-PUT_BACK = 75  # the epilogue's exit code where the scheduler may put the task back in the queue
-LAST_TURN = 76  # the epilogue's exit code where no other run of this job can follow
+REPEAT = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
+JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this repeat began
+REQUEUE = 75  # the epilogue's exit code where the scheduler may put the task back in the queue
+JOB_ENDS = 76  # the epilogue's exit code where no other run of this job can follow
 
 
 def task_index(env: Mapping[str, str] = os.environ) -> int:
@@ -24,13 +24,13 @@ def task_index(env: Mapping[str, str] = os.environ) -> int:
     raise LedgerError("SLURM_ARRAY_TASK_ID is not set: nothing says which task this is")
 
 
-def turn(env: Mapping[str, str] = os.environ) -> int:
+def repeat_in_job(env: Mapping[str, str] = os.environ) -> int:
     """Which of its job's runs this is, from 0."""
-    return int(env.get(TURN) or 0)
+    return int(env.get(REPEAT) or 0)
 
 
 def job_seconds(env: Mapping[str, str] = os.environ) -> float:
-    """How long the job had run when this run's turn came; s."""
+    """How long the job had run before this run began; s."""
     return float(env.get(JOB_SECONDS) or 0)
 
 
@@ -44,11 +44,11 @@ def task_name(env: Mapping[str, str] = os.environ) -> str:
 
 def shared_job(launch: str) -> str | None:
     """The job of a launch that was one of several runs of it, as ``<job>_<index>.<restarts>``."""
-    job, _, own_turn = launch.rpartition(".")
-    return job if "." in job and own_turn else None
+    job, _, repeat = launch.rpartition(".")
+    return job if "." in job and repeat else None
 
 
 def launch_id(env: Mapping[str, str] = os.environ) -> str:
-    """Shared by all processes of one launch and by no other: the task, its restarts, its turn."""
-    turn_of = f".{env[TURN]}" if env.get(TURN) else ""
-    return f"{task_name(env)}.{env.get('SLURM_RESTART_COUNT', '0')}{turn_of}"
+    """Shared by all processes of one launch and by no other: the task, its restarts, its repeat."""
+    suffix = f".{env[REPEAT]}" if env.get(REPEAT) else ""
+    return f"{task_name(env)}.{env.get('SLURM_RESTART_COUNT', '0')}{suffix}"

@@ -319,7 +319,7 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            _gpu(lambda g: g.throttle)),
     Column("source", "text", "", "what the row rests on: log, record, scheduler or manifest",
            lambda r: r.source),
-    Column("launch", "text", "", "`<job>_<index>.<restarts>`, and `.<turn>` where a job measures "
+    Column("launch", "text", "", "`<job>_<index>.<restarts>`, and `.<repeat>` where a job measures "
            "several repeats: those share an allocation", lambda r: r.launch),
     Column("started", "text", "UTC", "start of the attempt", lambda r: r.started),
     Column("ended", "text", "UTC", "end of the attempt", lambda r: r.ended),

@@ -14,7 +14,7 @@ from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.results import Checkpoint
 from dlperf_hpc.records.store import Attempt, begin_log, log_event, open_attempt
-from dlperf_hpc.records.task import job_seconds, launch_id, task_index, turn
+from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index
 from dlperf_hpc.sweepfile.case import NO_FP16, Limits, Run
 from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
 from dlperf_hpc.train.checkpoint_timing import measure_checkpoint, remove
@@ -41,7 +41,7 @@ def main(root: Path, array_name: str) -> None:
 def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     manifest = read_manifest(root)
     array = find_array(root, manifest, array_name)
-    run = array.run_of(task_index(), turn())
+    run = array.run_of(task_index(), repeat_in_job())
     # Earlier repeats within the job may have used up more than their own share of its time.
     job_limit_s = array.repeats_per_job * array.time_limit_s
     watchdog.time_limit_s = min(array.time_limit_s, job_limit_s - job_seconds())

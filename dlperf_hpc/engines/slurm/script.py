@@ -28,7 +28,7 @@ from dlperf_hpc.engines.site import NODE_LIST, Environment, Site
 from dlperf_hpc.errors import Issue, LedgerError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Array
-from dlperf_hpc.records.task import ARRAY_MARK, JOB_SECONDS, LAST_TURN, LAUNCH_MARK, PUT_BACK, TURN
+from dlperf_hpc.records.task import ARRAY_MARK, JOB_ENDS, JOB_SECONDS, LAUNCH_MARK, REPEAT, REQUEUE
 
 PRIVATE = {
     "_make_submission_file_text": ("self", "command", "uid"),
@@ -212,12 +212,12 @@ def _setup_lines(array: Array, site: Site, environment: Environment) -> list[str
     launch = f"{LAUNCH_MARK} {_TASK}.{_RESTARTS}"
     marks = [mark, f'echo "{launch}"']
     if array.repeats_per_job > 1:
-        turns = " ".join(map(str, range(array.repeats_per_job)))
+        repeats = " ".join(map(str, range(array.repeats_per_job)))
         marks = [
             mark,
-            f"for {TURN} in {turns}; do",
-            f"export {TURN} {JOB_SECONDS}=$SECONDS",
-            f'echo "{launch}.${TURN}"',
+            f"for {REPEAT} in {repeats}; do",
+            f"export {REPEAT} {JOB_SECONDS}=$SECONDS",
+            f'echo "{launch}.${REPEAT}"',
         ]
     # srun has not inherited it since 22.05. Our srun has an option for it, any other the variable.
     cpus = [f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}"] if site.cpus_per_task else []
@@ -254,11 +254,11 @@ def _teardown_lines(array: Array, site: Site, program: Program) -> list[str]:
     if array.repeats_per_job > 1 or site.requeue:
         lines.append("dlperf_ended=$?")
     if array.repeats_per_job > 1:
-        over = f"[ $dlperf_ended -eq {PUT_BACK} ] || [ $dlperf_ended -eq {LAST_TURN} ]"
+        over = f"[ $dlperf_ended -eq {REQUEUE} ] || [ $dlperf_ended -eq {JOB_ENDS} ]"
         lines += [f"if {over}; then break; fi", "done"]
     if site.requeue:
         lines.append(
-            f'[ $dlperf_ended -ne {PUT_BACK} ] || [ "{_RESTARTS}" -ge {site.requeue} ] ||'
+            f'[ $dlperf_ended -ne {REQUEUE} ] || [ "{_RESTARTS}" -ge {site.requeue} ] ||'
             f' scontrol requeue "{_TASK}"'
         )
     return [*lines, "exit $dlperf_code"]
