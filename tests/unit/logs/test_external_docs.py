@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from doc_tables import COMMAND, SCRIPTS, TABLES, with_table
 from external_corpus import corpus
 from places import ROOT
 
@@ -27,7 +28,6 @@ from dlperf_hpc.logs.names import facts_of_path
 from dlperf_hpc.logs.scan import demux, needles, scanner, sources
 from dlperf_hpc.logs.scanned import FACTS, Evidence
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.reference import COMMAND, SCRIPTS, TABLES, with_table
 
 DOCS = ROOT / "docs"
 README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
@@ -49,9 +49,9 @@ def blocks(text: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_are_those_of_the_code(name: str) -> None:
-    path, _ = TABLES[name]
-    text = (ROOT / path).read_text(encoding="utf-8")
-    assert with_table(text, name) == text, f"{path} is outdated: run `{COMMAND}`"
+    file, _ = TABLES[name]
+    text = (DOCS / file).read_text(encoding="utf-8")
+    assert with_table(text, name) == text, f"docs/{file} is outdated: run `{COMMAND}`"
 
 
 def test_a_page_without_its_marks_is_refused() -> None:
@@ -199,7 +199,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def typed(copy: Path, *argv: str) -> str:
     """What a command prints in the copy, whose package is the one that runs."""
-    env = {**os.environ, "PYTHONPATH": str(copy), "XDG_CACHE_HOME": str(copy / "cache")}
+    env = {**os.environ, "PYTHONPATH": f"{copy}:{copy}/docs", "XDG_CACHE_HOME": str(copy / "cache")}
     env = {name: value for name, value in env.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", *argv]
     done = subprocess.run(command, cwd=copy, env=env, text=True, capture_output=True, check=False)
@@ -230,7 +230,7 @@ def test_the_examples_own_tests_pass_and_its_sample_is_tested_with_all_others(co
 
 
 def test_the_examples_row_is_written_into_the_table(copy: Path) -> None:
-    typed(copy, "dlperf_hpc.reporting.reference", "--write")
+    typed(copy, "doc_tables")
     written = (copy / "docs" / "external-logs.md").read_text(encoding="utf-8")
     assert "\n| `nimble` | Nimble | source only | samples/s, one device, since" in written
     assert f"\n{len(formats()) + 1} formats:\n" in written

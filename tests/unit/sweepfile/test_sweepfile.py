@@ -20,7 +20,6 @@ from dlperf_hpc.sweepfile import load as loading
 from dlperf_hpc.sweepfile.case import Limits, Measure, Topology
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.load import SweepFile, clock_seconds, load_sweep
-from dlperf_hpc.train.reference import with_tables
 from dlperf_hpc.train.registry import registry
 
 REPOSITORY = ROOT
@@ -450,8 +449,6 @@ def test_the_page_has_every_key_with_its_default() -> None:
 
 
 def test_the_pages_tables_are_what_is_declared() -> None:
-    """If not: python -m dlperf_hpc.train.reference docs/sweep-file.md."""
-    assert with_tables(PAGE, registry()) == PAGE
     for model in registry().workloads.values():
         _, tokens = row(model.name)
         assert tokens == f"{model.default_seq_len}, {model.max_seq_len}"
@@ -459,11 +456,6 @@ def test_the_pages_tables_are_what_is_declared() -> None:
     assert of == "`ddp`, `deepspeed`, `horovod-torch`" and default == "`false`"
     assert meaning.startswith("torch.compile the model")
     assert row("dropout")[0] == "`bert-*`, `gpt2-*`"
-
-
-def test_a_page_without_a_tables_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no <!-- options: python -m dlperf_hpc"):
-        with_tables(PAGE.replace("<!-- options:", "<!-- other:"), registry())
 
 
 def test_the_pages_rows_are_keys_that_exist() -> None:

@@ -1,20 +1,21 @@
-"""Tables of the docs that are made from the code: log formats and window rules.
+"""Tables of the pages in docs/ that are made from the code.
 
-``python -m dlperf_hpc.reporting.reference`` prints them; ``--write`` puts them into the pages of a
-checkout, between the marks ``<!-- formats: ... -->`` and ``<!-- end -->``.
+``python docs/doc_tables.py`` writes them into the pages of its checkout, each between its mark
+``<!-- NAME: python docs/doc_tables.py -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dlperf_hpc.logs.format import Format
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
+from dlperf_hpc.sweepfile.declarations import Option, Registry
+from dlperf_hpc.train.registry import registry
 
 _NVIDIA = "NVIDIADeepLearningExamples"
 SCRIPTS: Mapping[str, str] = {
@@ -119,13 +120,69 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
+def options_table() -> str:
+    """Markdown: every option of a back end or a model, with who declares it."""
+    return _table(("key", "of", "default", "meaning"), _option_rows(registry()))
+
+
+def _option_rows(known: Registry) -> Iterator[Sequence[str]]:
+    owners: dict[tuple[str, str, str], list[str]] = {}
+    declared: Mapping[str, Sequence[Option]] = {
+        **{name: each.options for name, each in known.backends.items()},
+        **{name: each.options for name, each in known.workloads.items()},
+    }
+    for name, options in declared.items():
+        for option in options:
+            key = (option.name, json.dumps(option.default), _line(option.doc))
+            owners.setdefault(key, []).append(name)
+    for (option_name, default, doc), names in owners.items():
+        of = ", ".join(f"`{name}`" for name in _families(names, list(declared)))
+        yield f"`{option_name}`", of, f"`{default}`", doc
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split()).rstrip(".")
+
+
+def _families(names: Sequence[str], every: Sequence[str]) -> list[str]:
+    """``bert-*`` in place of all names that begin so, where there are several."""
+    found: dict[str, None] = {}
+    for name in names:
+        family = name.rpartition("-")[0]
+        members = [each for each in every if family and each.startswith(f"{family}-")]
+        whole = len(members) > 1 and set(members) <= set(names)
+        found[f"{family}-*" if whole else name] = None
+    return list(found)
+
+
+def frameworks_table() -> str:
+    """Markdown: every back end, with its precisions and optimizers."""
+    rows = (
+        (f"`{name}`", _line(each.doc), ", ".join(each.precisions), ", ".join(each.optimizers))
+        for name, each in registry().backends.items()
+    )
+    return _table(("framework", "what it is", "precisions", "optimizers"), rows)
+
+
+def models_table() -> str:
+    """Markdown: every model, with its sequence lengths."""
+    rows = (
+        (f"`{name}`", _line(each.doc), f"{each.default_seq_len}, {each.max_seq_len}")
+        for name, each in registry().workloads.items()
+    )
+    return _table(("model", "what it is", "tokens: default, at most"), rows)
+
+
 TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
-    "formats": ("docs/external-logs.md", formats_table),
-    "rules": ("docs/window-rules.md", rules_table),
+    "formats": ("external-logs.md", formats_table),
+    "rules": ("window-rules.md", rules_table),
+    "options": ("sweep-file.md", options_table),
+    "frameworks": ("sweep-file.md", frameworks_table),
+    "models": ("sweep-file.md", models_table),
 }
 """The page and the maker of each table."""
 
-COMMAND = "python -m dlperf_hpc.reporting.reference --write"
+COMMAND = "python docs/doc_tables.py"
 
 
 def with_table(page: str, name: str) -> str:
@@ -138,23 +195,12 @@ def with_table(page: str, name: str) -> str:
     return f"{before}{begin}{TABLES[name][1]()}{end}{after}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables, or write them into the pages; the exit code."""
-    parser = argparse.ArgumentParser(prog=COMMAND.removesuffix(" --write"))
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/")
-    root = Path(__file__).resolve().parents[2]
-    if not parser.parse_args(argv).write:
-        print("\n".join(make() for _, make in TABLES.values()), end="")
-        return 0
+def main() -> None:
+    """Write every table into its page."""
     for name, (page, _) in TABLES.items():
-        path = root / page
-        try:
-            path.write_text(with_table(path.read_text(encoding="utf-8"), name), encoding="utf-8")
-        except (OSError, ValueError) as error:
-            print(f"{path}: {error}; --write needs a checkout with its docs", file=sys.stderr)
-            return 2
-    return 0
+        path = Path(__file__).with_name(page)
+        path.write_text(with_table(path.read_text(encoding="utf-8"), name), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
