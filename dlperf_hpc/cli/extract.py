@@ -179,7 +179,7 @@ def _as_given(log_dir: str, log: str) -> str:
 
 def _save(arguments: argparse.Namespace, extract: Extract) -> str:
     """Write a table; its path. LedgerError if it cannot be written."""
-    from dlperf_hpc.records.files import write_atomically
+    from dlperf_hpc.files import write_atomically
 
     label = f"_{extract.label}" if extract.label else ""
     name = f"{_last_part(arguments.log_dir)}{label}_result.json"

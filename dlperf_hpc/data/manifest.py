@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.records.files import dump_json
+from dlperf_hpc.files import dump_json
 
 NAME = "manifest.json"
 VERSION = 1

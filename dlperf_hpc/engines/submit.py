@@ -21,9 +21,9 @@ from dlperf_hpc.engines.lock import submit_lock
 from dlperf_hpc.engines.plan import rerun_arrays
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError
+from dlperf_hpc.files import write_atomically
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import quick_results
-from dlperf_hpc.records.files import write_atomically
 from dlperf_hpc.records.ledger import Ledger, add_array, read_ledger
 from dlperf_hpc.records.manifest import (
     Array,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.files import dump_json, write_once
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.files import dump_json, write_once
 from dlperf_hpc.records.manifest import (
     Array,
     FinalState,

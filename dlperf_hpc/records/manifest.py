@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.files import append_line, dump_json, write_once
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.files import append_line, dump_json, write_once
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run, Topology

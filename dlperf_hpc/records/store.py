@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import LedgerError, LogError
-from dlperf_hpc.records.files import append_line, dump_json, link_once, write_once
+from dlperf_hpc.files import append_line, dump_json, link_once, write_once
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.logfile import FORMAT, read_end

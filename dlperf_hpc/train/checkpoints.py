@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import RunError
-from dlperf_hpc.records.files import dump_json
+from dlperf_hpc.files import dump_json
 from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.train.ranks import World
 

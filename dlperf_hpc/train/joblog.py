@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dlperf_hpc.records.files import append_line
+from dlperf_hpc.files import append_line
 from dlperf_hpc.records.lines import utc, write_line
 from dlperf_hpc.records.results import Checkpoint, Window
 from dlperf_hpc.records.status import Status

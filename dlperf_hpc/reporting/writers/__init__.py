@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.records.files import write_atomically
+from dlperf_hpc.files import write_atomically
 from dlperf_hpc.reporting.report import Report
 
 Make = Callable[[Report], bytes | None]

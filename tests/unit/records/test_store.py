@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_samples import SWEEP, a_run, begun, ended, ended_ok, opened, paths, without_end
 
+from dlperf_hpc import files
 from dlperf_hpc.errors import LedgerError, LogError
-from dlperf_hpc.records import files
 from dlperf_hpc.records.lines import read_line
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.status import Status

@@ -16,7 +16,7 @@ from record_samples import CHECKPOINT, a_run, a_sweep, begun, ended_ok, paths
 from report_samples import case
 
 from dlperf_hpc.analysis.speedup import summarise
-from dlperf_hpc.records.files import dump_json
+from dlperf_hpc.files import dump_json
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.results import Checkpoint, RunResult

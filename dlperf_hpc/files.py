@@ -1,0 +1,162 @@
+"""Files that may be somebody else's: opened so that nothing bites, and written whole or not at all.
+
+A path in a shared file system may be a named pipe, a socket, a device, a link into another's home,
+or endless. What is read here is a regular file of a bounded size, or an OSError whose ``strerror``
+says what it is instead; what is appended to is a regular file, never what a link points to.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import uuid
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MOST_BYTES = 1 << 30
+"""The largest file that is read whole where the caller names no other bound: a manifest of 10^6
+runs has a third of it."""
+
+_KINDS = (
+    (stat.S_ISFIFO, "is a named pipe, not a file"),
+    (stat.S_ISSOCK, "is a socket, not a file"),
+    (stat.S_ISCHR, "is a device, not a file"),
+    (stat.S_ISBLK, "is a device, not a file"),
+    (stat.S_ISLNK, "is a link, which is not followed when something is to be written"),
+)
+
+
+class NotAFile(OSError):
+    """What was to be read or appended to is no regular file; ``strerror`` says what it is."""
+
+
+def _regular(mode: int, path: object) -> None:
+    """IsADirectoryError or NotAFile, unless it is the mode of a regular file."""
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    words = next((words for is_kind, words in _KINDS if is_kind(mode)), "is not a regular file")
+    raise NotAFile(errno.EINVAL, words, str(path))
+
+
+def _descriptor(path: str | Path, flags: int, mode: int = 0o644) -> int:
+    """A descriptor of a regular file. What is no file is not opened if that can be known before:
+    to open a device may already do something, and O_NONBLOCK keeps a pipe from waiting."""
+    try:
+        _regular(os.stat(path, follow_symlinks=not flags & os.O_NOFOLLOW).st_mode, path)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
+    try:
+        _regular(os.fstat(descriptor).st_mode, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file, or a link to one, for reading; bytes, unbuffered.
+
+    OSError as :func:`open` raises it; NotAFile for pipes, sockets and devices, without waiting.
+    """
+    return os.fdopen(_descriptor(path, os.O_RDONLY), "rb", buffering=0)
+
+
+def read_regular(path: str | Path, most: int = MOST_BYTES) -> bytes:
+    """All of a regular file; OSError (EFBIG) if it has more than ``most`` bytes, NotAFile if it is
+    none."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= most:
+            data = _read_up_to(file, most + 1)
+            size = len(data)
+    if size > most:
+        words = f"has more than the {most} bytes that are read of such a file"
+        raise OSError(errno.EFBIG, words, str(path))
+    return data
+
+
+def _read_up_to(file: BinaryIO, most: int) -> bytes:
+    """What is there, until the end or ``most`` bytes; a file may grow while it is read."""
+    parts: list[bytes] = []
+    left = most
+    while left > 0:
+        part = file.read(min(left, 1 << 24))
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def dump_json(value: Any) -> str:
+    """JSON as every file of ours has it: no NaN or Infinity (ValueError), readable, one newline."""
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+def _write_temporary(path: Path, content: str | bytes) -> Path:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk leaves a file, if an empty one
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace ``path`` in one step: a reader sees the old content or the new, never half of one."""
+    temporary = _write_temporary(path, content)
+    try:
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_once(path: Path, text: str) -> bool:
+    """Write ``path`` unless it is there; True for the one writer that made it.
+
+    A hard link is the exclusive creation that also holds on NFS, and unlike ``open(.., "x")`` it
+    never shows an empty file.
+    """
+    temporary = _write_temporary(path, text)
+    try:
+        return link_once(temporary, path)
+    finally:
+        temporary.unlink()
+
+
+def link_once(source: Path, target: Path) -> bool:
+    """A second name for a file; False if something has that name already."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    return True
+
+
+def append_line(path: Path, text: str) -> None:
+    """Add lines in a single write, so that those of several writers do not mix.
+
+    After a line that was torn by a kill or a full disk, they begin on a line of their own. NotAFile
+    if the path is a link or anything else that is no regular file; OSError also if not all is
+    taken.
+    """
+    data = (text.rstrip("\n") + "\n").encode(errors="backslashreplace")
+    descriptor = _descriptor(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            data = b"\n" + data
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(descriptor)
