@@ -1,4 +1,5 @@
-"""Every error that this package raises for something that a user can correct.
+"""Every error that this package raises for something that a user can correct, and how the words of
+other people are shown in messages, tables and files.
 
 DlperfError                      says what is wrong, where, and what to do
 ├── SpecError                    an invalid sweep file, site profile or command line: all issues
@@ -18,8 +19,39 @@ wrong although the request was valid.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def visible(text: str) -> str:
+    """Other people's words (names, reasons, outputs) for a terminal or a file that people read.
+
+    Colours go. What else a terminal would act upon, or what hides or reorders text, is escaped as
+    in Python: control characters but for newlines and tabs, directions of writing, halves of
+    surrogate pairs, which stand for bytes that are no UTF-8.
+    """
+    if text.isascii() and text.isprintable():  # nearly every name and path
+        return text
+    return _escaped(_COLOUR.sub("", text.replace("\r\n", "\n")))
+
+
+def _escaped(text: str) -> str:
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )
+
+
+def printable(text: str) -> str:
+    """Other people's words on one line, as :func:`visible` shows them: blanks count as one, and
+    ``/`` stands between the lines of the text."""
+    if text.isascii() and text.isprintable():
+        return " ".join(text.split())
+    lines = (" ".join(line.split()) for line in _COLOUR.sub("", text).splitlines())
+    return _escaped(" / ".join(line for line in lines if line))
 
 
 class DlperfError(Exception):
@@ -42,7 +74,7 @@ class Issue:
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""
-        return f"{self.where}: {self.message}{hint}"
+        return f"{printable(self.where)}: {self.message}{hint}"
 
 
 class SpecError(DlperfError):
@@ -52,7 +84,7 @@ class SpecError(DlperfError):
         self.source = source
         self.issues = tuple(issues)
         noun = "error" if len(self.issues) == 1 else "errors"
-        lines = [f"{source}: {len(self.issues)} {noun}"]
+        lines = [f"{printable(source)}: {len(self.issues)} {noun}"]
         super().__init__("\n".join(lines + [f"  {issue}" for issue in self.issues]))
 
 

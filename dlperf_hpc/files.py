@@ -42,15 +42,18 @@ def _regular(mode: int, path: object) -> None:
     raise NotAFile(errno.EINVAL, words, str(path))
 
 
-def _descriptor(path: str | Path, flags: int, mode: int = 0o644) -> int:
-    """A descriptor of a regular file. What is no file is not opened if that can be known before:
-    to open a device may already do something, and O_NONBLOCK keeps a pipe from waiting."""
+def _descriptor(path: str | Path, flags: int, mode: int = 0o644, folder: int | None = None) -> int:
+    """A descriptor of a regular file; ``path`` is relative to the open directory ``folder``, if
+    there is one. What is no file is not opened if that can be known before: to open a device may
+    already do something, and O_NONBLOCK keeps a pipe from waiting."""
     try:
-        _regular(os.stat(path, follow_symlinks=not flags & os.O_NOFOLLOW).st_mode, path)
+        follow = not flags & os.O_NOFOLLOW
+        _regular(os.stat(path, dir_fd=folder, follow_symlinks=follow).st_mode, path)
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
+    flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode, dir_fd=folder)
     try:
         _regular(os.fstat(descriptor).st_mode, path)
     except OSError:
@@ -65,6 +68,14 @@ def open_regular(path: str | Path) -> BinaryIO:
     OSError as :func:`open` raises it; NotAFile for pipes, sockets and devices, without waiting.
     """
     return os.fdopen(_descriptor(path, os.O_RDONLY), "rb", buffering=0)
+
+
+def open_in(folder: int, name: str) -> BinaryIO:
+    """Open a regular file of an open directory for reading, and no link; bytes, unbuffered.
+
+    OSError as :func:`open` raises it (ELOOP if a link has taken the file's place), NotAFile.
+    """
+    return os.fdopen(_descriptor(name, os.O_RDONLY | os.O_NOFOLLOW, folder=folder), "rb", 0)
 
 
 def read_regular(path: str | Path, most: int = MOST_BYTES) -> bytes:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
+from dlperf_hpc.errors import visible
 
 SUMMARY = "write one zip archive of a sweep's directory"
 
@@ -16,7 +17,8 @@ def _parser() -> argparse.ArgumentParser:
     made = options.parser(
         "archive",
         "Write one zip archive of a sweep's directory: logs, records, attempts, manifest, report.\n"
-        "status, report and compare read the archive as it is; unpacked it is the directory again.",
+        "status, report and compare read the archive as it is; unpacked it is the directory.\n"
+        "Links, pipes, sockets and devices are left out, and named on standard error.",
     )
     options.add_directory(made)
     made.add_argument("--out", type=Path, help="the archive to write (default: ./<sweep>.zip)")
@@ -30,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
 def _archive(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
     from dlperf_hpc.errors import LedgerError
-    from dlperf_hpc.records.archive import pack
+    from dlperf_hpc.records.packing import pack, top_name
 
     root = arguments.directory.absolute()
     # The scheduler forgets how a job ended: to ask for it here also writes it into the directory.
@@ -42,13 +44,22 @@ def _archive(arguments: argparse.Namespace) -> int:
             f"{root}: {have} not ended ({first.run.id}: {first.status.value}); wait for the end,"
             " or archive the sweep with --anyway"
         )
-    target = arguments.out or Path(f"{root.name}.zip")
-    count, size = pack(root, target), target.stat().st_size
+    target = arguments.out or Path(f"{top_name(root)}.zip")
+    packed, size = pack(root, target), target.stat().st_size
+    for path, why in packed.left_out.items():
+        print(f"left out: {visible(path)}: {why}", file=sys.stderr)
     if arguments.json:
-        facts = {"root": str(root), "archive": str(target), "files": count, "bytes": size}
-        print(json.dumps({**facts, "unfinished": [r.run.id for r in unfinished]}, indent=1))
+        facts = {
+            "root": str(root),
+            "archive": str(target),
+            "files": packed.files,
+            "bytes": size,
+            "unfinished": [result.run.id for result in unfinished],
+            "left_out": packed.left_out,
+        }
+        print(json.dumps(facts, indent=1))
     else:
-        print(f"written: {target} ({count} files, {size / 2**20:.1f} MiB)")
+        print(f"written: {visible(str(target))} ({packed.files} files, {size / 2**20:.1f} MiB)")
     return 0
 
 

@@ -1,74 +1,213 @@
 """A sweep's directory as one file: a zip archive, to keep, to send, to read as it is.
 
-``<sweep>/manifest.json`` and everything beside it, so that unpacked it is the directory again.
+``<sweep>/manifest.json`` and everything beside it, so that unpacked it is the directory again
+(:mod:`dlperf_hpc.records.packing` makes it). An archive may come from anybody: what is unpacked has
+a bounded size, and stays within a directory of its own that is removed afterwards.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
+import lzma
 import os
+import shutil
+import signal
+import stat
+import struct
 import tempfile
+import threading
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.files import open_regular
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.manifest import read_manifest
+from dlperf_hpc.records.manifest import SCHEMA
 
-_LEFT_OUT = {layout.LOCK}
+MOST_MEMBERS = 500_000
+DEEPEST = 64
+"""How many directories a file may have above it in an archive."""
 
+MOST_BYTES = 8 << 30
+"""How much of an archive is unpacked: the records and logs of some 10 000 runs have 2 GiB."""
 
-def pack(root: Path, target: Path) -> int:
-    """Write the archive of a sweep's directory; how many files it holds.
+_USUAL = 200
+"""Logs and records unpack to some 5 to 50 times their size in the archive, bombs to 1000 times."""
+_SMALL = 64 << 20
+_PIECE = 1 << 16
+# bzip2 and LZMA make up to 100 MB of this much, and zipfile does not stop them before
+_SMALL_PIECE = 1 << 12
 
-    LedgerError if ``root`` holds no sweep, if ``target`` is there already, or if something cannot
-    be read or written: then nothing is left.
-    """
-    read_manifest(root)
-    if target.exists():
-        raise LedgerError(f"{target}: is there already; give another name with --out")
-    held = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    paths = sorted(p for p in root.rglob("*") if p.is_file() and p.name not in _LEFT_OUT)
-    try:
-        with zipfile.ZipFile(held, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-            for path in paths:
-                archive.write(path, f"{root.name}/{path.relative_to(root)}")
-        os.link(held, target)  # over nothing, also if somebody was quicker
-    except OSError as error:
-        told = f"{error.filename or target}: {error.strerror}"
-        raise LedgerError(f"{told}; no archive was written") from error
-    finally:
-        held.unlink(missing_ok=True)
-    return len(paths)
+_BROKEN = (
+    *(OSError, EOFError, MemoryError, zlib.error, lzma.LZMAError, zipfile.BadZipFile),
+    # odd compression or version, a password; names, offsets and fields that are none
+    *(NotImplementedError, RuntimeError, LookupError, ValueError, struct.error, OverflowError),
+)
 
 
-@contextmanager
+@contextlib.contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
     """The sweep's directory in an archive, for as long as the context lasts; any other path as it
-    is. LedgerError for an archive that is damaged."""
-    top = _top(path)
-    if top is None:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="dlperf-") as folder:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(folder)
-        except (OSError, RuntimeError, zipfile.BadZipFile) as error:
-            raise LedgerError(f"{path}: cannot be unpacked: {error}") from error
+    is. It holds what tells how the runs stand: manifest, arrays, ledger, logs and records.
+
+    LedgerError for an archive that is damaged, too large, or leads out of its directory.
+    """
+    with contextlib.ExitStack() as stack:
+        found = _opened(path, stack)
+        if found is None:
+            yield path
+            return
+        archive, top = found
+        stack.enter_context(undone_by_signals())
+        with _told(path, "the archive"):
+            members = _checked(archive, top)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dlperf-"))
+            _check_size(path, members, folder)
+        left = MOST_BYTES
+        for member in members:
+            with _told(path, member.filename):
+                left -= _extract(archive, member, folder, left)
         yield Path(folder, top)
 
 
-def _top(path: Path) -> str | None:
-    """The archive's one directory, if ``path`` is an archive with a manifest in it."""
-    if not path.is_file() or not zipfile.is_zipfile(path):
-        return None
+def _opened(path: Path, stack: contextlib.ExitStack) -> tuple[zipfile.ZipFile, str] | None:
+    """An archive with its one directory, in which is the manifest of a sweep; None if it is none,
+    or too damaged to tell: whoever reads logs, or the ledger, says what is wrong with it."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return None  # whoever reads logs says what is wrong with it
+        with open_regular(path) as raw:
+            file = stack.enter_context(_Bounded(os.dup(raw.fileno()), "rb"))
+        if not zipfile.is_zipfile(file):
+            return None
+        archive = stack.enter_context(zipfile.ZipFile(file))
+    except _BROKEN:
+        return None
+    names = archive.namelist()
     tops = {name.split("/")[0] for name in names}
-    (top, *others) = tops or {""}
-    return top if not others and f"{top}/{layout.MANIFEST}" in names else None
+    if len(tops) != 1:
+        return None
+    top = tops.pop()
+    return (archive, top) if _is_ours(archive, f"{top}/{layout.MANIFEST}", names) else None
+
+
+class _Bounded(io.FileIO):
+    """zipfile reads the whole list of members at once, before it says how many there are."""
+
+    _MOST = 64 << 20
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > self._MOST:
+            raise OSError(errno.EFBIG, "has a list of members of more than 64 MiB")
+        return super().read(size)
+
+
+def _is_ours(archive: zipfile.ZipFile, name: str, names: Sequence[str]) -> bool:
+    if name not in names:
+        return False
+    try:
+        with archive.open(name) as file:
+            return SCHEMA.split("/")[0].encode() in file.read(_SMALL_PIECE)
+    except _BROKEN:
+        return True  # to be told of as a damaged member
+
+
+@contextlib.contextmanager
+def _told(path: Path, what: str) -> Iterator[None]:
+    """Tell of what is wrong with a part of an archive, whatever zipfile says of it."""
+    try:
+        yield
+    except _BROKEN as error:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise LedgerError(f"{path}: cannot be unpacked: {what}: {why}") from error
+
+
+def _checked(archive: zipfile.ZipFile, top: str) -> list[zipfile.ZipInfo]:
+    """The members to unpack; ValueError for one that this tool would not have written."""
+    members = archive.infolist()
+    if len(members) > MOST_MEMBERS:
+        raise ValueError(f"has more than {MOST_MEMBERS} members")
+    seen: set[str] = set()
+    wanted = []
+    for member in members:
+        name = member.filename.removesuffix("/")
+        parts = name.split("/")
+        if not {"", ".", ".."}.isdisjoint(parts) or "\\" in name or len(parts) > DEEPEST:
+            raise ValueError(f"has the member {name!a}, which is no plain path in it")
+        if name in seen:
+            raise ValueError(f"has the member {name!a} twice")
+        seen.add(name)
+        if not member.is_dir() and _tells(parts[1:]):
+            if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
+                raise ValueError(f"has the member {name!a}, which is no file")
+            wanted.append(member)
+    return wanted
+
+
+def _tells(parts: Sequence[str]) -> bool:
+    """Whether a file tells how runs stand: not scripts, outputs, checkpoints, earlier attempts."""
+    if len(parts) == 1:
+        return parts[0] in (layout.MANIFEST, layout.SUBMISSIONS, layout.FINAL_STATES)
+    if parts[0] in (layout.JOBS, layout.REPORT) or layout.ATTEMPTS in parts:
+        return False
+    return parts[-1].endswith((".log", ".json"))
+
+
+def _check_size(path: Path, members: Sequence[zipfile.ZipInfo], folder: str) -> None:
+    total = sum(member.file_size for member in members)
+    most = min(MOST_BYTES, _SMALL + _USUAL * path.stat().st_size)
+    if total > most:
+        raise ValueError(f"unpacks to {_mib(total)}, more than the {_mib(most)} of a usual one")
+    free = shutil.disk_usage(folder).free
+    if total > free:
+        where = f"{tempfile.gettempdir()} has {_mib(free)} left"
+        raise ValueError(f"unpacks to {_mib(total)}, and {where}; set TMPDIR to another directory")
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB"
+
+
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: str, most: int) -> int:
+    """Write a member, of at most ``most`` bytes; how many it has."""
+    path = Path(folder, member.filename)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    size = 0
+    with archive.open(member) as source, open(path, "xb") as file:
+        while piece := source.read(_PIECE if plain else _SMALL_PIECE):
+            size += len(piece)
+            if size > most:
+                raise ValueError("has more bytes than it says")
+            file.write(piece)
+    if size != member.file_size:
+        raise EOFError(f"has {size} bytes of the {member.file_size} that it says")
+    return size
+
+
+@contextlib.contextmanager
+def undone_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as an exception does, so that what it made is removed.
+
+    The exit code is then 128 + the signal's number. What is ignored stays ignored (nohup).
+    """
+    owner, handlers = os.getpid(), {}
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a forked process: what there is to remove is not its own
+            os._exit(128 + number)
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                handlers[number] = signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -34,6 +34,7 @@ def test_json_tells_the_archive_its_size_and_what_had_not_ended(sweep: Path, cap
         "files": len(zipfile.ZipFile(archive).namelist()),
         "bytes": archive.stat().st_size,
         "unfinished": [RUNS[1].id],
+        "left_out": {},
     }
 
 
