@@ -9,20 +9,31 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import dlperf_hpc
+from dlperf_hpc.errors import printable
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train.ranks import World, mpi_library
 
 # Settings that change speed. Anything else in the environment stays private.
-_TELLING = re.compile(
-    r"(NCCL|GLOO|OMP|KMP|MKL|UCX|FI|MPICH|MPIR|I_MPI|OMPI|PMIX|CUDA|NVIDIA"
-    r"|(?:PY)?TORCH(?:INDUCTOR)?|TF_(?:XLA|GPU|ENABLE|FORCE|NUM)|XLA)_\w+"
-    r"|SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|CLUSTER_NAME"
-    r"|RESTART_COUNT|CPUS_PER_TASK|JOB_GPUS)|LOADEDMODULES|CONDA_DEFAULT_ENV"
+_FAMILIES = (
+    *("NCCL", "GLOO", "OMP", "KMP", "MKL", "UCX", "FI", "MPICH", "MPIR", "I_MPI", "OMPI", "PMIX"),
+    *("CUDA", "NVIDIA", "TORCH", "PYTORCH", "TORCHINDUCTOR", "PYTORCHINDUCTOR", "XLA"),
+    *("TF_XLA", "TF_GPU", "TF_ENABLE", "TF_FORCE", "TF_NUM"),
 )
+_TELLING = re.compile(
+    rf"(?:{'|'.join(_FAMILIES)})_\w+"
+    r"|SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|CLUSTER_NAME"
+    r"|RESTART_COUNT|CPUS_PER_TASK|JOB_GPUS)|LOADEDMODULES|CONDA_DEFAULT_ENV",
+    re.ASCII,  # as the keys of a log line are
+)
+# Logs, records and archives are sent to others. A name that may mean a secret is never written, at
+# the price of a few settings that hold these letters: FI_OPX_CREDITS, MPIR_CVAR_..._BYPASS.
+_SECRET = re.compile("KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH|JWT|COOKIE|PRECONDITION", re.IGNORECASE)
+_MOST_CHARACTERS = 4096
 
 
 def _git() -> str | None:
@@ -59,7 +70,19 @@ def provenance() -> dict[str, Any]:
         "cpu": _cpu(),
         "cpus": os.cpu_count(),
         "mpi": mpi_library(),
-        "env": dict(sorted(i for i in os.environ.items() if _TELLING.fullmatch(i[0]))),
+        "env": telling(os.environ),
+    }
+
+
+def telling(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that change speed, each on one line of at most 4096 characters.
+
+    A variable whose name may mean a secret (a key, a token, a password) is never among them.
+    """
+    return {
+        name: printable(value)[:_MOST_CHARACTERS]
+        for name, value in sorted(variables.items())
+        if _TELLING.fullmatch(name) and not _SECRET.search(name)
     }
 
 
