@@ -7,6 +7,7 @@ import json
 import sys
 
 from dlperf_hpc.cli import messages, options
+from dlperf_hpc.errors import visible
 
 SUMMARY = "cancel the jobs of one sweep"
 
@@ -37,9 +38,9 @@ def _cancel(arguments: argparse.Namespace) -> int:
     elif not jobs:
         print("no job of this sweep waits or runs")
     elif arguments.dry_run:
-        print(" ".join(engine.cancel_command(jobs)))
+        print(visible(" ".join(engine.cancel_command(jobs))))
     else:
-        print(f"cancelled: {', '.join(jobs)}")
+        print(visible(f"cancelled: {', '.join(jobs)}"))
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.errors import printable
 
 if TYPE_CHECKING:
     from dlperf_hpc.analysis.comparison import Comparison, Subject
@@ -166,7 +167,6 @@ def _subjects(arguments: argparse.Namespace, place: _Place) -> list[Subject]:
     """The selected cases of one place; SpecError if there are none."""
     from dlperf_hpc import published
     from dlperf_hpc.analysis import comparison
-    from dlperf_hpc.reporting.text import printable
 
     if place.directory is None:
         rows = published.published()
@@ -250,7 +250,7 @@ def _show(
         told = reporting.comparison_json(comparison, sides)
         print(json.dumps(told, indent=1, allow_nan=False))
         for line in hints:
-            print(line, file=sys.stderr)
+            print(printable(line), file=sys.stderr)
     else:
         reporting.print_comparison(comparison, hints)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.progress import reading_bar
-from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.errors import LedgerError, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
@@ -112,7 +112,6 @@ def _rule(arguments: argparse.Namespace) -> Rule:
 
 def _extract(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.reporting import extraction
-    from dlperf_hpc.reporting.text import printable
 
     rule = _rule(arguments)
     found = _gathered(arguments, rule)
@@ -197,9 +196,9 @@ def _show(path: str, extract: Extract) -> None:
     import pprint
 
     for line in extract.lines:
-        print(line)
-    pprint.pprint(extract.table, sort_dicts=False)
-    print(f"Saving result to {path}")
+        print(visible(line))
+    print(visible(pprint.pformat(extract.table, sort_dicts=False)))
+    print(f"Saving result to {visible(path)}")
 
 
 def _last_part(log_dir: str) -> str:

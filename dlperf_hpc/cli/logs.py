@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.errors import visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.records.ledger import Ledger
@@ -78,10 +79,10 @@ def _logs(arguments: argparse.Namespace) -> int:
         print(json.dumps(_as_json(ledger, run), indent=1))
         return 0
     if arguments.path:
-        print(path)
+        print(visible(str(path)))
         return 0
     if not path.exists() and not arguments.follow:
-        print(f"{path}: not there yet: the run has not begun", file=sys.stderr)
+        print(f"{visible(str(path))}: not there yet: the run has not begun", file=sys.stderr)
         return 1
     _show(path, ledger, run, arguments.follow)
     return 0
@@ -132,8 +133,6 @@ def _show(path: Path, ledger: Ledger, run: Run, follow: bool) -> None:
 
 
 def _copy(path: Path, position: int) -> int:
-    from dlperf_hpc.reporting.text import visible
-
     try:
         with open(path, "rb") as file:
             # A shorter file is another one: the run has begun again.
@@ -142,8 +141,7 @@ def _copy(path: Path, position: int) -> int:
             position = file.tell()
     except FileNotFoundError:
         return 0
-    lines = data.decode("utf-8", errors="replace").split("\n")
-    sys.stdout.write("\n".join(map(visible, lines)))
+    sys.stdout.write(visible(data.decode("utf-8", errors="replace")))
     sys.stdout.flush()
     return position
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from dlperf_hpc.errors import DlperfError, Issue, SpecError
+from dlperf_hpc.errors import DlperfError, Issue, SpecError, visible
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -43,7 +43,7 @@ def run(
     try:
         return verb(arguments)
     except DlperfError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc import __version__
 from dlperf_hpc.engines import CHOICES
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.errors import Issue, SpecError, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import Rule
     from dlperf_hpc.logs.scan.search import ScanCache
 
 
+class _Parser(argparse.ArgumentParser):
+    """A complaint repeats what was typed, and a pattern of the shell types other people's names."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(visible(message), file)
+
+
 def parser(verb: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
     """The argument parser of ``dlperf VERB``; ``--help`` prints both texts as they are."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog=f"dlperf {verb}",
         description=description,
         epilog=epilog,

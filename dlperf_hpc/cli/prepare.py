@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.cli import messages, options, progress
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.options import count
+from dlperf_hpc.errors import visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.data.build import Vocabulary
@@ -128,7 +129,9 @@ def _prepare(arguments: argparse.Namespace) -> int:
     else:
         samples, files = made["samples"], len(made["files"])
         noun = "samples" if settings.format in ("hdf5", "tfrecord") else "documents"
-        print(f"{made['out']}: {samples} {noun} in {files} file(s), {made['seconds']} s")
+        print(
+            f"{visible(str(made['out']))}: {samples} {noun} in {files} file(s), {made['seconds']} s"
+        )
     return 0
 
 

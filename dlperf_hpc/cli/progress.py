@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from dlperf_hpc.errors import printable
+
 _WIDTH = 120
 
 
@@ -48,11 +50,11 @@ def _bar(in_bytes: bool) -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*words, *amount, console=Console(stderr=True), transient=in_bytes) as bar:
         task = bar.add_task("")
         yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=total
+            task, description=printable(what), completed=done, total=total
         )
 
 
 def show_wait(text: str) -> None:
     """Name what the verb waits for, on the terminal's last line; "" wipes that line."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{text[:_WIDTH]}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{printable(text)[:_WIDTH]}", end="", file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.progress import reading_bar
+from dlperf_hpc.errors import printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
@@ -101,7 +102,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
         print_report(report)
         print(found.summary())
-        print("\n".join(f"written: {path}" for path in paths))
+        print("\n".join(f"written: {visible(str(path))}" for path in paths))
     return 1 if any(result.status.bad for result in found.results) else 0
 
 
@@ -135,8 +136,6 @@ def _out(arguments: argparse.Namespace) -> Path:
 
 def _tell(found: Gathered, shortly: bool) -> None:
     """What was not read, to standard error: the report has all of it."""
-    from dlperf_hpc.reporting.text import printable
-
     for line in found.unread[:_MOST_SHOWN]:
         print(f"not read: {printable(line)}", file=sys.stderr)
     if len(found.unread) > _MOST_SHOWN:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.errors import Issue, SpecError, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine
@@ -174,7 +174,7 @@ def _arrays(
         found = suspects(ledger)
         exclude = ",".join(sorted(found))
         for name, why in sorted(found.items()):
-            print(f"leaving out {name}: {why}", file=sys.stderr)
+            print(printable(f"leaving out {name}: {why}"), file=sys.stderr)
     return rerun_arrays(
         ledger,
         [runs[result.run.id] for result in results],
@@ -195,7 +195,7 @@ def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as
         return 0
     print(f"{len(arrays)} arrays would be submitted" if arrays else "nothing to rerun")
     for array, script in zip(arrays, scripts):
-        print(f"\n===== {array.name}: {len(array.tasks)} runs\n{script or ''}")
+        print(visible(f"\n===== {array.name}: {len(array.tasks)} runs\n{script or ''}"))
     return 0
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlperf_hpc.errors import printable, visible
 from dlperf_hpc.records.manifest import Array, Submission
 
 if TYPE_CHECKING:
@@ -28,19 +29,20 @@ def report_submission(
     """One line for each array that has a job now, or was refused."""
     tasks = {array.token: len(array.tasks) for array in arrays}
     for submission in refused:
-        print(f"refused: {submission.array}: {submission.error}", file=sys.stderr)
+        print(printable(f"refused: {submission.array}: {submission.error}"), file=sys.stderr)
     for words, rows in (("submitted", submitted), ("found again", adopted)):
         for row in rows:
             count = tasks[row.token]
             runs = f"{count} run" + "s" * (count != 1)
-            print(f"{words}: job {row.job_id}  {row.array}  {runs}")
+            print(visible(f"{words}: job {row.job_id}  {row.array}  {runs}"))
 
 
 def report_waiting(arrays: Sequence[Array], limit: str) -> None:
     """Which arrays a limit of the site's keeps back, and what to do."""
     runs = sum(len(array.tasks) for array in arrays)
+    what = f"{len(arrays)} arrays with {runs} runs"
     print(
-        f"not yet submitted: {len(arrays)} arrays with {runs} runs: the site says {limit}\n"
+        f"not yet submitted: {what}: the site says {printable(limit)}\n"
         "when some of your jobs have ended, type the same command again to submit the rest (with"
         " --wait the command does so by itself)",
         file=sys.stderr,
@@ -51,16 +53,17 @@ def print_next_commands(root: Path, engine: Engine, jobs: Sequence[str]) -> None
     """What to type next."""
     shown = shortest(root)
     if jobs:
-        print(f"\nnext:\n  {' '.join(engine.queue_command(jobs))}\n  dlperf status {shown}")
+        queue = visible(" ".join(engine.queue_command(jobs)))
+        print(f"\nnext:\n  {queue}\n  dlperf status {shown}")
         print(f"  dlperf report {shown}\n  dlperf cancel {shown}")
 
 
 def shortest(path: Path) -> str:
     """A path as one would type it here."""
     try:
-        return str(path.relative_to(Path.cwd()))
+        return visible(str(path.relative_to(Path.cwd())))
     except ValueError:
-        return str(path)
+        return visible(str(path))
 
 
 def submission_json(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.errors import printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine
@@ -130,7 +131,7 @@ def _load(arguments: argparse.Namespace) -> Sweep:
         overrides["name"] = arguments.name
     sweep = load_sweep(arguments.spec, registry(), overrides)
     for note in sweep.notes:
-        print(f"note: {arguments.spec}: {note}", file=sys.stderr)
+        print(printable(f"note: {arguments.spec}: {note}"), file=sys.stderr)
     return _narrowed(sweep, arguments.only)
 
 
@@ -178,7 +179,7 @@ def _run_here(root: Path, site: Site, outcome: Outcome, as_json: bool) -> int:
     from dlperf_hpc.cli.submission import follow_and_report
 
     for row in outcome.refused:
-        print(f"refused: {row.array}: {row.error}", file=sys.stderr)
+        print(printable(f"refused: {row.array}: {row.error}"), file=sys.stderr)
     return follow_and_report(root, site.poll_s, as_json)
 
 
@@ -200,7 +201,7 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
         ]
         print(json.dumps({"sweep": manifest.sweep, "root": str(root), "arrays": plan}, indent=1))
         return 0
-    print(plan_text(manifest, engine, root))
+    print(visible(plan_text(manifest, engine, root)))
     most = engine.max_nodes or sys.maxsize
     wide = dict.fromkeys(str(a.topology) for a in manifest.arrays if a.topology.nodes > most)
     if wide:
@@ -208,7 +209,7 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
         print(f"\nnote: {', '.join(wide)}: {refusal}; try --cluster slurm")
     for name, script in scripts.items():
         if script is not None:
-            print(f"\n===== {name}: the batch script\n{script}")
+            print(visible(f"\n===== {name}: the batch script\n{script}"))
     return 0
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from dlperf_hpc.errors import printable
 from dlperf_hpc.records.status import Status
 
 if TYPE_CHECKING:
@@ -48,15 +49,7 @@ class CheckResult:
         named = self.environment not in ("", "default")
         name = f"{self.check} [{self.environment}]" if named else self.check
         to_do = f" -> {self.to_do}" if self.to_do else ""
-        return printable(f"{self.grade:7}  {name}: {self.seen}{to_do}")
-
-
-def printable(text: str) -> str:
-    """Text in one line; what is not printable is escaped."""
-    words = " / ".join(line.strip() for line in text.splitlines() if line.strip())
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in words
-    )
+        return f"{self.grade:7}  {printable(f'{name}: {self.seen}{to_do}')}"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from dlperf_hpc.engines.base import Response, run_program
 from dlperf_hpc.engines.lock import submit_lock
 from dlperf_hpc.engines.plan import rerun_arrays
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.errors import LedgerError, SiteError
+from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import write_atomically
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import quick_results
@@ -213,7 +213,7 @@ def submit_in_waves(
                 ledger, adopted = adopt(read_ledger(root))
                 wave = submit(ledger, site, outcome.waiting)
         except SiteError as error:  # the controller is away: it will be back
-            print(f"{error}: waiting", file=sys.stderr)
+            print(f"{printable(str(error))}: waiting", file=sys.stderr)
             continue
         if adopted or wave.submitted or wave.refused:
             report(wave, adopted)

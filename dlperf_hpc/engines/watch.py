@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Answer, Engine, TaskState
-from dlperf_hpc.errors import LedgerError, SiteError
+from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.records.collect import Collection, Files, quick_result, quick_results
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.manifest import FinalState, add_final_states
@@ -178,7 +178,7 @@ def _progress(quiet: bool) -> Progress:
 
 def _now(open_runs: list[RunResult]) -> str:
     running = next((result for result in open_runs if result.status is Status.RUNNING), None)
-    return f"running {running.run.id}" if running else "waiting" if open_runs else "done"
+    return f"running {printable(running.run.id)}" if running else "waiting" if open_runs else "done"
 
 
 def _news(results: Iterable[RunResult], reported: set[str]) -> Iterator[str]:
@@ -190,4 +190,4 @@ def _news(results: Iterable[RunResult], reported: set[str]) -> Iterator[str]:
 
 def _line(result: RunResult) -> str:
     reason = f": {result.reason}" if result.reason else ""
-    return f"{result.status.value:8} {result.run.id}{reason}"
+    return f"{result.status.value:8} {printable(f'{result.run.id}{reason}')}"

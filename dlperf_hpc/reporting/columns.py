@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from dlperf_hpc.analysis.speedup import CaseSummary, throughput
 from dlperf_hpc.analysis.statistics import Interval, Sample
+from dlperf_hpc.errors import printable
 from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import Checkpoint, ExternalWindow, GpuUse, RunResult, Window
-from dlperf_hpc.reporting.text import printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -14,7 +14,8 @@ from dlperf_hpc.analysis.comparison import (
     error_of,
 )
 from dlperf_hpc.analysis.statistics import Interval, median_interval
-from dlperf_hpc.reporting.text import code, escape, number, printable
+from dlperf_hpc.errors import printable
+from dlperf_hpc.reporting.text import code, escape, number
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.reporting.text import interval_text, number, percent, printable
+from dlperf_hpc.errors import printable
+from dlperf_hpc.reporting.text import interval_text, number, percent
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -98,7 +99,7 @@ def trouble_table(results: Sequence[RunResult]) -> Table | None:
     for heading in ("run", "status", "reason"):
         table.add_column(heading, overflow="fold")
     for result in bad:
-        cells = (result.run.id, result.status.value, printable(result.reason))
+        cells = (result.run.id, result.status.value, result.reason)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 

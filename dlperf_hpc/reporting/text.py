@@ -1,39 +1,13 @@
-"""Figures and names as text for people: printable on a terminal, escaped for Markdown."""
+"""Figures as text for people, and names as text for a Markdown reader."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 
 from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.errors import printable
 
-# CSI, OSC (title, links) and the two-character escapes of ECMA-48
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])")
-_HIDDEN = ("Cc", "Cf", "Zl", "Zp")  # control, format (direction overrides), separators
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
-
-
-def printable(text: str) -> str:
-    """One line of ``text`` with nothing in it that a terminal or an editor would act upon.
-
-    Escape sequences go, other control characters and runs of white space become one space, and
-    bytes that were no UTF-8 become U+FFFD.
-    """
-    return " ".join(visible(text).split())
-
-
-def visible(text: str) -> str:
-    """``text`` without what a terminal would act upon, blanks and indentation kept."""
-    if text.isascii() and text.isprintable():  # nearly every name and path
-        return text
-    return "".join(map(_visible, _ESCAPES.sub("", text)))
-
-
-def _visible(char: str) -> str:
-    category = unicodedata.category(char)
-    if category == "Cs":
-        return "\ufffd"
-    return " " if category in _HIDDEN else char
 
 
 def number(value: float | None) -> str:

@@ -10,9 +10,17 @@ from typing import Any
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, Column
 from dlperf_hpc.reporting.writers import Writer
 
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def _text(value: str) -> str:
+    """A spreadsheet would compute a log's ``=HYPERLINK(...)``; one that begins with ' is a text."""
+    return f"'{value}" if value.startswith(_FORMULA) else value
+
+
 # An integer among numbers is written as they are: 5 as 5.0.
 _AS_TEXT: Mapping[str, Callable[[Any], Any]] = {
-    "text": str,
+    "text": _text,
     "integer": int,
     "number": float,
     "boolean": {True: "true", False: "false"}.__getitem__,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, throughput
 from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.text import printable
 from dlperf_hpc.reporting.writers import Writer
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from report_samples import case
 
 from dlperf_hpc import __main__
 from dlperf_hpc.cli import compare
+from dlperf_hpc.errors import printable
 from dlperf_hpc.published import FILTERS
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.text import printable
 from dlperf_hpc.sweepfile.case import Case
 
 CASES = [case("1n1g"), case("1n2g")]

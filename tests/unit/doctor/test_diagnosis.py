@@ -56,7 +56,7 @@ def test_a_rank_that_hangs_where_no_python_runs_says_in_what_and_ends() -> None:
 
 def test_a_line_is_one_line_without_control_characters() -> None:
     finding = CheckResult("FAIL", "mpi", "a\n\x1b[31mred\n\n  b", "c\u202ed", "x")
-    assert finding.line() == "FAIL     mpi [x]: a / \\x1b[31mred / b -> c\\u202ed"
+    assert finding.line() == "FAIL     mpi [x]: a / red / b -> c\\u202ed"
 
 
 def node_facts(host: str = "n1", **more: Any) -> dict[str, Any]:

@@ -24,10 +24,11 @@ from places import ROOT
 from report_samples import bad, case, ok, oks, window
 
 from dlperf_hpc.analysis.flags import FLAGS
-from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.errors import LedgerError, printable
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.columns import rows as rows_of
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.terminal import (
     print_report,
@@ -36,14 +37,15 @@ from dlperf_hpc.reporting.terminal import (
     status_table,
     trouble_table,
 )
-from dlperf_hpc.reporting.text import code, escape, number, printable
+from dlperf_hpc.reporting.text import code, escape, number
 from dlperf_hpc.reporting.writers import DEFAULT, write_atomic, write_report, writers
+from dlperf_hpc.reporting.writers.csv import table
 from dlperf_hpc.reporting.writers.json import as_json
 from dlperf_hpc.reporting.writers.markdown import markdown as markdown_of
 from dlperf_hpc.reporting.writers.png import picture
 
 EVIL = "\x1b[31mRuntimeError\x1b[0m: [red]a|b[/red] <script> `x` $y$ *z*\nsecond\tline \x07\u202e!"
-SHOWN = "RuntimeError: [red]a|b[/red] <script> `x` $y$ *z* second line !"
+SHOWN = "RuntimeError: [red]a|b[/red] <script> `x` $y$ *z* / second line \\x07\\u202e!"
 FILES = ["speedup.csv", "runs.csv", "report.json", "report.md", "speedup.png"]
 
 
@@ -462,7 +464,7 @@ def test_terminal_shows_what_logs_say_and_obeys_none_of_it() -> None:
     assert text.count("torch/bert/bz32/4n8g/bert_b32_fp32_") == 3
     assert trouble_table(oks(case(), 1)) is None
     odd = replace(case(), model="[bold]m\x1b[2J[/bold]")
-    assert "[bold]m[/bold]" in render(speedup_table(report_of(oks(odd, 1))))
+    assert r"[bold]m\x1b[2J[/bold]" in render(speedup_table(report_of(oks(odd, 1))))
 
 
 def test_status_table_counts_every_run() -> None:
@@ -490,15 +492,28 @@ def test_printed_report_and_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert "topology" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\uff1d", "\x1b[m=", "\n\t+"])
+def test_a_text_that_a_spreadsheet_would_compute_is_marked_as_text(sign: str) -> None:
+    text = sign + 'HYPERLINK("http://a","b")'
+    results = [replace(bad(case(), 1, Status.FAILED, text), log=text), ok(case(), 2, 5.5)]
+    made = rows_of(RUN_COLUMNS, results)
+    made[1]["exposed_comm"] = -0.25
+    told = list(csv.DictReader(StringIO(table(RUN_COLUMNS, made).decode())))
+    assert told[0]["reason"] == told[0]["log"] == "'" + printable(text)
+    assert made[0]["reason"] == printable(text)  # in JSON, Parquet and SQLite it stays as it is
+    assert told[1]["exposed_comm"] == "-0.25"
+
+
 @pytest.mark.parametrize(
     ("raw", "shown"),
     [
         ("plain text", "plain text"),
-        ("a\r\nb\x00c", "a b c"),
-        ("\x1b]0;title\x07x\x1b]8;;http://a\x1b\\link", "xlink"),
-        ("\x1b[1;31mred\x1b[0m\x1b(B", "redB"),
-        ("bad \udcff byte", "bad \ufffd byte"),
-        ("\u202eright to left\u2028", "right to left"),
+        (" a \t b\r\n\nb\x00c", r"a b / b\x00c"),
+        ("\x1b]0;title\x07x", r"\x1b]0;title\x07x"),
+        ("\x1b[1;31mred\x1b[0m\x1b(B", r"red\x1b(B"),
+        ("bad \udcff byte", r"bad \udcff byte"),
+        ("\u202eright to left\u2028", r"\u202eright to left"),
+        ("\x7f\x9b2J\u2066\u200f\ufeff\xad", r"\x7f\x9b2J\u2066\u200f\ufeff\xad"),
         ("naïve 速度", "naïve 速度"),
     ],
 )
