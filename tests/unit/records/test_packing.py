@@ -315,6 +315,33 @@ def test_a_zip_of_other_peoples_logs_is_none_of_ours(tmp_path: Path) -> None:
         assert same == tmp_path / "missing.zip"
 
 
+_HELD_PACKING = """
+import sys, time
+from pathlib import Path
+from dlperf_hpc.records import packing
+def held(self, file, path):
+    print(self._archive.filename, flush=True)
+    time.sleep(60)
+packing._Packing._copy = held
+packing.pack(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_no_half_of_an_archive_stays_after_a_signal(
+    sweep: Path, folders: Path, number: signal.Signals
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HELD_PACKING, str(sweep), str(folders / "x.zip")],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+    ) as held:  # fmt: skip
+        assert held.stdout is not None
+        assert Path(held.stdout.readline().strip()).parent == folders
+        held.send_signal(number)
+        assert held.wait(timeout=60) != 0
+    assert list(folders.iterdir()) == []
+
+
 _HELD = """
 import sys, time
 from pathlib import Path
