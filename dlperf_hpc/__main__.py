@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 
-from dlperf_hpc import __version__
+from dlperf_hpc import __version__, leave_current_directory
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "cli")
 _SUMMARY = 'SUMMARY = "'
@@ -71,4 +71,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    leave_current_directory()
     sys.exit(main())

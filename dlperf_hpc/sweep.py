@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from dlperf_hpc.cli.sweep import main
+from dlperf_hpc import leave_current_directory
 
 if __name__ == "__main__":
+    leave_current_directory()
+    from dlperf_hpc.cli.sweep import main
+
     sys.exit(main())

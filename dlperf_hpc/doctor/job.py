@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from dlperf_hpc import in_checkout
 from dlperf_hpc.doctor.trial import END, Target, Trial
 from dlperf_hpc.engines.base import Engine, Program
 from dlperf_hpc.engines.site import Site
@@ -51,6 +52,7 @@ def _program(trial: Trial, visible_s: float) -> Program:
     modules = ",".join(trial.target.modules)
     options = [f"--token={trial.token}", f"--modules={modules}", f"--patience={visible_s:g}"]
     options.append(f"--nodes={trial.target.topology.nodes}")
+    options += ["--checkout"] if in_checkout() else []
     if "torch" in trial.target.modules and trial.target.wants_gpus:
         options.append("--torch")
     arguments = ("-u", str(trial.probe), str(trial.exchange), *options)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from dlperf_hpc import in_checkout
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.status import Status
 
@@ -71,11 +72,24 @@ class Program:
     epilogue: tuple[str, ...]
 
 
+# What ``-P -m`` does. Only from 3.11 on Python has the option, and an environment's may be older.
+_SAFE_MODULE = (
+    "import sys; sys.path = [path for path in sys.path if path]; del sys.argv[0]; import runpy;"
+    " runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
+
+
 def run_program(root: Path, array: Array) -> Program:
-    """The program of an array's runs: the worker, then the epilogue in the Python that submits."""
+    """The program of an array's runs: the worker, then the epilogue in the Python that submits.
+
+    Neither looks for modules in the current directory, unless that is a checkout of this package.
+    """
+    worker, epilogue = ("-c", _SAFE_MODULE), ("-P", "-m")
+    if in_checkout():
+        worker = epilogue = ("-m",)
     return Program(
-        ("-u", "-m", "dlperf_hpc.train", str(root), array.name),
-        (sys.executable, "-m", "dlperf_hpc.engines.epilogue", str(root), array.name),
+        ("-u", *worker, "dlperf_hpc.train", str(root), array.name),
+        (sys.executable, *epilogue, "dlperf_hpc.engines.epilogue", str(root), array.name),
     )
 
 

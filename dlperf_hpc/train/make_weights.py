@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dlperf_hpc import leave_current_directory
 from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.sweepfile.declarations import Option, WorkloadDeclaration
 from dlperf_hpc.train import weights
@@ -87,4 +88,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    leave_current_directory()
     sys.exit(main())

@@ -19,10 +19,13 @@ _LOCAL = ("SLURM_LOCALID", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
 _FRAMEWORKS = ("torch", "tensorflow", "deepspeed", "horovod")
 
-# In a process of its own: an import may end it, or never return. The first entry of its path is
-# the working directory, as for `python -m`. MPI is loaded, which is what fails, but not started.
+# In a process of its own: an import may end it, or never return. The working directory, "" in its
+# path, stays there only for a checkout. MPI is loaded, which is what fails, but not started.
 _IMPORT = """
-import importlib, importlib.metadata, json, sys, time
+import sys
+if sys.argv[2] != "checkout":
+    sys.path = [path for path in sys.path if path]
+import importlib, importlib.metadata, json, time
 name, begin, found = sys.argv[1], time.monotonic(), {}
 if name == "mpi4py":
     import mpi4py
@@ -69,9 +72,12 @@ def cpus() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def imported(name: str) -> dict[str, Any]:
-    """``version`` and more of a module, or the ``error`` of importing it."""
-    argv = [sys.executable, "-c", _IMPORT, name]
+def imported(name: str, checkout: bool = False) -> dict[str, Any]:
+    """``version`` and more of a module, or the ``error`` of importing it.
+
+    It is looked for in the working directory too if that is a ``checkout``.
+    """
+    argv = [sys.executable, "-c", _IMPORT, name, "checkout" if checkout else "elsewhere"]
     try:
         done = subprocess.run(
             argv,

@@ -27,9 +27,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--modules", default="")
     parser.add_argument("--patience", type=float, default=60.0)
     parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--checkout", action="store_true")
     arguments = parser.parse_args(argv)
-    # As `python -m` has it, which starts real ranks: a checkout in the working directory counts.
-    sys.path[:1] = [os.getcwd()]
+    # As real ranks have it: the working directory is looked into only if it is a checkout.
+    sys.path[:1] = [os.getcwd()] if arguments.checkout else []
     report = Reporter(place().rank or 0)
     report.enter("looking at the node", _NODE_LIMIT_S)
     facts = node_facts(arguments, report.rank)
@@ -59,7 +60,7 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
     facts["exchange"] = exchange(arguments.directory, name, arguments.token, arguments.patience)
     facts["gpus"] = gpus()
     names = [name for name in arguments.modules.split(",") if name]
-    facts["modules"] = {name: imported(name) for name in names}
+    facts["modules"] = {name: imported(name, arguments.checkout) for name in names}
     facts["installed"] = installed()
     return facts
 

@@ -83,7 +83,7 @@ def test_usage_errors_are_exit_code_2(spec: Path) -> None:
 def test_the_login_node_needs_no_framework(spec: Path) -> None:
     heavy = "{'torch', 'numpy', 'mpi4py', 'pandas', 'matplotlib', 'tensorflow'}"
     code = (
-        "import sys; from dlperf_hpc import sweep;"
+        "import sys; from dlperf_hpc.cli import sweep;"
         f"code = sweep.main(['{spec}', '--dry-run', '--cluster', 'slurm', '--json']);"
         f"print(sorted({heavy} & set(sys.modules)), file=sys.stderr); sys.exit(code)"
     )

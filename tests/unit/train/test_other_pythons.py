@@ -18,7 +18,9 @@ import pytest
 from places import ROOT
 from record_samples import a_run, a_sweep, ended_ok, opened, paths
 
+from dlperf_hpc.engines.base import run_program
 from dlperf_hpc.records.logfile import result_of_log
+from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import read_failures, read_record
 
@@ -93,11 +95,18 @@ print(result.status.value, result.samples_per_s)
 
 
 @_each(enough=True)
-def test_the_worker_says_why_it_cannot(tmp_path: Path, python: str) -> None:
-    """The whole way of a rank, as srun starts it, up to the MPI that it does not find."""
+def test_the_worker_says_why_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
+    """The whole way of a rank, as srun starts it, up to the MPI that it does not find. On this way
+    nothing is imported from the current directory."""
     run = a_run()
     a_sweep(tmp_path, [run])
-    done = _run(python, "-u", "-m", "dlperf_hpc.train", str(tmp_path), "sample-1n2g", cwd=tmp_path)
+    for planted in ("runpy", "json", "dataclasses", "pathlib"):
+        (tmp_path / f"{planted}.py").write_text("raise SystemExit('planted')\n")
+    monkeypatch.chdir(tmp_path)
+    array = read_manifest(tmp_path).arrays[0]
+    done = _run(python, *run_program(tmp_path, array).arguments, cwd=tmp_path)
     assert done.returncode == 1
     record = read_record(paths(tmp_path, run).record)
     assert record is not None and record["launch"] == "100_0.0"
