@@ -77,6 +77,10 @@ class Issue:
         return f"{printable(self.where)}: {self.message}{hint}"
 
 
+MOST_SHOWN = 100
+"""Issues that a message lists; it counts the others."""
+
+
 class SpecError(DlperfError):
     """An invalid request. It carries every issue found, so that one edit can correct them all."""
 
@@ -85,7 +89,10 @@ class SpecError(DlperfError):
         self.issues = tuple(issues)
         noun = "error" if len(self.issues) == 1 else "errors"
         lines = [f"{printable(source)}: {len(self.issues)} {noun}"]
-        super().__init__("\n".join(lines + [f"  {issue}" for issue in self.issues]))
+        lines += [f"  {issue}" for issue in self.issues[:MOST_SHOWN]]
+        if len(self.issues) > MOST_SHOWN:
+            lines.append(f"  and {len(self.issues) - MOST_SHOWN} more")
+        super().__init__("\n".join(lines))
 
 
 class SiteError(DlperfError):

@@ -60,11 +60,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _value(text: str) -> Any:
     """A value of the command line: TOML where it reads as TOML, else the text itself."""
-    import tomllib
+    from dlperf_hpc.sweepfile.tomlfile import parse_toml
 
     try:
-        tables = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
+        tables = parse_toml(f"value = {text}")
+    except ValueError:
         return text
     value = tables.pop("value")
     # 00:10:00 is a time of day in TOML, and a time limit to us.

@@ -84,9 +84,9 @@ def run_program(root: Path, array: Array) -> Program:
 
     Neither looks for modules in the current directory, unless that is a checkout of this package.
     """
-    worker, epilogue = ("-c", _SAFE_MODULE), ("-P", "-m")
-    if in_checkout():
-        worker = epilogue = ("-m",)
+    here = in_checkout()
+    worker = ["-m"] if here else ["-c", _SAFE_MODULE]
+    epilogue = ["-m"] if here else ["-P", "-m"]
     return Program(
         ("-u", *worker, "dlperf_hpc.train", str(root), array.name),
         (sys.executable, *epilogue, "dlperf_hpc.engines.epilogue", str(root), array.name),

@@ -30,6 +30,7 @@ from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.tables import Rule, Tables, Values
 
 MOST_CASES = 10_000  # a slip of the pen makes more, a sweep does not
+MOST_COMPARISONS = 1_000_000  # of a case with an [[exclude]] or [[override]]
 _MOST_ISSUES = 100
 _REQUIRED = ("framework", "model", "batch_size")
 # Parts of a run's name already; every other key that leaves its default becomes a tag.
@@ -75,9 +76,8 @@ def expand(
     ``narrowed``: values of the command line stand in place of the file's, so that cases which
     differed in these may now be one and the same.
     """
-    size = math.prod(len(axis) for axis in tables.axes) * len(topologies)
-    if size > MOST_CASES:
-        return Expansion([], [Issue("matrix", f"makes {size} cases, above {MOST_CASES}")], [])
+    if issue := _too_large(tables, len(topologies)):
+        return Expansion([], [issue], [])
     cases: dict[str, Case] = {}
     issues: dict[Issue, None] = {}
     used: set[str] = set()
@@ -110,6 +110,23 @@ def expand(
     return Expansion(list(cases.values()), list(issues), notes)
 
 
+def _too_large(tables: Tables, topologies: int) -> Issue | None:
+    """Why the tables are not expanded: the product is counted before anything is made of it."""
+    size = math.prod(len(axis) for axis in tables.axes) * topologies
+    if size > MOST_CASES:
+        told = str(size) if size < 10**18 else "more than 10^18"  # it may have a million digits
+        return Issue("matrix", f"makes {told} cases, above {MOST_CASES}")
+    rules = len(tables.exclude) + len(tables.override)
+    if rules * size > MOST_COMPARISONS:
+        product = f"{rules} of [[exclude]] and [[override]] x {size} cases"
+        return Issue(
+            "exclude",
+            f"{product} are {rules * size} comparisons, above {MOST_COMPARISONS}",
+            "one rule can be for many cases: name fewer keys in it, or take fewer cases",
+        )
+    return None
+
+
 def _points(
     tables: Tables, topologies: Sequence[Topology], registry: Registry, used: set[str]
 ) -> Iterator[Values]:
@@ -123,19 +140,25 @@ def _points(
             values.update(part)
         for topology in topologies:
             point = {**values, "topology": str(topology)}
+            full = _full(point, registry)
             for rule in tables.override:
-                if _matches(point, rule, registry):
+                if _matches(full, rule):
                     used.add(rule.where)
                     point.update(rule.set)
-            matching = [rule.where for rule in tables.exclude if _matches(point, rule, registry)]
+                    full = _full(point, registry)
+            matching = [rule.where for rule in tables.exclude if _matches(full, rule)]
             used.update(matching)
             if not matching:
                 yield point
 
 
-def _matches(point: Values, rule: Rule, registry: Registry) -> bool:
-    values = {**_defaults(point, registry), **point, **_accumulation(point)}
-    return all(values.get(key) == wanted for key, wanted in rule.when.items())
+def _full(point: Values, registry: Registry) -> Values:
+    """What holds for a case, with what its file says nothing of."""
+    return {**_defaults(point, registry), **point, **_accumulation(point)}
+
+
+def _matches(full: Values, rule: Rule) -> bool:
+    return all(full.get(key) == wanted for key, wanted in rule.when.items())
 
 
 _OPTIMIZER, _SCHEDULE = "optimizer.", "schedule."
@@ -279,7 +302,7 @@ def _batch_issues(point: Values) -> list[Issue]:
 
 
 def _case(point: Values, registry: Registry) -> Case:
-    full = {**_defaults(point, registry), **point, **_accumulation(point)}
+    full = _full(point, registry)
     options = [option.name for option in registry.options(full["framework"], full["model"])]
     return Case(
         **{key: full[key] for key in _PLAIN_KEYS},

@@ -156,16 +156,21 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
 
 
 def key_issue(
-    where: str, name: str, registry: Registry, top_level: Iterable[str] = ()
+    where: str,
+    name: str,
+    registry: Registry,
+    top_level: Iterable[str] = (),
+    near: bool = True,
 ) -> Issue | None:
-    """Refuse a key nobody declares."""
+    """Refuse a key nobody declares; ``near``: with the name that is nearest."""
     known = known_keys(registry)
     if name in known:
         return None
     if name in top_level:
         hint = f"{name} stands at the top of the file, above the first [table]"
         return Issue(where, f"{name!r} is not a key of a case", hint)
-    return Issue(where, f"unknown key {name!r}", nearest(name, [*known, *top_level]))
+    hint = nearest(name, [*known, *top_level]) if near else None
+    return Issue(where, f"unknown key {name!r}", hint)
 
 
 def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[Any, Issue | None]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.errors import MOST_SHOWN, Issue, SpecError
 from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
@@ -23,6 +23,7 @@ from dlperf_hpc.sweepfile.tables import read_tables
 from dlperf_hpc.sweepfile.tomlfile import pydantic_issues, read_toml
 
 DEFAULT_TIME_LIMIT = "00:30:00"
+MOST_RUNS = 100_000
 _CLOCK = re.compile(
     r"(?:(?:(?P<d>[0-9]{1,3})-)?(?P<h>[0-9]{1,3}):)?(?P<m>[0-9]{1,4}):(?P<s>[0-5][0-9])"
 )
@@ -124,8 +125,8 @@ def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
             if "." not in key
         }
         issues = pydantic_issues(error, SweepFile, hints)
-        kept = {**tables}
-        for item in error.errors():
+        kept = {**tables} if len(issues) <= MOST_SHOWN else {}
+        for item in error.errors() if kept else ():
             kept = _without(kept, item["loc"])
         kept.setdefault("topologies", ["1n1g"])
         return SweepFile.model_validate(kept), issues
@@ -170,16 +171,16 @@ class _Reading:
         self.names = [name for name in [*file.topologies, *before] if isinstance(name, str)]
 
     def _topologies(self) -> list[Topology]:
-        found = []
+        found: dict[str, Topology] = {}
         for i, text in enumerate(self.file.topologies):
             issue = topology_issue(f"topologies[{i}]", text)
-            if issue is None and text in self.file.topologies[:i]:
+            if issue is None and text in found:
                 issue = Issue(f"topologies[{i}]", f"{text!r} is there twice")
             if issue is None:
-                found.append(Topology.parse(text))
+                found[text] = Topology.parse(text)
             else:
                 self.issues.append(issue)
-        return found
+        return list(found.values())
 
     def base(self) -> str | None:
         """The topology that speedup refers to, if there is one."""
@@ -207,10 +208,12 @@ class _Reading:
         given = self.file.time_limit
         table = given if isinstance(given, dict) else {"default": given}
         seconds: dict[str, int] = {}
+        known = {*self.names, "default"}
         for key, text in table.items():
             where = f"time_limit.{key}" if isinstance(given, dict) else "time_limit"
-            if self.names and key not in (*self.names, "default"):
-                hint = nearest(key, [*self.names, "default"])
+            if self.names and key not in known:
+                near = len(self.issues) < MOST_SHOWN
+                hint = nearest(key, [*self.names, "default"]) if near else None
                 message = f"{key!r} is not among the topologies"
                 self.issues.append(Issue(where, message, hint))
             else:
@@ -252,6 +255,10 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
     issues += [*more, *expansion.issues]
     if not expansion.cases and not issues:
         issues.append(Issue("exclude", "leaves no case at all"))
+    runs = len(expansion.cases) * file.repeats
+    if runs > MOST_RUNS:
+        made = f"{len(expansion.cases)} cases x {file.repeats} repeats"
+        issues.append(Issue("repeats", f"makes {runs} runs of {made}, above {MOST_RUNS}"))
     if issues:
         told = f" (with {', '.join(overrides)} of the command line)" if overrides else ""
         raise SpecError(f"{path}{told}", list(dict.fromkeys(issues)))

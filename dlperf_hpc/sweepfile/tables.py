@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.errors import Issue
+from dlperf_hpc.errors import MOST_SHOWN, Issue
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import key_issue, nearest, read_value
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.load import SweepFile
 
 Values = dict[str, Any]
+_PLACES = 5  # of a key that are named
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class _Reader:
         self.issues: list[Issue] = []
 
     def known(self, where: str, key: str) -> bool:
-        issue = key_issue(where, key, self.registry, self.top_level)
+        # A name near it is looked for only as long as it is shown: that takes its time.
+        near = len(self.issues) < MOST_SHOWN
+        issue = key_issue(where, key, self.registry, self.top_level, near)
         if issue is None and key == "topology" and not _may_name_topology(where):
             issue = Issue(where, "topologies are listed at the top: topologies = [...]")
         self.issues += [issue] if issue else []
@@ -103,7 +106,8 @@ class _Reader:
         topology = rule.when.get("topology")
         if topology and self.topologies and topology not in self.topologies:
             message = f"{topology!r} is not among the topologies"
-            hint = nearest(topology, self.topologies)
+            near = len(self.issues) < MOST_SHOWN
+            hint = nearest(topology, self.topologies) if near else None
             self.issues.append(Issue(f"{inside}.topology", message, hint))
         return [rule] if len(self.issues) == before else []
 
@@ -144,7 +148,7 @@ def _given_twice(file: SweepFile) -> list[Issue]:
         for key in table:
             places.setdefault(key, []).append(place)
     return [
-        Issue(key, f"is given twice: in {' and '.join(where)}")
+        Issue(key, f"is given twice: in {' and '.join(where[:_PLACES])}")
         for key, where in places.items()
         if len(where) > 1
     ]

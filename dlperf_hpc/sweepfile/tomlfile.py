@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -9,26 +10,88 @@ from typing import Any, get_args
 import tomllib
 from pydantic import BaseModel, ValidationError
 
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.errors import MOST_SHOWN, Issue, SpecError
+from dlperf_hpc.files import read_regular
 from dlperf_hpc.sweepfile.keys import complaint, nearest
 
+# docs/sweep-file.md tells these bounds. All that follows is bounded by them, in time and in memory.
+MOST_BYTES = 1 << 20
+MOST_VALUES = 20_000
+MOST_LEVELS = 16
+MOST_IN_A_KEY = 200
+
 _DOUBLE = ("zip", "exclude", "override")  # tables written with double brackets
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+# The time that tomllib takes for a key grows with the square of the number of its parts. As many
+# as 100 parts with dots between them are in no text and in no comment either.
+_LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{99}}", re.ASCII)
+
+
+class _TooMuch(ValueError):
+    """TOML that is valid, but more than is read."""
 
 
 def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
-    """The file's text and its tables; SpecError with the line for a syntax error."""
+    """The file's text and its tables; SpecError with the line for a syntax error.
+
+    SpecError also for what is no regular file, and for one with more of anything than the bounds
+    above allow.
+    """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise SpecError(str(path), [Issue("file", "there is no such file")]) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+        raise SpecError(str(path), [Issue("file", why)]) from error
+    except UnicodeDecodeError as error:
         raise SpecError(str(path), [Issue("file", f"cannot be read: {error}")]) from error
     try:
-        return text, tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError, and numbers too long for Python
+        return text, parse_toml(text)
+    except _TooMuch as error:
+        raise SpecError(str(path), [Issue("file", str(error))]) from error
+    except ValueError as error:
         raise SpecError(str(path), [Issue("TOML syntax", str(error))]) from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """TOML as tables; ValueError for what is none, or has more of anything than is allowed."""
+    long_key = _LONG_KEY.search(text)
+    if long_key is not None:
+        line = text.count("\n", 0, long_key.start()) + 1
+        raise _TooMuch(f"line {line}: a key has more than {MOST_LEVELS} parts")
+    try:
+        tables = tomllib.loads(text)  # ValueError also for numbers too long for Python
     except RecursionError:
-        raise SpecError(str(path), [Issue("TOML syntax", "is nested too deeply")]) from None
+        raise ValueError("is nested too deeply") from None
+    _check_size(tables)
+    return tables
+
+
+def _check_size(tables: Mapping[str, Any]) -> None:
+    """_TooMuch for more values, levels or digits than are read."""
+    count, left = 0, [("", 0, iter(tables.items()))]
+    while left:
+        where, level, items = left.pop()
+        for key, value in items:
+            count += 1
+            place = f"{where}.{key}" if isinstance(key, str) else f"{where}[{key}]"
+            if count > MOST_VALUES:
+                raise _TooMuch(f"{_short(place)}: the file has more than {MOST_VALUES} values")
+            if isinstance(key, str) and len(key) > MOST_IN_A_KEY:
+                raise _TooMuch(f"{_short(place)}: a key has more than {MOST_IN_A_KEY} characters")
+            if isinstance(value, (dict, list)):
+                if level == MOST_LEVELS:
+                    raise _TooMuch(f"{_short(place)}: is nested more than {MOST_LEVELS} deep")
+                inside = value.items() if isinstance(value, dict) else enumerate(value)
+                left.append((place, level + 1, iter(inside)))
+            elif isinstance(value, int) and value.bit_length() > 63:
+                raise _TooMuch(f"{_short(place)}: has more than the 64 bits of a TOML number")
+
+
+def _short(place: str) -> str:
+    place = place[1:]  # less the dot before its first key
+    return place if len(place) <= 80 else f"{place[:60]}..."
 
 
 def pydantic_issues(
@@ -38,14 +101,16 @@ def pydantic_issues(
 
     ``hints`` are for unknown keys that have their place elsewhere.
     """
-    issues = []
+    issues: list[Issue] = []
     for item in error.errors():
         loc = [part for part in item["loc"] if part != "[key]"]
         where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc)[1:]
         if item["type"] == "extra_forbidden":
             name = str(loc[-1])
             names = [*_names_of(known, item["loc"][:-1]), *(hints or {})]
-            hint = (hints or {}).get(name) or nearest(name, names)
+            hint = (hints or {}).get(name)
+            if hint is None and len(issues) < MOST_SHOWN:  # to look for it takes long
+                hint = nearest(name, names)
             issues.append(Issue(where, f"unknown key {name!r}", hint))
         elif item["type"] == "missing":
             issues.append(Issue(where, "is missing"))
