@@ -154,6 +154,16 @@ def link_once(source: Path, target: Path) -> bool:
     return True
 
 
+def open_append(path: str | Path) -> BinaryIO:
+    """Open a regular file to add to it; it is made if it is not there. Bytes, unbuffered.
+
+    NotAFile if the path is a link or anything else that is no regular file.
+    """
+    descriptor = _descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+    os.set_blocking(descriptor, True)  # programs inherit it
+    return os.fdopen(descriptor, "ab", buffering=0)
+
+
 def append_line(path: Path, text: str) -> None:
     """Add lines in a single write, so that those of several writers do not mix.
 

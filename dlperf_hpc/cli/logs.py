@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import visible
+from dlperf_hpc.errors import LogError, visible
+from dlperf_hpc.files import open_regular
 
 if TYPE_CHECKING:
     from dlperf_hpc.records.ledger import Ledger
@@ -23,6 +25,7 @@ SUMMARY = "show or follow the log of a run"
 _POLL_S = 0.5
 _PATIENCE_S = 30.0
 _MOST = 20
+_PIECE = 1 << 20  # bytes of a log in memory
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -134,14 +137,23 @@ def _show(path: Path, ledger: Ledger, run: Run, follow: bool) -> None:
 
 def _copy(path: Path, position: int) -> int:
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             # A shorter file is another one: the run has begun again.
-            file.seek(position if path.stat().st_size >= position else 0)
-            data = file.read()
+            size = os.fstat(file.fileno()).st_size
+            file.seek(position if size >= position else 0)
+            while data := file.read(_PIECE):
+                if len(data) == _PIECE:  # up to a line's end
+                    cut = data.rfind(b"\n") + 1 or _PIECE
+                    file.seek(cut - _PIECE, os.SEEK_CUR)
+                    data = data[:cut]
+                sys.stdout.write(visible(data.decode("utf-8", errors="replace")))
             position = file.tell()
     except FileNotFoundError:
         return 0
-    sys.stdout.write(visible(data.decode("utf-8", errors="replace")))
+    except BrokenPipeError:  # of who reads what is shown
+        raise
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
     sys.stdout.flush()
     return position
 

@@ -17,11 +17,13 @@ import numpy as np
 
 from dlperf_hpc.data.fields import Array, Arrays
 from dlperf_hpc.errors import DataError
+from dlperf_hpc.files import read_regular
 from dlperf_hpc.sweepfile.declarations import SampleLayout
 
 MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
 _TYPES: dict[int, str] = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+_MOST_INDEX = 1 << 36  # bytes
 _TOKENS = 2**24  # looked at together while a file is checked
 
 
@@ -70,7 +72,7 @@ class IndexedShard:
         """Type and number of tokens. The sequences must lie one behind the other."""
         index = self.path.with_suffix(".idx")
         try:
-            data = index.read_bytes()
+            data = read_regular(index, _MOST_INDEX)
         except FileNotFoundError as error:
             raise DataError(f"{self.path}: its index {index.name} is not beside it") from error
         if data[:9] != MAGIC or len(data) < _HEADER.size:

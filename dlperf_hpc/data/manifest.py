@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.files import dump_json
+from dlperf_hpc.files import dump_json, read_regular
 
 NAME = "manifest.json"
 VERSION = 1
@@ -23,10 +23,19 @@ def write(directory: Path, content: Mapping[str, Any]) -> None:
 def read(directory: Path) -> dict[str, Any]:
     """The manifest of prepared data; empty if there is none, or not one of this version."""
     try:
-        found = json.loads((directory / NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(read_regular(directory / NAME))
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) and found.get("manifest_version") == VERSION else {}
+
+
+def files(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a manifest says of each file, by name; nothing if it has no such table, or if a name in
+    it is that of something in another directory."""
+    named: Any = content.get("files")
+    if not isinstance(named, dict) or any(name != Path(name).name for name in named):
+        return {}
+    return named
 
 
 def vouches(content: Mapping[str, Any], file: Path, vocab: int) -> bool:
@@ -36,7 +45,7 @@ def vouches(content: Mapping[str, Any], file: Path, vocab: int) -> bool:
     value has to be looked at. DataError if the file has not the size that the manifest names: a
     TFRecord file that was cut between two records looks whole.
     """
-    entry = content.get("files", {}).get(file.name)
+    entry = files(content).get(file.name)
     if not isinstance(entry, dict):
         return False
     status, own = file.stat(), (file.parent / NAME).stat()

@@ -11,6 +11,7 @@ from typing import Protocol
 from dlperf_hpc.data import bert_records, hdf5, indexed, manifest, tfrecord
 from dlperf_hpc.data.fields import Array, Arrays
 from dlperf_hpc.errors import DataError
+from dlperf_hpc.files import open_regular
 from dlperf_hpc.sweepfile.declarations import SampleLayout
 
 _LENGTH_AND_SUM = 12  # a TFRecord's first bytes
@@ -40,7 +41,7 @@ def find(data_path: str) -> list[Path]:
     expanded = os.path.expanduser(os.path.expandvars(data_path))
     whole = Path(expanded)
     if whole.is_dir():
-        named = manifest.read(whole).get("files")
+        named = manifest.files(manifest.read(whole))
         found = [whole / name for name in named] if named else _lying_in(whole)
     else:
         matched = [Path(name) for name in glob.glob(expanded, recursive=True)]
@@ -58,7 +59,7 @@ def _lying_in(directory: Path) -> list[Path]:
 
 def format_of(path: Path) -> str | None:
     """ "hdf5", "tfrecord" or "megatron", by the file's first bytes; None for anything else."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         head = file.read(_LENGTH_AND_SUM)
     if head.startswith(hdf5.MAGIC):
         return "hdf5"

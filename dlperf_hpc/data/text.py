@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dlperf_hpc.errors import DataError
+from dlperf_hpc.files import open_regular
 
 # The end of a sentence: a stop, perhaps a closing quote or bracket, white space, and what a
 # sentence may begin with. "e.g. the" has no capital behind it.
@@ -24,16 +26,27 @@ def text_files(inputs: Sequence[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in inputs:
-        if path.is_file():
+        if os.path.isfile(path):  # which never raises
             found.append(path)
-        elif path.is_dir():
+        elif os.path.isdir(path):
             inside = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
             if not inside:
                 raise DataError(f"{path}: no file is in this directory")
             found += inside
         else:
-            raise DataError(f"{path}: no such file or directory")
+            raise DataError(f"{path}: {_why_not(path)}")
     return found
+
+
+def _why_not(path: Path) -> str:
+    """Why nothing can be read there."""
+    try:
+        open_regular(path).close()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "no such file or directory"
 
 
 def _hidden(path: Path, top: Path) -> bool:
@@ -48,7 +61,7 @@ def documents(path: Path, whole_files: bool) -> Iterator[str]:
     or with ``whole_files`` each is one. DataError if the file is not readable UTF-8 text.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8") as file:
             yield from _documents(path, file, whole_files)
     except UnicodeDecodeError as error:
         raise DataError(
@@ -84,14 +97,14 @@ def _documents(path: Path, lines: Iterator[str], whole_files: bool) -> Iterator[
 def _is_object(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
 def _json_text(path: Path, number: int, line: str) -> str:
     try:
         text = json.loads(line)["text"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         where = f"{path}: line {number}"
         raise DataError(f'{where}: not a JSON object with "text", as those before it') from error
     if not isinstance(text, str):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import DataError
+from dlperf_hpc.files import open_regular
 
 FILE = "tokenizer.json"
+_MOST_BYTES = 1 << 28
 BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 END_OF_TEXT = "<|endoftext|>"
 
@@ -43,6 +46,7 @@ def _byte_level(model: Any) -> Any:
 def read_bert(vocab: Path, lowercase: bool) -> Any:
     """WordPiece of a ``vocab.txt``. DataError if it lacks one of BERT's special tokens."""
     t = _library()
+    _look(vocab)
     words = _read(lambda: t.models.WordPiece.read_file(str(vocab)), vocab)
     absent = [token for token in BERT_SPECIAL if token not in words]
     if absent:
@@ -54,11 +58,26 @@ def read_bert(vocab: Path, lowercase: bool) -> Any:
 def read_gpt2(vocab: Path, merges: Path) -> Any:
     """Byte-level BPE of a ``vocab.json`` and its ``merges.txt``. DataError if they are not that."""
     t = _library()
+    _look(vocab, merges)
     words, pairs = _read(lambda: t.models.BPE.read_file(str(vocab), str(merges)), vocab)
     if END_OF_TEXT not in words:
         text = f"{vocab}: {END_OF_TEXT}: not in this vocabulary of {len(words)} tokens"
         raise DataError(f"{text}: expected GPT-2's vocab.json")
     return _byte_level(_read(lambda: t.models.BPE(words, pairs), merges))
+
+
+def _look(*paths: Path) -> None:
+    """DataError for what is no file: the library would wait for it, or read it for ever."""
+    for path in paths:
+        try:
+            with open_regular(path) as file:
+                size = os.fstat(file.fileno()).st_size
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read as a vocabulary: {error.strerror}") from error
+        if size > _MOST_BYTES:
+            raise DataError(
+                f"{path}: {size} bytes are no vocabulary: expected {_MOST_BYTES} at most"
+            )
 
 
 def _read(read: Callable[[], Any], path: Path) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 from dlperf_hpc.engines.base import CheckResult, Engine, Grade, TaskState
 from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.files import read_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Task
 from dlperf_hpc.records.manifest import Array
@@ -27,6 +28,7 @@ from dlperf_hpc.train.registry import registry
 
 LIMIT_S = 900  # of a job; it takes seconds, and its ranks bound what they do themselves
 END = f"{MARK}: the ranks have ended, code"  # what follows the ranks prints it, with the code
+_MOST_OUTPUT = 1 << 26  # bytes
 _PART = re.compile(MARK + r" (\d+) (\w+) (\d+)/(\d+) (.*)")
 
 
@@ -177,7 +179,7 @@ class Trial:
     def read(self) -> None:
         """Take in what shows of the output; ends the trial where the output has its end."""
         try:
-            data = (self.root / layout.JOBS / f"{self.task.name}.out").read_bytes()
+            data = read_regular(self.root / layout.JOBS / f"{self.task.name}.out", _MOST_OUTPUT)
         except OSError:
             return
         output = data.decode(errors="replace")

@@ -9,10 +9,12 @@ alone does not: srun of Slurm 22.05 leaves with 0 when the only node of its step
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
 
+from dlperf_hpc.files import open_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import find_array
@@ -151,9 +153,9 @@ def _by_exit_code(code: int, output: str) -> tuple[Status, str]:
 
 def _tail(path: Path) -> str:
     try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            data = file.read()
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            data = file.read(_TAIL_BYTES)
     except OSError as error:
         return f"(its output {path} cannot be read: {error.strerror})"
     text = data.decode("utf-8", errors="replace")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import LedgerError, LogError
+from dlperf_hpc.files import open_regular
 from dlperf_hpc.logs.interpret.rules import Rule
 from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
 from dlperf_hpc.records import layout
@@ -77,8 +78,13 @@ def gather(
     ``stated`` are facts that the user states of external logs (names of ``logs.scanned.FACTS``).
     """
     for path in paths:
-        if not path.exists():
-            raise LedgerError(f"{path}: no such file or directory")
+        try:
+            os.stat(path)
+        except (OSError, ValueError) as error:  # NULs in a name are no OSError
+            missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+            why = getattr(error, "strerror", None) or error
+            told = "no such file or directory" if missing else f"cannot be read: {why}"
+            raise LedgerError(f"{path}: {told}") from error
     with ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in paths}
         found = _gathered(list(places), rule, stated, cache, progress, leave_out)
@@ -102,13 +108,20 @@ def _gathered(
     progress: Progress,
     leave_out: Iterable[Path],
 ) -> Gathered:
-    sweeps = [full_results(root) for root in _sweeps(paths)]
-    roots = [sweep.root for sweep in sweeps]
+    roots = _sweeps(paths)
+    sweeps, damaged = [], []
+    for root in roots:
+        try:
+            sweeps.append(full_results(root))
+        except LedgerError as error:
+            if root in paths:
+                raise
+            damaged.append(str(error))  # one of several: the rest is reported
     found = list(
         find([path for path in paths if path not in roots], leave_out=[*roots, *leave_out])
     )
     sources = [each for each in found if isinstance(each, Source)]
-    unread = [f"{each.path}: {each.why}" for each in found if isinstance(each, Unread)]
+    unread = damaged + [f"{each.path}: {each.why}" for each in found if isinstance(each, Unread)]
     unread += [line for sweep in sweeps for line in sweep.unreadable]
     total = sum(source.size for source in sources)
     done_files = done_bytes = 0
@@ -211,8 +224,8 @@ def _sweeps(paths: Iterable[Path]) -> list[Path]:
 
 def _is_ours(manifest: Path) -> bool:
     try:
-        with open(manifest, encoding="utf-8", errors="replace") as file:
-            return SCHEMA.split("/")[0] in file.read(4096)
+        with open_regular(manifest) as file:
+            return SCHEMA.split("/")[0].encode() in file.read(4096)
     except OSError:
         return False
 

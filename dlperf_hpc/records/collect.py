@@ -196,9 +196,9 @@ def _loose_logs(root: Path) -> tuple[dict[str, RunResult], list[str]]:
 
 
 def _ledger_if_any(root: Path) -> Ledger | None:
-    if not root.is_dir():
+    if not os.path.isdir(root):  # which never raises
         raise LedgerError(f"{root}: no such directory; give one that a sweep made (logs/<sweep>)")
-    return read_ledger(root) if (root / layout.MANIFEST).exists() else None
+    return read_ledger(root) if os.path.lexists(root / layout.MANIFEST) else None
 
 
 def full_results(root: Path) -> Collection:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import LogError
+from dlperf_hpc.files import open_regular, read_regular
 from dlperf_hpc.records.lines import PREFIX, Line, read_line, read_values, split_line, unflatten
 from dlperf_hpc.records.results import Checkpoint, GpuUse, RunResult, Window, misfits
 from dlperf_hpc.records.status import Status
@@ -145,17 +146,16 @@ def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> 
     return log
 
 
-def _bytes(path: Path, last: int | None = None) -> bytes:
-    with open(path, "rb") as file:
-        if last is not None:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - last))
-        return file.read()
+def _tail(path: Path) -> bytes:
+    with open_regular(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        return file.read(_TAIL_BYTES)
 
 
 def read_bytes(path: Path) -> bytes | None:
     """All of a log, or None if there is none; LogError if it cannot be read."""
     try:
-        return _bytes(path)
+        return read_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -168,10 +168,10 @@ def read_end(path: Path) -> Line | None:
     LogError if there is a log that cannot be read.
     """
     try:
-        tail = _bytes(path, _TAIL_BYTES)
+        tail = _tail(path)
         end = _last_end(tail)
         # A rank that did not know of the end yet may have written more than a tail after it.
-        return _last_end(_bytes(path)) if end is None and len(tail) == _TAIL_BYTES else end
+        return _last_end(read_regular(path)) if end is None and len(tail) == _TAIL_BYTES else end
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

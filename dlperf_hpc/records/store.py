@@ -18,16 +18,25 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import LedgerError, LogError
-from dlperf_hpc.files import append_line, dump_json, link_once, write_once
+from dlperf_hpc.files import (
+    append_line,
+    dump_json,
+    link_once,
+    open_regular,
+    read_regular,
+    write_once,
+)
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.logfile import FORMAT, read_end
+from dlperf_hpc.records.results import misfits
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Run
 
 SCHEMA = "dlperf-record/1"
 _ATTEMPT = re.compile(r"\.attempt(\d+)\.")
 _LONGEST_REASON = 1000
+_LONGEST_LINE = 1 << 16  # of a log's first; it has 300 bytes
 _DETAIL = b',\n "detail": {'  # as dump_json writes a key of the record itself
 _STATUSES = {status.value for status in Status}
 
@@ -65,7 +74,7 @@ def read_record(path: Path, detail: bool = True) -> dict[str, Any] | None:
     Without ``detail`` what is behind the window (per-step, per-rank columns, packages) is left out.
     """
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
         data = json.loads(content if detail else _head(content))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
@@ -85,15 +94,16 @@ def _head(content: bytes) -> bytes:
 def _maker(path: Path) -> tuple[str, int] | None:
     """Launch and attempt that made a log, record or failure file; None if there is no such file.
 
-    What cannot be read as ours is of no launch, and attempt 0.
+    What cannot be read as ours is of no launch, and attempt 0. OSError if it cannot be read at all.
     """
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            if path.suffix == ".log":
-                line = read_line(file.readline().rstrip("\n"))
-                values = line.values if line and line.event == "begin" else {}
-            else:
-                values = json.load(file)
+        if path.suffix == ".log":
+            with open_regular(path) as file:
+                first = file.readline(_LONGEST_LINE).decode("utf-8", errors="replace")
+            line = read_line(first.rstrip("\n"))
+            values = line.values if line and line.event == "begin" else {}
+        else:
+            values = json.loads(read_regular(path))
         return str(values["launch"]), int(values["attempt"])
     except FileNotFoundError:
         return None
@@ -102,9 +112,15 @@ def _maker(path: Path) -> tuple[str, int] | None:
 
 
 def launch_of(paths: RunPaths) -> str | None:
-    """The launch that made a run's record, or else its log; None if neither says."""
+    """The launch that made a run's record, or else its log; None if neither says.
+
+    LogError for a file that cannot be read.
+    """
     for path in (paths.record, paths.log):
-        made = _maker(path)
+        try:
+            made = _maker(path)
+        except OSError as error:
+            raise LogError(f"{path}: cannot be read: {error.strerror}") from error
         if made is not None and made[0]:
             return made[0]
     return None
@@ -199,28 +215,28 @@ def leave_failure(attempt: Attempt, failure: Failure) -> None:
 
 
 def read_failures(attempt: Attempt) -> list[Failure]:
-    """All accounts of an attempt, causes before consequences, then by time."""
-    rows = [json.loads(path.read_bytes()) for path in attempt.paths.failures(attempt.number)]
-    known = [f.name for f in fields(Failure)]
-    told = [
-        {**{key: row[key] for key in known if key in row}, "status": Status(row["status"])}
-        for row in rows
-    ]
-    failures = [Failure(**values) for values in told]
+    """All accounts of an attempt that can be read, causes before consequences, then by time."""
+    found = [_failure(path) for path in attempt.paths.failures(attempt.number)]
+    failures = [failure for failure in found if failure is not None]
     return sorted(failures, key=lambda failure: (failure.consequence, failure.time))
+
+
+def _failure(path: Path) -> Failure | None:
+    """What one rank left; None if that is damaged: it was dying as it wrote."""
+    try:
+        row = json.loads(read_regular(path))
+        known = {f.name: row[f.name] for f in fields(Failure) if f.name in row}
+        failure = Failure(**{**known, "status": Status(row["status"])})
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return failure if not misfits(failure) else None
 
 
 def failure_hosts(paths: RunPaths, attempt: int) -> list[str]:
     """Hosts of the ranks that failed by themselves in an attempt, each once."""
-    hosts = []
-    for path in paths.failures(attempt):
-        try:
-            row = json.loads(path.read_bytes())
-            if not row["consequence"]:
-                hosts.append(str(row["host"]))
-        except (OSError, KeyError, TypeError, ValueError):
-            continue  # written by a rank that was dying
-    return list(dict.fromkeys(hosts))
+    failures = [_failure(path) for path in paths.failures(attempt)]
+    own = [failure for failure in failures if failure is not None and not failure.consequence]
+    return list(dict.fromkeys(failure.host for failure in own))
 
 
 def finish(

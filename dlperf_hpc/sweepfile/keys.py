@@ -169,8 +169,8 @@ def key_issue(
     if name in top_level:
         hint = f"{name} stands at the top of the file, above the first [table]"
         return Issue(where, f"{name!r} is not a key of a case", hint)
-    hint = nearest(name, [*known, *top_level]) if near else None
-    return Issue(where, f"unknown key {name!r}", hint)
+    close = nearest(name, [*known, *top_level]) if near else None
+    return Issue(where, f"unknown key {name!r}", close)
 
 
 def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[Any, Issue | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -70,7 +70,8 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def _check_size(tables: Mapping[str, Any]) -> None:
     """_TooMuch for more values, levels or digits than are read."""
-    count, left = 0, [("", 0, iter(tables.items()))]
+    count = 0
+    left: list[tuple[str, int, Iterator[Any]]] = [("", 0, iter(tables.items()))]
     while left:
         where, level, items = left.pop()
         for key, value in items:
@@ -83,7 +84,9 @@ def _check_size(tables: Mapping[str, Any]) -> None:
             if isinstance(value, (dict, list)):
                 if level == MOST_LEVELS:
                     raise _TooMuch(f"{_short(place)}: is nested more than {MOST_LEVELS} deep")
-                inside = value.items() if isinstance(value, dict) else enumerate(value)
+                inside: Iterable[Any] = (
+                    value.items() if isinstance(value, dict) else enumerate(value)
+                )
                 left.append((place, level + 1, iter(inside)))
             elif isinstance(value, int) and value.bit_length() > 63:
                 raise _TooMuch(f"{_short(place)}: has more than the 64 bits of a TOML number")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import WeightsError
+from dlperf_hpc.files import open_regular
 from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.sweepfile.declarations import Option
 
@@ -88,12 +89,13 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
     import numpy as np
 
     try:
-        opened = np.load(path, allow_pickle=False)
-        if not hasattr(opened, "files"):  # a lone .npy
-            raise ValueError("one array without a name")
-        with opened as file:
-            _same_names(path, set(file.files), set(shapes))
-            return {name: _checked(path, file, name, shape) for name, shape in shapes.items()}
+        with open_regular(path) as raw:
+            opened = np.load(raw, allow_pickle=False)
+            if not hasattr(opened, "files"):  # a lone .npy
+                raise ValueError("one array without a name")
+            with opened as file:
+                _same_names(path, set(file.files), set(shapes))
+                return {name: _checked(path, file, name, shape) for name, shape in shapes.items()}
     except FileNotFoundError:
         raise WeightsError(f"initial_weights {path}: there is no such file on this node") from None
     except _UNREADABLE as error:

@@ -15,8 +15,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from dlperf_hpc.engines.lock import held_descriptors
+from dlperf_hpc.files import open_append
 
 _GRACE_S = 10.0  # between SIGTERM and SIGKILL; also how long a task may outlive its time limit
 _POLL_S = 0.05
@@ -95,7 +97,9 @@ class TaskQueue:
 
 def _run(task: QueuedTask) -> int:
     """Run to the end, over the limit, or cancelled; the exit code as a shell would give it."""
-    with open(task.output, "ab") as output:
+    with _output(task) as output:
+        if output.name == os.devnull:
+            return 126  # what it would print has no place: the epilogue says why
         try:
             process = subprocess.Popen(
                 list(task.argv),
@@ -111,6 +115,14 @@ def _run(task: QueuedTask) -> int:
             return 127
         code = _wait(task, process, lambda text: _note(output.fileno(), text))
     return 128 - code if code < 0 else code
+
+
+def _output(task: QueuedTask) -> BinaryIO:
+    """The task's output file; the null device if it cannot be written, or is a link or no file."""
+    try:
+        return open_append(task.output)
+    except OSError:
+        return open(os.devnull, "ab", buffering=0)
 
 
 def _note(descriptor: int, text: str) -> None:
@@ -146,5 +158,5 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 
 def _run_epilogue(task: QueuedTask, code: int) -> None:
     argv = [*task.epilogue, str(code)]
-    with open(task.output, "ab") as output:
+    with _output(task) as output:
         subprocess.run(argv, env=dict(task.env), stdout=output, stderr=output, check=False)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from dlperf_hpc.engines.command import run
 from dlperf_hpc.errors import SiteError
+from dlperf_hpc.files import open_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.records.task import ARRAY_MARK
@@ -194,8 +195,9 @@ def _tokens_in_outputs(root: Path, tokens: Set[str]) -> dict[str, str]:
     found = {}
     for path in sorted((root / layout.JOBS).glob("*_*.out")):
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                marked = re.search(rf"^{ARRAY_MARK} (\S+)$", file.read(4096), re.MULTILINE)
+            with open_regular(path) as file:
+                head = file.read(4096).decode("utf-8", errors="replace")
+            marked = re.search(rf"^{ARRAY_MARK} (\S+)$", head, re.MULTILINE)
         except OSError:
             continue
         if marked and marked[1] in tokens:

@@ -1,6 +1,7 @@
 """Where logs lie: files below directories, compressed or not, and members of zip archives.
 
 Nothing is unpacked to disk, and no symbolic link to a directory is followed: the tree cannot loop.
+What is no regular file is not opened: it is named as not read, wherever it was found.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, Any
 
 import zstandard
 
 from dlperf_hpc.errors import LogError
+from dlperf_hpc.files import open_regular
 
 BLOCK_BYTES = 1 << 18
 """Fits a core's own cache beside the automaton; blocks of 1 MiB take 1.5 times as long to read."""
@@ -31,6 +34,9 @@ _PASSED_OVER = (
     *(".tfrecord", ".safetensors", ".so", ".pyc", ".parquet", ".sqlite", ".tar", ".whl", ".pkl"),
 )
 _MEMBER = "!"
+_STORED = 2  # where a source's identity has the size of its file
+_GROWTH = 500  # of a log that is decompressed; real ones grow to 10 to 100 times their size
+_ANY_LOG = 1 << 30  # bytes that any compressed log may have
 
 
 @dataclass(frozen=True)
@@ -74,9 +80,13 @@ def find(paths: Iterable[Path], leave_out: Iterable[Path] = ()) -> Iterator[Sour
             except OSError as error:
                 yield Unread(found, f"cannot be read: {error.strerror}")
                 continue
-            if (stat.st_dev, stat.st_ino) not in seen and _may_be_log(found, stat):
-                seen.add((stat.st_dev, stat.st_ino))
+            if (stat.st_dev, stat.st_ino) in seen or _passed_over(found):
+                continue
+            seen.add((stat.st_dev, stat.st_ino))
+            if S_ISREG(stat.st_mode):
                 yield from _sources(found, stat)
+            else:
+                yield Unread(found, _why_not(found))
 
 
 def _below(path: Path, left_out: set[str]) -> Iterator[str | Unread]:
@@ -94,9 +104,17 @@ def _below(path: Path, left_out: set[str]) -> Iterator[str | Unread]:
     yield from unread
 
 
-def _may_be_log(path: str, stat: os.stat_result) -> bool:
-    regular = (stat.st_mode & 0o170000) == 0o100000
-    return regular and os.path.splitext(path)[1].lower() not in _PASSED_OVER
+def _passed_over(path: str) -> bool:
+    return os.path.splitext(path)[1].lower() in _PASSED_OVER
+
+
+def _why_not(path: str) -> str:
+    """What something is that is no file, nor a directory that the walk enters."""
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "was no file a moment ago"
 
 
 def _sources(path: str, stat: os.stat_result) -> Iterator[Source | Unread]:
@@ -105,24 +123,24 @@ def _sources(path: str, stat: os.stat_result) -> Iterator[Source | Unread]:
         yield Source(path, stat.st_size, identity=identity)
         return
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as raw, zipfile.ZipFile(raw) as archive:
             named = (each for each in archive.infolist() if each.filename)
             members = [each for each in named if not each.is_dir()]
     except _BROKEN as error:
         yield Unread(path, f"is no zip archive that can be read: {error}")
         return
     for each in sorted(members, key=lambda member: member.filename):
-        if os.path.splitext(each.filename)[1].lower() not in _PASSED_OVER:
+        if not _passed_over(each.filename):
             yield Source(path, each.file_size, each.filename, identity)
 
 
 @contextmanager
 def _opened(source: Source) -> Iterator[IO[bytes]]:
-    if source.member:
-        with zipfile.ZipFile(source.path) as archive, archive.open(source.member) as file:
-            yield file
-        return
-    with open(source.path, "rb", buffering=0) as raw:
+    with open_regular(source.path) as raw:
+        if source.member:
+            with zipfile.ZipFile(raw) as archive, archive.open(source.member) as file:
+                yield file
+            return
         start = raw.read(6)
         raw.seek(0)
         with _decompressed(raw, start) as file:
@@ -177,12 +195,19 @@ class _Zstandard:
 def blocks(source: Source) -> Iterator[bytes]:
     """The bytes of a log, decompressed, a block at a time; none if it is no text.
 
-    LogError if it cannot be read to its end, after the blocks that could be read.
+    LogError if it cannot be read to its end, after the blocks that could be read, or if more comes
+    out of a compressed one than ever comes of a log.
     """
+    stored = max(source.identity[_STORED:][:1] if source.member else (), default=source.size)
+    most, size = max(_ANY_LOG, _GROWTH * stored), 0
     try:
         with _opened(source) as file:
             first = True
             for block in _as_far_as_it_goes(file):
+                size += len(block)
+                if size > most:
+                    grown = f"{stored} bytes become more than {most}, as no log's do"
+                    raise LogError(f"{source.name}: is not read to its end: {grown}")
                 if first and block.startswith(_UTF_16):
                     raise LogError(f"{source.name}: is UTF-16, which is not read (make it UTF-8)")
                 if first and _is_binary(block[:_HEAD_BYTES]):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.files import read_regular
 from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Optimizer, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
 from dlperf_hpc.train.backends import COMPILE, PRECISIONS
@@ -233,10 +234,13 @@ def _merged(ours: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
     return both
 
 
+_MOST_BYTES = 1 << 20  # of a configuration
+
+
 def _read(path: Path) -> Config:
     try:
-        given = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_doubles)
-    except (OSError, ValueError) as error:
+        given = json.loads(read_regular(path, _MOST_BYTES), object_pairs_hook=_without_doubles)
+    except (OSError, ValueError, RecursionError) as error:
         issue = Issue("deepspeed_config", f"cannot be read: {error}")
         raise SpecError(str(path), [issue]) from None
     if not isinstance(given, dict):

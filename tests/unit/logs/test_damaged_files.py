@@ -358,7 +358,10 @@ def test_trees_with_loops_pipes_and_nothing_end(tmp_path: Path) -> None:
     read = [each for each in found if isinstance(each, Source)]
     assert {Path(each.path).name for each in read} == {"again.log", "empty.log"}
     why = {Path(each.path).name: each.why for each in found if isinstance(each, Unread)}
-    assert set(why) == {"self", "dangling.log"} and "No such file" in why["dangling.log"]
+    assert set(why) == {"self", "dangling.log", "pipe.log", "s.log"}
+    assert "No such file" in why["dangling.log"]
+    assert why["pipe.log"] == "cannot be read: is a named pipe, not a file"
+    assert why["s.log"] == "cannot be read: is a socket, not a file"
     scanned = list(scan_all(read, ScanCache(None)))
     assert sorted(len(each.file.readings) for each in scanned) == [0, 1]
 
