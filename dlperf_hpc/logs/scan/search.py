@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -30,12 +31,13 @@ from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from multiprocessing import active_children
 from pathlib import Path
-from typing import Any, Union
+from stat import S_ISREG
+from typing import Any, Union, get_args, get_type_hints
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
-from dlperf_hpc.logs.scanned import Note, ScannedFile, Step
+from dlperf_hpc.logs.scanned import FACTS, Note, ScannedFile, Step
 from dlperf_hpc.pools import POOL, end_with, has_room
 
 # --- scanning
@@ -187,23 +189,52 @@ def packed(file: ScannedFile) -> bytes:
     return zlib.compress(b"".join([len(text).to_bytes(_WIDTH, "little"), text, *columns]), 1)
 
 
-def unpacked(content: bytes) -> ScannedFile:
-    """Inverse of :func:`packed`; zlib.error, KeyError, TypeError or ValueError if it is not one."""
-    data = zlib.decompress(content)
+def unpacked(content: bytes, most: int = 0) -> ScannedFile:
+    """Inverse of :func:`packed`; zlib.error, KeyError, TypeError, ValueError or RecursionError if
+    it is not one, or has more than ``most`` bytes (0: any number)."""
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(content, most)
+    if not inflater.eof:
+        raise ValueError("has no end, or too much before it")
     at = _WIDTH + int.from_bytes(data[:_WIDTH], "little")
     byteorder, steps, bare = json.loads(data[_WIDTH:at])
     if byteorder != sys.byteorder:
         raise ValueError("packed on a machine of another kind")
     file = ScannedFile.from_dict(bare)
     readings = []
-    for reading, (count, kinds) in zip(file.readings, steps):
+    for reading, (count, kinds) in zip(file.readings, steps, strict=True):
         columns: list[Iterable[Any]] = []
-        for kind in kinds:
+        for name, kind in zip(Step._fields, kinds, strict=bool(count)):
             end = at + (_WIDTH * count if isinstance(kind, str) else 0)
-            columns.append(_values(kind, data[at:end], count))
+            columns.append(_values(name, kind, data[at:end], count))
             at = end
         readings.append(replace(reading, steps=tuple(map(Step._make, zip(*columns)))))
     return replace(file, readings=tuple(readings))
+
+
+def checked(file: ScannedFile) -> ScannedFile:
+    """What came out of a cache, if every value in it has its type; KeyError or TypeError if not."""
+    parts: list[Iterable[Any]] = [[file], file.readings, file.facts, file.troubles, file.notes]
+    parts += [[each.printed, *each.totals] for each in file.readings]
+    for value in itertools.chain(*parts):
+        for name, kinds in _types(type(value)).items():
+            if type(getattr(value, name)) not in kinds:
+                raise TypeError(f"{name} is {getattr(value, name)!r}")
+    for fact in file.facts:
+        if type(fact.value) is not FACTS[fact.name]:
+            raise TypeError(f"{fact.name} is {fact.value!r}")
+    return file
+
+
+@functools.cache
+def _types(kind: Any) -> dict[str, frozenset[type]]:
+    """The plain fields of a value (numbers, text), and the types that each may have."""
+    found = {}
+    for name, hint in get_type_hints(kind).items():
+        kinds = {*get_args(hint), hint} & {int, float, str, bool, type(None)}
+        if kinds - {type(None)}:
+            found[name] = frozenset(kinds | ({int} if float in kinds else set()))
+    return found
 
 
 def _columns(steps: Sequence[Step], into: list[bytes]) -> tuple[int, list[_Kind]]:
@@ -223,16 +254,26 @@ def _columns(steps: Sequence[Step], into: list[bytes]) -> tuple[int, list[_Kind]
     return len(steps), kinds
 
 
-def _values(kind: _Kind, data: bytes, count: int) -> Iterable[Any]:
-    if not isinstance(kind, str):
-        return repeat(None, count) if kind is None else kind
-    numbers = array(kind, data)
-    if len(numbers) != count:
-        raise ValueError("fewer numbers than steps")
-    values: list[Any] = numbers.tolist()
-    if kind == "q":
-        return [None if each == _NO_RANK else each for each in values]
-    return [None if each != each else each for each in values]
+def _values(name: str, kind: _Kind, data: bytes, count: int) -> Iterable[Any]:
+    """A column; ValueError if it is not one of these steps, or has other values than they have."""
+    may_be = _types(Step)[name]
+    if isinstance(kind, str):
+        if kind != ("q" if name in _WHOLE else "d"):
+            raise ValueError(f"{name} is no column of {kind}")
+        numbers: list[Any] = array(kind, data).tolist()
+        if kind == "q":
+            values = [None if each == _NO_RANK else each for each in numbers]
+        else:
+            values = [None if each != each else each for each in numbers]
+        holds = {type(None)} if None in values else set()
+    elif kind is None and type(None) in may_be:
+        return repeat(None, count)
+    else:
+        values = kind or []
+        holds = {*map(type, values)}
+    if len(values) != count or holds - may_be:
+        raise ValueError(f"{name} has not {count} values of its type")
+    return values
 
 
 # --- the cache
@@ -242,6 +283,8 @@ _KEPT = 200_000
 """Files remembered; beyond that those not asked for longest are forgotten."""
 
 _MOST_HELD = 8 << 20  # bytes, until they are written
+_MOST_PACKED, _MOST_UNPACKED = 1 << 28, 1 << 30  # bytes of one file's content
+_MOST_CACHE = 1 << 36  # bytes
 
 
 def default_path() -> Path:
@@ -281,11 +324,12 @@ class ScanCache:
             return None
         try:
             row = self._database.execute(
-                "SELECT content FROM scans WHERE file = ? AND version = ?",
+                "SELECT content FROM scans WHERE file = ? AND version = ?"
+                f" AND length(content) <= {_MOST_PACKED}",
                 (_key(source), _version()),
             ).fetchone()
-            return unpacked(row[0]) if row else None
-        except (sqlite3.Error, zlib.error, KeyError, TypeError, ValueError):
+            return checked(unpacked(row[0], _MOST_UNPACKED)) if row else None
+        except (sqlite3.Error, zlib.error, KeyError, TypeError, ValueError, RecursionError):
             return None
 
     def has(self, source: Source) -> bool:
@@ -333,6 +377,8 @@ def _open(path: Path | None) -> sqlite3.Connection | None:
         return None
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not _is_mine(path):
+            return None
         database = sqlite3.connect(path, timeout=1.0)
         database.execute(
             "CREATE TABLE IF NOT EXISTS scans"
@@ -341,6 +387,19 @@ def _open(path: Path | None) -> sqlite3.Connection | None:
     except (OSError, sqlite3.Error):
         return None
     return database
+
+
+def _is_mine(path: Path) -> bool:
+    """Whether the cache, if there is one, is a file of this user's, of a sane size, in a directory
+    in which nobody else can put another in its place. OSError if that cannot be seen."""
+    folder = os.stat(path.parent)
+    if folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
+        return False
+    try:
+        file = os.lstat(path)
+    except FileNotFoundError:
+        return True
+    return S_ISREG(file.st_mode) and file.st_uid == os.geteuid() and file.st_size <= _MOST_CACHE
 
 
 def _key(source: Source) -> str:

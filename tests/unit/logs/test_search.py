@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -9,17 +10,19 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dlperf_hpc.logs.scan import search
 from dlperf_hpc.logs.scan.needles import Needles
 from dlperf_hpc.logs.scan.scanner import scanner
-from dlperf_hpc.logs.scan.search import ScanCache, packed, scan_all, scan_source, unpacked
+from dlperf_hpc.logs.scan.search import ScanCache, checked, packed, scan_all, scan_source, unpacked
 from dlperf_hpc.logs.scan.sources import BLOCK_BYTES, Source, find
 from dlperf_hpc.logs.scanned import ScannedFile, Step
 
@@ -151,6 +154,93 @@ def test_what_the_cache_cannot_read_is_read_again(tmp_path: Path) -> None:
         assert [scanned.file for scanned in found] == [scanned.file for scanned in first]
     changed = [Source(sources[0].path, 1, identity=sources[0].identity[:2]), *sources[1:]]
     assert not next(scan_all(changed, ScanCache(kept))).cached
+
+
+def _nested(deep: int) -> bytes:
+    text = b"[" * deep + b"]" * deep
+    return zlib.compress(len(text).to_bytes(8, "little") + text)
+
+
+def _changed(content: bytes, change: Callable[[list[Any]], object]) -> bytes:
+    """What :func:`packed` made, with its JSON changed."""
+    data = zlib.decompress(content)
+    end = 8 + int.from_bytes(data[:8], "little")
+    told = json.loads(data[8:end])
+    change(told)
+    text = json.dumps(told).encode()
+    return zlib.compress(len(text).to_bytes(8, "little") + text + data[end:])
+
+
+# [byteorder, [[count of steps, columns]], the file]
+WRONG: dict[str, Callable[[list[Any]], object]] = {
+    "no list": lambda told: told[2].update(readings=7),
+    "no reading": lambda told: told[2].update(readings=["text"]),
+    "no steps": lambda told: told[1].clear(),
+    "no file": lambda told: told.__setitem__(2, []),
+    "a line that is text": lambda told: told[2].update(end_line="9"),
+    "a truth that is text": lambda told: told[2].update(cut="yes"),
+    "an unknown fact": lambda told: told[2].update(facts=[[1, "no_such", 1]]),
+    "a fact of another type": lambda told: told[2].update(facts=[[1, "nodes", "2"]]),
+    "a fact without a name": lambda told: told[2].update(facts=[[1, [], "2"]]),
+    "a note that is none": lambda told: told[2].update(notes=[["text", 1]]),
+    "a scale that is text": lambda told: told[2]["readings"][0]["printed"].update(scale="1"),
+    "an unknown unit": lambda told: told[2]["readings"][0]["printed"].update(unit="apples"),
+    "fewer columns": lambda told: told[1][0][1].pop(),
+    "no iterations": lambda told: told[1][0][1].__setitem__(1, None),
+    "a column of text": lambda told: told[1][0][1].__setitem__(7, ["x"] * told[1][0][0]),
+    "a column of characters": lambda told: told[1][0][1].__setitem__(0, "u"),
+    "too many steps": lambda told: told[1][0].__setitem__(0, 10**15),
+}
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
+def test_a_cache_with_other_values_than_it_wrote_is_not_believed(
+    tmp_path: Path, change: Callable[[list[Any]], object]
+) -> None:
+    content = packed(scan_source(made(tmp_path, 3)[2]))
+    assert checked(unpacked(_changed(content, lambda told: None))) == unpacked(content)
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        checked(unpacked(_changed(content, change)))
+
+
+@pytest.mark.parametrize("content", [_nested(100_000), zlib.compress(bytes(1 << 20)), None, 7, "x"])
+def test_a_damaged_row_of_the_cache_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: Any
+) -> None:
+    """Nesting, more bytes than are allowed, and no bytes at all."""
+    monkeypatch.setattr(search, "_MOST_UNPACKED", 1 << 19)
+    (tmp_path / "logs").mkdir()
+    (source,) = [old(source) for source in made(tmp_path / "logs", 1)]
+    kept = tmp_path / "scans.sqlite"
+    list(scan_all([source], ScanCache(kept)))
+    with sqlite3.connect(kept) as database:
+        database.execute("UPDATE scans SET content = ?", (content,))
+    assert ScanCache(kept).get(source) is None
+    (found,) = scan_all([source], ScanCache(kept))
+    assert not found.cached and steps(found.file) == 1
+
+
+def test_a_cache_that_others_may_have_written_is_not_opened(tmp_path: Path) -> None:
+    """Its directory can be written by others, or it is a link, a pipe, or (as root) another's."""
+    folder = tmp_path / "cache"
+    kept = folder / "scans.sqlite"
+    source = old(made(tmp_path, 1)[0])
+    list(scan_all([source], ScanCache(kept)))
+    assert ScanCache(kept).has(source)
+    folder.chmod(0o777)
+    assert not ScanCache(kept).has(source)
+    folder.chmod(0o700)
+    assert ScanCache(kept).has(source)
+    if os.geteuid() == 0:
+        os.chown(kept, 65534, 65534)
+        assert not ScanCache(kept).has(source)
+        os.chown(kept, 0, 0)
+    kept.rename(folder / "other")
+    kept.symlink_to(folder / "other")
+    assert not ScanCache(kept).has(source)
+    kept.unlink()
+    os.mkfifo(kept)
+    assert not ScanCache(kept).has(source)
 
 
 def test_a_cache_is_written_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
