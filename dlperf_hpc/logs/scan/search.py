@@ -217,7 +217,8 @@ def checked(file: ScannedFile) -> ScannedFile:
     parts: list[Iterable[Any]] = [[file], file.readings, file.facts, file.troubles, file.notes]
     parts += [[each.printed, *each.totals] for each in file.readings]
     for value in itertools.chain(*parts):
-        for name, kinds in _types(type(value)).items():
+        kind: Any = type(value)
+        for name, kinds in _types(kind).items():
             if type(getattr(value, name)) not in kinds:
                 raise TypeError(f"{name} is {getattr(value, name)!r}")
     for fact in file.facts:

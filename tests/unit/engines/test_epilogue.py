@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -10,10 +12,17 @@ import pytest
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths, without_end
 
 from dlperf_hpc.engines.epilogue import close, explain
+from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.logfile import read_end, result_of_log
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import Failure, leave_failure, read_record
+from dlperf_hpc.records.store import (
+    Failure,
+    failure_hosts,
+    leave_failure,
+    read_failures,
+    read_record,
+)
 
 STEP = "slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-11-21T15:10:10"
 JOB = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21T15:10:10"
@@ -235,6 +244,36 @@ def test_a_run_that_never_began(root: Path) -> None:
 def test_a_run_without_output(root: Path) -> None:
     close(root, ARRAY, 1)
     assert "100_0.out cannot be read" in result_of_log(paths(root, RUN).log).reason
+
+
+def test_what_is_no_file_in_place_of_what_ranks_left_is_not_read(root: Path) -> None:
+    """And what is no account of a failure is none: the epilogue writes its record all the same."""
+    attempt = begun(root, RUN)
+    leave_failure(attempt, CAUSE)
+    os.mkfifo(attempt.paths.failure(attempt.number, 0))
+    for rank, text in enumerate(("", "[" * 100_000, "[1]", '{"status": 7}', '{"status": "ok"}'), 2):
+        attempt.paths.failure(attempt.number, rank).write_text(text)
+    assert read_failures(attempt) == [CAUSE]
+    assert failure_hosts(attempt.paths, attempt.number) == ["n1"]
+    os.mkfifo(root / layout.JOBS / "100_0.out")
+    close(root, ARRAY, 143)
+    assert result_of_log(attempt.paths.log).status is CAUSE.status
+
+
+def test_an_output_that_is_a_link_is_not_written_to(root: Path) -> None:
+    """The local queue runs nothing then, and the record says why."""
+    mine, output = root / "mine", root / layout.JOBS / "100_0.out"
+    mine.write_text("mine\n")
+    output.symlink_to(mine)
+    epilogue = (sys.executable, "-m", "dlperf_hpc.engines.epilogue", str(root), ARRAY)
+    queue = TaskQueue()
+    task = QueuedTask("100_0", ["touch", str(root / "ran")], os.environ, output, 60, epilogue)
+    queue.put(task)
+    deadline = time.monotonic() + 60
+    while task.alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert (task.state, mine.read_text(), (root / "ran").exists()) == ("FAILED", "mine\n", False)
+    assert result_of_log(paths(root, RUN).log).status is Status.FAILED
 
 
 def test_only_the_end_of_a_long_output_is_read(root: Path) -> None:
