@@ -54,5 +54,5 @@ def run(
         return 0
     except OSError as error:  # of a file that no message of ours foresees
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(visible(f"error: {where}{error.strerror or error}"), file=sys.stderr)
         return 2

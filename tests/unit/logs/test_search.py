@@ -21,8 +21,9 @@ import pytest
 
 from dlperf_hpc.logs.scan import search
 from dlperf_hpc.logs.scan.needles import Needles
+from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import scanner
-from dlperf_hpc.logs.scan.search import ScanCache, checked, packed, scan_all, scan_source, unpacked
+from dlperf_hpc.logs.scan.search import ScanCache, scan_all, scan_source
 from dlperf_hpc.logs.scan.sources import BLOCK_BYTES, Source, find
 from dlperf_hpc.logs.scanned import ScannedFile, Step
 
