@@ -19,6 +19,8 @@ MOST_BYTES = 1 << 30
 """The largest file that is read whole where the caller names no other bound: a manifest of 10^6
 runs has a third of it."""
 
+_PIECE = 1 << 24  # bytes read at once, for a file that tells no size
+
 _KINDS = (
     (stat.S_ISFIFO, "is a named pipe, not a file"),
     (stat.S_ISSOCK, "is a socket, not a file"),
@@ -79,29 +81,27 @@ def open_in(folder: int, name: str) -> BinaryIO:
 
 
 def read_regular(path: str | Path, most: int = MOST_BYTES) -> bytes:
-    """All of a regular file; OSError (EFBIG) if it has more than ``most`` bytes, NotAFile if it is
-    none."""
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size <= most:
-            data = _read_up_to(file, most + 1)
-            size = len(data)
-    if size > most:
+    """All of a regular file, as long as it is when it is opened; OSError (EFBIG) if it has more
+    than ``most`` bytes, NotAFile if it is none."""
+    descriptor = _descriptor(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        data = _read(descriptor, size or most + 1) if size <= most else b""
+    finally:
+        os.close(descriptor)
+    if max(size, len(data)) > most:
         words = f"has more than the {most} bytes that are read of such a file"
         raise OSError(errno.EFBIG, words, str(path))
     return data
 
 
-def _read_up_to(file: BinaryIO, most: int) -> bytes:
-    """What is there, until the end or ``most`` bytes; a file may grow while it is read."""
-    parts: list[bytes] = []
-    left = most
-    while left > 0:
-        part = file.read(min(left, 1 << 24))
-        if not part:
-            break
-        parts.append(part)
-        left -= len(part)
+def _read(descriptor: int, size: int) -> bytes:
+    """That many bytes, or those until the end: what the kernel makes (/proc) tells no size."""
+    data = os.read(descriptor, min(size, _PIECE))
+    parts = [data]
+    while data and (size := size - len(data)):
+        data = os.read(descriptor, min(size, _PIECE))
+        parts.append(data)
     return b"".join(parts)
 
 
