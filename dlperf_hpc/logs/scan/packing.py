@@ -116,7 +116,8 @@ def _values(name: str, kind: _Kind, data: bytes, count: int) -> Iterable[Any]:
             values = [None if each == _NO_RANK else each for each in numbers]
         else:
             values = [None if each != each else each for each in numbers]
-        holds = {type(None)} if None in values else set()
+        gaps = type(None) not in may_be and None in values
+        holds = {type(None)} if gaps else set()
     elif kind is None and type(None) in may_be:
         return repeat(None, count)
     else:
