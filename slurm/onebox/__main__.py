@@ -25,6 +25,7 @@ import pods
 import processes
 from errors import Trouble, Usage
 from plan import Plan
+from sites import SITES, USUAL
 
 VERBS = """verbs:
   up DIR                    bring a cluster up in DIR (new or empty)
@@ -32,7 +33,9 @@ VERBS = """verbs:
   run -- COMMAND...         bring one up, run a command in it, take it down
   status DIR                which daemons live; exit code 1 when one does not
   node DIR kill|start NAME  a node's sudden death, and its return
-"""
+
+sites for `up` and `run`; slurm/NAME.toml is the site profile for each:
+""" + "".join(f"  --like {name:18} {site.what}\n" for name, site in SITES.items())
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -44,6 +47,7 @@ def raise_exit(number: int, frame: FrameType | None) -> None:
 
 
 def make_plan(args: argparse.Namespace, directory: Path) -> Plan:
+    """The site's settings, and in their place whatever an option says."""
     limits = (("nodes", 1, planning.MOST_NODES), ("gpus", 0, 99), ("cpus", 1, 9999))
     for name, least, most in limits:
         if not least <= getattr(args, name) <= most:
@@ -51,14 +55,19 @@ def make_plan(args: argparse.Namespace, directory: Path) -> Plan:
     port = args.port or Plan.port
     if not 1024 <= port <= 65000:
         raise Usage(f"--port {port}: expected 1024 to 65000")
+    site = SITES.get(args.like, USUAL)
+    accounting = args.accounting or site.accounting
     return Plan(
         directory=directory,
         nodes=args.nodes,
         gpus=args.gpus,
         cpus=args.cpus,
-        accounting=args.accounting,
+        accounting=accounting,
         port=port,
-        conf=tuple(args.conf),
+        conf=(*site.conf, *args.conf),
+        gpu_type=site.gpu_type,
+        job_submit=site.job_submit,
+        sacctmgr=site.sacctmgr if accounting == "slurmdbd" else (),
     )
 
 
@@ -67,9 +76,10 @@ def bring_up(args: argparse.Namespace, directory: Path, owner: int | None) -> tu
     plan = make_plan(args, directory)
     plan = cluster.up(plan, args.isolation, search_port=args.port is None, owner=owner)
     took = time.monotonic() - begin
+    like = f", like {args.like}" if args.like else ""
     return plan, (
         f"{plan.nodes} nodes ({plan.isolation}), {plan.gpus} pretend GPUs each, accounting "
-        f"{plan.accounting}, port {plan.port}, up in {took:.1f} s"
+        f"{plan.accounting}{like}, port {plan.port}, up in {took:.1f} s"
     )
 
 
@@ -193,10 +203,11 @@ def directory(text: str) -> Path:
 
 def cluster_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add("--like", choices=SITES, help="a site with habits of its own; other options win")
     add("--nodes", type=int, default=Plan.nodes, help="how many (default %(default)s)")
     add("--gpus", type=int, default=Plan.gpus, help="pretend GPUs per node (default %(default)s)")
     add("--cpus", type=int, default=Plan.cpus, help="pretend CPUs per node (default %(default)s)")
-    add("--accounting", choices=("none", "slurmdbd"), default="none", help="slurmdbd: sacct works")
+    add("--accounting", choices=("none", "slurmdbd"), help="slurmdbd: sacct works (default none)")
     add("--port", type=int, metavar="BASE", help=f"first port (default: free from {Plan.port} on)")
     add(
         "--isolation",

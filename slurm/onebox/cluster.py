@@ -179,10 +179,11 @@ def start_database(plan: Plan) -> None:
     await_daemon(plan, "mariadbd", lambda: connects(socket.AF_UNIX, mysql), 60)
     start(plan, "slurmdbd")
     await_daemon(plan, "slurmdbd", listens(plan, planning.DATABASE_PORT), 60)
-    add = ["sacctmgr", "-i", "add", "cluster", "onebox"]
-    code, output = processes.command(add, planning.client_env(plan, env))
-    if code != 0:
-        raise Trouble(f"`{' '.join(add)}` failed: {output}\n{log_tail(plan, 'slurmdbd')}")
+    for words in ("add cluster onebox", *plan.sacctmgr):
+        argv = ["sacctmgr", "-i", *words.format(user=planning.user()).split()]
+        code, output = processes.command(argv, planning.client_env(plan, env))
+        if code != 0:
+            raise Trouble(f"`{' '.join(argv)}` failed: {output}\n{log_tail(plan, 'slurmdbd')}")
 
 
 def start_all(plan: Plan) -> None:

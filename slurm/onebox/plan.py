@@ -71,6 +71,9 @@ class Plan:
     isolation: str = "plain"
     port: int = 17100
     conf: tuple[str, ...] = ()
+    gpu_type: str = ""
+    job_submit: str = ""  # of the plug-in job_submit/lua
+    sacctmgr: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -110,8 +113,8 @@ def load(directory: Path) -> Plan:
             raise Usage(f"{directory}: belongs to uid {owner}; do this as that user")
         fields = json.loads((directory / MARKER).read_text())
         fields.pop("boot")
-        fields |= {"directory": directory, "conf": tuple(fields["conf"])}
-        return Plan(**fields)
+        lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
+        return Plan(**fields | lists | {"directory": directory})
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = getattr(error, "strerror", None) or error
         raise Usage(
@@ -150,6 +153,7 @@ def slurm_settings(plan: Plan) -> list[tuple[str, str]]:
         ("SlurmdLogFile", f"{d}/log/%n.log"),
         ("PlugStackConfig", f"{d}/etc/plugstack.conf"),
         *FIXED,
+        *([("JobSubmitPlugins", "lua")] if plan.job_submit else []),
         *accounting_settings(plan),
         *node_settings(plan),
     ]
@@ -169,7 +173,8 @@ def accounting_settings(plan: Plan) -> list[tuple[str, str]]:
 
 def node_settings(plan: Plan) -> list[tuple[str, str]]:
     """The nodes and two partitions: `main` with all of them, and `small` with the first only."""
-    gres = f" Gres=gpu:{plan.gpus}" if plan.gpus else ""
+    typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
+    gres = f" Gres=gpu:{typed}{plan.gpus}" if plan.gpus else ""
     nodes = [
         (
             "NodeName",
@@ -217,7 +222,10 @@ def config_files(plan: Plan) -> dict[str, str]:
         "env.sh": env_script(plan),
     }
     if plan.gpus:
-        files["etc/gres.conf"] = f"Name=gpu File={plan.directory}/dev/nvidia[0-{plan.gpus - 1}]\n"
+        name = "Name=gpu" + (f" Type={plan.gpu_type}" if plan.gpu_type else "")
+        files["etc/gres.conf"] = f"{name} File={plan.directory}/dev/nvidia[0-{plan.gpus - 1}]\n"
+    if plan.job_submit:
+        files["etc/job_submit.lua"] = plan.job_submit
     if plan.accounting == "slurmdbd":
         files["etc/slurmdbd.conf"] = database_conf(plan, loopback)
     return files
