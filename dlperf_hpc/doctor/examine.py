@@ -59,13 +59,13 @@ def examine(question: Question) -> Iterator[CheckResult]:
 def _targets(question: Question, capacity: Capacity) -> list[Target]:
     """What to try in jobs: what the sweep asks for, else whatever the site has."""
     most = min(question.nodes, question.engine.max_nodes or question.nodes)
+    limit_s = capacity.limit_s or LIMIT_S
     if question.arrays:
         bound = question.engine.max_nodes
         fitting = [a for a in question.arrays if bound is None or a.topology.nodes <= bound]
-        return targets_of(fitting, most)
+        return targets_of(fitting, most, limit_s)
     nodes = min(most, capacity.nodes)
     shape = Topology(nodes, capacity.gpus or _RANKS) if nodes else None
-    limit_s = capacity.limit_s or LIMIT_S
     return targets_of_site(question.site, shape, limit_s) if shape else []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from dlperf_hpc import in_checkout
 from dlperf_hpc.doctor.trial import END, Target, Trial
-from dlperf_hpc.engines.base import Engine, Program
+from dlperf_hpc.engines.base import GPU_REFUSAL, CheckResult, Engine, Grade, Program, Response
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.records.status import Status
@@ -21,6 +22,8 @@ _POLL_S = 0.02
 _REST_S = 5.0  # for the rest of an output that has begun to show
 _OVERTIME_S = 90.0  # schedulers' time limits are not kept to the second
 _PACKAGE = "dlperf_probe"
+# squeue's reasons for a job that waits for a limit of its user's, account's or quality of service.
+_LIMIT = re.compile(r"QOS|Assoc|MaxJobs|MaxCpuPer|MaxNodePer|MaxGRESPer|MaxMemPer")
 
 
 def submit(root: Path, target: Target, site: Site, engine: Engine, visible_s: float) -> Trial:
@@ -34,9 +37,21 @@ def submit(root: Path, target: Target, site: Site, engine: Engine, visible_s: fl
     (trial.exchange / "token").write_text(trial.token)
     response = engine.submit(root, target.array, site, _program(trial, visible_s))
     trial.job_id = response.job_id
-    trial.refused = response.error or response.limit or response.silence
-    trial.ended = bool(trial.refused)
+    trial.given_up = _not_taken(trial, response)
+    trial.ended = not trial.job_id
     return trial
+
+
+def _not_taken(trial: Trial, response: Response) -> CheckResult | None:
+    if response.job_id:
+        return None
+    if response.limit:
+        to_do = "nothing is known of the compute nodes; try again when your other jobs have ended"
+        return trial.found("warn", "job", f"kept back by a limit: {response.limit}", to_do)
+    words, to_do = response.error or response.silence, "see `sweep --dry-run`"
+    if GPU_REFUSAL.search(words):
+        to_do = trial.engine.gpu_hint(trial.site)
+    return trial.found("FAIL", "job", f"refused: {words}", to_do)
 
 
 def _copy_probe(box: Path) -> None:
@@ -147,18 +162,40 @@ def _over(trial: Trial, visible_s: float) -> None:
 
 
 def _bound(trial: Trial, elapsed_s: float, timeout_s: float) -> None:
-    """End what waits, or runs, for too long."""
+    """End what never starts, and what waits, or runs, for too long."""
     if trial.ended:
         return
     if trial.started is None and not trial.output:
-        if elapsed_s > timeout_s:
+        trial.given_up = _hopeless(trial)
+        if elapsed_s > timeout_s and not trial.given_up:
             why = trial.state.reason if trial.state else f"{trial.engine.title} says nothing of it"
-            trial.cancelled = f"still pending after {timeout_s:g} s: {why}"
+            seen = f"still pending after {timeout_s:g} s: {why}"
+            to_do = "nothing is known of the compute nodes; try again with a longer --timeout"
+            trial.given_up = _cancelled(trial, "warn", seen, to_do)
     elif trial.started and time.monotonic() - trial.started > (limit_s := _longest_s(trial)):
-        trial.cancelled = f"still running after {limit_s:g} s"
-    if trial.cancelled:
+        seen = f"still running after {limit_s:g} s"
+        trial.given_up = _cancelled(trial, "FAIL", seen, "see what the job printed")
+    if trial.given_up:
         cancel([trial])
         trial.ended = True
+
+
+def _hopeless(trial: Trial) -> CheckResult | None:
+    """What the scheduler says of a job that waiting alone does not start."""
+    if trial.state is None:
+        return None
+    if trial.state.status is Status.REJECTED:
+        to_do = "ask for less, or set another partition, account or qos in the site profile"
+        return _cancelled(trial, "FAIL", f"never starts here: {trial.state.reason}", to_do)
+    if _LIMIT.match(trial.state.reason):
+        seen = f"pending because of a limit: {trial.state.reason}"
+        to_do = "try again when your other jobs have ended, or set another qos or account"
+        return _cancelled(trial, "warn", seen, f"{to_do} in the site profile")
+    return None
+
+
+def _cancelled(trial: Trial, grade: Grade, seen: str, to_do: str) -> CheckResult:
+    return trial.found(grade, "job", f"{trial.title}: {seen}; cancelled", to_do)
 
 
 def _longest_s(trial: Trial) -> float:

@@ -57,13 +57,18 @@ class Target:
         return self.devices != {"cpu"}
 
 
-def targets_of(arrays: Sequence[Array], nodes: int) -> list[Target]:
-    """One of each environment in the sweep, on at most ``nodes`` nodes."""
-    names = dict.fromkeys(array.environment for array in arrays)
-    return [_of([array for array in arrays if array.environment == name], nodes) for name in names]
+def targets_of(arrays: Sequence[Array], nodes: int, limit_s: int = LIMIT_S) -> list[Target]:
+    """One of each environment in the sweep, on at most ``nodes`` nodes.
+
+    ``limit_s`` is what the partition allows.
+    """
+    named: dict[str, list[Array]] = {}
+    for array in arrays:
+        named.setdefault(array.environment, []).append(array)
+    return [_of(those, nodes, limit_s) for those in named.values()]
 
 
-def _of(arrays: Sequence[Array], nodes: int) -> Target:
+def _of(arrays: Sequence[Array], nodes: int, limit_s: int) -> Target:
     cases = [run.case for array in arrays for run in array.tasks]
     backends = {registry().backends[case.framework] for case in cases}
     libraries = {backend.library for backend in backends}
@@ -72,7 +77,9 @@ def _of(arrays: Sequence[Array], nodes: int) -> Target:
     topology = replace(case.topology, nodes=min(nodes, case.topology.nodes))
     return Target(
         environment=case.environment,
-        array=_array(replace(case, topology=topology), max(a.time_limit_s for a in arrays)),
+        array=_array(
+            replace(case, topology=topology), min(limit_s, max(a.time_limit_s for a in arrays))
+        ),
         modules=("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more)),
         devices=frozenset(case.device for case in cases),
     )
@@ -116,7 +123,8 @@ class Trial:
 
     ``parts`` are what each rank told, by rank; ``code`` is what the launcher left with, as far as
     its output shows here; ``started`` and ``over`` are when the engine first said so
-    (time.monotonic); ``cancelled`` says why it was cancelled.
+    (time.monotonic); ``given_up`` is what is to be said of a job that was not taken, or that was
+    cancelled.
     """
 
     target: Target
@@ -125,12 +133,11 @@ class Trial:
     root: Path
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     job_id: str = ""
-    refused: str = ""
     state: TaskState | None = None
     started: float | None = None
     over: float | None = None
     ended: bool = False
-    cancelled: str = ""
+    given_up: CheckResult | None = None
     code: int | None = None
     output: str = ""
     parts: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -140,6 +147,13 @@ class Trial:
     def task(self) -> Task:
         """The job's one task."""
         return Task(self.target.array, 0, self.job_id)
+
+    @property
+    def title(self) -> str:
+        """The job and its size, for people."""
+        nodes, ranks = self.target.topology.nodes, self.target.ranks
+        shape = f"{nodes} node{'s' * (nodes > 1)}, {ranks} rank{'s' * (ranks > 1)}"
+        return f"job {self.job_id} ({shape})"
 
     @property
     def environment(self) -> Environment:

@@ -7,6 +7,7 @@ engine, and ``jobs/<job>_<index>.out`` is what their ranks printed.
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -28,6 +29,11 @@ DEFAULT_BOUND = 1001
 """Slurm's default MaxArraySize, for whoever tells no other: the most tasks of one array."""
 
 _ALIVE = (Status.PENDING, Status.RUNNING, Status.REJECTED)
+
+GPU_REFUSAL = re.compile(
+    r"generic resource|trackable resource|\bGRES\b|\bTRES\b|\bGPUs?\b", re.IGNORECASE
+)
+"""How schedulers, their plug-ins and launchers say that a request for GPUs does not fit."""
 
 Grade = Literal["ok", "FAIL", "warn", "skipped"]
 
@@ -231,6 +237,10 @@ class Engine(ABC):
     @abstractmethod
     def mpi_hint(self, environment: Environment) -> str:
         """What to do where the ranks do not find each other."""
+
+    def gpu_hint(self, site: Site) -> str:
+        """What to do where a job, or what starts its ranks, is refused its GPUs."""
+        return "look at gpus and gpu_type in the site profile"
 
     @abstractmethod
     def queue_command(self, jobs: Sequence[str]) -> list[str]:

@@ -140,9 +140,15 @@ class SlurmEngine(Engine):
 
     def mpi_hint(self, environment: Environment) -> str:
         """The other plug-ins that srun has."""
-        from dlperf_hpc.engines.slurm.login import other_mpi
+        from dlperf_hpc.engines.slurm.hints import other_mpi
 
         return other_mpi(environment.mpi)
+
+    def gpu_hint(self, site: Site) -> str:
+        """The keys of the site profile, with the types of GPU that sinfo shows."""
+        from dlperf_hpc.engines.slurm.hints import other_gpus
+
+        return other_gpus(site)
 
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
         """squeue of these jobs."""

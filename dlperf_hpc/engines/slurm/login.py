@@ -13,15 +13,24 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_hpc.engines.base import Capacity, CheckResult
+from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckResult
 from dlperf_hpc.engines.command import Output, run
 from dlperf_hpc.engines.site import Site
+from dlperf_hpc.engines.slurm.hints import other_gpus
+from dlperf_hpc.engines.slurm.limits import (
+    NAMES,
+    SubmitLimit,
+    submit_check,
+    submit_limits,
+    submit_remedy,
+)
 from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import DlperfError, SiteError
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.sweepfile.load import clock_seconds
 
-_COMMANDS = ("sbatch", "squeue", "srun", "scontrol", "sinfo")
+_COMMANDS = ("sbatch", "squeue", "srun", "sinfo")
+_MAY_LACK = ("scontrol", "sacct")  # what they tell is good to know; some sites forbid them
 _PATIENCE_S = 20.0
 # sinfo's words for nodes that take no job now (sinfo(1), NODE STATE CODES); a star means that the
 # node does not answer.
@@ -75,12 +84,15 @@ def examine(
     answers = controller() if present.grade == "ok" else None
     if answers:
         yield answers
-    if not answers or answers.grade != "ok":
+    if not answers or answers.grade == "FAIL":
         yield CheckResult("skipped", "everything else", "it needs a Slurm that answers")
         return None
     config = configuration()
     yield accounting(config)
-    yield limits(config, arrays)
+    yield limits(config, arrays, site)
+    bounds = submit_limits(site, config.get("ClusterName", ""))
+    if bounds:
+        yield submit_check(bounds, arrays, site)
     found = read_partitions(site.partition)
     there = partition(site, found)
     yield there
@@ -89,7 +101,7 @@ def examine(
         return None
     yield nodes(found, arrays)
     yield time_limits(found, arrays)
-    yield from scripts(root, arrays, site)
+    yield from scripts(root, arrays, site, bounds)
     return _capacity(found)
 
 
@@ -123,9 +135,9 @@ def commands() -> CheckResult:
     version = _ask(["sbatch", "--version"])
     if version.code:
         return CheckResult("FAIL", "commands", f"sbatch --version: {_words(version)}")
-    sacct = "sacct too" if shutil.which("sacct") else "no sacct"
-    names = ", ".join(_COMMANDS)
-    return CheckResult("ok", "commands", f"{version.stdout.strip()}: {names}; {sacct}")
+    more = (name if shutil.which(name) else f"no {name}" for name in _MAY_LACK)
+    names = ", ".join((*_COMMANDS, *more))
+    return CheckResult("ok", "commands", f"{version.stdout.strip()}: {names}")
 
 
 def controller() -> CheckResult:
@@ -134,36 +146,45 @@ def controller() -> CheckResult:
     seen = "; ".join(re.findall(r"^Slurmctld.*(?:UP|DOWN).*$", ping.stdout, re.MULTILINE))
     if re.search(r"\bUP\b", seen):
         return CheckResult("ok", "slurmctld", seen)
+    if not seen and _ask(["sinfo", "--noheader"]).code == 0:
+        seen = f"answers sinfo; scontrol cannot be asked: {_words(ping)}"
+        return CheckResult("warn", "slurmctld", seen, "what only scontrol tells stays unknown")
     to_do = "wait, or ask the site's administrators; $SLURM_CONF names the configuration in use"
     return CheckResult("FAIL", "slurmctld", seen or _words(ping), to_do)
 
 
 def configuration() -> dict[str, str]:
     """``scontrol show config`` as keys and values; empty where it may not be asked."""
-    rows = (
-        line.partition("=") for line in _ask(["scontrol", "show", "config"]).stdout.splitlines()
-    )
+    asked = _ask(["scontrol", "show", "config"])
+    rows = (line.partition("=") for line in asked.stdout.splitlines() if asked.code == 0)
     return {key.strip(): value.strip() for key, equals, value in rows if equals}
 
 
 def accounting(config: Mapping[str, str]) -> CheckResult:
     """Whether sacct answers. Not having it is a site's choice, not a fault."""
-    kind = config.get("AccountingStorageType", "")
-    if kind.endswith("/none") or not kind:
-        seen = "none at this site: states come from squeue and from what the runs leave"
-        return CheckResult("ok", "accounting", seen)
+    kind = config.get("AccountingStorageType", "of a kind that only scontrol tells")
+    none = "none at this site: states come from squeue and from what the runs leave"
+    if kind.endswith("/none"):
+        return CheckResult("ok", "accounting", none)
     asked = _ask(["sacct", "--noheader", "--allocations", "--starttime=now"])
     if asked.code == 0:
         return CheckResult("ok", "accounting", f"{kind.rpartition('/')[2]}: sacct answers")
+    if "accounting storage is disabled" in _words(asked):
+        return CheckResult("ok", "accounting", none)
     to_do = "states come from squeue and from what the runs leave until it is back"
     return CheckResult("warn", "accounting", f"sacct: {_words(asked)}", to_do)
 
 
-def limits(config: Mapping[str, str], arrays: Sequence[Array]) -> CheckResult:
+def limits(config: Mapping[str, str], arrays: Sequence[Array], site: Site) -> CheckResult:
     """MaxArraySize and MaxJobCount against the sweep."""
     size, count = config.get("MaxArraySize", ""), config.get("MaxJobCount", "")
     if not (size.isdigit() and count.isdigit()):
-        return CheckResult("warn", "limits", "scontrol show config does not tell MaxArraySize")
+        seen = "MaxArraySize and MaxJobCount are not known: `scontrol show config` does not tell"
+        if site.max_array_size:
+            seen += f"; the site profile has max_array_size = {site.max_array_size}"
+            return CheckResult("ok", "limits", seen)
+        to_do = "ask the administrators, and set max_array_size in the site profile"
+        return CheckResult("warn", "limits", f"{seen}; arrays of {DEFAULT_BOUND} at most", to_do)
     seen = f"MaxArraySize {size}, MaxJobCount {count}"
     runs = sum(len(array.tasks) for array in arrays)
     if arrays:
@@ -256,7 +277,9 @@ def time_limits(found: Sequence[Partition], arrays: Sequence[Array]) -> CheckRes
     return CheckResult("ok", "time limit", seen)
 
 
-def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[CheckResult]:
+def scripts(
+    root: Path, arrays: Sequence[Array], site: Site, bounds: Sequence[SubmitLimit]
+) -> Iterator[CheckResult]:
     """Each array's script, exactly as it would be submitted, to ``sbatch --test-only``."""
     with tempfile.TemporaryDirectory(prefix="dlperf-doctor-") as directory:
         for array in arrays:
@@ -266,28 +289,20 @@ def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[CheckRe
             except DlperfError as error:
                 yield CheckResult("FAIL", f"script of {array.name}", str(error))
                 continue
-            yield _tested(array, _ask(["sbatch", "--test-only", str(path)]))
+            yield _tested(array, _ask(["sbatch", "--test-only", str(path)]), site, bounds)
 
 
-def _tested(array: Array, asked: Output) -> CheckResult:
+def _tested(array: Array, asked: Output, site: Site, bounds: Sequence[SubmitLimit]) -> CheckResult:
     lines = [line.strip() for line in (asked.stdout + asked.stderr).splitlines() if line.strip()]
     seen = "; ".join(line.removeprefix("sbatch: ") for line in lines) or f"exit code {asked.code}"
     name = f"sbatch --test-only {array.name}"
     if asked.code == 0:
         return CheckResult("ok", name, seen)
     to_do = "compare site profile and script (sweep --dry-run) with what the site allows"
+    if GPU_REFUSAL.search(seen):
+        to_do = other_gpus(site)
     if "node configuration" in seen:
         to_do = f"no nodes for {array.topology} here: see `sinfo -N -o '%N %G %c %m'`"
+    if any(name in seen for name in NAMES):
+        to_do = submit_remedy(bounds)
     return CheckResult("FAIL", name, seen, to_do)
-
-
-def other_mpi(mpi: str) -> str:
-    """What to do where ``--mpi=<mpi>`` does not fit: the others that srun has."""
-    try:
-        done = run(["srun", "--mpi=list"], timeout_s=_PATIENCE_S)
-    except SiteError:
-        return "set mpi in the site profile to what this MPI speaks; `srun --mpi=list` shows which"
-    words = (done.stdout + done.stderr).split()
-    there = [word for word in words if word.startswith(("pmi", "pmix", "cray")) and word != mpi]
-    names = ", ".join(dict.fromkeys(there)) or "nothing else"
-    return f"set mpi in the site profile to what this MPI speaks; srun has, beside {mpi}: {names}"

@@ -1,0 +1,42 @@
+"""What to do where the site profile does not fit, in words: what Slurm has in its place."""
+
+from __future__ import annotations
+
+import re
+
+from dlperf_hpc.engines.command import run
+from dlperf_hpc.engines.site import Site
+from dlperf_hpc.errors import SiteError
+
+_PATIENCE_S = 20.0
+_TYPED = re.compile(r"\bgpu:([\w.-]*[A-Za-z_][\w.-]*)")  # gpu:a100:4, not gpu:8
+
+
+def other_mpi(mpi: str) -> str:
+    """What to do where ``--mpi=<mpi>`` does not fit: the others that srun has."""
+    try:
+        done = run(["srun", "--mpi=list"], timeout_s=_PATIENCE_S)
+    except SiteError:
+        return "set mpi in the site profile to what this MPI speaks; `srun --mpi=list` shows which"
+    words = (done.stdout + done.stderr).split()
+    there = [word for word in words if word.startswith(("pmi", "pmix", "cray")) and word != mpi]
+    names = ", ".join(dict.fromkeys(there)) or "nothing else"
+    return f"set mpi in the site profile to what this MPI speaks; srun has, beside {mpi}: {names}"
+
+
+def other_gpus(site: Site) -> str:
+    """What to do where this profile's request for GPUs is refused, by the job or by its step."""
+    argv = ["sinfo", "--noheader", "--format=%G"]
+    argv += [f"--partition={site.partition}"] if site.partition else []
+    try:
+        shown = run(argv, timeout_s=_PATIENCE_S).stdout
+    except SiteError:
+        shown = ""
+    types = sorted(set(_TYPED.findall(shown)))
+    steps = []
+    if types and site.gpu_type not in types:
+        steps.append(f"gpu_type to {' or '.join(types)}")
+    if site.gpus == "gpus-per-node":
+        steps.append('gpus to "gres"')
+    steps.append('gpus to "none" if jobs get whole nodes with all their GPUs')
+    return f"set in the site profile {', or '.join(steps)}"
