@@ -109,6 +109,8 @@ def submit_remedy(bounds: Sequence[SubmitLimit]) -> str:
     if not bounds:
         shows = "`sacctmgr show qos format=name,maxsubmitpu`"
         return f"set max_submit in the site profile to the limit that {shows} shows"
+    if bounds[0].most == 0:
+        return "no job is taken: set another qos or account in the site profile"
     return (
         f"set max_submit = {bounds[0].most} in the site profile: arrays are made no larger, and"
         " `sweep --wait` submits one after another"
