@@ -196,16 +196,18 @@ def test_doctor_does_not_wait_for_a_limit(tmp_path: Path, accounting: Onebox) ->
 
 def test_more_runs_than_a_user_may_submit(tmp_path: Path, accounting: Onebox) -> None:
     """The lines of the site's plug-in, "job 24" among them, are not taken for sbatch's answer."""
-    place, queue = Workplace(tmp_path, accounting.env), Queue(accounting.env)
+    place = Workplace(tmp_path, accounting.env)
     spec, root = place.tiny("waves", ["1n1g"], repeats=4), place.directory("waves")
     site = profile(place, "accounting", python=FAILS)
     done = place.verb("sweep", spec, "--site", site)
     assert done.returncode == 1 and "QOSMaxSubmitJobPerUserLimit" in done.stderr
     assert [array.size for array in read_ledger(root).arrays] == [3, 1]
-    assert "24" not in queue.jobs(root) and len(queue.jobs(root)) == 1
     again = place.verb("sweep", spec, "--site", site, "--wait")
     assert again.returncode == 1 and "waves-1n1g-2  1 run" in again.stdout, again.stderr
     assert list(executions(root).values()) == [["failed"]] * 4
+    noted = {row.job_id for row in read_ledger(root).submissions if row.job_id}
+    outputs = (root / layout.JOBS).glob("*_*.out")
+    assert noted == {path.name.partition("_")[0] for path in outputs}
 
 
 def test_a_refusal_of_the_plug_in_is_told_in_its_words(tmp_path: Path, accounting: Onebox) -> None:
