@@ -17,14 +17,14 @@ from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckR
 from dlperf_hpc.engines.command import Output, run
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.hints import other_gpus
-from dlperf_hpc.engines.slurm.limits import (
+from dlperf_hpc.engines.slurm.script import batch_script
+from dlperf_hpc.engines.slurm.submit_limits import (
     NAMES,
     SubmitLimit,
     submit_check,
     submit_limits,
     submit_remedy,
 )
-from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import DlperfError, SiteError
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.sweepfile.load import clock_seconds

@@ -11,7 +11,7 @@ import pytest
 from dlperf_hpc.engines.command import run
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.hints import other_gpus
-from dlperf_hpc.engines.slurm.limits import submit_check, submit_limits, submit_remedy
+from dlperf_hpc.engines.slurm.submit_limits import submit_check, submit_limits, submit_remedy
 from dlperf_hpc.errors import SiteError
 
 # As sacctmgr --noheader --parsable2 prints associations, and qualities of service.
