@@ -65,7 +65,7 @@ def run(argv: Sequence[str], timeout_s: float = 60.0) -> Output:
     except FileNotFoundError as error:
         raise SiteError(f"{argv[0]}: not on the PATH of this machine") from error
     except OSError as error:
-        raise SiteError(f"{argv[0]}: cannot be run here: {error.strerror}") from error
+        raise SiteError(f"{argv[0]}: cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
         raise SiteError(f"{' '.join(argv)}: no answer within {timeout_s:g} s") from error
     return Output(done.returncode, done.stdout, done.stderr)

@@ -93,5 +93,5 @@ def test_commands_that_are_absent_or_may_not_be_run(
     assert submit_limits(Site()) == [] and "gpus to" in other_gpus(Site())
     (tmp_path / "sinfo").write_text("no program")
     (tmp_path / "sinfo").chmod(0o755)
-    with pytest.raises(SiteError, match="sinfo: cannot be run here: Exec format error"):
+    with pytest.raises(SiteError, match="sinfo: cannot be run: Exec format error"):
         run(["sinfo"])
