@@ -13,7 +13,7 @@ from typing import Any
 
 import dlperf_hpc
 from dlperf_hpc.doctor.trial import Trial
-from dlperf_hpc.engines.base import GPU_REFUSAL, CheckResult, Grade
+from dlperf_hpc.engines.base import CheckResult, Grade
 from dlperf_hpc.engines.epilogue import explain
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK
@@ -63,18 +63,19 @@ def _of_ranks(trial: Trial) -> Iterator[CheckResult]:
 
 def ended_well(trial: Trial) -> CheckResult:
     """Whether the job ran at all, and if not, why."""
+    target, name = trial.target, trial.title
     if trial.given_up:
         return trial.given_up
     if trial.parts:
-        silent = [rank for rank in range(trial.target.ranks) if rank not in trial.parts]
+        silent = [rank for rank in range(target.ranks) if rank not in trial.parts]
         if not silent:
-            return trial.found("ok", "job", f"{trial.title}: every rank reported")
-        seen = f"{trial.title}: nothing from rank {listed(silent)}: {last_words(trial)}"
+            return trial.found("ok", "job", f"{name}: every rank reported")
+        seen = f"{name}: nothing from rank {listed(silent)}: {last_words(trial)}"
         return trial.found("FAIL", "job", seen)
-    return _nothing_heard(trial)
+    return _nothing_heard(trial, name)
 
 
-def _nothing_heard(trial: Trial) -> CheckResult:
+def _nothing_heard(trial: Trial, name: str) -> CheckResult:
     if trial.output:
         to_do = "correct python, mpi or setup of this environment in the site profile"
         words = last_words(trial)
@@ -82,13 +83,11 @@ def _nothing_heard(trial: Trial) -> CheckResult:
             to_do = "the log directory is not there on the nodes: give a shared one with --logs"
         if "MPI plug-in" in words:
             to_do = trial.engine.mpi_hint(trial.environment)
-        if GPU_REFUSAL.search(words):
-            to_do = trial.engine.gpu_hint(trial.site)
         if "SyntaxError" in trial.output:
             to_do = "give this environment a Python 3.9 or newer in the site profile"
-        return trial.found("FAIL", "job", f"{trial.title}: {words}", to_do)
+        return trial.found("FAIL", "job", f"{name}: {words}", trial.gpu_hint(words) or to_do)
     state = trial.state
-    seen = f"{trial.title}: {state}" if state else f"{trial.title}: gone"
+    seen = f"{name}: {state}" if state else f"{name}: gone"
     to_do = (
         f"{trial.logs} must be one directory on login and compute nodes that"
         " both can write: give another with --logs"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dlperf_hpc import in_checkout
 from dlperf_hpc.doctor.trial import END, Target, Trial
-from dlperf_hpc.engines.base import GPU_REFUSAL, CheckResult, Engine, Grade, Program, Response
+from dlperf_hpc.engines.base import CheckResult, Engine, Grade, Program, Response
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.records.status import Status
@@ -48,9 +48,8 @@ def _not_taken(trial: Trial, response: Response) -> CheckResult | None:
     if response.limit:
         to_do = "nothing is known of the compute nodes; try again when your other jobs have ended"
         return trial.found("warn", "job", f"kept back by a limit: {response.limit}", to_do)
-    words, to_do = response.error or response.silence, "see `sweep --dry-run`"
-    if GPU_REFUSAL.search(words):
-        to_do = trial.engine.gpu_hint(trial.site)
+    words = response.error or response.silence
+    to_do = trial.gpu_hint(words) or "see `sweep --dry-run`"
     return trial.found("FAIL", "job", f"refused: {words}", to_do)
 
 

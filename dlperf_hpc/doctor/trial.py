@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.engines.base import CheckResult, Engine, Grade, TaskState
+from dlperf_hpc.engines.base import GPU_REFUSAL, CheckResult, Engine, Grade, TaskState
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.records import layout
@@ -178,6 +178,10 @@ class Trial:
     def found(self, grade: Grade, check: str, seen: str, to_do: str = "") -> CheckResult:
         """A check result of this job's environment."""
         return CheckResult(grade, check, seen, to_do, self.target.environment)
+
+    def gpu_hint(self, words: str) -> str:
+        """What to do if somebody says that the request for GPUs does not fit, else ''."""
+        return self.engine.gpu_hint(self.site) if GPU_REFUSAL.search(words) else ""
 
     def answer(self) -> None:
         """Give this machine's time for each file that a node has written."""
