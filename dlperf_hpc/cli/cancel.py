@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.errors import visible
+
+if TYPE_CHECKING:
+    from dlperf_hpc.engines.base import Engine
+    from dlperf_hpc.records.manifest import Submission
 
 SUMMARY = "cancel the jobs of one sweep"
 
@@ -25,23 +34,83 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.engines import get_engine
-    from dlperf_hpc.records.ledger import read_ledger
+    from dlperf_hpc.errors import SiteError
 
-    ledger = read_ledger(arguments.directory.absolute())
-    engine = get_engine(ledger.manifest.engine)
-    jobs = engine.live_jobs(ledger)
-    if jobs and not arguments.dry_run:
-        engine.cancel(jobs)
+    root = arguments.directory.absolute()
+    engine, _ = _known(root)
+    stopping = engine.detached and not arguments.dry_run
+    with _submitting_stopped(root, engine) if stopping else nullcontext("") as still:
+        engine, submissions = _known(root, silent=True)  # with what was submitted until now
+        try:
+            jobs = engine.live_jobs(root, submissions)
+        except SiteError as error:
+            again = "when the scheduler answers, type the same command again"
+            print(visible(f"error: {error}; nothing was cancelled: {again}"), file=sys.stderr)
+            return 1
+        if jobs and not arguments.dry_run:
+            engine.cancel(jobs)
     if arguments.json:
-        print(json.dumps({"root": str(ledger.root), "tasks": jobs}, indent=1))
+        print(json.dumps({"root": str(root), "tasks": jobs}, indent=1))
     elif not jobs:
         print("no job of this sweep waits or runs")
     elif arguments.dry_run:
         print(visible(" ".join(engine.cancel_command(jobs))))
     else:
         print(visible(f"cancelled: {', '.join(jobs)}"))
-    return 0
+    if still:
+        words = "arrays that are submitted from now on are not cancelled; type the same again then"
+        print(visible(f"error: {still}; {words}"), file=sys.stderr)
+    return 1 if still else 0
+
+
+def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submission]]:
+    """The engine of a sweep's directory and its submissions; of a directory that cannot be read
+    whole what is left, LedgerError if that is nothing."""
+    from dlperf_hpc.engines import AUTO, choose_engine, get_engine
+    from dlperf_hpc.errors import LedgerError
+    from dlperf_hpc.records import layout
+    from dlperf_hpc.records.ledger import read_ledger, salvaged
+
+    try:
+        ledger = read_ledger(root)
+        return get_engine(ledger.manifest.engine), ledger.noted()
+    except LedgerError as error:
+        engine, left = choose_engine(AUTO), salvaged(root)
+        of_a_sweep = any((root / name).exists() for name in (layout.SUBMISSIONS, layout.JOBS))
+        if not engine.detached or not (left or of_a_sweep):
+            raise
+        if not left:
+            raise LedgerError(
+                f"{error}\nNothing is left in the directory that tells which jobs are its own, so"
+                f" nothing was cancelled. `{' '.join(engine.queue_command([]))}` shows your jobs"
+                " with their names and comments (dlperf-...): end the right ones with"
+                f" `{' '.join(engine.cancel_command(['JOB']))}`"
+            ) from error
+        if not silent:
+            words = "its jobs are found by the tokens that are left in the directory"
+            print(visible(f"note: {error}\nnote: {words}"), file=sys.stderr)
+        return engine, left
+
+
+@contextmanager
+def _submitting_stopped(root: Path, engine: Engine) -> Iterator[str]:
+    """Let whoever is submitting in the directory stop, and nobody begin; yields why that could not
+    be done, '' if it was."""
+    from dlperf_hpc.engines.lock import ask_to_stop, submit_lock
+    from dlperf_hpc.errors import LedgerError
+    from dlperf_hpc.records import layout
+
+    with ExitStack() as held:
+        why_not = ""
+        if os.access(root / layout.LOCK, os.W_OK):  # else nobody has, or we have no right to
+            try:
+                ask_to_stop(root)
+                held.enter_context(submit_lock(root, engine.lock_patience_s))
+            except LedgerError as error:
+                why_not = str(error)
+            except OSError as error:
+                why_not = f"{root}: cannot be written: {error.strerror}"
+        yield why_not
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -127,7 +127,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.cli.submission import follow_and_report, wait_and_report
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.lock import submit_lock
-    from dlperf_hpc.engines.submit import adopt, save_arrays, submit
+    from dlperf_hpc.engines.submit import adopt, save_arrays, split_arrays, submit
     from dlperf_hpc.records.ledger import read_ledger
 
     root = arguments.directory.absolute()
@@ -139,7 +139,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     engine.check(ledger.manifest, site, root)
     with submit_lock(root, engine.lock_patience_s):
         ledger, adopted = adopt(read_ledger(root))
-        kept_back = ledger.kept_back()
+        ledger, kept_back = split_arrays(ledger, site, ledger.kept_back())
         arrays = (*kept_back, *save_arrays(ledger, _arrays(arguments, ledger, site, kept_back)))
         ledger = read_ledger(root)
         outcome = submit(ledger, site, arrays)

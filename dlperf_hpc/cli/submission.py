@@ -14,7 +14,7 @@ from dlperf_hpc.errors import printable, visible
 from dlperf_hpc.records.manifest import Array, Submission
 
 if TYPE_CHECKING:
-    from dlperf_hpc.engines.base import Engine
+    from dlperf_hpc.engines.base import Engine, Limit
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import Outcome
     from dlperf_hpc.records.ledger import Ledger
@@ -37,15 +37,37 @@ def report_submission(
             print(visible(f"{words}: job {row.job_id}  {row.array}  {runs}"))
 
 
-def report_waiting(arrays: Sequence[Array], limit: str) -> None:
-    """Which arrays a limit of the site's keeps back, and what to do."""
-    runs = sum(len(array.tasks) for array in arrays)
-    what = f"{len(arrays)} arrays with {runs} runs"
-    print(
-        f"not yet submitted: {what}: the site says {printable(limit)}\n"
-        "when some of your jobs have ended, type the same command again to submit the rest (with"
-        " --wait the command does so by itself)",
-        file=sys.stderr,
+def report_waiting(outcome: Outcome, engine: Engine, site: Site) -> None:
+    """Which arrays were not submitted, why, and what to do."""
+    arrays, runs = outcome.waiting, sum(len(array.tasks) for array in outcome.waiting)
+    why = "the jobs of this sweep were cancelled meanwhile"
+    to_do = "the same command again submits the rest"
+    if not outcome.stopped:
+        limit = engine.limit_behind(outcome.limit, site)
+        value = f" ({limit.name} is {limit.most})" if limit.most is not None else ""
+        why = f"the site says {printable(outcome.limit)}{value}"
+        to_do = _way_past(arrays[0], limit)
+    told = f"not yet submitted: {len(arrays)} arrays with {runs} runs: {why}\n{to_do}"
+    print(visible(told), file=sys.stderr)
+
+
+def _way_past(array: Array, limit: Limit) -> str:
+    from dlperf_hpc.engines.submit import never_fits
+
+    if not never_fits(array, limit):
+        return (
+            "when some of your jobs have ended, type the same command again to submit the rest"
+            " (with --wait the command does so by itself)"
+        )
+    tasks = f"{array.name} has {array.size} tasks"
+    value = limit.most
+    known = f"{tasks}, more than may ever be in the queue at the same time"
+    if value is None:
+        known = f"none of your jobs is in the queue, and yet {tasks} too many"
+    return (
+        f"{known}: write `max_submit = {'N' if value is None else value}` in the site profile"
+        f"{', N being what the site allows,' if value is None else ''} and type the same command"
+        " again (rerun: with --site): what is not submitted yet is then submitted in smaller arrays"
     )
 
 
@@ -99,15 +121,18 @@ def wait_and_report(
 
     report(outcome, adopted)
     rows = (*outcome.submitted, *adopted, *outcome.refused)
+    engine = get_engine(ledger.manifest.engine)
     if wait:
-        submit_in_waves(root, site, outcome, report)
-        return follow_and_report(root, site.poll_s, as_json)
+        outcome = submit_in_waves(root, site, outcome, report)
+        if not outcome.waiting:
+            return follow_and_report(root, site.poll_s, as_json)
+    if outcome.waiting:
+        report_waiting(outcome, engine, site)
     if as_json:
         print(json.dumps(submission_json(root.name, root, rows, outcome.waiting), indent=1))
     elif outcome.waiting:
-        report_waiting(outcome.waiting, outcome.limit)
+        pass
     elif rows:
-        engine = get_engine(ledger.manifest.engine)
         print_next_commands(root, engine, [row.job_id for row in rows if row.job_id])
     else:
         print(f"{nothing}\nnext:\n  dlperf status {shortest(root)}")

@@ -165,7 +165,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
     with submit_lock(root, engine.lock_patience_s):
         ledger, new = submit.open_sweep(root, manifest, sweep.text)
         ledger, adopted = submit.adopt(ledger)
-        outcome = submit.submit(ledger, site, submit.missing_arrays(ledger, new))
+        arrays = submit.missing_arrays(ledger, new)
+        if not new:
+            ledger, arrays = submit.split_arrays(ledger, site, arrays)
+        outcome = submit.submit(ledger, site, arrays)
         if not engine.detached:
             return _run_here(root, site, outcome, arguments.json)
     return wait_and_report(

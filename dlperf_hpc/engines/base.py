@@ -22,8 +22,8 @@ from dlperf_hpc.records.status import Status
 if TYPE_CHECKING:
     from dlperf_hpc.engines.environments import Environment
     from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.records.ledger import Ledger, Task
-    from dlperf_hpc.records.manifest import Array, Manifest
+    from dlperf_hpc.records.ledger import Task
+    from dlperf_hpc.records.manifest import Array, Manifest, Submission
 
 DEFAULT_BOUND = 1001
 """Slurm's default MaxArraySize, for whoever tells no other: the most tasks of one array."""
@@ -114,6 +114,19 @@ class Response:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What is known of a limit that keeps an array back: its ``name`` and ``most``, the number of
+    tasks that may be in the queue at the same time; '' and None if that is not known for certain.
+
+    ``alone``: only this user's jobs count, and none of them waits or runs.
+    """
+
+    name: str = ""
+    most: int | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True)
 class TaskState:
     """How a task stands. ``state``, ``reason`` and ``nodes`` are the engine's own words.
 
@@ -199,6 +212,10 @@ class Engine(ABC):
     def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
         """Job ids, by token, of arrays that were taken although no answer came."""
 
+    def limit_behind(self, words: str, site: Site) -> Limit:
+        """What is known of the limit that a response names."""
+        return Limit()
+
     # --- afterwards
 
     @abstractmethod
@@ -213,8 +230,12 @@ class Engine(ABC):
         request. SiteError only with ``insist``: for who submits again what does not live."""
 
     @abstractmethod
-    def live_jobs(self, ledger: Ledger) -> list[str]:
-        """What to cancel so that nothing of a sweep waits or runs: jobs, or tasks of them."""
+    def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
+        """What to cancel so that nothing of a sweep waits or runs: jobs, or tasks of them.
+
+        ``submissions`` name every array of which something is known: jobs are found by token also
+        where none was noted.
+        """
 
     @abstractmethod
     def cancel(self, jobs: Collection[str]) -> None:
@@ -244,7 +265,8 @@ class Engine(ABC):
 
     @abstractmethod
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
-        """The command that shows jobs in the queue; empty where there is none."""
+        """The command that shows these jobs in the queue, of no jobs the user's own; empty where
+        there is none."""
 
     @abstractmethod
     def cancel_command(self, jobs: Sequence[str]) -> list[str]:

@@ -56,12 +56,17 @@ def find(program: str, what_to_do: str) -> str:
 
 
 def run(argv: Sequence[str], timeout_s: float = 60.0) -> Output:
-    """Run a command to its end, in English. SiteError if it is absent or takes too long."""
+    """Run a command to its end, in English. SiteError if it is absent or takes too long.
+
+    What it prints may hold other people's words, in any encoding: a byte that is not UTF-8 stands
+    there as ``\\xfc``.
+    """
     env = {**clean_environment(), "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            list(argv), capture_output=True, text=True, timeout=timeout_s, env=env, check=False
-        )
+            list(argv), capture_output=True, timeout=timeout_s, env=env, check=False,
+            encoding="utf-8", errors="backslashreplace",
+        )  # fmt: skip
     except FileNotFoundError as error:
         raise SiteError(f"{argv[0]}: not on the PATH of this machine") from error
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One submitter at a time in a sweep's directory, whatever kills it."""
+"""One submitter at a time in a sweep's directory, whatever kills it; and how it is stopped."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import fcntl
 import os
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.files import read_regular, write_atomically
 from dlperf_hpc.records import layout
 
 _POLL_S = 0.2
@@ -46,6 +48,21 @@ def submit_lock(root: Path, patience_s: float) -> Iterator[None]:
             os.close(stdin)
     finally:
         os.close(descriptor)
+
+
+def ask_to_stop(root: Path) -> None:
+    """Ask whoever is submitting in ``root`` to stop after the present array; OSError if that
+    cannot be written down."""
+    write_atomically(root / layout.STOP, f"{uuid.uuid4().hex}\n")
+
+
+def stop_asked(root: Path) -> str:
+    """The latest wish that submitting stops, '' if there was none. Who submits stops when it is
+    another than it was in the beginning: times of several machines cannot be compared."""
+    try:
+        return read_regular(root / layout.STOP, most=100).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _open(path: Path) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dlperf_hpc import __version__
 from dlperf_hpc.engines import get_engine
@@ -68,7 +68,7 @@ def arrays_of(
             suffix = f"-{len(arrays) + 1}" if one_queue else f"-{number}" * (len(pieces) > 1)
             array = Array(
                 name=group.name(name) + suffix,
-                token=f"dlperf-{secrets.token_hex(8)}",
+                token=_new_token(),
                 topology=group.topology,
                 environment=group.environment,
                 time_limit_s=time_limit_s[group.topology],
@@ -78,6 +78,26 @@ def arrays_of(
             )
             arrays.append(array)
     return tuple(arrays)
+
+
+def pieces_of(array: Array, runs: Sequence[Run], bound: int, number: int = 0) -> tuple[Array, ...]:
+    """Arrays of an array's ``runs``, in their order, with at most ``bound`` indices each; pieces
+    that are there already have numbers up to ``number``."""
+    pieces = _pieces(tuple(runs), bound * array.repeats_per_job)
+    return tuple(
+        replace(
+            array,
+            name=f"{array.name}.p{place}",
+            token=_new_token(),
+            tasks=piece,
+            piece_of=array.token,
+        )
+        for place, piece in enumerate(pieces, number + 1)
+    )
+
+
+def _new_token() -> str:
+    return f"dlperf-{secrets.token_hex(8)}"
 
 
 def _pieces(tasks: tuple[Run, ...], most: int) -> list[tuple[Run, ...]]:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.engines.base import Response, run_program
-from dlperf_hpc.engines.lock import submit_lock
-from dlperf_hpc.engines.plan import rerun_arrays
+from dlperf_hpc.engines.base import Limit, Response, run_program
+from dlperf_hpc.engines.lock import stop_asked, submit_lock
+from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import write_atomically
@@ -103,7 +103,8 @@ def missing_arrays(ledger: Ledger, new: bool) -> tuple[Array, ...]:
     """Arrays that have to be submitted so that every run has been, and every rerun that was asked
     for; ``new`` says that the sweep has just been planned.
 
-    An array whose runs have all been submitted again since, as others, is not missing. Where the
+    An array whose runs have all been submitted again since, as others, is not missing, nor is one
+    in whose place pieces of it stand. Where the
     engine's queue ended with an earlier process (``detached`` is false), runs that waited in it get
     new arrays, which are written down; with the lock held nothing of that process still runs.
     """
@@ -115,11 +116,38 @@ def missing_arrays(ledger: Ledger, new: bool) -> tuple[Array, ...]:
             array
             for array in ledger.arrays
             if array.token in kept_back
-            or any(tasks[r.id].array is array if r.id in tasks else True for r in array.tasks)
+            or any(
+                tasks[r.id].array is array if r.id in tasks else True for r in ledger.rest(array)
+            )
         )
     left = [result.run.id for result in quick_results(ledger).results if not result.status.finished]
     runs = {run.id: run for run in ledger.manifest.runs}
     return save_arrays(ledger, rerun_arrays(ledger, [runs[name] for name in left]))
+
+
+def split_arrays(
+    ledger: Ledger, site: Site, arrays: Iterable[Array]
+) -> tuple[Ledger, tuple[Array, ...]]:
+    """The same runs in arrays that are not larger than the site allows now; the ledger as it is
+    then. Call it with the lock held, and with a ledger of :func:`adopt`.
+
+    Only arrays that were certainly not taken are split, and the pieces are written down. Where a
+    kill came between, the rest follows now.
+    """
+    engine, arrays = get_engine(ledger.manifest.engine), tuple(arrays)
+    outcomes = [(array, ledger.outcome(array)) for array in arrays]
+    refused = {array.token for array, was in outcomes if was is None or was.limit or was.error}
+    if not refused or engine.one_queue:
+        return ledger, arrays
+    bound = engine.array_bound(site)
+    found: list[Array] = []
+    for array in arrays:
+        number = len(ledger.pieces(array))
+        if array.token in refused and (number or array.size > bound):
+            found += save_arrays(ledger, pieces_of(array, ledger.rest(array), bound, number))
+        else:
+            found.append(array)
+    return read_ledger(ledger.root), tuple(found)
 
 
 def save_arrays(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -139,7 +167,13 @@ def adopt(ledger: Ledger) -> tuple[Ledger, tuple[Submission, ...]]:
     if not unsure:
         return ledger, ()
     engine = get_engine(ledger.manifest.engine)
-    jobs = engine.find([array.token for array in unsure], ledger.root)
+    try:
+        jobs = engine.find([array.token for array in unsure], ledger.root)
+    except SiteError as error:
+        raise SiteError(
+            f"{error}; nothing was submitted, because the jobs that the scheduler already has are"
+            " not known"
+        ) from error
     found = [Submission(a.name, a.token, job_id=jobs[a.token]) for a in unsure if a.token in jobs]
     for submission in found:
         add_submission(ledger.root, submission)
@@ -148,30 +182,55 @@ def adopt(ledger: Ledger) -> tuple[Ledger, tuple[Submission, ...]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call to :func:`submit` did. ``waiting`` are arrays kept back for now: by a limit of
-    the site's, or because the scheduler does not answer; ``limit`` says so in its words."""
+    """What a call to :func:`submit` did.
+
+    ``waiting`` are arrays kept back for now: by a limit of the site's, or because the scheduler
+    does not answer; ``limit`` says so in its words. Where somebody asked that submitting stops,
+    ``limit`` is ''; ``asked`` is the latest such wish of before (:func:`.lock.stop_asked`).
+    """
 
     submitted: tuple[Submission, ...] = ()
     refused: tuple[Submission, ...] = ()
     waiting: tuple[Array, ...] = ()
     limit: str = ""
+    asked: str = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it stopped because somebody cancels the sweep's jobs."""
+        return bool(self.waiting) and not self.limit
 
 
-def submit(ledger: Ledger, site: Site, arrays: Iterable[Array]) -> Outcome:
+def submit(
+    ledger: Ledger, site: Site, arrays: Iterable[Array], asked: str | None = None
+) -> Outcome:
     """Submit those of ``arrays`` that no job stands for yet; call it with the lock held, and
-    with a ledger of :func:`adopt`."""
+    with a ledger of :func:`adopt`.
+
+    It stops when somebody asks for that from now on, or, with ``asked``, since that was the latest
+    wish.
+    """
+    asked = stop_asked(ledger.root) if asked is None else asked
     outcomes = [(array, ledger.outcome(array)) for array in arrays]
     todo = [array for array, was in outcomes if was is None or not was.job_id]
     submitted: list[Submission] = []
     refused: list[Submission] = []
     for position, array in enumerate(todo):
+        if stop_asked(ledger.root) != asked:
+            return Outcome(tuple(submitted), tuple(refused), tuple(todo[position:]), "", asked)
         response = _submit_noted(ledger, site, array)
         submission = Submission(array.name, array.token, response.job_id, response.error)
         why_not = response.limit or response.silence
         if why_not:
-            return Outcome(tuple(submitted), tuple(refused), tuple(todo[position:]), why_not)
+            left = tuple(todo[position:])
+            return Outcome(tuple(submitted), tuple(refused), left, why_not, asked)
         (refused if submission.error else submitted).append(submission)
-    return Outcome(tuple(submitted), tuple(refused))
+    return Outcome(tuple(submitted), tuple(refused), asked=asked)
+
+
+def never_fits(array: Array, limit: Limit) -> bool:
+    """Whether a limit keeps an array back for ever, however empty the queue is."""
+    return limit.alone if limit.most is None else array.size > limit.most
 
 
 def _submit_noted(ledger: Ledger, site: Site, array: Array) -> Response:
@@ -201,17 +260,25 @@ def submit_in_waves(
     outcome: Outcome,
     report: Callable[[Outcome, tuple[Submission, ...]], None],
 ) -> Outcome:
-    """Submit the arrays that wait, again and again as the queue empties, until all are in it.
+    """Submit the arrays that wait, again and again as the queue empties, until all are in it, the
+    next one never can be, or somebody asks that submitting stops.
 
     ``report`` is called with what each wave submitted, and with the jobs it found again.
     """
     engine = get_engine(read_ledger(root).manifest.engine)
-    while outcome.waiting:
+    hopeless = False
+    while outcome.waiting and not outcome.stopped:
+        limit = engine.limit_behind(outcome.limit, site)
+        never = never_fits(outcome.waiting[0], limit)
+        # What was in the queue when sbatch refused may have ended just now: asked once more.
+        if never and (hopeless or limit.most is not None):
+            break
+        hopeless = never
         time.sleep(engine.pause_s(site.poll_s))
         try:
             with submit_lock(root, engine.lock_patience_s):
                 ledger, adopted = adopt(read_ledger(root))
-                wave = submit(ledger, site, outcome.waiting)
+                wave = submit(ledger, site, outcome.waiting, outcome.asked)
         except SiteError as error:  # the controller is away: it will be back
             print(f"{printable(str(error))}: waiting", file=sys.stderr)
             continue

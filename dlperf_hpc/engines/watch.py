@@ -139,7 +139,7 @@ def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
         if not engine.detached:
             print("stopping the running run", file=sys.stderr)
             with contextlib.suppress(LedgerError):  # nothing was submitted
-                engine.cancel(engine.live_jobs(ledger))
+                engine.cancel(engine.live_jobs(root, ledger.noted()))
         raise
 
 

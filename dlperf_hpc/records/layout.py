@@ -10,6 +10,7 @@ SUBMISSIONS = "submissions.jsonl"
 FINAL_STATES = "verdicts.jsonl"
 ARRAYS = "arrays"  # one file for each array made after the manifest was: reruns
 LOCK = ".submitting"  # held by who is submitting; empty
+STOP = ".stop-submitting"  # by whom jobs are cancelled, for who is submitting; a random word
 SPEC_COPY = "sweep.toml"
 JOBS = "jobs"  # submitit's folder: batch scripts and what srun or mpiexec printed
 REPORT = "report"

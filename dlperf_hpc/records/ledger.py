@@ -9,12 +9,13 @@ of runs that left no record. A run belongs to the task that was submitted last.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.files import dump_json, write_once
+from dlperf_hpc.files import dump_json, read_regular, write_once
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import (
     Array,
@@ -30,6 +31,7 @@ from dlperf_hpc.records.manifest import (
 from dlperf_hpc.sweepfile.case import Run
 
 SCHEMA = "dlperf-array/1"
+_TOKEN = re.compile(r"dlperf-[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,26 @@ class Ledger:
         outcomes = ((array, self.outcome(array)) for array in self.arrays)
         return [array for array, was in outcomes if was is not None and was.unanswered]
 
+    def noted(self) -> tuple[Submission, ...]:
+        """All submissions, and a row without a job for each array that none is of."""
+        noted = {row.token for row in self.submissions}
+        others = (Submission(a.name, a.token) for a in self.arrays if a.token not in noted)
+        return (*self.submissions, *others)
+
+    def rest(self, array: Array) -> tuple[Run, ...]:
+        """Those runs of an array that no piece of it has; none if pieces stand in its place."""
+        pieces = self.pieces(array)
+        gone = {run.id for piece in pieces for run in piece.tasks}
+        return tuple(run for run in array.tasks if run.id not in gone) if pieces else array.tasks
+
+    def pieces(self, array: Array) -> list[Array]:
+        """The smaller arrays that were made of an array before any scheduler took it."""
+        return [each for each in self.arrays if each.piece_of == array.token]
+
     def kept_back(self) -> list[Array]:
-        """Arrays of a rerun that were never submitted: a limit or a kill came between."""
+        """Later arrays that were never submitted: a limit or a kill came between."""
         planned = {array.token for array in self.manifest.arrays}
-        later = [array for array in self.arrays if array.token not in planned]
+        later = [a for a in self.arrays if a.token not in planned and self.rest(a)]
         outcomes = ((array, self.outcome(array)) for array in later)
         return [array for array, was in outcomes if was is None or not (was.job_id or was.error)]
 
@@ -102,6 +120,36 @@ def read_ledger(root: Path) -> Ledger:
     manifest = read_manifest(root)
     arrays = (*manifest.arrays, *_later_arrays(root, manifest))
     return Ledger(root, manifest, arrays, tuple(read_submissions(root)), read_final_states(root))
+
+
+def salvaged(root: Path) -> list[Submission]:
+    """What is left of a directory that cannot be read, for who must end its jobs: rows of
+    submissions that are whole, and every token that stands anywhere, without a job."""
+    rows = []
+    tokens: set[str] = set()
+    scripts = (root / layout.JOBS).glob("*submission*.sh")
+    planned = [root / layout.MANIFEST, *(root / layout.ARRAYS).glob("*.json")]
+    for path in (root / layout.SUBMISSIONS, *planned, *scripts):
+        try:
+            text = read_regular(path).decode(errors="replace")
+        except OSError:
+            continue
+        tokens.update(_TOKEN.findall(text))
+        if path.name == layout.SUBMISSIONS:
+            rows = [row for line in text.splitlines() if (row := _salvaged_row(line))]
+    tokens -= {row.token for row in rows}
+    return [*rows, *(Submission("", token) for token in sorted(tokens))]
+
+
+def _salvaged_row(line: str) -> Submission | None:
+    try:
+        row = json.loads(line)
+        row = Submission(row["array"], row["token"], row.get("job_id", ""))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return None
+    texts = (row.array, row.token, row.job_id)
+    whole = all(isinstance(text, str) for text in texts) and _TOKEN.fullmatch(row.token)
+    return row if whole and re.fullmatch(r"[0-9]*", row.job_id) else None
 
 
 def find_array(root: Path, manifest: Manifest, name: str) -> Array:

@@ -33,7 +33,7 @@ class Array:
     ``token`` is unique to this array and travels in the job's comment; ``tasks`` are its runs:
     each array index has ``repeats_per_job`` of them, neighbours, which its job measures in turn.
     ``time_limit_s`` is one run's. ``exclude`` are nodes to leave out, as Slurm writes them
-    (``n[3,7]``).
+    (``n[3,7]``). ``piece_of`` is the token of the array, never taken, of which it has some runs.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Array:
     tasks: tuple[Run, ...]
     exclude: str = ""
     repeats_per_job: int = 1
+    piece_of: str = ""
 
     @property
     def size(self) -> int:

@@ -118,7 +118,7 @@ class _Packing:
     def _add(self, folder: int, name: str, path: str, depth: int) -> None:
         with _reading():
             seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if name == layout.LOCK or (seen.st_dev, seen.st_ino) == self._itself:
+        if name in (layout.LOCK, layout.STOP) or (seen.st_dev, seen.st_ino) == self._itself:
             return
         if stat.S_ISLNK(seen.st_mode):
             self.packed.left_out[path] = "is a link, and links are not followed"

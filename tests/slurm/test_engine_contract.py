@@ -56,6 +56,9 @@ class Place:
     def tasks(self, ledger: Ledger) -> list[Task]:
         return [ledger.tasks()[run.id] for run in ledger.manifest.runs]
 
+    def live_jobs(self) -> list[str]:
+        return self.engine.live_jobs(self.root, read_ledger(self.root).noted())
+
     def statuses(self, ledger: Ledger) -> list[Status | None]:
         states = self.engine.states(ledger.root, self.tasks(ledger)).states
         found = (states.get(task.name) for task in self.tasks(ledger))
@@ -86,7 +89,7 @@ def place(
     made = Place(engine, site, tmp_path)
     yield made
     with contextlib.suppress(LedgerError):  # nothing is queued in this process
-        if jobs := engine.live_jobs(read_ledger(made.root)):
+        if jobs := made.live_jobs():
             engine.cancel(jobs)
 
 
@@ -108,12 +111,12 @@ def test_from_a_plan_to_its_end(place: Place) -> None:
     assert [task.name for task in place.tasks(ledger)] == [f"{job}_0", f"{job}_1"]
     running, waiting = Status.RUNNING, Status.PENDING
     wait_until(lambda: place.statuses(ledger) == [running, waiting], 30, "the first task")
-    assert engine.live_jobs(ledger) == [job] and not engine.idle()
+    assert place.live_jobs() == [job] and not engine.idle()
 
     output = root / layout.JOBS / f"{job}_0.out"
     wait_until(output.exists, 10, "its output")
     engine.cancel([job])
-    wait_until(lambda: engine.live_jobs(ledger) == [], 30, "the end of both")
+    wait_until(lambda: place.live_jobs() == [], 30, "the end of both")
     ended = [state for state in place.statuses(ledger) if state is not None]
     assert not {Status.PENDING, Status.RUNNING} & set(ended)
     wait_until(lambda: current(root).results[0].status is Status.CANCELLED, 10, "its record")
@@ -151,7 +154,7 @@ def test_what_cannot_be_had_is_refused_by_check_or_as_it_is_submitted(place: Pla
     ledger, _ = open_sweep(place.root, manifest, text)
     outcome = submit(ledger, place.site, ledger.arrays)
     assert [row.array for row in outcome.refused] == [array.name for array in ledger.arrays]
-    assert place.engine.live_jobs(read_ledger(place.root)) == []
+    assert place.live_jobs() == []
     assert {result.status for result in current(place.root).results} == {Status.REJECTED}
 
 
@@ -178,7 +181,7 @@ def test_who_is_not_asked_says_nothing(place: Place) -> None:
     answer = place.engine.states(place.root, [Task(array, 0, "999999")])
     assert answer.states == {} and answer.silence == ""
     if place.engine.detached:
-        assert place.engine.live_jobs(ledger) == []
+        assert place.live_jobs() == []
     else:
         with pytest.raises(LedgerError, match="Ctrl-C"):
-            place.engine.live_jobs(ledger)
+            place.live_jobs()

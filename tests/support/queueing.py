@@ -6,9 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from dlperf_hpc.engines.slurm.query import task_indices
+from dlperf_hpc.engines.slurm.query import BEGIN, END, task_indices
 from dlperf_hpc.engines.slurm.states import status_of
-from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.logfile import read_end
@@ -48,6 +47,12 @@ class Queue:
         ]
 
 
+def printed_by_squeue(*rows: str) -> str:
+    """What squeue prints if these are its rows (``7_1|RUNNING|None|n1|name|comment``)."""
+    header = "JOBID|STATE|REASON|NODELIST|NAME|COMMENT"
+    return "".join(f"{BEGIN}{row}{END}\n" for row in (header, *rows))
+
+
 def tokens_of(root: Path) -> list[str]:
     """The tokens of a sweep's arrays."""
     return [array.token for array in read_ledger(root).arrays]
@@ -84,4 +89,7 @@ def files_of_ok_runs(root: Path) -> dict[Path, bytes]:
     return kept
 
 
-__all__ = ["Queue", "executions", "files_of_ok_runs", "layout", "live_runs", "tokens_of"]
+__all__ = [
+    *("Queue", "executions", "files_of_ok_runs", "layout", "live_runs", "printed_by_squeue"),
+    "tokens_of",
+]

@@ -27,8 +27,8 @@ from dlperf_hpc.records.status import Status
 if TYPE_CHECKING:
     from dlperf_hpc.engines.environments import Environment
     from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.records.ledger import Ledger, Task
-    from dlperf_hpc.records.manifest import Array, Manifest
+    from dlperf_hpc.records.ledger import Task
+    from dlperf_hpc.records.manifest import Array, Manifest, Submission
 
 _POLL_S = 0.5
 # How a task that has finished ended, its record says.
@@ -118,14 +118,13 @@ class LocalEngine(Engine):
         }
         return Answer({name: TaskState(_STATUS[state], state) for name, state in states.items()})
 
-    def live_jobs(self, ledger: Ledger) -> list[str]:
+    def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
         """Jobs that this process has queued. LedgerError if another process may have."""
-        jobs = {row.job_id for row in ledger.submissions if row.job_id}
+        jobs = {row.job_id for row in submissions if row.job_id}
         tasks = self._queue.tasks_of(jobs)
         if not tasks:
             raise LedgerError(
-                f"{ledger.root}: its runs are not Slurm's; the sweep that runs them ends with"
-                " Ctrl-C"
+                f"{root}: its runs are not Slurm's; the sweep that runs them ends with Ctrl-C"
             )
         return sorted({task.name.partition("_")[0] for task in tasks if task.alive})
 

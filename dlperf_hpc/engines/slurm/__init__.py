@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from dlperf_hpc.engines.base import (
     Capacity,
     CheckResult,
     Engine,
+    Limit,
     Program,
     Response,
     TaskState,
 )
 from dlperf_hpc.engines.command import find, run
-from dlperf_hpc.engines.slurm import query
+from dlperf_hpc.engines.slurm import limits, query
 from dlperf_hpc.engines.slurm.states import status_of
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.records import layout
@@ -26,19 +28,17 @@ from dlperf_hpc.records import layout
 if TYPE_CHECKING:
     from dlperf_hpc.engines.environments import Environment
     from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.records.ledger import Ledger, Task
-    from dlperf_hpc.records.manifest import Array, Manifest
+    from dlperf_hpc.records.ledger import Task
+    from dlperf_hpc.records.manifest import Array, Manifest, Submission
 
-# sbatch's words for what a user may have in the queue, and for a controller that is full.
-_LIMITS = (
-    *("QOSMaxSubmitJobPerUserLimit", "QOSMaxSubmitJobPerAccountLimit", "QOSGrpSubmitJobsLimit"),
-    *("AssocMaxSubmitJobLimit", "AssocGrpSubmitJobsLimit", "MaxSubmitJobsPerUser"),
-    "Slurm temporarily unable to accept job",
-)
 # Its words when it did not hear whether the job was taken.
 _NO_ANSWER = (
     *("timed out", "Unable to contact", "Zero Bytes", "Connection refused", "Connection reset"),
     *("Communication connection failure", "standby mode", "Resource temporarily unavailable"),
+)
+# What sbatch prints with --parsable, in a federation with the cluster's name, and without it.
+_ANSWER = re.compile(
+    r"([0-9]+)(?:;[\w.-]+)?|Submitted batch job ([0-9]+)(?: on cluster [\w.-]+)?", re.ASCII
 )
 _NOT_LAUNCHED = "JobLaunchFailure"  # mostly, the output file cannot be opened on the node
 
@@ -82,20 +82,35 @@ class SlurmEngine(Engine):
         return batch_script(root, array, site)
 
     def submit(self, root: Path, array: Array, site: Site, program: Program) -> Response:
-        """One sbatch. Where that gave no answer, the queue is searched for the array's token."""
+        """One sbatch. Where that gave no answer, or none that is certain, the queue is searched for
+        the array's token."""
         from dlperf_hpc.engines.slurm import script
 
+        def job_in(answer: str) -> str:
+            return job_id_in(answer) or self._found(array, root, among=possible_ids(answer))
+
         try:
-            return Response(job_id=script.submit(root, array, site, program))
+            return Response(job_id=script.submit(root, array, site, program, job_in))
         except script.SubmissionError as error:
             response = response_to(str(error))
-        if response.silence:
-            try:
-                job = self.find([array.token], root).get(array.token, "")
-            except SiteError:
-                return response
-            return Response(job_id=job) if job else response
+        if response.silence and (job := self._found(array, root)):
+            return Response(job_id=job)
         return response
+
+    def _found(self, array: Array, root: Path, among: Collection[str] = ()) -> str:
+        """The array's job id by its token, or the only one of these that is its own where the site
+        keeps no comments; '' if that cannot be known."""
+        try:
+            if job := self.find([array.token], root).get(array.token):
+                return job
+            jobs = _alive((job, array.name, array.token) for job in among)
+        except SiteError:
+            return ""
+        return jobs.pop() if len(jobs) == 1 else ""
+
+    def limit_behind(self, words: str, site: Site) -> Limit:
+        """What sacctmgr and scontrol tell of it."""
+        return limits.limit_behind(words, site)
 
     def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
         """By the comment that a job bears, by outputs in the directory, by accounting."""
@@ -114,19 +129,19 @@ class SlurmEngine(Engine):
         states = {name: _task_state(row) for name, row in found.items() if row is not None}
         return Answer(states, rows.silence)
 
-    def live_jobs(self, ledger: Ledger) -> list[str]:
-        """A whole array's job id, or single tasks' where others share its number.
-
-        Jobs whose submission was never answered are looked for by their tokens, and no job is taken
-        by its number alone.
-        """
-        arrays = {array.token: array for array in ledger.arrays}
-        jobs = {row.job_id: arrays[row.token] for row in ledger.submissions if row.job_id}
-        unsure = [array.token for array in ledger.unanswered()]
-        if unsure:
-            found = query.find_jobs(unsure, ledger.root)
-            jobs.update({job: arrays[token] for token, job in found.items()})
-        return sorted(_alive(jobs), key=int) if jobs else []
+    def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
+        """Job ids of whole arrays. No job is taken by its number alone, and jobs that bear a token
+        are found whatever number was noted, if any."""
+        names = {row.token: row.array for row in submissions}
+        if not names:
+            return []
+        jobs = _alive((row.job_id, row.array, row.token) for row in submissions if row.job_id)
+        jobs |= {job for job, _, alive in query.in_queue(names.keys()) if alive}
+        unsure = names.keys() - {row.token for row in submissions if row.job_id}
+        if unsure:  # begun where comments are not kept
+            found = query.in_outputs(root, unsure)
+            jobs |= _alive((job, names[token], token) for token, job in found.items())
+        return sorted(jobs, key=int)
 
     def cancel(self, jobs: Collection[str]) -> None:
         """One scancel; SiteError with its words if it fails."""
@@ -151,8 +166,8 @@ class SlurmEngine(Engine):
         return other_gpus(site)
 
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
-        """squeue of these jobs."""
-        return ["squeue", "-j", ",".join(jobs)]
+        """squeue of these jobs; else of all, with their names and comments."""
+        return ["squeue", "-j", ",".join(jobs)] if jobs else ["squeue", "--me", "-o", "'%A %j %k'"]
 
     def cancel_command(self, jobs: Sequence[str]) -> list[str]:
         """scancel of these jobs."""
@@ -163,11 +178,23 @@ def response_to(complaint: str) -> Response:
     """What sbatch's complaint means: refused; kept back by a limit, which passes as jobs end; or
     perhaps accepted all the same, for it may have died, or have given up waiting, after that."""
     line = one_line(complaint)
-    if any(words in complaint for words in _LIMITS):
+    if any(words in complaint for words in limits.LIMITS):
         return Response(limit=line)
     if "sbatch: " in complaint and not any(words in complaint for words in _NO_ANSWER):
         return Response(error=line)
     return Response(silence=line)
+
+
+def job_id_in(answer: str) -> str:
+    """The job id in what ``sbatch --parsable`` printed, if it printed nothing else. Among a site's
+    own words, which may name other jobs, it is not certain: ''."""
+    found = _ANSWER.fullmatch(answer.strip())
+    return found[1] or found[2] if found else ""
+
+
+def possible_ids(answer: str) -> list[str]:
+    """Job ids in those lines of an answer that sbatch may have printed."""
+    return list(dict.fromkeys(filter(None, map(job_id_in, answer.splitlines()))))
 
 
 def one_line(complaint: str) -> str:
@@ -188,9 +215,9 @@ def _row_of(task: Task, rows: query.Rows, root: Path) -> query.JobState | None:
     trace, not even in accounting: it is missing among those of its array, never begun."""
     row = rows.tasks.get(_key(task))
     if row is not None:
-        return row if row.is_of(task.array) else None
+        return row if row.is_of(task.array.name, task.array.token) else None
     rest = rows.rest.get(task.job_id)
-    if rest is None or not rest.is_of(task.array):
+    if rest is None or not rest.is_of(task.array.name, task.array.token):
         return None
     if (root / layout.JOBS / f"{task.name}.out").exists():
         return None
@@ -207,11 +234,16 @@ def _task_state(row: query.JobState) -> TaskState:
     )
 
 
-def _alive(jobs: Mapping[str, Array]) -> set[str]:
+def _alive(jobs: Iterable[tuple[str, str, str]]) -> set[str]:
+    """Which of these jobs (job id, name, token) wait or run as what they are said to be."""
+    said: dict[str, set[tuple[str, str]]] = {}
+    for job, name, token in jobs:
+        said.setdefault(job, set()).add((name, token))
+    rows = query.queued(sorted(said)) if said else {}
     return {
         job
-        for (job, _), row in query.queued(sorted(jobs)).items()
-        if row.is_of(jobs[job]) and _task_state(row).alive
+        for (job, _), row in rows.items()
+        if _task_state(row).alive and any(row.is_of(name, token) for name, token in said[job])
     }
 
 

@@ -4,6 +4,10 @@ States come from one squeue, and one sacct for what squeue has forgotten. A lost
 killed, or timed out after the controller had accepted. Every array has a token, unique to it, which
 its job bears as comment; jobs are looked for by it before anything is sent again. A job that squeue
 has forgotten has left its output file.
+
+Every row that we ask squeue for stands between two marks, the header too: what a site's wrapper
+prints around them is no row, and an answer without header, or with half a row, is no answer. What
+is not known must not be taken for gone.
 """
 
 from __future__ import annotations
@@ -16,13 +20,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dlperf_hpc.engines.command import run
-from dlperf_hpc.errors import SiteError
+from dlperf_hpc.engines.slurm.states import status_of
+from dlperf_hpc.errors import SiteError, printable
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.manifest import Array
+from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import ARRAY_MARK
 
 _INVALID = re.compile(r"invalid job id", re.IGNORECASE)
+BEGIN, END = "dlperf_row|", "|dlperf_row_ends"
+_ROW = re.compile(rf"^{re.escape(BEGIN)}(.*?){re.escape(END)}$", re.MULTILINE | re.DOTALL)
+_JOB = re.compile(r"([0-9]+)(?:_([][0-9,%-]+))?")
+_HETEROGENEOUS = re.compile(r"[0-9]+\+[0-9]+")  # several jobs in one, which we never submit
 _PATIENCE_S = 20.0
 _TOKEN = re.compile(r"dlperf-[0-9a-f]+")
 _LOOKS = 4
@@ -42,11 +51,12 @@ class JobState(NamedTuple):
     job: str = ""
     comment: str = ""
 
-    def is_of(self, array: Array) -> bool:
-        """Whether this is a task of that array, and not of a stranger that has its number now:
-        in a cluster that the sweep was moved to, or after the controller began to count anew."""
+    def is_of(self, name: str, token: str) -> bool:
+        """Whether this is a task of the array with that name and token, and not of a stranger that
+        has its number now: in a cluster that the sweep was moved to, or after the controller began
+        to count anew. Where the site keeps no comments, its name must do."""
         bare = self.comment.strip() in ("", "(null)")
-        return array.token in self.comment or (bare and self.job == array.name)
+        return token in self.comment or (bare and self.job == name)
 
 
 Tasks = dict[tuple[str, int], JobState]
@@ -60,7 +70,61 @@ def task_indices(text: str) -> Iterator[int]:
             yield from range(int(low), int(high or low) + 1)
 
 
+def _squeue(fields: str, *options: str) -> list[list[str]]:
+    """The fields of each row; SiteError if squeue cannot be asked, or cannot be understood."""
+    done = run(["squeue", *options, f"--format={BEGIN}{fields}{END}"])
+    if done.code != 0 and _INVALID.search(done.stderr):
+        return []
+    if done.code != 0:
+        words = (done.stderr.strip() or f"exit code {done.code}").splitlines()[-1]
+        raise SiteError(f"squeue: {words}")
+    return marked_rows(done.stdout, fields.count("|") + 1)
+
+
+def marked_rows(text: str, count: int) -> list[list[str]]:
+    """What stands between our marks, less the header; the last of ``count`` fields may hold
+    anything. SiteError for text that squeue does not print."""
+    rows = [row.split("|", count - 1) for row in _ROW.findall(text)]
+    header = bool(rows) and not rows[0][0][:1].isdigit()
+    if not header or len(rows) != text.count(BEGIN) or any(len(row) != count for row in rows):
+        begin = printable(text[:500])[:80] or "nothing"
+        raise SiteError(f"squeue: its answer cannot be understood ({begin})")
+    return rows[1:]
+
+
+def queued(job_ids: Iterable[str]) -> Tasks:
+    """Tasks of these jobs that squeue still knows; SiteError if it cannot be asked."""
+    options = ("--array", "--states=all", "--jobs", ",".join(job_ids))
+    tasks: Tasks = {}
+    for job, *fields in _squeue("%i|%T|%r|%N|%j|%k", *options):
+        found = _JOB.fullmatch(job)
+        indices = list(task_indices(found[2] or "")) if found else []
+        if found and (indices or not found[2]):
+            tasks.update({(found[1], index): JobState(*fields) for index in indices or [_WHOLE]})
+        elif not _HETEROGENEOUS.fullmatch(job):
+            raise SiteError(f"squeue: {printable(job)[:80]} is no job id")
+    return tasks
+
+
+def accounted(job_ids: Iterable[str]) -> Tasks:
+    """Tasks that accounting knows; empty where there is none: sites without it are normal."""
+    if shutil.which("sacct") is None:
+        return {}
+    # Waiting tasks come as 12_[3,5-9]: --array, which would part them, is newer than 22.05.
+    argv = ["sacct", "--noheader", "--allocations", "--parsable2", "--jobs", ",".join(job_ids)]
+    tasks: Tasks = {}
+    try:
+        done = run([*argv, "--format=JobID,State,Reason,NodeList,JobName,Comment"])
+    except SiteError:
+        return {}
+    if done.code == 0:
+        _rows(done.stdout, tasks)
+    return tasks
+
+
 def _rows(text: str, tasks: Tasks) -> None:
+    """sacct's rows: what cannot be read is passed over, for only what squeue does not know is
+    looked for among them."""
     for line in text.splitlines():
         job, _, rest = line.partition("|")
         fields = rest.split("|", len(JobState._fields) - 1)
@@ -71,33 +135,12 @@ def _rows(text: str, tasks: Tasks) -> None:
             tasks[parent, number] = JobState(*fields)
 
 
-def _ask(argv: list[str], job_ids: Iterable[str]) -> Tasks:
-    """The tasks that a command prints of these jobs; SiteError if it has no answer."""
-    done = run([*argv, "--jobs", ",".join(job_ids)])
-    if done.code != 0 and not _INVALID.search(done.stderr):
-        words = (done.stderr.strip() or f"exit code {done.code}").splitlines()[-1]
-        raise SiteError(f"{argv[0]}: {words}")
-    tasks: Tasks = {}
-    _rows(done.stdout, tasks)
-    return tasks
-
-
-def queued(job_ids: Iterable[str]) -> Tasks:
-    """Tasks of these jobs that squeue still knows; SiteError if it cannot be asked."""
-    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%N|%j|%k"]
-    return _ask(argv, job_ids)
-
-
-def accounted(job_ids: Iterable[str]) -> Tasks:
-    """Tasks that accounting knows; empty where there is none: sites without it are normal."""
-    if shutil.which("sacct") is None:
-        return {}
-    # Waiting tasks come as 12_[3,5-9]: --array, which would part them, is newer than 22.05.
-    argv = ["sacct", "--noheader", "--allocations", "--parsable2"]
+def count_mine() -> int | None:
+    """How many tasks of this user wait or run; None if squeue cannot be asked."""
     try:
-        return _ask([*argv, "--format=JobID,State,Reason,NodeList,JobName,Comment"], job_ids)
+        return len(_squeue("%i", "--me", "--array"))
     except SiteError:
-        return {}
+        return None
 
 
 def max_array_size() -> int | None:
@@ -156,9 +199,10 @@ def find_jobs(tokens: Iterable[str], root: Path, accounting: bool = True) -> dic
     asked: what is not known must not be submitted again.
     """
     wanted = set(tokens)
-    found = {token: job for token, job in _tokens_in_queue().items() if token in wanted}
+    rows = sorted(in_queue(wanted), key=lambda row: row[2])  # of two jobs, the one that lives
+    found = {token: job for job, token, _ in rows}
     if wanted - found.keys():
-        found.update(_tokens_in_outputs(root, wanted - found.keys()))
+        found.update(in_outputs(root, wanted - found.keys()))
     if accounting and wanted - found.keys():
         found.update(_tokens_in_accounting(wanted - found.keys()))
     return found
@@ -175,23 +219,19 @@ def find_jobs_patiently(tokens: Collection[str], root: Path) -> dict[str, str]:
     return found
 
 
-def _tokens_in_queue() -> dict[str, str]:
-    done = run(["squeue", "--noheader", "--me", "--states=all", "--format=%F|%k"])
-    if done.code != 0:
-        raise SiteError(
-            f"squeue: {(done.stderr.strip() or 'no answer').splitlines()[-1]}; nothing was"
-            " submitted, because the jobs that the scheduler already has are not known"
-        )
-    found = {}
-    for line in done.stdout.splitlines():
-        job, _, comment = line.partition("|")
-        # A site's plug-in may have added words of its own.
-        found.update({token: job.strip() for token in _TOKEN.findall(comment)})
-    return found
+def in_queue(tokens: Set[str]) -> list[tuple[str, str, bool]]:
+    """Job id, token, and whether it waits or runs, of this user's jobs that bear one of these
+    tokens; a site's plug-in may have added words of its own to the comment."""
+    return [
+        (job.strip(), token, status_of(state) in (Status.PENDING, Status.RUNNING))
+        for job, state, comment in _squeue("%F|%T|%k", "--me", "--states=all")
+        for token in tokens & set(_TOKEN.findall(comment))
+    ]
 
 
-def _tokens_in_outputs(root: Path, tokens: Set[str]) -> dict[str, str]:
-    """Where a task of the array has begun: the first lines of its output name its token."""
+def in_outputs(root: Path, tokens: Set[str]) -> dict[str, str]:
+    """Job id of each array of which a task has begun, by token, which its output's first lines
+    name."""
     found = {}
     for path in sorted((root / layout.JOBS).glob("*_*.out")):
         try:

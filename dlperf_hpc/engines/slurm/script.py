@@ -4,21 +4,28 @@ What submitit is for, to pickle a function and to run the pickle in the job, is 
 finds its run by manifest and array index, so the script's command is the environment's own Python,
 which needs no submitit. Nothing is pickled, and nothing is unpickled.
 
-submitit is pinned to its minor version in pyproject.toml, because two methods in use are private:
+submitit is pinned to its minor version in pyproject.toml, because the methods in use are private:
 ``PRIVATE`` has their names and parameters, and a test fails when submitit has others.
+
+What sbatch prints goes past submitit, into files: submitit takes the first number behind the word
+job for the job's id, be it a site's greeting that says it, and ends an sbatch that prints a byte
+which is not UTF-8.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 import re
 import shlex
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.core.utils import FailedJobError
 from submitit.slurm.slurm import SlurmExecutor
 
 from dlperf_hpc.engines import environments
@@ -33,9 +40,13 @@ from dlperf_hpc.records.task import ARRAY_MARK, JOB_ENDS, JOB_SECONDS, LAUNCH_MA
 PRIVATE = {
     "_make_submission_file_text": ("self", "command", "uid"),
     "_submit_command": ("self", "command"),
+    "_make_submission_command": ("self", "submission_file_path"),
+    "_get_job_id_from_submission_command": ("string",),
 }
-"""Private methods of submitit's SlurmExecutor that are called here, and their parameters."""
+"""Private methods of submitit's SlurmExecutor that are called or replaced here, and their
+parameters."""
 
+_SAYS_SO_AFTER_S = 8.0  # that sbatch has not answered yet: a full controller lets it wait minutes
 _SIGNAL_BEFORE_END_S = 10  # SIGUSR2 so long before Slurm's own end, for a record of why
 # What a running task is called, and how often it has been put back, for the shell to fill in.
 _TASK = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
@@ -53,6 +64,24 @@ class _Executor(SlurmExecutor):
         """A dry run makes its scripts on any machine; submitting looks for sbatch itself."""
         return 2
 
+    # Where sbatch's answer and complaints go, and what finds the job's id in the answer.
+    answer: Path
+    complaint: Path
+    job_in: Callable[[str], str]
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        """``--parsable``: the job's id, and nothing else that sbatch itself would print."""
+        shell = 'exec sbatch --parsable "$0" >"$1" 2>"$2"'
+        paths = (submission_file_path, self.answer, self.complaint)
+        return ["/bin/sh", "-c", shell, *map(str, paths)]
+
+    def _get_job_id_from_submission_command(self, string: str | bytes) -> str:  # type: ignore[override]
+        answer = _text(self.answer)
+        if job := self.job_in(answer):
+            return job
+        words = " ".join(answer.split())[:200]
+        raise SubmissionError(f"sbatch's answer does not tell the job's id: {words}")
+
 
 def batch_script(root: Path, array: Array, site: Site, program: Program | None = None) -> str:
     """The batch script of an array, exactly as it would be submitted; by default that of its runs.
@@ -65,24 +94,50 @@ def batch_script(root: Path, array: Array, site: Site, program: Program | None =
     return str(executor._make_submission_file_text(_command(root, array, site, program), ""))
 
 
-def submit(root: Path, array: Array, site: Site, program: Program) -> str:
-    """Write the batch script below ``root`` and give it to sbatch; the job id.
+def submit(
+    root: Path, array: Array, site: Site, program: Program, job_in: Callable[[str], str]
+) -> str:
+    """Write the batch script below ``root`` and give it to sbatch; the job id, which ``job_in``
+    finds in what ``sbatch --parsable`` prints ('': it is not certain).
 
-    SubmissionError if sbatch fails, OSError if the script cannot be written; else as
-    :func:`batch_script`.
+    SubmissionError if sbatch fails or the job id is not certain, OSError if the script cannot be
+    written; else as :func:`batch_script`.
     """
     executor = _executor(root, array, site, program)
+    executor.job_in = job_in
     (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
-    # submitit repeats sbatch's complaint on stderr; who submits reports it once.
-    with cleaned_environment(), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            job = executor._submit_command(_command(root, array, site, program))
-        except FailedJobError as error:
-            raise SubmissionError(str(error)) from error
-        except FailedSubmissionError as error:  # sbatch ended well, but named no job
-            words = str(error).partition("\nJob instance")[0]  # the rest is for submitit's users
-            raise SubmissionError(" ".join(words.split())) from error
+    with tempfile.TemporaryDirectory(prefix="dlperf-sbatch-") as folder:
+        executor.answer, executor.complaint = Path(folder, "answer"), Path(folder, "complaint")
+        with cleaned_environment(), _said_if_slow(array):
+            try:
+                job = executor._submit_command(_command(root, array, site, program))
+            except FailedJobError as error:
+                raise SubmissionError(_text(executor.complaint)) from error
     return str(job.job_id)
+
+
+def _text(path: Path) -> str:
+    """What sbatch printed into a file; '' if it did not get that far."""
+    try:
+        return path.read_text(encoding="utf-8", errors="backslashreplace")
+    except FileNotFoundError:
+        return ""
+
+
+@contextlib.contextmanager
+def _said_if_slow(array: Array) -> Iterator[None]:
+    """Say on stderr that sbatch has not answered yet, if it takes long."""
+    words = (
+        f"sbatch has not answered for {_SAYS_SO_AFTER_S:g} s ({array.name}): waiting for it,"
+        " which can take minutes where the controller is full or busy"
+    )
+    timer = threading.Timer(_SAYS_SO_AFTER_S, print, [words], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _command(root: Path, array: Array, site: Site, program: Program) -> str:

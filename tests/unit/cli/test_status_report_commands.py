@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from queueing import printed_by_squeue
 from record_samples import a_sweep, begun, ended, ended_ok, many, paths
 from report_samples import case
 
@@ -129,8 +130,8 @@ def submitted(root: Path) -> None:
 def says(squeue: Path, *rows: str, first: str = "true") -> None:
     """Let squeue print these rows; a task of job 7 bears the first array's token, and so on."""
     tokens = {"7": "dlperf-1n1g", "8": "dlperf-1n2g"}
-    lines = [f"echo '{row}|sample|{tokens.get(row[0], 'a stranger')}'" for row in rows]
-    squeue.write_text("\n".join(["#!/bin/sh", first, *lines, ""]))
+    whole = [f"{row}|sample|{tokens.get(row[0], 'a stranger')}" for row in rows]
+    squeue.write_text(f"#!/bin/sh\n{first}\necho '{printed_by_squeue(*whole)}'\n")
 
 
 def test_the_schedulers_last_words_are_kept(tmp_path: Path, squeue: Path) -> None:
@@ -181,12 +182,13 @@ def test_a_job_that_has_our_jobs_number_is_not_ours(tmp_path: Path, squeue: Path
     root = tmp_path / "sweep"
     a_sweep(root, RUNS[:4], engine="slurm")
     submitted(root)
-    squeue.write_text(
-        "#!/bin/sh\necho '7_0|RUNNING|None|n1|thesis|(null)'\n"
-        "echo '7_1|PENDING|Priority||sample-1n1g|dlperf-0123'\n"
-        "echo '8_0|RUNNING|None|n1|sample-1n2g|'\n"  # a site without comments
-        "echo '8_1|RUNNING|None|n2|x|billing:42 dlperf-1n2g'\n"  # or with some of its own
+    rows = printed_by_squeue(
+        "7_0|RUNNING|None|n1|thesis|(null)",
+        "7_1|PENDING|Priority||sample-1n1g|dlperf-0123",
+        "8_0|RUNNING|None|n1|sample-1n2g|",  # a site without comments
+        "8_1|RUNNING|None|n2|x|billing:42 dlperf-1n2g",  # or with some of its own
     )
+    squeue.write_text(f"#!/bin/sh\necho '{rows}'\n")
     states = [asked(root)[run.id][0] for run in RUNS[:4]]
     assert states == ["unknown", "running", "unknown", "running"]
 

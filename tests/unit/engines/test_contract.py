@@ -19,7 +19,8 @@ from submitit.slurm.slurm import SlurmExecutor
 from dlperf_hpc.engines import AUTO, CHOICES, NAMES, choose_engine, get_engine
 from dlperf_hpc.engines.base import Engine, Response, run_program
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.engines.slurm import response_to
+from dlperf_hpc.engines.slurm import query, response_to, script
+from dlperf_hpc.engines.slurm.query import BEGIN, END
 from dlperf_hpc.engines.slurm.script import PRIVATE, batch_script
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.sweepfile.load import SweepFile
@@ -84,7 +85,14 @@ def test_its_private_methods_in_use_are_listed_and_are_as_they_were() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr.startswith("_")
     }
-    assert used == set(PRIVATE)
+    replaced = {
+        method.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name == "_Executor"
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and method.name.startswith("_")
+    }
+    assert used | replaced == set(PRIVATE)
     for name, parameters in PRIVATE.items():
         assert tuple(inspect.signature(getattr(SlurmExecutor, name)).parameters) == parameters
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -95,17 +103,29 @@ def test_its_private_methods_in_use_are_listed_and_are_as_they_were() -> None:
 
 SBATCH = """\
 #!/bin/sh
-cp "$1" '{place}/seen'
+cp "$2" '{place}/seen'
 {answer}
 """
 
 
-def submitted(place: Path, answer: str, monkeypatch: pytest.MonkeyPatch) -> Response:
-    """What an sbatch that answers so makes of an array; the queue behind it has no job."""
+# Jobs as squeue shows them for this format; TOKEN is that of the job submitted last.
+SQUEUE = """\
+#!/bin/sh
+token=$(sed -n 's/^#SBATCH --comment=//p' '{place}/seen')
+show() {{ printf '%s%s%s\\n' '{begin}' "$1" '{end}'; }}
+show 'JOBID|and|so|on|as|it|goes'
+case "$*" in {cases} esac
+"""
+
+
+def submitted(
+    place: Path, answer: str, monkeypatch: pytest.MonkeyPatch, squeue: str = "#!/bin/sh\nexit 1\n"
+) -> Response:
+    """What an sbatch that answers so makes of an array; by default squeue does not answer."""
     commands = place / "bin"
     commands.mkdir()
-    for name, text in (("sbatch", SBATCH.format(place=place, answer=answer)), ("squeue", "exit 1")):
-        (commands / name).write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+    for name, text in (("sbatch", SBATCH.format(place=place, answer=answer)), ("squeue", squeue)):
+        (commands / name).write_text(text)
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(commands), prepend=os.pathsep)
     array, root = array_of(place, Site()), place / "logs"
@@ -148,6 +168,74 @@ def test_what_sbatch_answers(
     assert [name for name, text in vars(response).items() if text] == [kind]
     assert words in getattr(response, kind)
     assert capfd.readouterr().err == ""
+
+
+def a_squeue(place: Path, by_token: str = "", by_number: str = "") -> str:
+    """What squeue says of this user's jobs (``job|state|comment``), and of jobs by number."""
+    mine = f"""*--me*) show "{by_token}" ;;""" if by_token else ""
+    asked = f"""*--jobs*) show "{by_number}" ;;""" if by_number else ""
+    return SQUEUE.format(place=place, begin=BEGIN, end=END, cases=f"{mine} {asked} *) ;;")
+
+
+BANNER = "echo 'Welcome! Your latest job 24 has ended.'"
+
+
+@pytest.mark.parametrize("answer", ["echo 4711", "echo '4711;jupiter'", f"{BANNER} >&2; echo 4711"])
+def test_what_sbatch_alone_prints_is_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    assert submitted(tmp_path, answer, monkeypatch) == Response(job_id="4711")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"{BANNER}; echo 4711",
+        "echo 24; echo 4711",
+        "echo Submitted batch job 24; echo 4711",
+        "printf 'Gr\\374\\337e: job 24\\n'; echo 4711",
+        BANNER,
+        "true",
+    ],
+)
+def test_a_job_among_other_words_is_found_by_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    squeue = a_squeue(tmp_path, by_token="4711|PENDING|billing:3 $token")
+    response = submitted(tmp_path, answer, monkeypatch, squeue)
+    assert response == Response(job_id="4711")
+    if answer != "true" and answer != BANNER:
+        assert (tmp_path / "logs/jobs/4711_submission.sh").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "job"),
+    [
+        ("4711_0|PENDING|Priority||sample-2n4g|(null)", "4711"),
+        ("4711_0|PENDING|Priority||thesis|(null)", ""),
+        ("4711_0|PENDING|Priority||sample-2n4g|thesis", ""),
+        ("", ""),
+    ],
+)
+def test_without_comments_a_job_among_other_words_must_bear_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, job: str
+) -> None:
+    """Else nobody knows what became of it, and it is looked for before anything is sent again."""
+    monkeypatch.setattr(query, "_BETWEEN_S", 0.0)
+    squeue = a_squeue(tmp_path, by_token="24|PENDING|(null)", by_number=row)
+    response = submitted(tmp_path, f"{BANNER}; echo 4711", monkeypatch, squeue)
+    assert response.job_id == job
+    if not job:
+        assert "does not tell the job's id: Welcome!" in response.silence
+
+
+def test_who_waits_for_sbatch_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script, "_SAYS_SO_AFTER_S", 0.1)
+    assert submitted(tmp_path, "sleep 1; echo 4711", monkeypatch).job_id == "4711"
+    told = capfd.readouterr().err
+    assert told.startswith("sbatch has not answered for 0.1 s (sample-") and told.count("\n") == 1
 
 
 def test_a_limit_is_named_with_the_line_before_the_last() -> None:

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from queueing import printed_by_squeue
 
-from dlperf_hpc.engines.slurm.query import JobState, Tasks, _of, _rows, task_indices
+from dlperf_hpc.engines.slurm.query import (
+    BEGIN,
+    END,
+    JobState,
+    Tasks,
+    _of,
+    _rows,
+    marked_rows,
+    task_indices,
+)
 from dlperf_hpc.engines.slurm.states import NEVER_STARTS, SLURM_STATES, status_of
+from dlperf_hpc.errors import SiteError
 from dlperf_hpc.records.status import Status
 
 # slurm/slurm.h: enum job_states, and the flags that squeue and sacct show in their place.
@@ -102,7 +113,7 @@ def test_task_indices(text: str, indices: list[int]) -> None:
     assert list(task_indices(text)) == indices
 
 
-def test_rows_of_squeue_and_sacct() -> None:
+def test_rows_of_sacct() -> None:
     tasks: Tasks = {}
     text = """\
 12_[2-3%1]|PENDING|JobArrayTaskLimit|
@@ -129,3 +140,44 @@ slurm_load_jobs error: Unable to contact slurm controller
         ("13", 0): "FAILED",
         ("13", 5): "FAILED",
     }
+
+
+ROWS = printed_by_squeue("7_1|RUNNING|None|n1|a name|a|b\nc", "8_0|PENDING|Priority||x|(null)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ROWS,
+        "Welcome to the cluster, job 24!\n" + ROWS + "Bye\n",
+        ROWS.replace(f"{BEGIN}8", f"<hr>\n\n{BEGIN}8"),
+    ],
+)
+def test_rows_of_squeue_among_other_words(text: str) -> None:
+    assert marked_rows(text, 6) == [
+        ["7_1", "RUNNING", "None", "n1", "a name", "a|b\nc"],
+        ["8_0", "PENDING", "Priority", "", "x", "(null)"],
+    ]
+
+
+def test_a_squeue_without_jobs_shows_its_header() -> None:
+    assert marked_rows(printed_by_squeue(), 6) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Welcome to the cluster\n",
+        "<html><body>Please log in</body></html>\n",
+        ROWS[: -len(END) - 1],
+        ROWS[:-1].removesuffix(END) + "\n",
+        ROWS.replace("|Priority|", "|"),
+        ROWS.partition("\n")[2],  # no header
+        ROWS.replace(f"b\nc{END}", "b", 1),  # the next row begins within one
+    ],
+)
+def test_what_squeue_does_not_print_is_no_answer(text: str) -> None:
+    """... from which nobody may conclude that a job is gone."""
+    with pytest.raises(SiteError, match="squeue: its answer cannot be understood"):
+        marked_rows(text, 6)
