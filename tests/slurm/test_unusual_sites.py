@@ -210,6 +210,30 @@ def test_more_runs_than_a_user_may_submit(tmp_path: Path, accounting: Onebox) ->
     assert noted == {path.name.partition("_")[0] for path in outputs}
 
 
+def test_an_array_above_the_limit_is_split_when_the_profile_says_so(
+    tmp_path: Path, accounting: Onebox
+) -> None:
+    """As it was planned it can never be submitted: its runs go into arrays of their own."""
+    place, queue = Workplace(tmp_path, accounting.env), Queue(accounting.env)
+    spec, root = place.tiny("split", ["1n1g"], repeats=5), place.directory("split")
+    held = "sbatch = { hold = true }\n"
+    site = profile(place, "accounting", "max_submit", SERIAL[1], top=held)
+    for options in ((), ("--wait",)):
+        done = place.verb("sweep", spec, "--site", site, *options)
+        assert done.returncode == 1 and "(QOSMaxSubmitJobPerUserLimit is 3)" in done.stderr
+        assert "write `max_submit = 3` in the site profile" in done.stderr, done.stderr
+    again = ("sweep", spec, "--site", profile(place, "accounting", SERIAL[1], top=held))
+    first = place.verb(*again)
+    assert first.stdout.count("submitted: job") == 1, first.stdout + first.stderr
+    assert "when some of your jobs have ended" in first.stderr
+    assert len(queue.alive(root)) == 3
+    assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
+    rest = place.verb(*again)
+    assert rest.returncode == 0 and "split-1n1g.p2  2 runs" in rest.stdout, rest.stderr
+    assert len(queue.alive(root)) == 2
+    assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
+
+
 def test_a_refusal_of_the_plug_in_is_told_in_its_words(tmp_path: Path, accounting: Onebox) -> None:
     place = Workplace(tmp_path, accounting.env)
     site = profile(place, "accounting", "account =")

@@ -22,9 +22,9 @@ class Queue:
 
     def call(self, *argv: str) -> str:
         """A command that must succeed; what it prints."""
-        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(argv, env=self.env, capture_output=True, timeout=60)
         assert done.returncode == 0, (argv, done.stderr)
-        return done.stdout
+        return done.stdout.decode(errors="backslashreplace")  # comments may be anything
 
     def rows(self, root: Path) -> list[tuple[str, str, str, str]]:
         """Job, index, state and token of every task that bears a token of this sweep."""
