@@ -64,8 +64,8 @@ def _cancel(arguments: argparse.Namespace) -> int:
 
 
 def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submission]]:
-    """The engine of a sweep's directory and its submissions; of a directory that cannot be read
-    whole what is left, LedgerError if that is nothing."""
+    """The engine of a sweep's directory and its submissions; of one of this user's that cannot be
+    read whole what is left, LedgerError if that is nothing."""
     from dlperf_hpc.engines import AUTO, choose_engine, get_engine
     from dlperf_hpc.errors import LedgerError
     from dlperf_hpc.records import layout
@@ -76,8 +76,10 @@ def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submissio
         return get_engine(ledger.manifest.engine), ledger.noted()
     except LedgerError as error:
         engine, left = choose_engine(AUTO), salvaged(root)
-        of_a_sweep = any((root / name).exists() for name in (layout.SUBMISSIONS, layout.JOBS))
-        if not engine.detached or not (left or of_a_sweep):
+        there = (layout.MANIFEST, layout.SUBMISSIONS, layout.ARRAYS, layout.JOBS)
+        of_a_sweep = any((root / name).exists() for name in there)
+        ours = of_a_sweep and root.stat().st_uid == os.getuid()
+        if not engine.detached or not ours:
             raise
         if not left:
             raise LedgerError(

@@ -98,12 +98,13 @@ class SlurmEngine(Engine):
         return response
 
     def _found(self, array: Array, root: Path, among: Collection[str] = ()) -> str:
-        """The array's job id by its token, or the only one of these that is its own where the site
-        keeps no comments; '' if that cannot be known."""
+        """The array's job id by its token; where the site does not keep comments as they were
+        given, the only one of these that bears its name. '' if that cannot be known."""
         try:
             if job := self.find([array.token], root).get(array.token):
                 return job
-            jobs = _alive((job, array.name, array.token) for job in among)
+            rows = query.queued(among) if among else {}
+            jobs = {job for (job, _), row in rows.items() if row.job == array.name}
         except SiteError:
             return ""
         return jobs.pop() if len(jobs) == 1 else ""
@@ -130,14 +131,15 @@ class SlurmEngine(Engine):
         return Answer(states, rows.silence)
 
     def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
-        """Job ids of whole arrays. No job is taken by its number alone, and jobs that bear a token
-        are found whatever number was noted, if any."""
+        """Job ids of whole arrays. No job is taken by its number alone; where none is alive under
+        the number that was noted, if any was, it is looked for by the array's token."""
         names = {row.token: row.array for row in submissions}
-        if not names:
-            return []
-        jobs = _alive((row.job_id, row.array, row.token) for row in submissions if row.job_id)
-        jobs |= {job for job, _, alive in query.in_queue(names.keys()) if alive}
-        unsure = names.keys() - {row.token for row in submissions if row.job_id}
+        noted = {(row.job_id, row.array, row.token) for row in submissions if row.job_id}
+        jobs = _alive(noted)
+        left = names.keys() - {token for job, _, token in noted if job in jobs}
+        if left:
+            jobs |= {job for job, _, alive in query.in_queue(left) if alive}
+        unsure = left - {token for _, _, token in noted}
         if unsure:  # begun where comments are not kept
             found = query.in_outputs(root, unsure)
             jobs |= _alive((job, names[token], token) for token, job in found.items())

@@ -213,7 +213,7 @@ def test_a_job_among_other_words_is_found_by_its_token(
     [
         ("4711_0|PENDING|Priority||sample-2n4g|(null)", "4711"),
         ("4711_0|PENDING|Priority||thesis|(null)", ""),
-        ("4711_0|PENDING|Priority||sample-2n4g|thesis", ""),
+        ("4711_0|PENDING|Priority||sample-2n4g|what a plug-in wrote", "4711"),
         ("", ""),
     ],
 )
