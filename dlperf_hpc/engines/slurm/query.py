@@ -240,8 +240,9 @@ def in_outputs(root: Path, tokens: Set[str]) -> dict[str, str]:
             marked = re.search(rf"^{ARRAY_MARK} (\S+)$", head, re.MULTILINE)
         except OSError:
             continue
-        if marked and marked[1] in tokens:
-            found[marked[1]] = path.name.partition("_")[0]
+        job = path.name.partition("_")[0]
+        if marked and marked[1] in tokens and job.isdigit():
+            found[marked[1]] = job
     return found
 
 
