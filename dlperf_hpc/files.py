@@ -2,14 +2,18 @@
 
 A path in a shared file system may be a named pipe, a socket, a device, a link into another's home,
 or endless. What is read here is a regular file of a bounded size, or an OSError whose ``strerror``
-says what it is instead; what is appended to is a regular file, never what a link points to.
+says what it is instead; what is appended to is a regular file of one's own, never what a link
+points to. Whose a file is, and who else can write it, owner and mode tell: of ACLs only what shows
+in the group's bits (POSIX ACLs do, NFSv4's need not).
 """
 
 from __future__ import annotations
 
 import errno
+import grp
 import json
 import os
+import pwd
 import stat
 import uuid
 from pathlib import Path
@@ -105,6 +109,98 @@ def _read(descriptor: int, size: int) -> bytes:
     return b"".join(parts)
 
 
+def is_mine(found: os.stat_result, group: int | None = None) -> bool:
+    """Whether a file belongs to this user; or to a member of ``group`` (its gid), if it has that
+    group. (Root's files on an NFS server that squashes root belong to nobody there.)"""
+    if found.st_uid == os.geteuid():
+        return True
+    return group is not None and found.st_gid == group and is_member(found.st_uid, group)
+
+
+def is_member(uid: int, group: int) -> bool:
+    """Whether a user is in the group with that gid, by the primary group or as one of its members.
+
+    Asked user by user: to list a group's members is what directory services seldom allow.
+    """
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return group in os.getgrouplist(user.pw_name, user.pw_gid)
+
+
+def others_can_write(found: os.stat_result, group: int | None = None) -> bool:
+    """Whether the mode lets others write than the owner, ``group`` (a gid), and the owner's private
+    group: the one that is named like the owner and has no other member."""
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    by_group = found.st_mode & stat.S_IWGRP
+    return bool(by_group) and found.st_gid != group and not _is_private(found)
+
+
+def _is_private(found: os.stat_result) -> bool:
+    try:
+        owner, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
+    except KeyError:
+        return False
+    named_alike = group.gr_name == owner.pw_name and group.gr_gid == owner.pw_gid
+    return named_alike and not set(group.gr_mem) - {owner.pw_name}
+
+
+def open_own(path: Path, flags: int, group: int | None = None) -> int:
+    """Open a file of this user's (or of ``group``: see :func:`is_mine`) for writing, or make it; a
+    descriptor.
+
+    NotAFile if the path is a link, or anything else that is no regular file; PermissionError if the
+    file is somebody else's, or has other names and somebody else could have given it this one.
+    """
+    flags |= os.O_CREAT | os.O_NOFOLLOW
+    descriptor = _descriptor(path, flags, _mode_in(path.parent))
+    found = os.fstat(descriptor)
+    words = ""
+    if not is_mine(found, group):
+        words = f"belongs to {user_name(found.st_uid)}: nothing is written into others' files"
+    # A file of ours has two names for a moment, or for good where a kill came: see write_once.
+    elif found.st_nlink > 1 and not _only_mine(path.parent):
+        words = "has other names (hard links), and others can write its directory"
+    if words:
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, words, str(path))
+    return descriptor
+
+
+def _only_mine(directory: Path) -> bool:
+    found = os.stat(directory)
+    return is_mine(found) and not others_can_write(found)
+
+
+def user_name(uid: int) -> str:
+    """A user's name, for people; ``uid 1001`` where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _mode_in(directory: Path) -> int:
+    """The mode of a new file: who may not write its directory may not write the file either,
+    whatever the umask lets the group do."""
+    return 0o644 | os.stat(directory).st_mode & stat.S_IWGRP
+
+
+def make_directories(path: Path) -> None:
+    """Make a directory, and those above it that are missing; writable by the group only if the one
+    above them is. OSError as :func:`os.mkdir` raises it, if there is no such directory then."""
+    if path.is_dir():
+        return
+    make_directories(path.parent)
+    try:
+        os.mkdir(path, 0o755 | os.stat(path.parent).st_mode & stat.S_IWGRP)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+
+
 def dump_json(value: Any) -> str:
     """JSON as every file of ours has it: no NaN or Infinity (ValueError), readable, one newline."""
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
@@ -113,7 +209,8 @@ def dump_json(value: Any) -> str:
 def _write_temporary(path: Path, content: str | bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(temporary, flags, _mode_in(path.parent)), "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
@@ -155,24 +252,21 @@ def link_once(source: Path, target: Path) -> bool:
 
 
 def open_append(path: str | Path) -> BinaryIO:
-    """Open a regular file to add to it; it is made if it is not there. Bytes, unbuffered.
-
-    NotAFile if the path is a link or anything else that is no regular file.
-    """
-    descriptor = _descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+    """Open a regular file of one's own to add to it; it is made if it is not there. Bytes,
+    unbuffered. OSError as :func:`open_own` raises it."""
+    descriptor = open_own(Path(path), os.O_WRONLY | os.O_APPEND)
     os.set_blocking(descriptor, True)  # programs inherit it
     return os.fdopen(descriptor, "ab", buffering=0)
 
 
-def append_line(path: Path, text: str) -> None:
+def append_line(path: Path, text: str, group: int | None = None) -> None:
     """Add lines in a single write, so that those of several writers do not mix.
 
-    After a line that was torn by a kill or a full disk, they begin on a line of their own. NotAFile
-    if the path is a link or anything else that is no regular file; OSError also if not all is
-    taken.
+    After a line that was torn by a kill or a full disk, they begin on a line of their own. OSError
+    as :func:`open_own` raises it, or if not all is taken.
     """
     data = (text.rstrip("\n") + "\n").encode(errors="backslashreplace")
-    descriptor = _descriptor(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+    descriptor = open_own(path, os.O_RDWR | os.O_APPEND, group)
     try:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":

@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = made.add_argument
     add("paths", nargs="*", type=Path, metavar="DIR", help="directories or log files")
-    out = "the directory to write (default: DIR/report if DIR is one directory, else ./report)"
+    out = "directory to write (default: DIR/report if DIR is one directory of yours, else ./report)"
     add("--out", type=Path, metavar="DIR", help=out)
     base = "topology to which speedup refers (default: the sweep's base, else 1n1g)"
     add("--base", metavar="TOPOLOGY", help=base)
@@ -125,13 +125,17 @@ def _there_are(names: Iterable[str]) -> str:
 
 
 def _out(arguments: argparse.Namespace) -> Path:
-    """Where to write: below the one directory that is reported on, else ./report."""
-    from dlperf_hpc.records import layout
+    """Where to write: below the one directory that is reported on, if it is this user's, else
+    ./report."""
+    from dlperf_hpc.records import layout, trust
 
     if arguments.out is not None:
         return Path(arguments.out)
     only: Path = arguments.paths[0]
-    return only / layout.REPORT if len(arguments.paths) == 1 and only.is_dir() else Path("report")
+    within = len(arguments.paths) == 1 and only.is_dir()
+    if not within or any(map(trust.not_mine, (only, only / layout.REPORT))):
+        return Path("report")
+    return only / layout.REPORT
 
 
 def _tell(found: Gathered, shortly: bool) -> None:

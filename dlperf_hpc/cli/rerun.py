@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.errors import Issue, SpecError, printable, visible
+from dlperf_hpc.records.checks import NODE_LIST
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine
@@ -80,13 +81,20 @@ def _stretch(text: str | None) -> Callable[[int], int]:
     if text is None:
         return lambda before: before
     factor = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)", text)
-    if factor and float(factor[1]) > 0:
-        return lambda before: round(before * float(factor[1]))
+    if factor and 0 < float(factor[1]) <= 1000:
+        return lambda before: max(1, round(before * float(factor[1])))
     try:
         limit = clock_seconds(text)
     except ValueError as error:
         raise usage_error("--time", f"{text!r}: {error}", "write x2 or hh:mm:ss") from error
     return lambda _: limit
+
+
+def _node_list(text: str) -> str:
+    """Nodes as Slurm writes them, or nothing; SpecError for anything else."""
+    if text and not re.fullmatch(NODE_LIST, text):
+        raise usage_error("--exclude-nodes", f"{text!r} is no list of nodes", "write n1,n[3-5]")
+    return text
 
 
 def _chosen(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[RunResult]:
@@ -116,7 +124,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
     if arguments.site:
         return load_site(arguments.site)
     try:
-        return Site.model_validate(ledger.manifest.site)
+        return Site.model_validate({**ledger.manifest.site, "group": None})
     except ValidationError as error:  # of another version
         hint = Issue("site", "this version cannot use the site profile of the sweep", "give --site")
         source = str(ledger.root / layout.MANIFEST)
@@ -124,10 +132,9 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.cli.submission import follow_and_report, wait_and_report
     from dlperf_hpc.engines import get_engine
-    from dlperf_hpc.engines.lock import submit_lock
-    from dlperf_hpc.engines.submit import adopt, save_arrays, split_arrays, submit
+    from dlperf_hpc.engines.site import sharing_group
+    from dlperf_hpc.records import trust
     from dlperf_hpc.records.ledger import read_ledger
 
     root = arguments.directory.absolute()
@@ -136,6 +143,39 @@ def _rerun(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         arrays = _arrays(arguments, ledger, site)
         return _dry_run(root, engine, site, arrays, arguments.json)
+    with trust.sharing(sharing_group(arguments.site)):
+        _check_trust(root, arguments.site)
+        return _submit_again(arguments, root, ledger, engine, site)
+
+
+def _check_trust(root: Path, site: str | None) -> None:
+    """LedgerError for a directory that is not this user's, and, unless a site profile is given, for
+    one whose manifest somebody else may have written: jobs are made of the profile in it."""
+    from dlperf_hpc.errors import LedgerError
+    from dlperf_hpc.records import layout, trust
+
+    trust.refuse_others(root)
+    words = trust.doubt(root)
+    if words and not site:
+        raise LedgerError(
+            f"{words}; a rerun would run the `setup` lines and the Python that"
+            f" {root / layout.MANIFEST} names, as you. Give the site profile to run with (--site),"
+            " or, when you have read what `dlperf rerun --dry-run` prints, take these rights away"
+            " (chmod go-w)"
+        )
+    if words:
+        note = f"note: {words}; the site profile {site} counts, not the sweep's"
+        print(printable(note), file=sys.stderr)
+
+
+def _submit_again(
+    arguments: argparse.Namespace, root: Path, ledger: Ledger, engine: Engine, site: Site
+) -> int:
+    from dlperf_hpc.cli.submission import follow_and_report, wait_and_report
+    from dlperf_hpc.engines.lock import submit_lock
+    from dlperf_hpc.engines.submit import adopt, save_arrays, split_arrays, submit
+    from dlperf_hpc.records.ledger import read_ledger
+
     engine.check(ledger.manifest, site, root)
     with submit_lock(root, engine.lock_patience_s):
         ledger, adopted = adopt(read_ledger(root))
@@ -169,7 +209,7 @@ def _arrays(
     if not results:
         return ()
     runs = {run.id: run for run in ledger.manifest.runs}
-    exclude = arguments.exclude_nodes
+    exclude = _node_list(arguments.exclude_nodes)
     if exclude == "auto":
         found = suspects(ledger)
         exclude = ",".join(sorted(found))

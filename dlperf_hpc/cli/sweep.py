@@ -156,6 +156,16 @@ def _sweep(arguments: argparse.Namespace) -> int:
         from dlperf_hpc.cli import doctor
 
         return doctor.check(manifest, site, arguments.logs, arguments.json)
+    from dlperf_hpc.records import trust
+
+    with trust.sharing(site.group):
+        return _submit(arguments, sweep, manifest, engine, site, root)
+
+
+def _submit(
+    arguments: argparse.Namespace, sweep: Sweep, manifest: Manifest, engine: Engine, site: Site,
+    root: Path,
+) -> int:  # fmt: skip
     from dlperf_hpc.cli.submission import wait_and_report
     from dlperf_hpc.engines import submit
     from dlperf_hpc.engines.lock import submit_lock

@@ -14,6 +14,7 @@ import re
 import sys
 from pathlib import Path
 
+from dlperf_hpc.errors import DlperfError
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
@@ -184,7 +185,11 @@ def main(argv: list[str]) -> int:
 
     The exit code tells the batch script what follows: REQUEUE, JOB_ENDS, or 0 for neither.
     """
-    ended = close(Path(argv[0]), argv[1], int(argv[2]))
+    try:
+        ended = close(Path(argv[0]), argv[1], int(argv[2]))
+    except DlperfError as error:
+        print(f"dlperf_hpc: no record: {error}", file=sys.stderr)
+        return 1
     job_ends = ended in (Status.CANCELLED, Status.NODE_FAILED)
     return REQUEUE if ended is Status.PREEMPTED else JOB_ENDS if job_ends else 0
 

@@ -168,7 +168,7 @@ def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BO
         site=site.to_dict(),
         tool_version=__version__,
         created=utc(),
-        source=str(sweep.source),
+        source=str(sweep.source).encode(errors="backslashreplace").decode(),
     )
 
 

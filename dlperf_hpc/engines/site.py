@@ -12,11 +12,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from dlperf_hpc.engines.environments import Environment as Environment
 from dlperf_hpc.engines.environments import Flag, Word
 from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.records.checks import NODE_LIST
 from dlperf_hpc.sweepfile.keys import Name, matching, nearest
 from dlperf_hpc.sweepfile.tomlfile import pydantic_issues, read_toml
 
 Count = Annotated[int, Field(ge=1, le=10**6)]
-NODE_LIST = r"[A-Za-z0-9_.\[\],-]+"
 Nodes = Annotated[str, matching(NODE_LIST, "write nodes as Slurm does, without blanks: n1,n[3-5]")]
 _Memory = Annotated[str, matching(r"[0-9]+[KMGTkmgt]?[Bb]?", "write an amount: 0 (all), 512M, 64G")]
 _Export = Annotated[
@@ -27,6 +27,7 @@ _Export = Annotated[
         "write ALL, NONE, NIL, or variables: ALL,NAME=value,NAME",
     ),
 ]
+_Group = Annotated[str, matching(r"[^\x00-\x1f\x7f:]+", "write the name of a group, as `id` does")]
 PROFILES = Path("slurm")
 
 # What a run's identity, or the sweep itself, decides, and by what a submission is known.
@@ -152,6 +153,7 @@ class Site(BaseModel):
     max_submit: Count | None = None
     srun_wait_s: Count = 60
     poll_s: Annotated[float, Field(gt=0, le=86400)] = 30.0
+    group: _Group | None = None
     sbatch: Annotated[dict[Name, Any], AfterValidator(_sbatch_options)] = {}
     srun: list[Annotated[Flag, AfterValidator(_srun_option)]] = []
     environment: dict[Name, Environment] = {}
@@ -200,3 +202,14 @@ def load_site(name: str | None) -> Site:
         return Site.model_validate(tables)
     except ValidationError as error:
         raise SpecError(str(path), pydantic_issues(error, Site)) from error
+
+
+def sharing_group(name: str | None) -> str | None:
+    """The ``group`` of the user's own profile: the one named, else that of DLPERF_SITE. SpecError
+    for the former only: a profile that nobody asked for now says nothing."""
+    try:
+        return load_site(name).group
+    except SpecError:
+        if name:
+            raise
+        return None

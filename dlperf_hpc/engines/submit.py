@@ -11,9 +11,10 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Limit, Response, run_program
@@ -21,8 +22,8 @@ from dlperf_hpc.engines.lock import stop_asked, submit_lock
 from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError, printable
-from dlperf_hpc.files import write_atomically
-from dlperf_hpc.records import layout
+from dlperf_hpc.files import make_directories, write_atomically
+from dlperf_hpc.records import layout, trust
 from dlperf_hpc.records.collect import quick_results
 from dlperf_hpc.records.ledger import Ledger, add_array, read_ledger
 from dlperf_hpc.records.manifest import (
@@ -36,11 +37,20 @@ from dlperf_hpc.records.manifest import (
 )
 from dlperf_hpc.records.status import Status
 
+# Keys of a site profile that say how one submits and looks, and not what the jobs are.
+_OF_SUBMITTING = {
+    *("array_parallelism", "description", "group", "max_array_size", "max_submit", "poll_s"),
+}
+
 
 def make_directory(root: Path) -> None:
-    """Make the sweep's directory, or see that it can be written; LedgerError if not."""
+    """Make the sweep's directory, or see that it can be written and is nobody else's; LedgerError
+    if not."""
     try:
-        (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
+        make_directories(root.parent)
+        trust.make_directory(root)
+        trust.refuse_doubt(root)
+        trust.make_directory(root / layout.JOBS)
         if not os.access(root, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
@@ -64,6 +74,13 @@ def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]
         write_manifest(root, manifest)
     ledger = read_ledger(root)
     differing = [] if new else differences(ledger.manifest, manifest)
+    keys = differing_keys(ledger.manifest.site, manifest.site)
+    if keys:
+        note = (
+            f"note: {root / layout.MANIFEST} has another site profile ({', '.join(keys)}); what is"
+            " submitted now uses the one given, `dlperf rerun` without --site the manifest's"
+        )
+        print(printable(note), file=sys.stderr)
     if differing:
         listed = "".join(f"\n  {line}" for line in differing[:10])
         raise LedgerError(
@@ -72,6 +89,18 @@ def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]
             " another --name (or --logs) to measure anew"
         )
     return ledger, new
+
+
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Which keys of a site profile, of those that decide what a job is and runs, differ. A key that
+    an earlier version did not know has its default there."""
+    default = Site().to_dict()
+    names = sorted((old.keys() | new.keys()) - _OF_SUBMITTING)
+    return [
+        name
+        for name in names
+        if old.get(name, default.get(name)) != new.get(name, default.get(name))
+    ]
 
 
 def differences(old: Manifest, new: Manifest) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Answer, Engine, TaskState
 from dlperf_hpc.errors import LedgerError, SiteError, printable
+from dlperf_hpc.records import trust
 from dlperf_hpc.records.collect import Collection, Files, quick_result, quick_results
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.manifest import FinalState, add_final_states
@@ -60,9 +61,21 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     resolve = _StateResolver(ledger.root, engine, answer)
     found = {name: resolve.resolved(result, tasks[name]) for name, result in asked.items()}
     with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to
-        add_final_states(ledger.root, resolve.final_states)
+        _keep(ledger.root, resolve.final_states)
     results = (found.get(name, result) for name, result in zip(names, collection.results))
     return replace(collection, results=tuple(results))
+
+
+def _keep(root: Path, final_states: list[FinalState]) -> None:
+    """Write final states down; LedgerError where the directory is another's, and not one that the
+    group of DLPERF_SITE shares."""
+    if not final_states or trust.whose_else(root) is None:
+        return add_final_states(root, final_states)
+    from dlperf_hpc.engines.site import sharing_group  # slow to load, and seldom needed
+
+    with trust.sharing(sharing_group(None)):
+        trust.refuse_others(root)
+        add_final_states(root, final_states)
 
 
 class _StateResolver:

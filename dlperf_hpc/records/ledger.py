@@ -8,22 +8,26 @@ of runs that left no record. A run belongs to the task that was submitted last.
 
 from __future__ import annotations
 
-import json
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.files import dump_json, read_regular, write_once
-from dlperf_hpc.records import layout
+from dlperf_hpc.records import checks, layout, trust
+from dlperf_hpc.records.checks import Misfit
 from dlperf_hpc.records.manifest import (
+    DAMAGE,
     Array,
     FinalState,
     Manifest,
     Submission,
     array_of,
     array_row,
+    check_name,
+    damage,
     read_final_states,
     read_manifest,
     read_submissions,
@@ -143,13 +147,11 @@ def salvaged(root: Path) -> list[Submission]:
 
 def _salvaged_row(line: str) -> Submission | None:
     try:
-        row = json.loads(line)
-        row = Submission(row["array"], row["token"], row.get("job_id", ""))
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        row = checks.parse(line.encode())
+        checks.check_submission(row)
+    except ValueError:
         return None
-    texts = (row.array, row.token, row.job_id)
-    whole = all(isinstance(text, str) for text in texts) and _TOKEN.fullmatch(row.token)
-    return row if whole and re.fullmatch(r"[0-9]*", row.job_id) else None
+    return Submission(row["array"], row["token"], row.get("job_id", ""))
 
 
 def find_array(root: Path, manifest: Manifest, name: str) -> Array:
@@ -160,18 +162,22 @@ def find_array(root: Path, manifest: Manifest, name: str) -> Array:
     path = _array_path(root, name)
     if not path.is_file():
         raise LedgerError(f"{root}: sweep {manifest.sweep!r} has no array {name!r}")
-    return _read_array(path, {run.id: run for run in manifest.runs})
+    return _read_array(path, manifest.sweep, {run.id: run for run in manifest.runs})
 
 
 def add_array(root: Path, array: Array) -> None:
-    """Keep an array of the sweep's runs, before it is submitted; LedgerError if it is there."""
+    """Keep an array of the sweep's runs, before it is submitted; LedgerError if it is there, or if
+    it could not be read again."""
     row = {**array_row(array), "tasks": [run.id for run in array.tasks]}
     path = _array_path(root, array.name)
     try:
-        path.parent.mkdir(exist_ok=True)
+        checks.check_array(row)
+        trust.make_directory(path.parent)
         written = write_once(path, dump_json({"schema": SCHEMA, **row}))
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+    except Misfit as error:
+        raise LedgerError(f"{array.name}: cannot be an array: {error}") from error
     if not written:
         raise LedgerError(f"{path}: is there already: somebody else is rerunning this sweep")
 
@@ -183,16 +189,24 @@ def _array_path(root: Path, name: str) -> Path:
 def _later_arrays(root: Path, manifest: Manifest) -> Iterable[Array]:
     paths = sorted((root / layout.ARRAYS).glob("*.json"))
     runs = {run.id: run for run in manifest.runs} if paths else {}
-    return (_read_array(path, runs) for path in paths)
+    return (_read_array(path, manifest.sweep, runs) for path in paths)
 
 
-def _read_array(path: Path, runs: Mapping[str, Run]) -> Array:
+def _read_array(path: Path, sweep: str, runs: Mapping[str, Run]) -> Array:
     try:
-        row = json.loads(path.read_bytes())
-        if row["schema"] != SCHEMA:
-            raise ValueError(f"schema is {row['schema']!r}, this version reads {SCHEMA!r}")
+        row = checks.parse(read_regular(path))
+        checks.check_array(row)
+        if row.get("schema") != SCHEMA:
+            found = reprlib.repr(row.get("schema"))
+            raise Misfit(f"schema is {found}, this version reads {SCHEMA!r}")
+        if path.name != f"{row['name']}.json":
+            raise Misfit(f"name is {row['name']!r}, which is not the file's")
+        check_name(row["name"], sweep)
+        strange = [name for name in row["tasks"] if not isinstance(name, str) or name not in runs]
+        if strange:
+            raise Misfit(f"tasks: the sweep has no run {reprlib.repr(strange[0])}")
         return array_of(row, tuple(runs[name] for name in row["tasks"]))
     except OSError as error:
         raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LedgerError(f"{path}: damaged: {type(error).__name__}: {error}") from error
+    except DAMAGE as error:
+        raise LedgerError(f"{path}: damaged: {damage(error)}") from error

@@ -7,20 +7,25 @@ is never changed once written; what happens later is kept beside it: see :mod:`.
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.files import append_line, dump_json, write_once
-from dlperf_hpc.records import layout
+from dlperf_hpc.files import append_line, dump_json, read_regular, write_once
+from dlperf_hpc.records import checks, layout, trust
+from dlperf_hpc.records.checks import Misfit
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run, Topology
 
 SCHEMA = "dlperf-manifest/1"
 _WITHOUT = "rename it, and `dlperf report` works from the logs alone"
+DAMAGE = (AttributeError, KeyError, IndexError, OverflowError, TypeError, ValueError)
+"""What making a value of damaged JSON may raise."""
 
 
 _Row = TypeVar("_Row")
@@ -52,8 +57,14 @@ class Array:
         return len(self.tasks) // self.repeats_per_job
 
     def run_of(self, index: int, repeat: int = 0) -> Run:
-        """The run that array index ``index`` measures as its ``repeat``-th, both from 0."""
-        return self.tasks[index * self.repeats_per_job + repeat]
+        """The run that array index ``index`` measures as its ``repeat``-th, both from 0.
+
+        LedgerError if the array has no such index.
+        """
+        place = index * self.repeats_per_job + repeat
+        if not 0 <= place < len(self.tasks):
+            raise LedgerError(f"array {self.name} has no run {repeat} of index {index}")
+        return self.tasks[place]
 
 
 @dataclass(frozen=True)
@@ -84,9 +95,17 @@ def array_row(array: Array) -> dict[str, Any]:
 
 
 def array_of(row: Mapping[str, Any], tasks: tuple[Run, ...]) -> Array:
-    """Inverse of :func:`array_row`; KeyError or TypeError if it is none."""
+    """Inverse of :func:`array_row`, of a row that :func:`.checks.check_array` let through.
+
+    Misfit for a run that does not belong on such nodes, or in such an environment.
+    """
     values = {**_known(Array, row), "topology": Topology.parse(row["topology"]), "tasks": tasks}
-    return Array(**values)
+    array = Array(**values)
+    for case in {id(run.case): run.case for run in tasks}.values():
+        if (case.topology, case.environment) != (array.topology, array.environment):
+            there = f"{case.topology} in environment {case.environment!r}"
+            raise Misfit(f"tasks: {case.id} is for {there}, and array {array.name} is not")
+    return array
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
@@ -107,24 +126,56 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def _from_json(data: Mapping[str, Any]) -> Manifest:
-    cases = [Case.from_dict(case) for case in data["cases"]]
-    arrays = tuple(
-        array_of(row, tuple(Run(cases[index], repeat) for index, repeat in row["tasks"]))
-        for row in data["arrays"]
-    )
+    checks.check_manifest(data)
+    cases = [_named(f"cases[{i}]", checks.case_of, row) for i, row in enumerate(data["cases"])]
+    of_row = partial(_array_in, data["sweep"], cases, data["repeats"])
+    arrays = tuple(_named(f"arrays[{i}]", of_row, row) for i, row in enumerate(data["arrays"]))
+    for key in ("name", "token"):
+        if len({getattr(array, key) for array in arrays}) < len(arrays):
+            raise Misfit(f"arrays: two of them have one {key}")
     return Manifest(
         sweep=data["sweep"],
         engine=data["engine"],
         base=data["base"],
         repeats=data["repeats"],
-        measure=Measure(**data["measure"]),
-        limits=Limits(**data["limits"]),
+        measure=checks.measure_of(data["measure"]),
+        limits=checks.limits_of(data["limits"]),
         arrays=arrays,
         site=data["site"],
         tool_version=data["tool_version"],
         created=data["created"],
         source=data["source"],
     )
+
+
+def _named(where: str, make: Callable[[Any], _Row], row: Any) -> _Row:
+    """What ``make`` makes of a row; its Misfit then says where the row stands."""
+    try:
+        return make(row)
+    except Misfit as error:
+        raise Misfit(f"{where}.{error}") from error
+
+
+def _array_in(sweep: str, cases: list[Case], repeats: int, row: Any) -> Array:
+    checks.check_array(row)
+    check_name(row["name"], sweep)
+    tasks = [_task(task, cases, repeats) for task in row["tasks"]]
+    return array_of(row, tuple(tasks))
+
+
+def check_name(name: str, sweep: str) -> None:
+    """Misfit for an array's name that does not begin as those of its sweep do."""
+    if not name.startswith((f"{sweep}-", f"{sweep}.")):
+        raise Misfit(f"name is {name!r}, which is no array of sweep {sweep!r}")
+
+
+def _task(task: Any, cases: list[Case], repeats: int) -> Run:
+    """A run as an array of the manifest names it: ``[number of the case, repeat]``."""
+    if isinstance(task, list) and len(task) == 2 and type(task[0]) is type(task[1]) is int:
+        number, repeat = task
+        if 0 <= number < len(cases) and 0 < repeat <= repeats:
+            return Run(cases[number], repeat)
+    raise Misfit(f"tasks: there is no run {reprlib.repr(task)}")
 
 
 def write_manifest(root: Path, manifest: Manifest) -> None:
@@ -143,7 +194,7 @@ def read_manifest(root: Path) -> Manifest:
     """Read a sweep's manifest; LedgerError names what is wrong with the file."""
     path = root / layout.MANIFEST
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = checks.parse(read_regular(path))
     except FileNotFoundError:
         raise LedgerError(
             f"{root}: no {layout.MANIFEST} there, so this is not a sweep's directory;"
@@ -161,14 +212,18 @@ def read_manifest(root: Path) -> Manifest:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise LedgerError(
-            f"{path}: schema is {found!r}, this version reads {SCHEMA!r}: use the version of"
-            f" dlperf_hpc that wrote it, or {_WITHOUT}"
+            f"{path}: schema is {reprlib.repr(found)}, this version reads {SCHEMA!r}: use the"
+            f" version of dlperf_hpc that wrote it, or {_WITHOUT}"
         )
     try:
         return _from_json(data)
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise LedgerError(f"{path}: damaged: {what}; {_WITHOUT}") from error
+    except DAMAGE as error:
+        raise LedgerError(f"{path}: damaged: {damage(error)}; {_WITHOUT}") from error
+
+
+def damage(error: Exception) -> str:
+    """What is wrong with damaged JSON, in words."""
+    return str(error) if isinstance(error, Misfit) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)
@@ -206,7 +261,7 @@ def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
     """The file's rows. A line that is no JSON was torn by a kill: it never came to be."""
     rows: list[_Row] = []
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_regular(path).split(b"\n")
     except FileNotFoundError:
         return rows
     except OSError as error:
@@ -214,15 +269,12 @@ def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
     # What follows the last newline is still being written.
     for number, line in enumerate(lines[:-1], 1):
         try:
-            row = json.loads(line)
-        except ValueError:
+            rows.append(make(checks.parse(line)))
+        except (json.JSONDecodeError, UnicodeDecodeError):
             continue
-        try:
-            rows.append(make(row))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            what = f"{type(error).__name__}: {error}"
+        except DAMAGE as error:
             raise LedgerError(
-                f"{path}:{number}: damaged: {what}; correct or remove that line"
+                f"{path}:{number}: damaged: {damage(error)}; correct or remove that line"
             ) from error
     return rows
 
@@ -231,7 +283,8 @@ def _append(path: Path, *rows: Mapping[str, Any]) -> None:
     if not rows:
         return
     try:
-        append_line(path, "\n".join(map(json.dumps, rows)))
+        text = "\n".join(json.dumps(checks.printable(row)) for row in rows)
+        append_line(path, text, trust.sharing_group())
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -243,7 +296,12 @@ def add_submission(root: Path, submission: Submission) -> None:
 
 def read_submissions(root: Path) -> list[Submission]:
     """All submissions, oldest first."""
-    return _rows(root / layout.SUBMISSIONS, lambda row: Submission(**_known(Submission, row)))
+    return _rows(root / layout.SUBMISSIONS, _submission)
+
+
+def _submission(row: dict[str, Any]) -> Submission:
+    checks.check_submission(row)
+    return Submission(**_known(Submission, row))
 
 
 def add_final_states(root: Path, final_states: Iterable[FinalState]) -> None:
@@ -262,6 +320,7 @@ def read_final_states(root: Path) -> dict[str, FinalState]:
 
 
 def _final_state(row: Mapping[str, Any]) -> FinalState:
+    checks.check_final_state(row)
     return FinalState(**{**_known(FinalState, row), "status": Status(row["status"])})
 
 

@@ -6,8 +6,8 @@ that fail together, even ranks that each believe they are alone, agree on which 
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import json
 import os
 import re
 import traceback
@@ -22,10 +22,12 @@ from dlperf_hpc.files import (
     append_line,
     dump_json,
     link_once,
+    make_directories,
     open_regular,
     read_regular,
     write_once,
 )
+from dlperf_hpc.records.checks import parse
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.logfile import FORMAT, read_end
@@ -75,14 +77,19 @@ def read_record(path: Path, detail: bool = True) -> dict[str, Any] | None:
     """
     try:
         content = read_regular(path)
-        data = json.loads(content if detail else _head(content))
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        data = parse(content if detail else _head(content))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
     ours = isinstance(data, dict) and data.get("schema") == SCHEMA
-    whole = ours and data.get("status") in _STATUSES and isinstance(data.get("attempt"), int)
-    return data if whole else None
+    return data if ours and _is_whole(data) else None
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    status, reason = record.get("status"), record.get("reason", "")
+    known = isinstance(status, str) and status in _STATUSES and isinstance(reason, str)
+    return known and type(record.get("attempt")) is int
 
 
 def _head(content: bytes) -> bytes:
@@ -103,11 +110,11 @@ def _maker(path: Path) -> tuple[str, int] | None:
             line = read_line(first.rstrip("\n"))
             values = line.values if line and line.event == "begin" else {}
         else:
-            values = json.loads(read_regular(path))
+            values = parse(read_regular(path))
         return str(values["launch"]), int(values["attempt"])
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         return "", 0
 
 
@@ -131,7 +138,7 @@ def _move_aside(path: Path, paths: RunPaths, launch: str) -> None:
     made = _maker(path)
     if made is None or made[0] == launch:
         return
-    paths.attempts.mkdir(exist_ok=True)
+    make_directories(paths.attempts)
     number = made[1]
     target = paths.earlier(path, number)
     held = target.with_name(f"{target.stem}.{uuid.uuid4().hex}{path.suffix}")
@@ -172,7 +179,7 @@ def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | Non
     if record is not None and record["status"] == Status.OK.value:
         return None
     try:
-        paths.log.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(paths.log.parent)
         if not os.access(paths.log.parent, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         for path in (paths.log, paths.record):
@@ -208,7 +215,7 @@ def log_event(attempt: Attempt, event: str, values: Mapping[str, Any]) -> None:
 
 def leave_failure(attempt: Attempt, failure: Failure) -> None:
     """One rank's own account of its end, whoever writes the record; its first one stays."""
-    attempt.paths.attempts.mkdir(parents=True, exist_ok=True)
+    make_directories(attempt.paths.attempts)
     told = {**vars(failure), "status": failure.status.value}
     row = {"launch": attempt.launch, "attempt": attempt.number, **told}
     write_once(attempt.paths.failure(attempt.number, failure.rank), dump_json(row))
@@ -224,10 +231,10 @@ def read_failures(attempt: Attempt) -> list[Failure]:
 def _failure(path: Path) -> Failure | None:
     """What one rank left; None if that is damaged: it was dying as it wrote."""
     try:
-        row = json.loads(read_regular(path))
+        row = parse(read_regular(path))
         known = {f.name: row[f.name] for f in fields(Failure) if f.name in row}
         failure = Failure(**{**known, "status": Status(row["status"])})
-    except (OSError, KeyError, TypeError, ValueError, RecursionError):
+    except (OSError, KeyError, TypeError, ValueError):
         return None
     return failure if not misfits(failure) else None
 
@@ -274,11 +281,13 @@ def finish(
 def complete_log(paths: RunPaths) -> None:
     """Add the ``end`` line that the writer of the record was killed before it could write.
 
-    For the time after the last process of the launch; a living one may still write it itself.
+    For the time after the last process of the launch; a living one may still write it itself. A
+    log that somebody else's job left, in a sweep of several people, stays as it is.
     """
     record = read_record(paths.record)
     if record is not None and _maker(paths.log) == _maker(paths.record):
-        _add_end(paths, record["status"], str(record.get("reason", "")))
+        with contextlib.suppress(PermissionError):
+            _add_end(paths, record["status"], str(record.get("reason", "")))
 
 
 def _add_end(paths: RunPaths, status: str, reason: str, trace: str = "") -> None:

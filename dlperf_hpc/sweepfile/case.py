@@ -9,9 +9,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""What a sweep, an environment, a back end may be called: also a part of a path."""
+LINE = r"[^\x00-\x1f\x7f]*"
+"""Text in one line, without control characters."""
 
 _TOPOLOGY = re.compile(r"([1-9][0-9]{0,4})n([1-9][0-9]{0,2})g")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+]+|\.{2,}")
@@ -192,7 +197,7 @@ class Case:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Case:
         """Inverse of :meth:`to_dict`; unknown keys (of a newer version) are passed over."""
-        known = {f.name for f in fields(cls)}
+        known = cls.__dataclass_fields__
         values = {key: value for key, value in data.items() if key in known}
         values["topology"] = Topology.parse(values["topology"])
         values["optimizer"] = _read(Optimizer, values.get("optimizer", {}))
@@ -206,7 +211,7 @@ _Settings = TypeVar("_Settings", Optimizer, Schedule)
 
 
 def _read(kind: type[_Settings], data: Mapping[str, Any]) -> _Settings:
-    known = {f.name for f in fields(kind)}
+    known = kind.__dataclass_fields__
     return kind(**{key: value for key, value in data.items() if key in known})
 
 

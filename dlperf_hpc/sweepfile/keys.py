@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from dlperf_hpc.errors import Issue
-from dlperf_hpc.sweepfile.case import SCHEDULES, Topology
+from dlperf_hpc.sweepfile.case import LINE, NAME, SCHEDULES, Topology
 from dlperf_hpc.sweepfile.declarations import Option, Registry
 
 
@@ -38,11 +38,11 @@ def matching(pattern: str, rule: str) -> AfterValidator:
 Name = Annotated[
     str,
     matching(
-        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+        NAME,
         "write at most 64 letters, digits, '.', '_' and '-', a letter or digit first",
     ),
 ]
-Line = Annotated[str, matching(r"[^\x00-\x1f\x7f]*", "write one line without control characters")]
+Line = Annotated[str, matching(LINE, "write one line without control characters")]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Steps = Annotated[int, Field(ge=0, le=10**9)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
+from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.logfile import read_end
 from dlperf_hpc.records.status import Status
@@ -154,7 +155,8 @@ class Watchdog:
     def fail(self, error: BaseException) -> None:
         """End this process for an exception; does not return."""
         try:
-            trace = format_trace(error)
+            # A damaged sweep is told in one message: how it was read says nothing.
+            trace = "" if isinstance(error, LedgerError) else format_trace(error)
             lost_peer = any(word in trace for word in _LOST_PEER)
             self._end(classify(error), describe(error), trace, consequence=lost_peer)
         finally:

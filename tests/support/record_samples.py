@@ -15,7 +15,7 @@ from dlperf_hpc.records.manifest import Array, Manifest, write_manifest
 from dlperf_hpc.records.results import Checkpoint, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
-from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run
+from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run, Topology
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.ranks import World
@@ -121,6 +121,11 @@ def without_end(log: Path) -> None:
 SITE = {"description": "", "srun": [], "environment": {"default": {"mpi": "pmi2"}}}
 
 
+def token_of(topology: Topology | str) -> str:
+    """The token of a sample's array: as ours look, and the same for each run of a test."""
+    return f"dlperf-{str(topology).encode().hex()}"
+
+
 def manifest(
     runs: Sequence[Run],
     engine: str = "local",
@@ -132,7 +137,7 @@ def manifest(
     arrays = tuple(
         Array(
             name=f"{SWEEP}-{topology}",
-            token=f"dlperf-{topology}",
+            token=token_of(topology),
             topology=topology,
             environment="default",
             time_limit_s=time_limit_s,

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_hpc.files import NotAFile, append_line, read_regular
+from dlperf_hpc.files import (
+    NotAFile,
+    append_line,
+    is_member,
+    make_directories,
+    others_can_write,
+    read_regular,
+    write_once,
+)
 
 
 @pytest.fixture
@@ -74,3 +82,91 @@ def test_lines_are_added_behind_a_torn_one(tmp_path: Path) -> None:
         file.write("torn")
     append_line(path, "b\nc")
     assert path.read_text() == "a\ntorn\nb\nc\n"
+
+
+# --- whose a file is -----------------------------------------------------------------------------
+
+NOBODY = 65534
+two_users = pytest.mark.skipif(os.geteuid() != 0, reason="to be two users takes root")
+
+
+@two_users
+def test_nothing_is_added_to_anothers_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("theirs\n")
+    path.chmod(0o666)
+    os.chown(path, NOBODY, -1)
+    with pytest.raises(PermissionError, match="belongs to nobody: nothing is written into"):
+        append_line(path, "x")
+    assert path.read_text() == "theirs\n"
+
+
+@two_users
+def test_a_file_of_the_groups_takes_lines_for_who_names_the_group(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("ours\n")
+    os.chown(path, 1, 1)  # uid 1 is in group 1 by its entry in /etc/passwd
+    assert is_member(1, 1) and not is_member(NOBODY, 1) and not is_member(4_000_000_000, 1)
+    with pytest.raises(PermissionError, match="belongs to daemon"):
+        append_line(path, "x", group=2)
+    append_line(path, "x", group=1)
+    assert path.read_text() == "ours\nx\n"
+    os.chown(path, NOBODY, 1)  # of the group, but its owner is not in it
+    with pytest.raises(PermissionError, match="belongs to nobody"):
+        append_line(path, "x", group=1)
+
+
+def test_a_second_name_of_ones_own_file_is_refused_where_another_could_have_made_it(
+    tmp_path: Path,
+) -> None:
+    mine, planted = tmp_path / "mine", tmp_path / "shared" / "planted"
+    mine.write_text("mine\n")
+    planted.parent.mkdir()
+    os.link(mine, planted)
+    append_line(planted, "a kill left our own temporary name behind")
+    planted.parent.chmod(0o777)
+    with pytest.raises(PermissionError, match=r"has other names \(hard links\)"):
+        append_line(planted, "x")
+    mine.unlink()
+    append_line(planted, "one name")
+    assert planted.read_text().splitlines()[1:] == [
+        "a kill left our own temporary name behind",
+        "one name",
+    ]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o775])
+def test_who_may_not_write_a_directory_may_not_write_what_is_made_in_it(
+    tmp_path: Path, mode: int
+) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    top.chmod(mode)
+    before = os.umask(0o002)
+    try:
+        make_directories(top / "a" / "b")
+        make_directories(top / "a" / "b")
+        write_once(top / "a" / "b" / "once", "x")
+        append_line(top / "a" / "b" / "lines", "x")
+    finally:
+        os.umask(before)
+    for path in top.rglob("*"):
+        found = os.stat(path).st_mode
+        assert found & 0o002 == 0 and found & 0o020 == mode & 0o020, path
+    with pytest.raises(FileExistsError):
+        make_directories(top / "a" / "b" / "once")
+
+
+@two_users
+def test_a_private_group_is_no_other(tmp_path: Path) -> None:
+    for uid, gid, mode, others in (
+        (1, 1, 0o775, False),  # daemon's group, named like daemon
+        (1, 2, 0o775, True),
+        (1, 2, 0o755, False),
+        (1, 1, 0o757, True),
+        (4_000_000_000, 4_000_000_000, 0o775, True),  # of neither is there a name
+    ):
+        os.chown(tmp_path, uid, gid)
+        tmp_path.chmod(mode)
+        assert others_can_write(os.stat(tmp_path)) is others, (uid, gid, mode)
+        assert others_can_write(os.stat(tmp_path), group=gid) is bool(mode & 0o002)

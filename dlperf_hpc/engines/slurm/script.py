@@ -31,9 +31,10 @@ from submitit.slurm.slurm import SlurmExecutor
 from dlperf_hpc.engines import environments
 from dlperf_hpc.engines.base import Program, run_program
 from dlperf_hpc.engines.command import cleaned_environment
-from dlperf_hpc.engines.site import NODE_LIST, Environment, Site
+from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.errors import Issue, LedgerError, SpecError
 from dlperf_hpc.records import layout
+from dlperf_hpc.records.checks import NODE_LIST
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.records.task import ARRAY_MARK, JOB_ENDS, JOB_SECONDS, LAUNCH_MARK, REPEAT, REQUEUE
 

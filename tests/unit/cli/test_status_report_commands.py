@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from queueing import printed_by_squeue
-from record_samples import a_sweep, begun, ended, ended_ok, many, paths
+from record_samples import a_sweep, begun, ended, ended_ok, many, paths, token_of
 from report_samples import case
 
 from dlperf_hpc.records import layout
@@ -124,12 +124,12 @@ def asked(root: Path) -> dict[str, tuple[str, str]]:
 
 def submitted(root: Path) -> None:
     for topology, job in (("1n1g", "7"), ("1n2g", "8")):
-        add_submission(root, Submission(f"sample-{topology}", f"dlperf-{topology}", job_id=job))
+        add_submission(root, Submission(f"sample-{topology}", token_of(topology), job_id=job))
 
 
 def says(squeue: Path, *rows: str, first: str = "true") -> None:
     """Let squeue print these rows; a task of job 7 bears the first array's token, and so on."""
-    tokens = {"7": "dlperf-1n1g", "8": "dlperf-1n2g"}
+    tokens = {"7": token_of("1n1g"), "8": token_of("1n2g")}
     whole = [f"{row}|sample|{tokens.get(row[0], 'a stranger')}" for row in rows]
     squeue.write_text(f"#!/bin/sh\n{first}\necho '{printed_by_squeue(*whole)}'\n")
 
@@ -186,7 +186,7 @@ def test_a_job_that_has_our_jobs_number_is_not_ours(tmp_path: Path, squeue: Path
         "7_0|RUNNING|None|n1|thesis|(null)",
         "7_1|PENDING|Priority||sample-1n1g|dlperf-0123",
         "8_0|RUNNING|None|n1|sample-1n2g|",  # a site without comments
-        "8_1|RUNNING|None|n2|x|billing:42 dlperf-1n2g",  # or with some of its own
+        f"8_1|RUNNING|None|n2|x|billing:42 {token_of('1n2g')}",  # or with some of its own
     )
     squeue.write_text(f"#!/bin/sh\necho '{rows}'\n")
     states = [asked(root)[run.id][0] for run in RUNS[:4]]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from record_samples import a_run, a_sweep, manifest, many
+from record_samples import a_run, a_sweep, manifest, many, token_of
 from report_samples import case
 
 from dlperf_hpc.errors import LedgerError
@@ -117,10 +117,10 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_submissions_in_order(tmp_path: Path) -> None:
     assert read_submissions(tmp_path) == []
-    add_submission(tmp_path, Submission("a", "token-a", job_id="17", time="t1"))
-    add_submission(tmp_path, Submission("b", "token-b", error="no such partition\nat all"))
+    add_submission(tmp_path, Submission("a", "dlperf-a", job_id="17", time="t1"))
+    add_submission(tmp_path, Submission("b", "dlperf-b", error="no such partition\nat all"))
     first, second = read_submissions(tmp_path)
-    assert first == Submission("a", "token-a", job_id="17", time="t1")
+    assert first == Submission("a", "dlperf-a", job_id="17", time="t1")
     assert (second.array, second.job_id, second.error) == ("b", "", "no such partition\nat all")
     assert second.time.endswith("Z")
 
@@ -138,7 +138,7 @@ def test_the_latest_verdict_counts(tmp_path: Path) -> None:
 
 def test_a_line_torn_anywhere_costs_itself_alone(tmp_path: Path) -> None:
     """A kill or a full disk in the middle of a line; then somebody writes the next."""
-    add_submission(tmp_path, Submission("a", "token-a", job_id="17"))
+    add_submission(tmp_path, Submission("a", "dlperf-a", job_id="17"))
     add_final_states(tmp_path, [FinalState("r1", Status.TIMEOUT, "one")])
     for name in (layout.SUBMISSIONS, layout.FINAL_STATES):
         path = tmp_path / name
@@ -147,7 +147,7 @@ def test_a_line_torn_anywhere_costs_itself_alone(tmp_path: Path) -> None:
             path.write_bytes(whole + whole[:length])
             assert len(read_submissions(tmp_path)) == len(read_final_states(tmp_path)) == 1
             if name == layout.SUBMISSIONS:
-                add_submission(tmp_path, Submission("b", "token-b", job_id="18"))
+                add_submission(tmp_path, Submission("b", "dlperf-b", job_id="18"))
                 assert [s.job_id for s in read_submissions(tmp_path)] == ["17", "18"]
             else:
                 add_final_states(tmp_path, [FinalState("r2", Status.OK, "")])
@@ -167,9 +167,9 @@ def test_a_line_that_is_no_verdict_is_named(tmp_path: Path, row: str) -> None:
 
 
 def test_keys_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
-    row = {"array": "a", "token": "t", "job_id": "1", "colour": "red"}
+    row = {"array": "a", "token": "dlperf-0", "job_id": "1", "colour": "red"}
     (tmp_path / layout.SUBMISSIONS).write_text(json.dumps(row) + "\n")
-    assert read_submissions(tmp_path) == [Submission("a", "t", job_id="1")]
+    assert read_submissions(tmp_path) == [Submission("a", "dlperf-0", job_id="1")]
     final_state = {"run": "r", "status": "timeout", "reason": "x", "colour": "red"}
     (tmp_path / layout.FINAL_STATES).write_text(json.dumps(final_state) + "\n")
     assert read_final_states(tmp_path) == {"r": FinalState("r", Status.TIMEOUT, "x")}
@@ -179,7 +179,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     for name in (layout.SUBMISSIONS, layout.FINAL_STATES):
         (tmp_path / name).mkdir()
     with pytest.raises(LedgerError, match=r"submissions\.jsonl: cannot be written: Is a directory"):
-        add_submission(tmp_path, Submission("a", "t"))
+        add_submission(tmp_path, Submission("a", "dlperf-0"))
     with pytest.raises(LedgerError, match=r"verdicts\.jsonl: cannot be written: Is a directory"):
         add_final_states(tmp_path, [FinalState("r1", Status.TIMEOUT, "x")])
     with pytest.raises(LedgerError, match=r"manifest\.json: cannot be written: No such file"):
@@ -193,7 +193,7 @@ def rerun(name: str, *indices: int) -> Array:
     """An array, made later, of some of the sweep's runs on 2n8g."""
     planned = manifest(RUNS).arrays[1]
     tasks = tuple(planned.tasks[index] for index in indices)
-    return replace(planned, name=name, token=f"token-{name}", tasks=tasks, exclude="n[1-2]")
+    return replace(planned, name=name, token=token_of(name), tasks=tasks, exclude="n[1-2]")
 
 
 def test_an_array_made_later_is_found_again(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_an_array_made_later_is_found_again(tmp_path: Path) -> None:
     assert find_array(tmp_path, made, array.name) == array
     assert read_ledger(tmp_path).arrays == (*made.arrays, array)
     with pytest.raises(LedgerError, match="is there already"):
-        add_array(tmp_path, replace(array, token="another"))
+        add_array(tmp_path, replace(array, token="dlperf-1"))
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": "dlperf-array/1", "tasks": ["no/run"]}'])
