@@ -20,6 +20,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import read_manifest
+from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
     Failure,
@@ -27,7 +28,6 @@ from dlperf_hpc.records.store import (
     finish,
     open_attempt,
     read_failures,
-    read_record,
 )
 from dlperf_hpc.records.task import (
     JOB_ENDS,

@@ -17,15 +17,13 @@ from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
-from dlperf_hpc.records.logfile import read_bytes, read_end, result_of_log, told_by
+from dlperf_hpc.records.logfile import glance, read_bytes, result_of_log, told_by
 from dlperf_hpc.records.manifest import FinalState, Manifest
 from dlperf_hpc.records.observed import RunFacts
+from dlperf_hpc.records.record import Record, of_record, read_record, with_record
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import launch_of, read_record
-from dlperf_hpc.sweepfile.case import Run
-
-Record = dict[str, Any]
+from dlperf_hpc.records.store import launch_of
 
 
 @dataclass(frozen=True)
@@ -40,10 +38,7 @@ class Collection:
 
 def _without_log(run: RunFacts, record: Record | None, final_state: FinalState | None) -> RunResult:
     if record is not None:
-        status, reason = Status(record["status"]), str(record.get("reason", ""))
-        if status is Status.OK:
-            status, reason = Status.PARTIAL, "its record says ok, but there is no log to prove it"
-        return RunResult(run, status, reason, attempt=record["attempt"], source="record")
+        return of_record(run, record)
     if final_state is not None:
         return RunResult(run, final_state.status, final_state.reason, source="scheduler")
     return RunResult(run, Status.PENDING, "has left nothing on disk yet")
@@ -53,18 +48,10 @@ def _with_end(
     result: RunResult, record: Record | None, final_state: FinalState | None
 ) -> RunResult:
     """A log that was cut says only that it was cut; its record or the scheduler may know why."""
-    if result.status is not Status.UNKNOWN:
+    result = with_record(result, record)
+    if result.status is not Status.UNKNOWN or final_state is None:
         return result
-    if record is not None and record["attempt"] == result.attempt:
-        status, reason = Status(record["status"]), str(record.get("reason", ""))
-        if status is Status.OK and result.window is None:
-            status, reason = Status.PARTIAL, "its record says ok, but the log has no whole summary"
-        return replace(result, status=status, reason=reason, source="record")
-    if final_state is not None:
-        return replace(
-            result, status=final_state.status, reason=final_state.reason, source="scheduler"
-        )
-    return result
+    return replace(result, status=final_state.status, reason=final_state.reason, source="scheduler")
 
 
 def _cross_checked(result: RunResult, record: Record | None) -> RunResult:
@@ -85,40 +72,42 @@ def _cross_checked(result: RunResult, record: Record | None) -> RunResult:
 
 
 def _full(
-    run: Run, root: Path, task: Task | None, final_state: FinalState | None, bad: list[str]
+    run: RunFacts, root: Path, task: Task | None, final_state: FinalState | None, bad: list[str]
 ) -> RunResult:
+    """How a run ended, by all that lies on disk; ``bad`` is told of what cannot be read."""
     paths = RunPaths(root, run.id)
     record: Record | None = None
+    problem = ""
     try:
         record = read_record(paths.record, detail=False)
-        if _is_of_earlier_task(paths, task, record):
-            return _without_log(run, None, final_state)
         data = read_bytes(paths.log)
-        if data is None:
-            return _without_log(run, record, final_state)
-        result = result_of_log(paths.log, data)
-        if result.run.id != run.id:
+        result = None if data is None else result_of_log(paths.log, data)
+        if result is not None and result.run.id != run.id:
             raise LogError(f"{paths.log}: is the log of {result.run.id}")
     except LogError as error:
-        bad.append(str(error))
-        result = _without_log(run, record, final_state)
-        if result.status is Status.PENDING:
-            result = replace(result, status=Status.UNKNOWN, reason=str(error))
-        return replace(result, warnings=(str(error),))
-    return _cross_checked(_with_end(result, record, final_state), record)
+        problem, result = str(error), None
+    ended = (
+        _without_log(run, record, final_state)
+        if result is None
+        else _cross_checked(_with_end(result, record, final_state), record)
+    )
+    if ended.status is not Status.OK and _is_of_earlier_task(paths, task, record):
+        return _without_log(run, None, final_state)
+    if not problem:
+        return ended
+    bad.append(problem)
+    if ended.status is Status.PENDING:
+        ended = replace(ended, status=Status.UNKNOWN, reason=problem)
+    return replace(ended, warnings=(problem,))
 
 
 def _is_of_earlier_task(paths: RunPaths, task: Task | None, record: Record | None) -> bool:
-    """Whether what lies there is of an attempt that did not end ok, and another was submitted."""
+    """Whether what lies there, of a run that is not ok, is of an attempt before the task."""
     if task is None or not task.job_id:
         return False
     launch = str(record.get("launch") or "") if record else ""
     launch = launch or launch_of(paths) or ""
-    if not launch or launch.startswith(f"{task.name}."):
-        return False
-    end = read_end(paths.log) if record is None else None
-    status = record["status"] if record else end and end.values.get("status")
-    return status != Status.OK.value
+    return bool(launch) and not launch.startswith(f"{task.name}.")
 
 
 def quick_result(
@@ -135,14 +124,19 @@ def quick_result(
     """
     paths = RunPaths(root, run.id)
     try:
-        end = read_end(paths.log)
-        ended_ok = end is not None and told_by(end)[0] is Status.OK
-        needed = end is None or (task is not None and not ended_ok)
-        record = read_record(paths.record) if needed else None
-        if not ended_ok and _is_of_earlier_task(paths, task, record):
+        end, whole = glance(paths.log, run.id)
+        if whole:
+            return RunResult(run, Status.OK, source="log")
+        told = told_by(end) if end is not None else (Status.UNKNOWN, "")
+        needed = end is None or task is not None
+        record = read_record(paths.record, detail=False) if needed else None
+        if Status.OK in (told[0], record and Status(record["status"])):
+            # Not seen at a glance: what says ok counts as the report counts it.
+            return replace(_full(run, root, task, final_state, []), window=None)
+        if _is_of_earlier_task(paths, task, record):
             return _without_log(run, None, final_state)
         if end is not None:
-            return RunResult(run, *told_by(end), source="log")
+            return RunResult(run, *told, source="log")
         silent_s = _silent_s(paths.log)
     except LogError as error:
         return RunResult(run, Status.UNKNOWN, str(error), source="log", warnings=(str(error),))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,18 @@ _STATED = ("flops_per_sample", "framework_name", "framework_version")
 
 _PREFIX = f"{PREFIX} ".encode()
 _EVENT = len(f"{PREFIX} 2026-11-21T14:53:20.696482Z ")  # where the event's name begins
+
+
+_HEAD_BYTES = 1024
+_BEGIN = re.compile(rb"dlperf \S+Z begin format=1 ")
+# Only as it is written: a figure that is missing, or is no number, is for who reads the whole log.
+_FIGURES = b"".join(
+    rb" %s=-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?" % each.name.encode()
+    for each in fields(Window)
+    if each.default is MISSING
+)
+_SUMMARY = re.compile(rb" summary%s(?: [a-z_0-9]+=[-+.\w]+)*\n" % _FIGURES)
+_OK = b" end status=ok\n"
 
 
 @dataclass
@@ -176,6 +189,27 @@ def read_end(path: Path) -> Line | None:
         return None
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def glance(path: Path, run_id: str) -> tuple[Line | None, bool]:
+    """Whether a log is seen at once to prove that this run ended ok (it begins as that run's, and
+    ends with a whole summary and an end that says ok, as they are written); if not so, its ``end``
+    line as :func:`read_end` gives it: the run may be ok, but the whole log must be read.
+    """
+    try:
+        with open_regular(path) as file:
+            head = file.read(_HEAD_BYTES)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            tail = file.read(_TAIL_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, False
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+    begin = head.partition(b"\n")[0]
+    begins = _BEGIN.match(begin) is not None and f" run={run_id} ".encode() in begin
+    if begins and tail.endswith(_OK) and _SUMMARY.match(tail, tail.rfind(b" summary ")):
+        return None, True
+    return read_end(path), False
 
 
 def _last_end(data: bytes) -> Line | None:

@@ -31,16 +31,14 @@ from dlperf_hpc.records.checks import parse
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.logfile import FORMAT, read_end
+from dlperf_hpc.records.record import SCHEMA, ended_ok, read_record
 from dlperf_hpc.records.results import misfits
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Run
 
-SCHEMA = "dlperf-record/1"
 _ATTEMPT = re.compile(r"\.attempt(\d+)\.")
 _LONGEST_REASON = 1000
 _LONGEST_LINE = 1 << 16  # of a log's first; it has 300 bytes
-_DETAIL = b',\n "detail": {'  # as dump_json writes a key of the record itself
-_STATUSES = {status.value for status in Status}
 
 
 @dataclass(frozen=True)
@@ -68,34 +66,6 @@ class Failure:
     traceback: str = ""
     consequence: bool = False
     place: str = ""
-
-
-def read_record(path: Path, detail: bool = True) -> dict[str, Any] | None:
-    """A run record, or None if there is none (or none of ours); LogError if it cannot be read.
-
-    Without ``detail`` what is behind the window (per-step, per-rank columns, packages) is left out.
-    """
-    try:
-        content = read_regular(path)
-        data = parse(content if detail else _head(content))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    except OSError as error:
-        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
-    ours = isinstance(data, dict) and data.get("schema") == SCHEMA
-    return data if ours and _is_whole(data) else None
-
-
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    status, reason = record.get("status"), record.get("reason", "")
-    known = isinstance(status, str) and status in _STATUSES and isinstance(reason, str)
-    return known and type(record.get("attempt")) is int
-
-
-def _head(content: bytes) -> bytes:
-    """A record as far as its window, most of which is what follows; as it is, if not written so."""
-    at = content.find(_DETAIL)
-    return content[:at] + b"\n}" if at > 0 and content.endswith(b"\n}\n") else content
 
 
 def _maker(path: Path) -> tuple[str, int] | None:
@@ -169,14 +139,13 @@ def _number(paths: RunPaths, launch: str) -> int:
 
 
 def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | None:
-    """Make room for an attempt of ``run``; None if the run already ended ok.
+    """Make room for an attempt of ``run``; None if the run already ended ok, and its log proves it.
 
     What an earlier launch left moves to ``attempts/``; what this launch left stays. LedgerError
     where the directory cannot be written.
     """
     paths = RunPaths(root, run.id)
-    record = read_record(paths.record)
-    if record is not None and record["status"] == Status.OK.value:
+    if ended_ok(paths):
         return None
     try:
         make_directories(paths.log.parent)

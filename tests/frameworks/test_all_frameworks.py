@@ -16,8 +16,8 @@ from sweeping import Workplace, local_environment
 from dlperf_hpc.analysis.flops import flops_of_case
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import read_record
 from dlperf_hpc.sweepfile.case import Case
 
 SWEEPS = ROOT / "sweeps"

@@ -15,14 +15,9 @@ from dlperf_hpc.engines.epilogue import close, explain
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.logfile import read_end, result_of_log
+from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import (
-    Failure,
-    failure_hosts,
-    leave_failure,
-    read_failures,
-    read_record,
-)
+from dlperf_hpc.records.store import Failure, failure_hosts, leave_failure, read_failures
 
 STEP = "slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-11-21T15:10:10"
 JOB = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21T15:10:10"

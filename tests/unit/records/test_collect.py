@@ -96,6 +96,77 @@ def test_a_record_alone_proves_no_number(root: Path, read: Callable[[Path], Coll
     assert "no log to prove it" in result.reason
 
 
+def cut_in_its_middle(log: Path) -> None:
+    data = log.read_bytes()
+    log.write_bytes(data[: len(data) // 2])
+
+
+def without_its_summary(log: Path) -> None:
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if " summary " not in line[:60]))
+
+
+def without_its_beginning(log: Path) -> None:
+    log.write_bytes(log.read_bytes()[400:])
+
+
+def with_a_cut_summary(log: Path) -> None:
+    """As a full disk leaves it, where the end was added later."""
+    head, _, rest = log.read_text().partition(" step_ms_p5=")
+    log.write_text(f"{head}\n{rest.partition(chr(10))[2]}")
+
+
+LOSSES: list[Callable[[Path], object]] = [
+    Path.unlink,
+    lambda log: log.write_bytes(b""),
+    lambda log: log.write_text("epoch 1 loss 2.0\n"),
+    cut_in_its_middle,
+    without_its_summary,
+    without_its_beginning,
+    with_a_cut_summary,
+]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+@pytest.mark.parametrize("with_record", [True, False])
+def test_a_lost_log_is_judged_alike_by_all(
+    root: Path, lose: Callable[[Path], object], with_record: bool
+) -> None:
+    """Its record says ok: ``status``, ``report`` and the task that runs it again agree that nothing
+    proves it; ``rerun`` takes what is partial, and what was there is kept."""
+    ended_ok(root, RUN)
+    where = paths(root, RUN)
+    lose(where.log)
+    left = where.log.read_bytes() if where.log.exists() else None
+    if not with_record:
+        where.record.unlink()
+    seen, told = only(quick(root)), only(full_results(root))
+    assert Status.OK not in (seen.status, told.status) and told.samples_per_s is None
+    if with_record:
+        assert seen.status is told.status is Status.PARTIAL
+        assert seen.reason == told.reason
+    again = opened(root, RUN, "200_0.0")
+    if with_record:
+        assert again.number == 2
+        assert where.earlier(where.record, 1).exists()
+    kept = [path.read_bytes() for path in where.attempts.glob("*.log")]
+    assert kept == ([] if left is None else [left])
+    ended_ok(root, RUN, "200_0.0")
+    assert only(quick(root)).status is only(full_results(root)).status is Status.OK
+
+
+@both
+def test_a_lost_log_that_was_submitted_again(
+    root: Path, read: Callable[[Path], Collection]
+) -> None:
+    """What is left is of the earlier task: the run waits."""
+    ended_ok(root, RUN)
+    paths(root, RUN).log.unlink()
+    for job in ("100", "200"):
+        add_submission(root, Submission("sample-1n2g", "dlperf-1n2g", job_id=job))
+    assert only(read(root)).status is Status.PENDING
+
+
 @both
 def test_a_verdict_alone(root: Path, read: Callable[[Path], Collection]) -> None:
     add_final_states(root, [TIMEOUT])

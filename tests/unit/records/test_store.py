@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_samples import SWEEP, a_run, begun, ended, ended_ok, opened, paths, without_end
+from record_samples import SWEEP, a_run, begun, ended, ended_ok, opened, paths, timed, without_end
 
 from dlperf_hpc import files
 from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.records.lines import read_line
 from dlperf_hpc.records.logfile import result_of_log
+from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
     Failure,
@@ -31,12 +32,13 @@ from dlperf_hpc.records.store import (
     log_event,
     open_attempt,
     read_failures,
-    read_record,
 )
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.case import Case, Measure
+from dlperf_hpc.train.summary import summarise
 
 FORK = multiprocessing.get_context("fork")
 RUN = a_run()
+WINDOW = summarise(timed(), RUN.case, Measure(warmup=5, iterations=6))
 
 
 def failure(rank: int, reason: str = "it broke", **changes: Any) -> Failure:
@@ -278,6 +280,9 @@ def _do(step: str, attempt: Any, i: int) -> None:
     elif step == "account":
         leave_failure(attempt, failure(i))
     elif step in ("ok", "fail"):
+        begin_log(attempt)
+        if step == "ok":
+            log_event(attempt, "summary", vars(WINDOW))
         finish(attempt, Status.OK if step == "ok" else Status.FAILED, f"reason {i}")
     elif step == "complete":
         complete_log(attempt.paths)

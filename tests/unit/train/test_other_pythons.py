@@ -21,8 +21,9 @@ from record_samples import a_run, a_sweep, ended_ok, opened, paths
 from dlperf_hpc.engines.base import run_program
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import read_manifest
+from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import read_failures, read_record
+from dlperf_hpc.records.store import read_failures
 
 REPOSITORY = ROOT
 FLOOR = (3, 9)

@@ -16,8 +16,9 @@ import pytest
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import Line
 from dlperf_hpc.records.logfile import read_end
+from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import Attempt, Failure, open_attempt, read_failures, read_record
+from dlperf_hpc.records.store import Attempt, Failure, open_attempt, read_failures
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
 from dlperf_hpc.train.watchdog import classify
 
