@@ -8,6 +8,7 @@ DlperfError                      says what is wrong, where, and what to do
 ├── LogError                     a job log or a record cannot be read
 ├── DataError                    text or training data cannot be used
 └── RunError                     a run cannot go on, on its compute node
+    ├── AttemptError             another attempt at the run lives
     ├── WorldError               the ranks do not form the topology of the case
     ├── DeviceError              the device is missing, or lacks the precision of the case
     ├── WeightsError             a file of initial weights does not fit the model
@@ -119,6 +120,10 @@ class RunError(DlperfError):
     """One run cannot go on, on its compute node; its record says why."""
 
     exit_code = 1
+
+
+class AttemptError(RunError):
+    """Another task measures the run at this moment; what it writes must be left alone."""
 
 
 class WorldError(RunError):

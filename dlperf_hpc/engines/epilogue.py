@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from dlperf_hpc.errors import DlperfError
+from dlperf_hpc.errors import AttemptError, DlperfError
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
@@ -57,6 +57,7 @@ def _rules(*rows: tuple[str, Status, str]) -> tuple[_Rule, ...]:
 
 # What ended a run from outside, or killed a rank. ``say`` is filled with the match's groups.
 _CAUSES = _rules(
+    (r"AttemptError: (another attempt .*)$", Status.FAILED, "{0}"),
     (r"^(.*DUE TO TIME LIMIT.*)$", Status.TIMEOUT, "{0}"),
     (
         r"srun: error: (\S+): tasks? ([\d,-]+): User defined signal 2",
@@ -168,7 +169,11 @@ def close(root: Path, array: str, code: int) -> Status:
     manifest = read_manifest(root)
     run = find_array(root, manifest, array).run_of(task_index(), repeat_in_job())
     complete_log(RunPaths(root, run.id))
-    attempt = open_attempt(manifest.sweep, run, root, launch_id())
+    try:
+        attempt = open_attempt(manifest.sweep, run, root, launch_id())
+    except AttemptError as error:  # as each rank has said: there is nothing to write down
+        print(f"dlperf_hpc: AttemptError: {error}")
+        return Status.FAILED
     if attempt is None:
         return Status.OK
     record = read_record(attempt.paths.record)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import LedgerError, LogError
+from dlperf_hpc.errors import AttemptError, LedgerError, LogError
 from dlperf_hpc.files import (
     append_line,
     dump_json,
@@ -30,6 +30,7 @@ from dlperf_hpc.files import (
 from dlperf_hpc.records.checks import parse
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
+from dlperf_hpc.records.living import hold, other_attempt
 from dlperf_hpc.records.logfile import FORMAT, read_end
 from dlperf_hpc.records.record import SCHEMA, ended_ok, read_record
 from dlperf_hpc.records.results import misfits
@@ -39,6 +40,7 @@ from dlperf_hpc.sweepfile.case import Run
 _ATTEMPT = re.compile(r"\.attempt(\d+)\.")
 _LONGEST_REASON = 1000
 _LONGEST_LINE = 1 << 16  # of a log's first; it has 300 bytes
+_BUSY = "another attempt at this run lives: {0}; this one ends and leaves that one's files alone"
 
 
 @dataclass(frozen=True)
@@ -142,11 +144,13 @@ def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | Non
     """Make room for an attempt of ``run``; None if the run already ended ok, and its log proves it.
 
     What an earlier launch left moves to ``attempts/``; what this launch left stays. LedgerError
-    where the directory cannot be written.
+    where the directory cannot be written, AttemptError where another task measures the run now.
     """
     paths = RunPaths(root, run.id)
     if ended_ok(paths):
         return None
+    if other := other_attempt(paths.log, launch):
+        raise AttemptError(_BUSY.format(other))
     try:
         make_directories(paths.log.parent)
         if not os.access(paths.log.parent, os.W_OK | os.X_OK):
@@ -162,7 +166,18 @@ def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | Non
     return Attempt(sweep, run, paths, number, launch)
 
 
-def begin_log(attempt: Attempt) -> None:
+def take_log(attempt: Attempt, limit_s: float) -> str:
+    """Begin the log and hold it, for rank 0 of an attempt that may take ``limit_s``; '' if done,
+    else why not, in words: another attempt has begun one since this one was opened."""
+    begin_log(attempt, limit_s)
+    made = _maker(attempt.paths.log)
+    if made is not None and made[0] != attempt.launch:
+        return _BUSY.format(f"launch {made[0]} has begun {attempt.paths.log}")
+    hold(attempt.paths.log)
+    return ""
+
+
+def begin_log(attempt: Attempt, limit_s: float | None = None) -> None:
     """Write the first lines of the log, once: which run this is, and its case."""
     run = attempt.run
     begin = {
@@ -172,6 +187,7 @@ def begin_log(attempt: Attempt) -> None:
         "repeat": run.repeat,
         "attempt": attempt.number,
         "launch": attempt.launch,
+        "limit_s": limit_s,
     }
     lines = [write_line("begin", begin), write_line("case", run.case.to_dict()), ""]
     write_once(attempt.paths.log, "\n".join(lines))
@@ -192,18 +208,21 @@ def leave_failure(attempt: Attempt, failure: Failure) -> None:
 
 def read_failures(attempt: Attempt) -> list[Failure]:
     """All accounts of an attempt that can be read, causes before consequences, then by time."""
-    found = [_failure(path) for path in attempt.paths.failures(attempt.number)]
+    found = [_failure(path, attempt.launch) for path in attempt.paths.failures(attempt.number)]
     failures = [failure for failure in found if failure is not None]
     return sorted(failures, key=lambda failure: (failure.consequence, failure.time))
 
 
-def _failure(path: Path) -> Failure | None:
-    """What one rank left; None if that is damaged: it was dying as it wrote."""
+def _failure(path: Path, launch: str = "") -> Failure | None:
+    """What one rank left, of this launch if one is named; None if that is damaged: it was dying as
+    it wrote."""
     try:
         row = parse(read_regular(path))
+        if launch and row.get("launch", launch) != launch:
+            return None
         known = {f.name: row[f.name] for f in fields(Failure) if f.name in row}
         failure = Failure(**{**known, "status": Status(row["status"])})
-    except (OSError, KeyError, TypeError, ValueError):
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None
     return failure if not misfits(failure) else None
 

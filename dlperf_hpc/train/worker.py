@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from dlperf_hpc.errors import DeviceError
+from dlperf_hpc.errors import AttemptError, DeviceError
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.results import Checkpoint
-from dlperf_hpc.records.store import Attempt, begin_log, log_event, open_attempt
+from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
 from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index
 from dlperf_hpc.sweepfile.case import NO_FP16, Limits, Run
 from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
@@ -54,9 +54,14 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     with watchdog.in_native_code(manifest.limits.startup_s):
         world = ranks.discover()
     ranks.check(world, run.case)
-    attempt = watchdog.attempt = world.broadcast(watchdog.attempt)
+    attempt: Attempt = world.broadcast(watchdog.attempt)
+    busy = world.broadcast(take_log(attempt, watchdog.time_limit_s) if world.rank == 0 else "")
+    watchdog.attempt = (
+        None if busy else attempt
+    )  # a failure of ours would be written as the other's
+    if busy:
+        raise AttemptError(busy)
     if world.rank == 0:
-        begin_log(attempt)
         log_event(attempt, "measure", asdict(manifest.measure))
     _measure(manifest, run, attempt, world, watchdog)
 
