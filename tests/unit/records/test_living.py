@@ -56,7 +56,7 @@ def contents(root: Path) -> dict[Path, bytes]:
 
 def test_a_living_attempt_is_left_alone(tmp_path: Path, rank: subprocess.Popen[str]) -> None:
     before = contents(tmp_path)
-    with pytest.raises(AttemptError, match="another attempt at this run lives: launch 100_0.0 has"):
+    with pytest.raises(AttemptError, match=r"attempt at this run lives: launch 100_0\.0 has"):
         open_attempt(SWEEP, RUN, tmp_path, "200_0.0")
     assert contents(tmp_path) == before
     os.kill(rank.pid, signal.SIGKILL)
