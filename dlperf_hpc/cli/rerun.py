@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import Issue, SpecError, printable, visible
+from dlperf_hpc.errors import Issue, SiteError, SpecError, printable, visible
 from dlperf_hpc.records.checks import NODE_LIST
 
 if TYPE_CHECKING:
@@ -201,12 +201,12 @@ def _arrays(
     from dlperf_hpc.engines.watch import state_of
 
     waiting = {run.id for array in kept_back for run in array.tasks}
-    results = [
-        result
-        for result in _chosen(arguments, state_of(ledger, insist=not arguments.dry_run).results)
-        if result.run.id not in waiting
+    results = state_of(ledger, insist=not arguments.dry_run).results
+    names = [
+        result.run.id for result in _chosen(arguments, results) if result.run.id not in waiting
     ]
-    if not results:
+    names = _without_jobs(arguments, ledger, names)
+    if not names:
         return ()
     runs = {run.id: run for run in ledger.manifest.runs}
     exclude = _node_list(arguments.exclude_nodes)
@@ -217,11 +217,37 @@ def _arrays(
             print(printable(f"leaving out {name}: {why}"), file=sys.stderr)
     return rerun_arrays(
         ledger,
-        [runs[result.run.id] for result in results],
+        [runs[name] for name in names],
         bound=get_engine(ledger.manifest.engine).array_bound(site),
         exclude=exclude,
         stretch=_stretch(arguments.time),
     )
+
+
+def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence[str]) -> list[str]:
+    """The runs that nothing measures now; those of their jobs that wait are cancelled first."""
+    from dlperf_hpc.engines import get_engine
+    from dlperf_hpc.engines.retire import LivingJobs, cancel_waiting, living_jobs
+
+    engine = get_engine(ledger.manifest.engine)
+    try:
+        jobs = living_jobs(ledger, engine, names)
+    except SiteError:
+        if not arguments.dry_run:
+            raise
+        jobs = LivingJobs()
+    for run, task in jobs.running.items():
+        print(f"not submitted again: {run}: job {task} measures it now", file=sys.stderr)
+    if not arguments.dry_run:
+        cancel_waiting(ledger, engine, jobs)
+    done = "would be cancelled first" if arguments.dry_run else "cancelled"
+    groups: dict[str, list[str]] = {}
+    for task, state in jobs.waiting.items():
+        groups.setdefault(str(state), []).append(task)
+    for why, tasks in groups.items():
+        more = f" and {len(tasks) - 3} more" if len(tasks) > 3 else ""
+        print(f"{done}: {', '.join(tasks[:3])}{more}, which waited: {why}", file=sys.stderr)
+    return [name for name in names if name not in jobs.running]
 
 
 def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as_json: bool) -> int:

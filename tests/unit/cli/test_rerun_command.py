@@ -94,6 +94,73 @@ def test_nothing_is_submitted_where_the_scheduler_cannot_be_asked(
     assert read_submissions(mixed) == before and not (mixed / "arrays").exists()
 
 
+# --- runs whose jobs live ------------------------------------------------------------------------
+
+COMMANDS = {
+    "squeue": """[ -e gone ] || echo '7_0|PENDING|PartitionTimeLimit||sample-1n1g|dlperf-1n1g'
+[ -e gone ] && echo '7_0|CANCELLED|PartitionTimeLimit||sample-1n1g|dlperf-1n1g'
+echo '7_1|PENDING|PartitionTimeLimit||sample-1n1g|dlperf-1n1g'
+echo '6_2|RUNNING|None|n1|sample-1n1g|dlperf-1n1g'
+echo '7_2|FAILED|None|n1|sample-1n1g|dlperf-1n1g'
+""",
+    "scancel": "[ ! -e stuck ] || exit 1\n/bin/touch gone\n",
+    "sbatch": "echo Submitted batch job 9\n",
+}
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Commands that note down how they were called; the first array's three runs have a job."""
+    (tmp_path / "bin").mkdir()
+    for name, text in COMMANDS.items():
+        path = tmp_path / "bin" / name
+        head = f'#!/bin/sh\ncd "{tmp_path}"\n' + (
+            "" if name == "squeue" else f'echo "{name} $*" >> called\n'
+        )
+        path.write_text(head + text)
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    root = tmp_path / "sweep"
+    a_sweep(root, many([case("1n1g")], 3), engine="slurm")
+    for job in ("6", "7"):  # the first of them as an earlier version left it
+        add_submission(root, Submission("sample-1n1g", "dlperf-1n1g", job_id=job))
+    return root
+
+
+def called(slurm: Path) -> list[str]:
+    path = slurm.parent / "called"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [
+        " ".join(line.split()[:2] if line.startswith("scancel") else line.split()[:1])
+        for line in lines
+    ]
+
+
+def test_a_job_that_may_still_start_is_cancelled_before_its_run_is_submitted_again(
+    slurm: Path,
+) -> None:
+    first = many([case("1n1g")], 3)[0].id
+    _, _, err = command(slurm, "--status", "rejected", "--run", first, "--dry-run")
+    assert "would be cancelled first: 7_0" in err and called(slurm) == []
+    code, out, err = command(slurm, "--status", "rejected", "--run", first)
+    assert code == 0 and "submitted: job 9" in out, err
+    assert called(slurm) == ["scancel 7_0", "sbatch"]
+    assert "cancelled: 7_0, which waited: PENDING (PartitionTimeLimit)" in err
+
+
+def test_nothing_is_submitted_where_the_old_job_cannot_be_cancelled(slurm: Path) -> None:
+    (slurm.parent / "stuck").touch()
+    code, out, err = command(slurm, "--status", "rejected")
+    assert (code, out) == (2, "") and "scancel" in err
+    assert called(slurm) == ["scancel 7_0"] and not (slurm / "arrays").exists()
+
+
+def test_a_run_that_an_earlier_job_measures_is_not_submitted_again(slurm: Path) -> None:
+    code, out, err = command(slurm, "--status", "failed")
+    assert code == 0 and "nothing to rerun" in out
+    assert "job 6_2 measures it now" in err and called(slurm) == []
+
+
 def test_a_site_of_another_version_is_told(tmp_path: Path) -> None:
     a_sweep(tmp_path / "sweep", RUNS, engine="slurm", site={"colour": "red", "gpus": "many"})
     code, out, err = command(tmp_path / "sweep", "--dry-run")
