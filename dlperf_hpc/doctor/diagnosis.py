@@ -14,7 +14,7 @@ from typing import Any
 import dlperf_hpc
 from dlperf_hpc.doctor.trial import Trial
 from dlperf_hpc.engines.base import CheckResult, Grade
-from dlperf_hpc.engines.epilogue import explain
+from dlperf_hpc.engines.output import explain
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK
 from dlperf_hpc.train.probe.speech import MARK

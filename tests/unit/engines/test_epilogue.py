@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths, without_end
 
-from dlperf_hpc.engines.epilogue import close, explain
+from dlperf_hpc.engines.epilogue import close
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
+from dlperf_hpc.engines.output import explain, told_by_output
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.logfile import read_end, result_of_log
 from dlperf_hpc.records.record import read_record
@@ -191,6 +192,69 @@ def test_a_lost_connection_says_more_than_a_signal_or_an_exit_code() -> None:
     left = "srun: error: n1: task 0: Exited with exit code 1\n"
     assert explain(1, left, [ENDED, LOST]) == (Status.FAILED, LOST.reason)
     assert explain(1, "", [ENDED]) == (Status.CANCELLED, ENDED.reason)
+
+
+DUMP = """\
+{rank}: Timeout (0:05:15)!
+{rank}: Thread 0x00007f8e2a2a7740 (most recent call first):
+{rank}:   File "/x/dlperf_hpc/train/ranks.py", line 86 in discover
+"""
+LEFT = f"srun: error: n1: task 0: Exited with exit code 1\n{OTHERS}"
+
+
+def test_who_did_not_come_is_told() -> None:
+    dumps = "".join(DUMP.format(rank=rank) for rank in (0, 2, 3))
+    reason = explain(1, dumps + LEFT, [], ranks=4)
+    words = "ranks 0,2,3 waited 0:05:15 for MPI to start; rank 1 did not come"
+    assert reason[0] is Status.FAILED and reason[1].startswith(words)
+    several = explain(1, DUMP.format(rank=0) + LEFT, [], ranks=4)[1]
+    assert several.startswith("rank 0 waited 0:05:15 for MPI to start; ranks 1,2,3 did not come")
+    everybody = explain(1, dumps + DUMP.format(rank=1) + LEFT, [], ranks=4)[1]
+    assert "all ranks were there and did not find each other" in everybody
+    without_labels = explain(1, dumps.replace("0: T", "T").replace("2: T", "T"), [], ranks=9)[1]
+    assert "rank 3 waited" in without_labels
+    assert explain(1, dumps + LEFT, [CAUSE], ranks=4)[1] == CAUSE.reason  # who knows why says it
+
+
+@pytest.mark.parametrize("source", ["slurmstepd-n1: error: ", "srun: error: "])
+def test_a_fault_of_slurms_own_is_named_as_such(source: str) -> None:
+    output = f"{source}mpi/pmi2: value not properly terminated in client request\n{LEFT}"
+    status, reason = explain(1, output, [CAUSE])
+    assert status is Status.FAILED
+    assert "Slurm's PMI-2 plug-in misread" in reason and "start the run again" in reason
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "words"),
+    [
+        (f"{JOB} DUE TO TIME LIMIT ***\n", Status.TIMEOUT, "DUE TO TIME LIMIT"),
+        (f"{JOB} ***\n", Status.CANCELLED, "CANCELLED AT"),
+        (
+            "1: dlperf_hpc: failed: rank 1 on n2: OSError: [Errno 28] No space left on device\n"
+            "1: dlperf_hpc: could not write the record: OSError(28)\n" + LEFT,
+            Status.FAILED,
+            "rank 1 on n2: OSError: [Errno 28] No space",
+        ),
+        ("bash: line 4: echo: write error: No space left on device\n", Status.FAILED, "No space"),
+        ("0: step 1\n0: step 2\n", None, ""),
+        ("", None, ""),
+    ],
+)
+def test_an_output_alone_tells_of_the_end_or_says_nothing(
+    tmp_path: Path, output: str, status: Status | None, words: str
+) -> None:
+    (tmp_path / layout.JOBS).mkdir()
+    path = tmp_path / layout.JOBS / "7_0.out"
+    earlier = f"dlperf_hpc: launch 7_0.0\n{JOB} DUE TO PREEMPTION ***\n"
+    path.write_text(f"{earlier}dlperf_hpc: launch 7_0.1\n{output}")
+    found = told_by_output(tmp_path, "7_0")
+    assert (found and found[0]) is status and (found is None or words in found[1])
+
+
+def test_an_output_that_is_no_file_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / layout.JOBS).mkdir()
+    os.mkfifo(tmp_path / layout.JOBS / "7_0.out")
+    assert told_by_output(tmp_path, "7_0") is None and told_by_output(tmp_path, "8_0") is None
 
 
 def test_what_is_quoted_is_short() -> None:
