@@ -14,7 +14,7 @@ from typing import Any
 import dlperf_hpc
 from dlperf_hpc.doctor.trial import Trial
 from dlperf_hpc.engines.base import CheckResult, Grade
-from dlperf_hpc.engines.output import explain
+from dlperf_hpc.engines.output import PMI2_FAULT, explain
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK
 from dlperf_hpc.train.probe.speech import MARK
@@ -26,6 +26,7 @@ _EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
 _CLOCK_S = 1.0  # a clock that is off by more is worth a word
 # nvml.h, nvmlClocksThrottleReasons: those that mean heat or power, not a limit somebody has set.
 _THROTTLES = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
+_NOT_MPI = "run `dlperf doctor` again; the site profile's mpi is not to blame for this"
 _EXCHANGE_FAULTS = {
     "unread": "cannot read what the login node wrote",
     "unwritten": "cannot write",
@@ -81,6 +82,8 @@ def _nothing_heard(trial: Trial, name: str) -> CheckResult:
         words = last_words(trial)
         if str(trial.probe) in words:
             to_do = "the log directory is not there on the nodes: give a shared one with --logs"
+        if PMI2_FAULT.search(trial.output):
+            return trial.found("warn", "job", f"{name}: {words}", _NOT_MPI)
         if "MPI plug-in" in words:
             to_do = trial.engine.mpi_hint(trial.environment)
         if "SyntaxError" in trial.output:
@@ -97,7 +100,7 @@ def _nothing_heard(trial: Trial, name: str) -> CheckResult:
 
 def last_words(trial: Trial) -> str:
     """Why ranks are missing: in their own words, the launcher's, or at last the scheduler's."""
-    if stuck_in(trial):
+    if stuck_in(trial) and not PMI2_FAULT.search(trial.output):
         return f"stuck in {stuck_in(trial)}"
     _status, reason = explain(1 if trial.code is None else trial.code, _others(trial.output), [])
     state = trial.state
@@ -336,6 +339,9 @@ def world(trial: Trial) -> CheckResult:
     wanted = trial.target.ranks
     how = trial.engine.launcher(trial.environment)
     errors = [world["error"] for world in worlds if "error" in world]
+    if PMI2_FAULT.search(trial.output) and len(worlds) < wanted:
+        seen = f"{len(worlds)} of {wanted} ranks came through MPI_Init: {last_words(trial)}"
+        return trial.found("warn", "mpi", seen, _NOT_MPI)
     if errors:
         grade: Grade = "skipped" if "ModuleNotFoundError" in errors[0] else "FAIL"
         to_do = (

@@ -141,6 +141,20 @@ def test_a_directory_that_is_not_the_same_on_a_node() -> None:
     assert found["clock"].grade == "skipped"
 
 
+def test_slurms_own_fault_is_not_blamed_on_the_profiles_mpi() -> None:
+    """Under load Slurm 22.05 misreads a rank's request now and then."""
+    fault = "slurmstepd-n1: error: mpi/pmi2: value not properly terminated in client request\n"
+    tried = trial("2n1g")
+    tried.output = f"{fault}0: Timeout (0:01:00)!\nsrun: error: n1: task 0: Killed\n"
+    tried.parts = {0: {"node": node_facts(), "phase": {"name": "MPI_Init"}}}
+    found = {each.check: each for each in interpret(tried)}
+    assert found["mpi"].grade == "warn" and "PMI-2 plug-in misread" in found["mpi"].seen
+    assert "mpi is not to blame" in found["mpi"].to_do
+    tried.parts = {}
+    (job,) = interpret(tried)
+    assert job.grade == "warn" and "mpi is not to blame" in job.to_do
+
+
 def test_ranks_that_get_stuck_or_do_not_reach_each_other() -> None:
     nodes = [node_facts(), node_facts("n2")]
     it = trial("2n1g")
