@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +75,25 @@ def _statuses(text: str) -> set[str]:
     return wanted
 
 
+def _not_taken(
+    arguments: argparse.Namespace, results: Sequence[RunResult], root: Path
+) -> list[str]:
+    """How to submit those runs again that this command left alone."""
+    from dlperf_hpc.cli.submission import shortest
+    from dlperf_hpc.records.status import Status
+
+    wanted = _statuses(arguments.status)
+    others = [status.value for status in Status if status.bad and status.value not in wanted]
+    counts = Counter(result.status.value for result in _selected(arguments, results))
+    typed = f"dlperf rerun {shortest(root)}"
+    return [
+        f"{counts[name]} run{'s were' if counts[name] > 1 else ' was'} {name}:"
+        f" `{typed} --status {name}` takes {'them' if counts[name] > 1 else 'it'}"
+        for name in others
+        if counts[name]
+    ]
+
+
 def _stretch(text: str | None) -> Callable[[int], int]:
     """``x2`` or a time limit as in a sweep file -> from the earlier limit (s) to the new one."""
     from dlperf_hpc.sweepfile.load import clock_seconds
@@ -97,8 +117,8 @@ def _node_list(text: str) -> str:
     return text
 
 
-def _chosen(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[RunResult]:
-    statuses = _statuses(arguments.status)
+def _selected(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[RunResult]:
+    """The runs that ``--only`` and ``--run`` let through."""
     topologies = {name.strip() for item in arguments.only for name in item.split(",")}
     there = {str(result.run.case.topology) for result in results}
     if topologies - there:
@@ -108,8 +128,7 @@ def _chosen(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list
     return [
         result
         for result in results
-        if result.status.value in statuses
-        and (not topologies or str(result.run.case.topology) in topologies)
+        if (not topologies or str(result.run.case.topology) in topologies)
         and (not arguments.run or any(part in result.run.id for part in arguments.run))
     ]
 
@@ -201,9 +220,14 @@ def _arrays(
     from dlperf_hpc.engines.watch import state_of
 
     waiting = {run.id for array in kept_back for run in array.tasks}
+    statuses = _statuses(arguments.status)
     results = state_of(ledger, insist=not arguments.dry_run).results
+    for line in _not_taken(arguments, results, ledger.root):
+        print(line, file=sys.stderr)
     names = [
-        result.run.id for result in _chosen(arguments, results) if result.run.id not in waiting
+        result.run.id
+        for result in _selected(arguments, results)
+        if result.status.value in statuses and result.run.id not in waiting
     ]
     names = _without_jobs(arguments, ledger, names)
     if not names:

@@ -36,6 +36,7 @@ def _as_json(collection: Collection) -> dict[str, Any]:
     return {
         "root": str(collection.root),
         "sweep": collection.manifest.sweep if collection.manifest else None,
+        "not_submitted": len(collection.unsubmitted),
         "counts": dict(Counter(result.status.value for result in collection.results)),
         "runs": [
             {
@@ -44,6 +45,8 @@ def _as_json(collection: Collection) -> dict[str, Any]:
                 "status": result.status.value,
                 "reason": result.reason,
                 "source": result.source,
+                "submitted": result.run.id not in collection.unsubmitted,
+                "to_do": result.to_do,
             }
             for result in collection.results
         ],
@@ -70,7 +73,9 @@ def _watched(arguments: argparse.Namespace) -> Collection:
         while True:
             collection = current(arguments.directory, ask_scheduler=not arguments.offline)
             note = Text(f"{time.strftime('%H:%M:%S')}, every {every_s:g} s; Ctrl-C leaves")
-            live.update(Group(status_table(collection.results), note), refresh=True)
+            live.update(
+                Group(status_table(collection.results, collection.unsubmitted), note), refresh=True
+            )
             if all(result.status.finished for result in collection.results):
                 return collection
             time.sleep(every_s)
@@ -79,6 +84,7 @@ def _watched(arguments: argparse.Namespace) -> Collection:
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
     from dlperf_hpc.records.archive import unpacked
+    from dlperf_hpc.records.status import Status
 
     with unpacked(arguments.directory) as root:
         archived = root != arguments.directory
@@ -91,10 +97,12 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(collection), indent=1))
     elif not arguments.watch:
+        from dlperf_hpc.cli.submission import shortest
         from dlperf_hpc.reporting.terminal import print_status
 
-        print_status(collection.results)
-    return 1 if any(result.status.bad for result in collection.results) else 0
+        print_status(collection, shortest(arguments.directory))
+    unclear = any(result.status is Status.UNKNOWN for result in collection.results)
+    return 1 if unclear or any(result.status.bad for result in collection.results) else 0
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -251,6 +251,11 @@ class Engine(ABC):
 
     # --- words for people
 
+    def to_do(self, state: TaskState) -> str:
+        """What a user can do about a task that does not start; '' where nothing is known. In it
+        stands DIR for the sweep's directory."""
+        return ""
+
     @abstractmethod
     def launcher(self, environment: Environment) -> str:
         """What starts the ranks of an environment."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Answer, Engine, TaskState
+from dlperf_hpc.engines.output import told_by_output
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.records import trust
 from dlperf_hpc.records.collect import Collection, Files, quick_result, quick_results
@@ -102,16 +103,18 @@ class _StateResolver:
             return result
         if state.status in (Status.PENDING, Status.RUNNING):
             words = "requeued" if state.status is Status.PENDING else "its job runs"
-            reason = f"{words} after: {result.reason}"
-            return replace(result, status=state.status, reason=reason, source="scheduler")
+            reason, to_do = f"{words} after: {result.reason}", self.engine.to_do(state)
+            return replace(
+                result, status=state.status, reason=reason, source="scheduler", to_do=to_do
+            )
         told_by_it = result.source == "scheduler" and state.status.finished
-        if told_by_it and self._believed(result, state).reason != result.reason:
+        if told_by_it and self._believed(result, task, state).reason != result.reason:
             return self._settled(result, task, state)
         return result
 
     def _settled(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
         """What the scheduler says, unless the run ended by itself while it was being asked."""
-        resolved = self._believed(result, state)
+        resolved = self._believed(result, task, state)
         if resolved.status in (Status.PENDING, Status.RUNNING):
             return resolved
         if self.files.may_have(result.run):
@@ -123,17 +126,37 @@ class _StateResolver:
             self.final_states.append(words)
         return resolved
 
-    def _believed(self, result: RunResult, state: TaskState | None) -> RunResult:
-        """The result as the scheduler has it, or as unknown if it says nothing."""
+    def _believed(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
+        """The result as the scheduler has it; where that does not know the end, as the task's
+        output tells it, else as unknown."""
+        if state is None and self.answer.silence:
+            reason = f"{result.reason}; the scheduler cannot be asked ({self.answer.silence})"
+            return replace(result, status=Status.UNKNOWN, reason=reason, to_do=_WHEN_IT_ANSWERS)
         if state is None:
-            silence = self.answer.silence
-            words = f"cannot be asked ({silence})" if silence else "says nothing of it"
-            reason = f"{result.reason}; the scheduler {words}"
-            return replace(result, status=Status.UNKNOWN, reason=reason)
-        reason = f"{self.engine.title}: {state}"
+            reason = f"{result.reason}; the scheduler says nothing of it"
+            unknown = replace(result, status=Status.UNKNOWN, reason=reason, to_do=_WHEN_GONE)
+            return self._as_printed(unknown, task)
+        reason, to_do = f"{self.engine.title}: {state}", ""
         if state.status is Status.UNKNOWN:
-            reason += "; no record on disk yet"
-        return replace(result, status=state.status, reason=reason, source="scheduler")
+            reason, to_do = f"{reason}; no record on disk yet", _WHEN_LATE
+        elif state.alive:
+            to_do = self.engine.to_do(state)
+        told = replace(result, status=state.status, reason=reason, source="scheduler", to_do=to_do)
+        printed = state.status in (Status.UNKNOWN, Status.FAILED) and state.launched
+        return self._as_printed(told, task) if printed else told
+
+    def _as_printed(self, result: RunResult, task: Task) -> RunResult:
+        """A run whose end the scheduler has forgotten, or never knew, by its output."""
+        told = told_by_output(self.root, task.name)
+        if told is None:
+            return result
+        reason = f"{told[1]} (jobs/{task.name}.out)"
+        return replace(result, status=told[0], reason=reason, source="scheduler", to_do="")
+
+
+_WHEN_IT_ANSWERS = "look again when the scheduler answers; until then nothing is submitted again"
+_WHEN_GONE = "`dlperf logs DIR RUN --output` shows what it printed; `dlperf rerun DIR` takes it"
+_WHEN_LATE = "its files may show within a minute; if they do not, `dlperf rerun DIR` takes it"
 
 
 def follow(root: Path, poll_s: float, quiet: bool = False) -> None:

@@ -28,12 +28,16 @@ from dlperf_hpc.records.store import launch_of
 
 @dataclass(frozen=True)
 class Collection:
-    """What a directory holds: its manifest if any, results, and files that could not be read."""
+    """What a directory holds: its manifest if any, results, and files that could not be read.
+
+    ``unsubmitted`` are the ids of pending runs that no job stands for yet.
+    """
 
     root: Path
     manifest: Manifest | None
     results: tuple[RunResult, ...]
     unreadable: tuple[str, ...] = ()
+    unsubmitted: frozenset[str] = frozenset()
 
 
 def _without_log(run: RunFacts, record: Record | None, final_state: FinalState | None) -> RunResult:
@@ -242,14 +246,35 @@ def quick_results(ledger: Ledger) -> Collection:
     """How every run of a sweep stands, from disk alone."""
     tasks, words = ledger.tasks(), ledger.last_words()
     planned = {run.id: array for array in ledger.manifest.arrays for run in array.tasks}
+    unanswered = {run.id for array in ledger.unanswered() for run in array.tasks}
     files = Files(ledger.root)
     results = []
+    unsubmitted = set()
     for run in ledger.manifest.runs:
         name = run.id
-        if not files.may_have(run):
-            results.append(_without_log(run, None, words.get(name)))
-            continue
         task = tasks.get(name)
-        limit_s = (task.array if task else planned[name]).time_limit_s
-        results.append(quick_result(run, ledger.root, words.get(name), limit_s, task))
-    return Collection(ledger.root, ledger.manifest, tuple(results))
+        if not files.may_have(run):
+            result = _without_log(run, None, words.get(name))
+        else:
+            limit_s = (task.array if task else planned[name]).time_limit_s
+            result = quick_result(run, ledger.root, words.get(name), limit_s, task)
+        if task is None and result.status is Status.PENDING:
+            unsure = name in unanswered
+            reason, to_do = _UNSURE if unsure else _UNSUBMITTED
+            result = replace(result, reason=reason, to_do=to_do)
+            if not unsure:
+                unsubmitted.add(name)
+        results.append(result)
+    return Collection(
+        ledger.root, ledger.manifest, tuple(results), unsubmitted=frozenset(unsubmitted)
+    )
+
+
+_UNSUBMITTED = (
+    "is not submitted",
+    "the `dlperf sweep` or `dlperf rerun` command typed again submits it",
+)
+_UNSURE = (
+    "the scheduler gave no answer when it was submitted",
+    "the `dlperf sweep` or `dlperf rerun` command typed again finds out, or submits it",
+)

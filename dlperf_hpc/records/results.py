@@ -230,7 +230,8 @@ class RunResult:
     median only if ``status`` is ok. ``facts`` are the log's tables ``provenance`` and ``world``, as
     written, and by their names ``flops_per_sample``, ``framework_name`` and ``framework_version``.
     A log of another program has ``external`` in place of ``window``. ``launch`` is that of a log of
-    ours: see :func:`dlperf_hpc.records.task.launch_id`.
+    ours: see :func:`dlperf_hpc.records.task.launch_id`. ``to_do`` is what a user can do about a run
+    that does not start or end, with DIR in it for the sweep's directory.
     """
 
     run: RunFacts
@@ -248,6 +249,7 @@ class RunResult:
     launch: str = ""
     gpu: GpuUse | None = None
     checkpoint: Checkpoint | None = None
+    to_do: str = ""
 
     @property
     def samples_per_s(self) -> float | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import printable
+from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.text import interval_text, number, percent
 
 if TYPE_CHECKING:
@@ -13,9 +16,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dlperf_hpc.analysis.speedup import CaseSummary
+    from dlperf_hpc.records.collect import Collection as RunCollection
     from dlperf_hpc.records.results import RunResult
     from dlperf_hpc.reporting.report import Report
 
+_UNSUBMITTED = "not submitted"
+_MOST_REASONS = 8
 _MOST_SHOWN = 20  # runs with a reason; a sweep of thousands may fail for one cause
 
 
@@ -104,25 +110,55 @@ def trouble_table(results: Sequence[RunResult]) -> Table | None:
     return table
 
 
-def status_table(results: Sequence[RunResult]) -> Table:
-    """How many runs stand how, one row per topology from few devices to many, and their sum."""
+def waiting_table(results: Sequence[RunResult], directory: str) -> Table | None:
+    """Why runs do not start or end, and what to do: a row for each reason, at most a few; None if
+    there is nothing to say. ``directory`` is the sweep's, as one would type it."""
     from rich.text import Text
 
-    from dlperf_hpc.records.status import Status
+    groups = Counter(
+        (result.status, result.reason, result.to_do)
+        for result in results
+        if result.to_do or result.status is Status.UNKNOWN
+    )
+    if not groups:
+        return None
+    table = _plain_table("runs that wait, cannot start, or whose end is not known")
+    table.add_column("runs", justify="right", no_wrap=True)
+    for heading in ("status", "why", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for (status, reason, to_do), count in groups.most_common(_MOST_REASONS):
+        cells = (str(count), status.value, reason, re.sub(r"\bDIR\b", lambda _: directory, to_do))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    left = groups.total() - sum(count for _, count in groups.most_common(_MOST_REASONS))
+    if left:
+        table.add_row(Text(str(left)), Text(""), Text("other reasons: --json shows them all"))
+    return table
 
-    seen = {result.status for result in results}
-    statuses = [status for status in Status if status in seen]
+
+def status_table(results: Sequence[RunResult], unsubmitted: Collection[str] = frozenset()) -> Table:
+    """How many runs stand how, one row per topology from few devices to many, and their sum.
+
+    ``unsubmitted`` are pending runs, by id, which have a column of their own.
+    """
+    from rich.text import Text
+
+    def state(result: RunResult) -> str:
+        return _UNSUBMITTED if result.run.id in unsubmitted else result.status.value
+
+    seen = {state(result) for result in results}
+    known = (_UNSUBMITTED, *(status.value for status in Status))
+    statuses = [status for status in known if status in seen]
     table = _plain_table("runs")
     table.add_column("topology", no_wrap=True)
-    for heading in [*(status.value for status in statuses), "all"]:
+    for heading in [*statuses, "all"]:
         table.add_column(heading, justify="right", overflow="fold")
     topologies = {result.run.case.topology for result in results}
-    groups: list[tuple[str, list[Status]]] = [
-        (str(topology), [r.status for r in results if r.run.case.topology == topology])
+    groups: list[tuple[str, list[str]]] = [
+        (str(topology), [state(r) for r in results if r.run.case.topology == topology])
         for topology in sorted(topologies, key=lambda t: (t.devices, t))
     ]
     if len(groups) > 1:
-        groups.append(("all", [result.status for result in results]))
+        groups.append(("all", [state(result) for result in results]))
     for name, group in groups:
         counts = [group.count(status) for status in statuses]
         row = [name, *(str(count) if count else "" for count in counts), str(len(group))]
@@ -135,9 +171,13 @@ def print_report(report: Report) -> None:
     _print([report.name, speedup_table(report)], report.runs, "runs.csv has them all")
 
 
-def print_status(results: Sequence[RunResult]) -> None:
-    """Print how the runs stand, and why some went wrong, to standard output."""
-    _print([status_table(results)], results, "--json shows them all")
+def print_status(collection: RunCollection, directory: str) -> None:
+    """Print how the runs stand, and why some wait or went wrong, to standard output."""
+    results = collection.results
+    waiting = waiting_table(results, directory)
+    parts: list[RenderableType] = [status_table(results, collection.unsubmitted)]
+    parts += [] if waiting is None else ["", waiting]
+    _print(parts, results, "--json shows them all")
 
 
 def _print(parts: Sequence[RenderableType], results: Sequence[RunResult], more: str) -> None:

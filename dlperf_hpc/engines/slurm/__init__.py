@@ -21,9 +21,10 @@ from dlperf_hpc.engines.base import (
 )
 from dlperf_hpc.engines.command import find, run
 from dlperf_hpc.engines.slurm import limits, query
-from dlperf_hpc.engines.slurm.states import status_of
+from dlperf_hpc.engines.slurm.states import status_of, to_do_of
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.records import layout
+from dlperf_hpc.records.status import Status
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.environments import Environment
@@ -150,6 +151,10 @@ class SlurmEngine(Engine):
         done = run(self.cancel_command(list(jobs)))
         if done.code != 0:
             raise SiteError(f"scancel: {done.stderr.strip() or f'exit code {done.code}'}")
+
+    def to_do(self, state: TaskState) -> str:
+        """By the reason that squeue gives."""
+        return to_do_of(state.reason) if state.status is not Status.RUNNING else ""
 
     def launcher(self, environment: Environment) -> str:
         """srun's MPI plug-in."""

@@ -1,7 +1,8 @@
-"""Slurm's job states as ours: one table, complete for the states in Slurm's own source.
+"""Slurm's job states as ours, and what to do about the reasons of jobs that wait.
 
-Source: base states and the flags that squeue and sacct show in their place, slurm/slurm.h
-(``enum job_states``, ``JOB_STATE_FLAGS``). A state that is not here is unknown, never failed.
+The table of states is complete for those in Slurm's own source: base states and the flags that
+squeue and sacct show in their place, slurm/slurm.h (``enum job_states``, ``JOB_STATE_FLAGS``). A
+state that is not here is unknown, never failed.
 """
 
 from __future__ import annotations
@@ -56,6 +57,50 @@ NEVER_STARTS = frozenset(
         "DependencyNeverSatisfied",
     }
 )
+
+_NODES = "`sinfo -R` says why nodes are out; `dlperf rerun DIR --exclude-nodes` keeps off them"
+_LIMIT = "waits until your running jobs are below a limit of the site's: `sacctmgr show {0}`"
+_RERUN = "`dlperf rerun DIR --status rejected` cancels it and asks anew: "
+# What to do about the reason of a waiting job, by the reason or its beginning; the first counts.
+TO_DO = {
+    "PartitionTimeLimit": _RERUN + "add --time with what `sinfo -o '%P %l'` allows",
+    "PartitionNodeLimit": _RERUN + "add --site with a partition of more nodes (`sinfo -o '%P %s'`)",
+    "QOSMaxWallDurationPerJobLimit": _RERUN + "add --time with what `sacctmgr show qos` allows",
+    "AssocMaxWallDurationPerJobLimit": _RERUN + "add --time with what `sacctmgr show assoc` allows",
+    "QOSMaxNodePerJobLimit": _RERUN + "add --site with another qos (`sacctmgr show qos`)",
+    "AssocMaxNodePerJobLimit": _RERUN + "add --site with another account",
+    "QOSNotAllowed": _RERUN + "add --site with another qos",
+    "InvalidQOS": _RERUN + "add --site with another qos",
+    "InvalidAccount": _RERUN + "add --site with another account",
+    "AccountNotAllowed": _RERUN + "add --site with another account",
+    "BadConstraints": _RERUN + "add --site with another constraint",
+    "DependencyNeverSatisfied": _RERUN + "the job it depends on has failed",
+    "ReqNodeNotAvail": _NODES,
+    "NodeDown": _NODES,
+    "JobHeldUser": "you hold it: `scontrol release JOB` lets it start, `dlperf cancel DIR` ends it",
+    "JobHeldAdmin": "the site holds it: ask its administrators, or `dlperf cancel DIR`",
+    "JobHold": "it is held: `scontrol release JOB` lets it start, `dlperf cancel DIR` ends it",
+    "launch failed requeued held": "it could not start and is held: `scontrol release JOB`",
+    "BeginTime": "starts at its begin time: a job that was put back waits some two minutes",
+    "Dependency": "starts after the job it depends on: `scontrol show job JOB` names that job",
+    "ReservationDeleted": "its reservation is gone: add --site with another one to `dlperf rerun`",
+    "Reservation": "waits for its reservation: `scontrol show reservation` says when that begins",
+    "PartitionDown": "the partition takes jobs but starts none: ask the site, or wait",
+    "PartitionInactive": "the partition takes jobs but starts none: ask the site, or wait",
+    "JobArrayTaskLimit": "so many at once, as array_parallelism of the site profile says",
+    "Licenses": "waits for a license: `scontrol show licenses`",
+    "QOS": _LIMIT.format("qos"),
+    "MaxQOS": _LIMIT.format("qos"),
+    "Assoc": _LIMIT.format("assoc"),
+    "MaxJobsPerAccount": _LIMIT.format("assoc"),
+    "Resources": "starts when the nodes that it asks for are free",
+    "Priority": "starts after jobs that were there before it, or have a higher priority",
+}
+
+
+def to_do_of(reason: str) -> str:
+    """What to do about the reason of a waiting job; '' where nobody knows."""
+    return next((words for name, words in TO_DO.items() if reason.startswith(name)), "")
 
 
 def status_of(state: str, reason: str = "") -> Status:

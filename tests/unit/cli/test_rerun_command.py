@@ -54,6 +54,15 @@ def taken(root: Path, *options: str) -> set[int]:
     return {index for index, run in enumerate(RUNS) if f'"{run.id}"' in out}
 
 
+def test_what_is_not_taken_is_named_with_the_option_that_takes_it(mixed: Path) -> None:
+    _, _, err = command(mixed, "--dry-run")
+    assert f"1 run was rejected: `dlperf rerun {mixed} --status rejected` takes it" in err
+    assert f"1 run was cancelled: `dlperf rerun {mixed} --status cancelled` takes it" in err
+    assert "failed" not in err
+    only = command(mixed, "--dry-run", "--status", "cancelled", "--only", "1n1g")[2]
+    assert "timeout" in only and "rejected" in only and "node_failed" not in only
+
+
 def test_which_runs_are_taken(mixed: Path) -> None:
     assert taken(mixed) == {1, 2, 5}
     assert taken(mixed, "--status", "cancelled,rejected") == {3, 6}

@@ -214,6 +214,61 @@ def test_a_run_whose_job_lives_has_not_ended(tmp_path: Path, squeue: Path) -> No
     assert asked(root)[RUNS[2].id][0] == "timeout"
 
 
+def test_unknown_runs_are_told_of_by_the_exit_code(tmp_path: Path, squeue: Path) -> None:
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:4], engine="slurm")
+    submitted(root)
+    for run in RUNS[:4:2]:
+        ended_ok(root, run)
+    says(squeue, "8_[0-1]|PENDING|Priority|")
+    assert verb("status", root, where=root).returncode == 0
+    squeue.write_text("#!/bin/sh\nexit 1\n")
+    done = verb("status", root, where=root)
+    assert done.returncode == 1 and "look again when the" in done.stdout
+
+
+def test_what_an_output_says_when_the_scheduler_has_forgotten(tmp_path: Path, squeue: Path) -> None:
+    """As on a site without accounting, some minutes after the end; kept from then on."""
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:4], engine="slurm")
+    submitted(root)
+    (root / layout.JOBS).mkdir()
+    step = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21T15:10:10"
+    (root / layout.JOBS / "7_0.out").write_text(f"{step} DUE TO TIME LIMIT ***\n")
+    (root / layout.JOBS / "7_1.out").write_text(f"{step} ***\n")
+    (root / layout.JOBS / "8_0.out").write_text("0: step 1\n")
+    squeue.write_text("#!/bin/sh\nexit 1\n")
+    assert {state for state, _ in asked(root).values()} == {"unknown"}  # they may still run
+    says(squeue)
+    found = asked(root)
+    assert [found[run.id][0] for run in RUNS[:4]] == ["timeout", "unknown", "cancelled", "unknown"]
+    assert "DUE TO TIME LIMIT" in found[RUNS[0].id][1]
+    assert "(jobs/7_0.out)" in found[RUNS[0].id][1]
+    kept = json.loads(verb("status", root, "--offline", "--json", where=root).stdout)["runs"]
+    assert [row["status"] for row in kept] == ["timeout", "cancelled", "pending", "pending"]
+
+
+def test_runs_that_were_never_submitted_are_told_apart(tmp_path: Path, squeue: Path) -> None:
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:4], engine="slurm")
+    add_submission(root, Submission("sample-1n1g", "dlperf-1n1g", job_id="7"))
+    says(squeue, "7_[0-1]|PENDING|ReqNodeNotAvail, UnavailableNodes:n[1-3]|")
+    done = verb("status", root, where=root)
+    assert done.returncode == 0 and "not submitted" in done.stdout
+    assert "sinfo -R" in done.stdout
+    told = json.loads(verb("status", root, "--json", where=root).stdout)
+    assert told["counts"] == {"pending": 4} and told["not_submitted"] == 2
+    rows = {row["run"]: row for row in told["runs"]}
+    assert [rows[run.id]["submitted"] for run in RUNS[:4]] == [True, False, True, False]
+    assert rows[RUNS[1].id]["reason"] == "is not submitted"
+    add_submission(root, Submission("sample-1n2g", "dlperf-1n2g"))  # and no answer came
+    told = json.loads(verb("status", root, "--json", where=root).stdout)
+    assert (
+        told["not_submitted"] == 0
+        and "no answer" in told["runs"][1]["reason"] + (told["runs"][2]["reason"])
+    )
+
+
 # --- from logs -----------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from dlperf_hpc.engines.slurm.query import (
     marked_rows,
     task_indices,
 )
-from dlperf_hpc.engines.slurm.states import NEVER_STARTS, SLURM_STATES, status_of
+from dlperf_hpc.engines.slurm.states import NEVER_STARTS, SLURM_STATES, TO_DO, status_of, to_do_of
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.records.status import Status
 
@@ -181,3 +181,18 @@ def test_what_squeue_does_not_print_is_no_answer(text: str) -> None:
     """... from which nobody may conclude that a job is gone."""
     with pytest.raises(SiteError, match="squeue: its answer cannot be understood"):
         marked_rows(text, 6)
+
+
+def test_what_to_do_about_a_reason() -> None:
+    assert all(to_do_of(reason) for reason in NEVER_STARTS)
+    for reason, words in (
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-3]", "sinfo -R"),
+        ("QOSMaxJobsPerUserLimit", "sacctmgr show qos"),
+        ("AssocGrpCpuLimit", "sacctmgr show assoc"),
+        ("ReservationDeleted", "is gone"),
+        ("Reservation", "scontrol show reservation"),
+        ("JobHeldAdmin", "administrators"),
+    ):
+        assert words in to_do_of(reason), reason
+    assert to_do_of("Splendid") == to_do_of("None") == ""
+    assert [name for name in TO_DO if to_do_of(name) != TO_DO[name]] == []

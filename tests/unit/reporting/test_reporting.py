@@ -25,6 +25,7 @@ from report_samples import bad, case, ok, oks, window
 
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.errors import LedgerError, printable
+from dlperf_hpc.records.collect import Collection
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
@@ -43,6 +44,7 @@ from dlperf_hpc.reporting.writers.csv import table
 from dlperf_hpc.reporting.writers.json import as_json
 from dlperf_hpc.reporting.writers.markdown import markdown as markdown_of
 from dlperf_hpc.reporting.writers.png import picture
+from dlperf_hpc.sweepfile.case import Run
 
 EVIL = "\x1b[31mRuntimeError\x1b[0m: [red]a|b[/red] <script> `x` $y$ *z*\nsecond\tline \x07\u202e!"
 SHOWN = "RuntimeError: [red]a|b[/red] <script> `x` $y$ *z* / second line \\x07\\u202e!"
@@ -483,12 +485,12 @@ def test_printed_report_and_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert "quick [sweep]" in text
     assert "QOSMaxNodePerUser" in text
     failed = [bad(case(), n, Status.FAILED, f"cause {n}.") for n in range(1, 26)]
-    print_status([*oks(case("1n8g"), 5), *failed])
+    print_status(Collection(Path("x"), None, (*oks(case("1n8g"), 5), *failed)), "logs/x")
     text = capsys.readouterr().out
     assert "cause 20." in text
     assert "cause 21." not in text
     assert "and 5 more; --json shows them all" in text
-    print_status([])
+    print_status(Collection(Path("x"), None, ()), "logs/x")
     assert "topology" in capsys.readouterr().out
 
 
@@ -502,6 +504,34 @@ def test_a_text_that_a_spreadsheet_would_compute_is_marked_as_text(sign: str) ->
     assert told[0]["reason"] == told[0]["log"] == "'" + printable(text)
     assert made[0]["reason"] == printable(text)  # in JSON, Parquet and SQLite it stays as it is
     assert told[1]["exposed_comm"] == "-0.25"
+
+
+def test_why_runs_wait_is_grouped_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few lines however many runs there are, and none of them too wide for a terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
+    held = RunResult(
+        Run(case("1n8g"), 1), Status.PENDING, "Slurm: PENDING (JobHeldUser)", to_do="`dlperf x DIR`"
+    )
+    lost = replace(held, status=Status.UNKNOWN, reason="the scheduler says nothing of it", to_do="")
+    results = [
+        *(replace(held, run=Run(case("1n8g"), n)) for n in range(1, 8)),
+        *(replace(lost, run=Run(case("2n8g"), n)) for n in range(1, 4)),
+        *(replace(lost, run=Run(case("4n8g"), n), reason=f"cause {n}") for n in range(1, 31)),
+    ]
+    missing = frozenset(result.run.id for result in results[:2])
+    print_status(Collection(Path("x"), None, tuple(results), unsubmitted=missing), "logs/[x]")
+    text = capsys.readouterr().out
+    lines = [line.split() for line in text.splitlines()]
+    assert ["topology", "not", "submitted", "pending", "unknown", "all"] in lines
+    assert ["1n8g", "2", "5", "7"] in lines
+    (row,) = (line for line in text.splitlines() if "JobHeldUser" in line or " 7  pending" in line)
+    assert row.split()[:2] == ["7", "pending"] and "dlperf cancel logs/[x]" in " ".join(
+        text.split()
+    )
+    assert "other reasons: --json shows them all" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80 and len(lines) < 40
 
 
 @pytest.mark.parametrize(
