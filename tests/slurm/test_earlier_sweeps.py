@@ -29,7 +29,12 @@ EXPECTED = DATA / "expected"
 COMMANDS: dict[str, dict[str, Any]] = json.loads((DATA / "commands.json").read_text())
 CHECKPOINT = ("save_s", "load_s", "mb_per_rank", "save_mb_s", "load_mb_s")
 PLACES = ("runs.csv: ", "speedup.csv: ", "report.json: runs[].", "report.json: cases[].")
-ADDED = frozenset(f"{place}checkpoint_{name}" for place in PLACES for name in CHECKPOINT)
+ADDED = frozenset(
+    [
+        *(f"{place}checkpoint_{name}" for place in PLACES for name in CHECKPOINT),
+        *(f"status.json: {key}" for key in ("not_submitted", "runs[].submitted", "runs[].to_do")),
+    ]
+)
 """Columns and keys that are new since: ``runs.csv: column``, ``report.json: series[].cases[].x``
 (``[]`` for any place in a list)."""
 
