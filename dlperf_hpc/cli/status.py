@@ -85,6 +85,7 @@ def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
     from dlperf_hpc.records.archive import unpacked
     from dlperf_hpc.records.status import Status
+    from dlperf_hpc.reporting.text import printable
 
     with unpacked(arguments.directory) as root:
         archived = root != arguments.directory
@@ -94,6 +95,8 @@ def _status(arguments: argparse.Namespace) -> int:
             collection = _watched(arguments)
         else:
             collection = current(root, ask_scheduler=not (arguments.offline or archived))
+    for line in collection.unreadable:
+        print(f"not read: {printable(line)}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(_as_json(collection), indent=1))
     elif not arguments.watch:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import make_directories, write_atomically
 from dlperf_hpc.records import layout, trust
-from dlperf_hpc.records.collect import quick_results
+from dlperf_hpc.records.collect import Files, quick_result, quick_results
 from dlperf_hpc.records.ledger import Ledger, add_array, read_ledger
 from dlperf_hpc.records.manifest import (
     Array,
@@ -67,6 +68,7 @@ def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]
     """
     new = not (root / layout.MANIFEST).exists()
     if new:
+        _refuse_leftovers(root)
         try:
             write_atomically(root / layout.SPEC_COPY, text)
         except OSError as error:
@@ -89,6 +91,22 @@ def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]
             " another --name (or --logs) to measure anew"
         )
     return ledger, new
+
+
+def _refuse_leftovers(root: Path) -> None:
+    """LedgerError for a directory without a manifest that has what a sweep leaves all the same."""
+    names = (layout.SUBMISSIONS, layout.FINAL_STATES, layout.ARRAYS)
+    found = [name for name in names if (root / name).exists()]
+    found += [f"{layout.JOBS}/{path.name}" for path in islice((root / layout.JOBS).glob("*"), 1)]
+    logs = [path for path in root.rglob("*.log") if layout.JOBS not in path.parts]
+    found += [f"{len(logs)} logs"] if logs else []
+    if found:
+        raise LedgerError(
+            f"{root}: has no {layout.MANIFEST}, but {', '.join(found)} of an earlier sweep: nothing"
+            " was written or submitted. Put the manifest back if there is a copy; without it"
+            f" `dlperf report {root}` still reads the logs, and `dlperf cancel {root}` ends jobs"
+            " that are left. To measure anew give another --name (or --logs)"
+        )
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -141,7 +159,7 @@ def missing_arrays(ledger: Ledger, new: bool) -> tuple[Array, ...]:
         return ledger.arrays
     if get_engine(ledger.manifest.engine).detached:
         tasks, kept_back = ledger.tasks(), {array.token for array in ledger.kept_back()}
-        return tuple(
+        missing = tuple(
             array
             for array in ledger.arrays
             if array.token in kept_back
@@ -149,6 +167,7 @@ def missing_arrays(ledger: Ledger, new: bool) -> tuple[Array, ...]:
                 tasks[r.id].array is array if r.id in tasks else True for r in ledger.rest(array)
             )
         )
+        return _without_ok(ledger, missing)
     left = [result.run.id for result in quick_results(ledger).results if not result.status.finished]
     runs = {run.id: run for run in ledger.manifest.runs}
     return save_arrays(ledger, rerun_arrays(ledger, [runs[name] for name in left]))
@@ -179,6 +198,33 @@ def split_arrays(
     return read_ledger(ledger.root), tuple(found)
 
 
+def _without_ok(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    """These arrays, but for runs that are ok on disk although no job is known: what told of their
+    jobs was lost. The other runs of such an array get new arrays, which are written down."""
+    files, tasks = Files(ledger.root), ledger.tasks()
+    outcomes = [(array, ledger.outcome(array)) for array in arrays]
+    open_arrays = [array for array, was in outcomes if was is None or not was.job_id]
+    ok = {
+        run.id
+        for array in open_arrays
+        for run in ledger.rest(array)
+        if files.may_have(run)
+        and quick_result(run, ledger.root, None, float("inf")).status is Status.OK
+    }
+    done = [array for array in open_arrays if any(run.id in ok for run in ledger.rest(array))]
+    if not done:
+        return arrays
+    kept = tuple(array for array in arrays if array not in done)
+    covered = {run.id for array in open_arrays if array not in done for run in ledger.rest(array)}
+    left = {
+        run.id: run
+        for array in done
+        for run in ledger.rest(array)
+        if run.id not in ok | covered and (run.id not in tasks or tasks[run.id].array is array)
+    }
+    return (*kept, *save_arrays(ledger, rerun_arrays(ledger, left.values())))
+
+
 def save_arrays(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """Write new arrays down, before any of them is submitted."""
     for array in arrays:
@@ -192,7 +238,7 @@ def adopt(ledger: Ledger) -> tuple[Ledger, tuple[Submission, ...]]:
 
     SiteError if the scheduler cannot be asked.
     """
-    unsure = ledger.unanswered()
+    unsure = ledger.unanswered() or _forgotten(ledger)
     if not unsure:
         return ledger, ()
     engine = get_engine(ledger.manifest.engine)
@@ -207,6 +253,12 @@ def adopt(ledger: Ledger) -> tuple[Ledger, tuple[Submission, ...]]:
     for submission in found:
         add_submission(ledger.root, submission)
     return read_ledger(ledger.root), tuple(found)
+
+
+def _forgotten(ledger: Ledger) -> list[Array]:
+    """All arrays, where jobs have left files but nothing is noted of any: that file was lost."""
+    left = any((ledger.root / layout.JOBS).glob("*")) and not ledger.submissions
+    return list(ledger.arrays) if left else []
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,11 @@ _PATIENCE_S = 180.0
 
 
 def current(root: Path, ask_scheduler: bool = True) -> Collection:
-    """Every run's state. What the scheduler says finally of a run is kept in the directory."""
-    return state_of(read_ledger(root), ask_scheduler)
+    """Every run's state, and what could not be read. What the scheduler says finally of a run is
+    kept in the directory."""
+    damaged: list[str] = []
+    collection = state_of(read_ledger(root, damaged), ask_scheduler)
+    return replace(collection, unreadable=(*collection.unreadable, *damaged))
 
 
 def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -> Collection:

@@ -193,10 +193,10 @@ def _loose_logs(root: Path) -> tuple[dict[str, RunResult], list[str]]:
     return results, bad
 
 
-def _ledger_if_any(root: Path) -> Ledger | None:
+def _ledger_if_any(root: Path, damaged: list[str]) -> Ledger | None:
     if not os.path.isdir(root):  # which never raises
         raise LedgerError(f"{root}: no such directory; give one that a sweep made (logs/<sweep>)")
-    return read_ledger(root) if os.path.lexists(root / layout.MANIFEST) else None
+    return read_ledger(root, damaged) if os.path.lexists(root / layout.MANIFEST) else None
 
 
 def full_results(root: Path) -> Collection:
@@ -204,10 +204,10 @@ def full_results(root: Path) -> Collection:
 
     Raises LedgerError if there is nothing to read there.
     """
-    ledger = _ledger_if_any(root)
+    bad: list[str] = []
+    ledger = _ledger_if_any(root, bad)
     if ledger is not None:
         tasks, words = ledger.tasks(), ledger.last_words()
-        bad: list[str] = []
         results = [
             _full(run, root, tasks.get(run.id), words.get(run.id), bad)
             for run in ledger.manifest.runs

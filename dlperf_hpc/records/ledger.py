@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,10 @@ from dlperf_hpc.sweepfile.case import Run
 
 SCHEMA = "dlperf-array/1"
 _TOKEN = re.compile(r"dlperf-[0-9a-f]{16}")
+_WAY_OUT = (
+    "move the file away (mv {0} {0}.damaged) and type the same command again: the runs that it"
+    " submitted again then count as they stood before it, so cancel first what still waits or runs"
+)
 
 
 @dataclass(frozen=True)
@@ -119,10 +123,14 @@ class Ledger:
         return [array for array, was in outcomes if was is None or not (was.job_id or was.error)]
 
 
-def read_ledger(root: Path) -> Ledger:
-    """Read a sweep's directory; LedgerError names the file that is wrong."""
+def read_ledger(root: Path, damaged: list[str] | None = None) -> Ledger:
+    """Read a sweep's directory; LedgerError names the file that is wrong.
+
+    With ``damaged``, for who only looks, later arrays that cannot be read are left out and told
+    there: their runs then stand as they stood before these arrays were submitted.
+    """
     manifest = read_manifest(root)
-    arrays = (*manifest.arrays, *_later_arrays(root, manifest))
+    arrays = (*manifest.arrays, *_later_arrays(root, manifest, damaged))
     return Ledger(root, manifest, arrays, tuple(read_submissions(root)), read_final_states(root))
 
 
@@ -186,10 +194,18 @@ def _array_path(root: Path, name: str) -> Path:
     return root / layout.ARRAYS / f"{name}.json"
 
 
-def _later_arrays(root: Path, manifest: Manifest) -> Iterable[Array]:
+def _later_arrays(root: Path, manifest: Manifest, damaged: list[str] | None) -> list[Array]:
     paths = sorted((root / layout.ARRAYS).glob("*.json"))
     runs = {run.id: run for run in manifest.runs} if paths else {}
-    return (_read_array(path, manifest.sweep, runs) for path in paths)
+    arrays = []
+    for path in paths:
+        try:
+            arrays.append(_read_array(path, manifest.sweep, runs))
+        except LedgerError as error:
+            if damaged is None:
+                raise LedgerError(f"{error}; {_WAY_OUT.format(path)}") from error
+            damaged.append(f"{error}; its runs stand as they stood before it was submitted")
+    return arrays
 
 
 def _read_array(path: Path, sweep: str, runs: Mapping[str, Run]) -> Array:
