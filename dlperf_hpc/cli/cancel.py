@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.errors import SiteError
+    from dlperf_hpc.engines.watch import current
+    from dlperf_hpc.errors import DlperfError, SiteError
 
     root = arguments.directory.absolute()
     engine, _ = _known(root)
@@ -49,6 +50,8 @@ def _cancel(arguments: argparse.Namespace) -> int:
             return 1
         if jobs and not arguments.dry_run:
             engine.cancel(jobs)
+            with suppress(DlperfError):  # what the scheduler says now it soon forgets
+                current(root)
     if arguments.json:
         print(json.dumps({"root": str(root), "tasks": jobs}, indent=1))
     elif not jobs:

@@ -91,12 +91,8 @@ def test_a_second_job_of_a_run_leaves_the_living_one_alone(
         if path.name != layout.MANIFEST:
             path.unlink()
     (root / layout.FINAL_STATES).unlink(missing_ok=True)
-    squeue = (
-        place.write("bin/squeue", "#!/bin/sh\nexit 0\n")
-        if ((place.root / "bin").mkdir() is None)
-        else None
-    )
-    assert squeue is not None
+    (place.root / "bin").mkdir()
+    squeue = place.write("bin/squeue", "#!/bin/sh\nexit 0\n")
     squeue.chmod(0o755)
     forgetful = Workplace(place.root, {**place.env, "PATH": f"{squeue.parent}:{place.env['PATH']}"})
     (told,) = status(forgetful, root)

@@ -248,6 +248,25 @@ def test_what_an_output_says_when_the_scheduler_has_forgotten(tmp_path: Path, sq
     assert [row["status"] for row in kept] == ["timeout", "cancelled", "pending", "pending"]
 
 
+def test_what_cancel_ended_is_known_when_the_scheduler_has_forgotten_it(
+    tmp_path: Path, squeue: Path
+) -> None:
+    """A job that waited leaves nothing, and without accounting Slurm forgets it in minutes."""
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:4], engine="slurm")
+    submitted(root)
+    says(squeue, "7_[0-1]|PENDING|Priority|", "8_[0-1]|PENDING|Priority|")
+    later = squeue.with_name("later")
+    says(later, "7|CANCELLED|Priority|", "8|CANCELLED|Priority|")
+    later.chmod(0o755)
+    scancel = squeue.with_name("scancel")
+    scancel.write_text(f"#!/bin/sh\n/bin/mv {later} {squeue}\n")
+    scancel.chmod(0o755)
+    assert verb("cancel", root, where=root).returncode == 0
+    says(squeue)
+    assert {state for state, _ in asked(root).values()} == {"cancelled"}
+
+
 def test_runs_that_were_never_submitted_are_told_apart(tmp_path: Path, squeue: Path) -> None:
     root = tmp_path / "sweep"
     a_sweep(root, RUNS[:4], engine="slurm")
