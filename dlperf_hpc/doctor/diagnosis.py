@@ -14,9 +14,9 @@ from typing import Any
 import dlperf_hpc
 from dlperf_hpc.doctor.trial import Trial
 from dlperf_hpc.engines.base import CheckResult, Grade
-from dlperf_hpc.engines.output import PMI2_FAULT, explain
+from dlperf_hpc.engines.output import explain
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK
+from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK, PMI2_FAULT
 from dlperf_hpc.train.probe.speech import MARK
 
 Facts = Mapping[str, Any]
@@ -82,7 +82,7 @@ def _nothing_heard(trial: Trial, name: str) -> CheckResult:
         words = last_words(trial)
         if str(trial.probe) in words:
             to_do = "the log directory is not there on the nodes: give a shared one with --logs"
-        if PMI2_FAULT.search(trial.output):
+        if re.search(PMI2_FAULT, trial.output):
             return trial.found("warn", "job", f"{name}: {words}", _NOT_MPI)
         if "MPI plug-in" in words:
             to_do = trial.engine.mpi_hint(trial.environment)
@@ -100,7 +100,7 @@ def _nothing_heard(trial: Trial, name: str) -> CheckResult:
 
 def last_words(trial: Trial) -> str:
     """Why ranks are missing: in their own words, the launcher's, or at last the scheduler's."""
-    if stuck_in(trial) and not PMI2_FAULT.search(trial.output):
+    if stuck_in(trial) and not re.search(PMI2_FAULT, trial.output):
         return f"stuck in {stuck_in(trial)}"
     _status, reason = explain(1 if trial.code is None else trial.code, _others(trial.output), [])
     state = trial.state
@@ -339,7 +339,7 @@ def world(trial: Trial) -> CheckResult:
     wanted = trial.target.ranks
     how = trial.engine.launcher(trial.environment)
     errors = [world["error"] for world in worlds if "error" in world]
-    if PMI2_FAULT.search(trial.output) and len(worlds) < wanted:
+    if re.search(PMI2_FAULT, trial.output) and len(worlds) < wanted:
         seen = f"{len(worlds)} of {wanted} ranks came through MPI_Init: {last_words(trial)}"
         return trial.found("warn", "mpi", seen, _NOT_MPI)
     if errors:

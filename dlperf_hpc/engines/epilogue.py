@@ -9,10 +9,11 @@ alone does not: srun of Slurm 22.05 leaves with 0 when the only node of its step
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-from dlperf_hpc.engines.output import explain, tail
+from dlperf_hpc.engines.output import explain, is_slurms_fault, tail
 from dlperf_hpc.errors import AttemptError, DlperfError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
@@ -28,6 +29,7 @@ from dlperf_hpc.records.store import (
 )
 from dlperf_hpc.records.task import (
     JOB_ENDS,
+    REPEAT,
     REQUEUE,
     launch_id,
     repeat_in_job,
@@ -36,8 +38,8 @@ from dlperf_hpc.records.task import (
 )
 
 
-def close(root: Path, array: str, code: int) -> Status:
-    """Make the record of this task's run if no rank has; the status of the record."""
+def close(root: Path, array: str, code: int) -> tuple[Status, str]:
+    """Make the record of this task's run if no rank has; status and reason of the record."""
     manifest = read_manifest(root)
     run = find_array(root, manifest, array).run_of(task_index(), repeat_in_job())
     complete_log(RunPaths(root, run.id))
@@ -45,16 +47,16 @@ def close(root: Path, array: str, code: int) -> Status:
         attempt = open_attempt(manifest.sweep, run, root, launch_id())
     except AttemptError as error:  # as each rank has said: there is nothing to write down
         print(f"dlperf_hpc: AttemptError: {error}")
-        return Status.FAILED
+        return Status.FAILED, str(error)
     if attempt is None:
-        return Status.OK
+        return Status.OK, ""
     record = read_record(attempt.paths.record)
     if record is not None:
-        return Status(record["status"])
+        return Status(record["status"]), str(record.get("reason", ""))
     output = tail(root / layout.JOBS / f"{task_name()}.out", launch_id())
     status, reason = explain(code, output, read_failures(attempt), run.case.ranks)
     finish(attempt, status, reason)
-    return status
+    return status, reason
 
 
 def main(argv: list[str]) -> int:
@@ -63,12 +65,15 @@ def main(argv: list[str]) -> int:
     The exit code tells the batch script what follows: REQUEUE, JOB_ENDS, or 0 for neither.
     """
     try:
-        ended = close(Path(argv[0]), argv[1], int(argv[2]))
+        ended, reason = close(Path(argv[0]), argv[1], int(argv[2]))
     except DlperfError as error:
         print(f"dlperf_hpc: no record: {error}", file=sys.stderr)
         return 1
-    job_ends = ended in (Status.CANCELLED, Status.NODE_FAILED)
-    return REQUEUE if ended is Status.PREEMPTED else JOB_ENDS if job_ends else 0
+    # Of a job of several runs the next ones go on instead.
+    alone = not os.environ.get(REPEAT)
+    if ended is Status.PREEMPTED or (alone and is_slurms_fault(reason)):
+        return REQUEUE
+    return JOB_ENDS if ended in (Status.CANCELLED, Status.NODE_FAILED) else 0
 
 
 if __name__ == "__main__":

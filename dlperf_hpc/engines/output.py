@@ -15,7 +15,7 @@ from dlperf_hpc.files import open_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure
-from dlperf_hpc.records.task import LAUNCH_MARK, SETUP_MARK
+from dlperf_hpc.records.task import LAUNCH_MARK, PMI2_FAULT, SETUP_MARK
 
 _TAIL_BYTES = 65536
 _LONGEST = 300  # of a line that is quoted
@@ -25,8 +25,6 @@ _LAUNCHER = re.compile(
     rf" refers|Please see the FAQ|{SETUP_MARK})"
 )
 
-PMI2_FAULT = re.compile(r"mpi/pmi2: .*value not properly terminated")
-"""What slurmstepd prints when it has misread a request: the ranks then wait for ever."""
 # A rank's own words as its watchdog prints them; on a full disk they may be all that is left.
 _PRINTED = re.compile(r"^(?:\d+: )?dlperf_hpc: ([a-z_]+): (rank \d+ on \S+: .*)$", re.MULTILINE)
 # faulthandler's words in each rank that waited in MPI_Init (Watchdog.in_native_code).
@@ -44,7 +42,7 @@ def _rules(*rows: tuple[str, Status, str]) -> tuple[_Rule, ...]:
 # A fault of Slurm's own, whatever ranks and launcher say in consequence.
 _SLURMS_FAULTS = _rules(
     (
-        PMI2_FAULT.pattern,
+        PMI2_FAULT,
         Status.FAILED,
         "Slurm's PMI-2 plug-in misread a request of a rank that was starting (value not properly"
         " terminated), as it does now and then under load: start the run again",
@@ -98,6 +96,11 @@ _ENDINGS = _rules(
     (r"EXIT CODE: (\d+)", Status.FAILED, "mpiexec: a rank left with exit code {0}"),
     (r"^(srun: (?:fatal|error): .*)$", Status.FAILED, "{0}"),
 )
+
+
+def is_slurms_fault(reason: str) -> bool:
+    """Whether a reason is a fault of Slurm's own: the same run started again may well end ok."""
+    return any(reason == say for _, _, say in _SLURMS_FAULTS)
 
 
 def explain(

@@ -110,7 +110,10 @@ def _is_of_earlier_task(paths: RunPaths, task: Task | None, record: Record | Non
     if task is None or not task.job_id:
         return False
     launch = str(record.get("launch") or "") if record else ""
-    launch = launch or launch_of(paths) or ""
+    try:
+        launch = launch or launch_of(paths) or ""
+    except LogError:  # who reads the run says so
+        return False
     return bool(launch) and not launch.startswith(f"{task.name}.")
 
 

@@ -10,6 +10,9 @@ from dlperf_hpc.errors import LedgerError
 ARRAY_MARK = "dlperf_hpc: array"  # with the array's token: whose output this is
 LAUNCH_MARK = "dlperf_hpc: launch"  # with the launch id: where a launch begins in the output
 SETUP_MARK = "dlperf_hpc: setup ended with exit code"  # with the code and the line that failed
+PMI2_FAULT = (
+    r"mpi/pmi2: .*value not properly terminated"  # of Slurm's own; ranks then wait for ever
+)
 REPEAT = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
 JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this repeat began
 REQUEUE = 75  # the epilogue's exit code where the scheduler may put the task back in the queue

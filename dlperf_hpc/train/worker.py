@@ -10,11 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dlperf_hpc.errors import AttemptError, DeviceError
+from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.results import Checkpoint
 from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
-from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index
+from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index, task_name
 from dlperf_hpc.sweepfile.case import NO_FP16, Limits, Run
 from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
 from dlperf_hpc.train.checkpoint_timing import measure_checkpoint, remove
@@ -51,7 +52,8 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     if watchdog.attempt is None:
         print(f"{run.id}: already ok, nothing to do")
         return
-    with watchdog.in_native_code(manifest.limits.startup_s):
+    output = root / layout.JOBS / f"{task_name()}.out"
+    with watchdog.in_native_code(manifest.limits.startup_s, output):
         world = ranks.discover()
     ranks.check(world, run.case)
     attempt: Attempt = world.broadcast(watchdog.attempt)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths, without_end
 
-from dlperf_hpc.engines.epilogue import close
+from dlperf_hpc.engines.epilogue import close, main
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.engines.output import explain, told_by_output
 from dlperf_hpc.records import layout
@@ -19,6 +19,7 @@ from dlperf_hpc.records.logfile import read_end, result_of_log
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, failure_hosts, leave_failure, read_failures
+from dlperf_hpc.records.task import REPEAT, REQUEUE
 
 STEP = "slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-11-21T15:10:10"
 JOB = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21T15:10:10"
@@ -382,3 +383,23 @@ def test_a_restart_that_never_began_does_not_touch_what_was(
     record = json.loads(old.paths.record.read_text())
     assert (record["attempt"], record["launch"]) == (2, "100_0.1")
     assert opened(root, RUN, "100_0.1").number == 2
+
+
+def test_a_run_that_slurm_kept_from_starting_goes_back_in_the_queue(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the site profile has `requeue`; elsewhere `rerun` takes it, for it failed."""
+    output = root / layout.JOBS / "100_0.out"
+    output.write_text(
+        "dlperf_hpc: launch 100_0.0\n"
+        "slurmstepd-n1: error: mpi/pmi2: value not properly terminated in client request\n"
+        "srun: error: n1: task 0: Killed\n"
+    )
+    assert main([str(root), ARRAY, "137"]) == REQUEUE
+    record = read_record(paths(root, RUN).record)
+    assert record is not None and record["status"] == "failed"
+    assert "start the run again" in record["reason"]
+    assert main([str(root), ARRAY, "137"]) == REQUEUE
+    monkeypatch.setenv(REPEAT, "0")
+    output.write_text(output.read_text().replace("100_0.0", "100_0.0.0"))
+    assert main([str(root), ARRAY, "137"]) == 0
