@@ -31,7 +31,8 @@ _EPILOG = f"""\
 By default, rerun submits the runs with these statuses:
   {_DEFAULT.replace(",", ", ")}
 lost means that neither disk nor scheduler knows what became of a run. Runs that are ok, waiting or
-running are never submitted again. A run keeps its id and its earlier attempts.
+running are never submitted again; of a run with status rejected, a job that still waits is
+cancelled first. A run keeps its id and its earlier attempts.
 """
 
 
@@ -223,7 +224,7 @@ def _arrays(
     statuses = _statuses(arguments.status)
     results = state_of(ledger, insist=not arguments.dry_run).results
     for line in _not_taken(arguments, results, ledger.root):
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     names = [
         result.run.id
         for result in _selected(arguments, results)
@@ -261,7 +262,8 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
             raise
         jobs = LivingJobs()
     for run, task in jobs.running.items():
-        print(f"not submitted again: {run}: job {task} measures it now", file=sys.stderr)
+        line = f"not submitted again: {run}: job {task} measures it now"
+        print(printable(line), file=sys.stderr)
     if not arguments.dry_run:
         cancel_waiting(ledger, engine, jobs)
     done = "would be cancelled first" if arguments.dry_run else "cancelled"
@@ -270,7 +272,8 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
         groups.setdefault(str(state), []).append(task)
     for why, tasks in groups.items():
         more = f" and {len(tasks) - 3} more" if len(tasks) > 3 else ""
-        print(f"{done}: {', '.join(tasks[:3])}{more}, which waited: {why}", file=sys.stderr)
+        line = f"{done}: {', '.join(tasks[:3])}{more}, which waited: {why}"
+        print(printable(line), file=sys.stderr)
     return [name for name in names if name not in jobs.running]
 
 

@@ -83,9 +83,9 @@ def _watched(arguments: argparse.Namespace) -> Collection:
 
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
+    from dlperf_hpc.errors import printable
     from dlperf_hpc.records.archive import unpacked
     from dlperf_hpc.records.status import Status
-    from dlperf_hpc.reporting.text import printable
 
     with unpacked(arguments.directory) as root:
         archived = root != arguments.directory
