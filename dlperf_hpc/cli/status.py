@@ -62,9 +62,10 @@ def _watched(arguments: argparse.Namespace) -> Collection:
     from rich.live import Live
     from rich.text import Text
 
+    from dlperf_hpc.cli.submission import shortest
     from dlperf_hpc.engines.watch import current
     from dlperf_hpc.records.manifest import read_manifest
-    from dlperf_hpc.reporting.terminal import status_table
+    from dlperf_hpc.reporting.terminal import status_table, waiting_table
 
     kept = read_manifest(arguments.directory).site.get("poll_s", 30.0)
     every_s = max(1.0, arguments.every or float(kept))
@@ -73,9 +74,9 @@ def _watched(arguments: argparse.Namespace) -> Collection:
         while True:
             collection = current(arguments.directory, ask_scheduler=not arguments.offline)
             note = Text(f"{time.strftime('%H:%M:%S')}, every {every_s:g} s; Ctrl-C leaves")
-            live.update(
-                Group(status_table(collection.results, collection.unsubmitted), note), refresh=True
-            )
+            table = status_table(collection.results, collection.unsubmitted)
+            waiting = waiting_table(collection.results, shortest(arguments.directory))
+            live.update(Group(table, *([waiting] if waiting else []), note), refresh=True)
             if all(result.status.finished for result in collection.results):
                 return collection
             time.sleep(every_s)
