@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
+from queueing import printed_by_squeue
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, many, paths
 from report_samples import case
 
@@ -105,13 +106,17 @@ def test_nothing_is_submitted_where_the_scheduler_cannot_be_asked(
 
 # --- runs whose jobs live ------------------------------------------------------------------------
 
+ROWS = (
+    "7_1|PENDING|PartitionTimeLimit||sample-1n1g|dlperf-1n1g",
+    "6_2|RUNNING|None|n1|sample-1n1g|dlperf-1n1g",
+    "7_2|FAILED|None|n1|sample-1n1g|dlperf-1n1g",
+)
+HELD, GONE = (
+    printed_by_squeue(f"7_0|{state}|PartitionTimeLimit||sample-1n1g|dlperf-1n1g", *ROWS)
+    for state in ("PENDING", "CANCELLED")
+)
 COMMANDS = {
-    "squeue": """[ -e gone ] || echo '7_0|PENDING|PartitionTimeLimit||sample-1n1g|dlperf-1n1g'
-[ -e gone ] && echo '7_0|CANCELLED|PartitionTimeLimit||sample-1n1g|dlperf-1n1g'
-echo '7_1|PENDING|PartitionTimeLimit||sample-1n1g|dlperf-1n1g'
-echo '6_2|RUNNING|None|n1|sample-1n1g|dlperf-1n1g'
-echo '7_2|FAILED|None|n1|sample-1n1g|dlperf-1n1g'
-""",
+    "squeue": f"if [ -e gone ]; then echo '{GONE}'; else echo '{HELD}'; fi\n",
     "scancel": "[ ! -e stuck ] || exit 1\n/bin/touch gone\n",
     "sbatch": "echo Submitted batch job 9\n",
 }

@@ -26,7 +26,8 @@ TOKENS = {"1n1g": "dlperf-1n1g", "1n2g": "dlperf-1n2g"}
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Slurm that has forgotten all jobs and refuses new ones; the calls of sbatch are counted."""
     (tmp_path / "bin").mkdir()
-    for name, line in (("squeue", "exit 0"), ("sbatch", f"echo x >> {tmp_path}/calls; exit 1")):
+    header = 'for a; do case $a in --format=*) echo "${a#--format=}";; esac; done'
+    for name, line in (("squeue", header), ("sbatch", f"echo x >> {tmp_path}/calls; exit 1")):
         path = tmp_path / "bin" / name
         path.write_text(f"#!/bin/sh\n{line}\n")
         path.chmod(0o755)
