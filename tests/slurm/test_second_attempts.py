@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fixtures_slurm import Onebox
-from queueing import Queue, live_runs
+from queueing import Queue, live_runs, printed_by_squeue
 from sweeping import Workplace, wait_until
 
 from dlperf_hpc.records import layout
@@ -92,7 +92,7 @@ def test_a_second_job_of_a_run_leaves_the_living_one_alone(
             path.unlink()
     (root / layout.FINAL_STATES).unlink(missing_ok=True)
     (place.root / "bin").mkdir()
-    squeue = place.write("bin/squeue", "#!/bin/sh\nexit 0\n")
+    squeue = place.write("bin/squeue", f"#!/bin/sh\necho '{printed_by_squeue()}'\n")
     squeue.chmod(0o755)
     forgetful = Workplace(place.root, {**place.env, "PATH": f"{squeue.parent}:{place.env['PATH']}"})
     (told,) = status(forgetful, root)
