@@ -35,7 +35,7 @@ from dlperf_hpc.records.manifest import (
 from dlperf_hpc.sweepfile.case import Run
 
 SCHEMA = "dlperf-array/1"
-_TOKEN = re.compile(r"dlperf-[0-9a-f]{16}")
+_TOKEN = re.compile(checks.TOKEN)
 _WAY_OUT = (
     "move the file away (mv {0} {0}.damaged) and type the same command again: the runs that it"
     " submitted again then count as they stood before it, so cancel first what still waits or runs"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from queueing import printed_by_squeue
-from record_samples import a_sweep, many
+from record_samples import a_sweep, many, token_of
 from report_samples import case
 from sweeping import wait_until
 
@@ -46,7 +46,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = tmp_path / "sweep"
     a_sweep(made, many([case("1n1g")], 3), engine="slurm")
     manifest = made / layout.MANIFEST
-    manifest.write_text(manifest.read_text().replace("dlperf-1n1g", TOKEN))
+    manifest.write_text(manifest.read_text().replace(token_of("1n1g"), TOKEN))
     add_submission(made, Submission("sample-1n1g", TOKEN, job_id="7"))
     queue(
         tmp_path,

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from places import ROOT
+from queueing import printed_by_squeue
 from record_samples import a_sweep, ended, many, token_of
 from report_samples import case
 from sweeping import local_environment
@@ -53,11 +54,10 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="dlperf-shared-") as name:
         place = Path(name)
         place.chmod(0o1777)
-        program(
-            place / "bin" / "squeue",
-            f"case $* in *%i*) echo '7_0|CANCELLED|None|n1|sample-1n1g|{token_of('1n1g')}';; esac",
-        )
-        asked = f"echo $* >> {place}/sbatch.called; cat $* >> {place}/sbatch.called 2>/dev/null"
+        rows = printed_by_squeue(f"7_0|CANCELLED|None|n1|sample-1n1g|{token_of('1n1g')}")
+        program(place / "bin" / "squeue", f"case $* in *%i*) echo '{rows}';; esac")
+        called = f"{place}/sbatch.called"
+        asked = f"echo $* >> {called}; for last; do :; done; cat $last >> {called}"
         number = "case $* in *--parsable*) echo 8;; *) echo Submitted batch job 8;; esac"
         program(place / "bin" / "sbatch", f"{asked}; {number}")
         monkeypatch.setenv("PATH", f"{place}/bin:{os.environ['PATH']}")

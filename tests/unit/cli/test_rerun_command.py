@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from queueing import printed_by_squeue
-from record_samples import a_run, a_sweep, begun, ended, ended_ok, many, paths
+from record_samples import a_run, a_sweep, begun, ended, ended_ok, many, paths, token_of
 from report_samples import case
 
 from dlperf_hpc.cli import rerun
@@ -107,12 +107,12 @@ def test_nothing_is_submitted_where_the_scheduler_cannot_be_asked(
 # --- runs whose jobs live ------------------------------------------------------------------------
 
 ROWS = (
-    "7_1|PENDING|PartitionTimeLimit||sample-1n1g|dlperf-1n1g",
-    "6_2|RUNNING|None|n1|sample-1n1g|dlperf-1n1g",
-    "7_2|FAILED|None|n1|sample-1n1g|dlperf-1n1g",
+    f"7_1|PENDING|PartitionTimeLimit||sample-1n1g|{token_of('1n1g')}",
+    f"6_2|RUNNING|None|n1|sample-1n1g|{token_of('1n1g')}",
+    f"7_2|FAILED|None|n1|sample-1n1g|{token_of('1n1g')}",
 )
 HELD, GONE = (
-    printed_by_squeue(f"7_0|{state}|PartitionTimeLimit||sample-1n1g|dlperf-1n1g", *ROWS)
+    printed_by_squeue(f"7_0|{state}|PartitionTimeLimit||sample-1n1g|{token_of('1n1g')}", *ROWS)
     for state in ("PENDING", "CANCELLED")
 )
 COMMANDS = {
@@ -137,7 +137,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "sweep"
     a_sweep(root, many([case("1n1g")], 3), engine="slurm")
     for job in ("6", "7"):  # the first of them as an earlier version left it
-        add_submission(root, Submission("sample-1n1g", "dlperf-1n1g", job_id=job))
+        add_submission(root, Submission("sample-1n1g", token_of("1n1g"), job_id=job))
     return root
 
 

@@ -270,7 +270,7 @@ def test_what_cancel_ended_is_known_when_the_scheduler_has_forgotten_it(
 def test_runs_that_were_never_submitted_are_told_apart(tmp_path: Path, squeue: Path) -> None:
     root = tmp_path / "sweep"
     a_sweep(root, RUNS[:4], engine="slurm")
-    add_submission(root, Submission("sample-1n1g", "dlperf-1n1g", job_id="7"))
+    add_submission(root, Submission("sample-1n1g", token_of("1n1g"), job_id="7"))
     says(squeue, "7_[0-1]|PENDING|ReqNodeNotAvail, UnavailableNodes:n[1-3]|")
     done = verb("status", root, where=root)
     assert done.returncode == 0 and "not submitted" in done.stdout
@@ -280,7 +280,7 @@ def test_runs_that_were_never_submitted_are_told_apart(tmp_path: Path, squeue: P
     rows = {row["run"]: row for row in told["runs"]}
     assert [rows[run.id]["submitted"] for run in RUNS[:4]] == [True, False, True, False]
     assert rows[RUNS[1].id]["reason"] == "is not submitted"
-    add_submission(root, Submission("sample-1n2g", "dlperf-1n2g"))  # and no answer came
+    add_submission(root, Submission("sample-1n2g", token_of("1n2g")))  # and no answer came
     told = json.loads(verb("status", root, "--json", where=root).stdout)
     assert (
         told["not_submitted"] == 0

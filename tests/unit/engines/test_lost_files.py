@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from record_samples import a_sweep, ended, ended_ok, many
+from record_samples import a_sweep, ended, ended_ok, many, token_of
 from report_samples import case
 
 from dlperf_hpc.cli import report, rerun, status
@@ -19,7 +19,7 @@ from dlperf_hpc.records.manifest import Manifest, Submission, add_submission
 from dlperf_hpc.records.status import Status
 
 RUNS = many([case("1n1g"), case("1n2g")], 2)
-TOKENS = {"1n1g": "dlperf-1n1g", "1n2g": "dlperf-1n2g"}
+TOKENS = {name: token_of(name) for name in ("1n1g", "1n2g")}
 
 
 @pytest.fixture

@@ -28,8 +28,9 @@ from dlperf_hpc.records.manifest import (
     read_final_states,
     read_submissions,
 )
+from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import failure_hosts, launch_of, read_failures, read_record
+from dlperf_hpc.records.store import failure_hosts, launch_of, read_failures
 
 RUNS = many([case("1n1g"), case("1n2g", tags=("acc4",), options=(("note", "a b"),))], 2)
 PIPED: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 60, "check": False}

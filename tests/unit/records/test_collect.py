@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from record_samples import a_run, a_sweep, begun, ended, ended_ok, many, opened, paths, without_end
+from record_samples import (
+    a_run,
+    a_sweep,
+    begun,
+    ended,
+    ended_ok,
+    many,
+    opened,
+    paths,
+    token_of,
+    without_end,
+)
 from report_samples import case
 
 from dlperf_hpc.errors import LedgerError
@@ -163,7 +174,7 @@ def test_a_lost_log_that_was_submitted_again(
     ended_ok(root, RUN)
     paths(root, RUN).log.unlink()
     for job in ("100", "200"):
-        add_submission(root, Submission("sample-1n2g", "dlperf-1n2g", job_id=job))
+        add_submission(root, Submission("sample-1n2g", token_of("1n2g"), job_id=job))
     assert only(read(root)).status is Status.PENDING
 
 
