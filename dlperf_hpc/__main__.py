@@ -10,16 +10,17 @@ import importlib
 import os
 import sys
 
-from dlperf_hpc import __version__, leave_current_directory
+from dlperf_hpc import leave_current_directory, version_line
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "cli")
 _SUMMARY = 'SUMMARY = "'
 _EPILOG = """\
 `dlperf VERB --help` shows the options of a verb. A first session:
-  dlperf doctor sweeps/quickstart.toml     will it work here?
-  dlperf sweep sweeps/quickstart.toml      submit the sweep, or run it here
-  dlperf status logs/quickstart            how do its runs stand?
-  dlperf report logs/quickstart            tables, CSVs and a plot"""
+  dlperf doctor quickstart         will it work here?
+  dlperf sweep quickstart          submit the sweep, or run it here
+  dlperf status logs/quickstart    how do its runs stand?
+  dlperf report logs/quickstart    tables, CSVs and a plot
+  dlperf init .                    sweeps and a site profile, copied here to edit"""
 
 
 def verbs() -> dict[str, str]:
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         print(_usage())
         return 0
     if first == "--version":
-        print(f"dlperf_hpc {__version__}")
+        print(version_line())
         return 0
     if first in verbs():
         module = importlib.import_module(f"dlperf_hpc.cli.{first}")

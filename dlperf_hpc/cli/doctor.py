@@ -41,8 +41,7 @@ examples:
 def _parser() -> argparse.ArgumentParser:
     made = options.parser("doctor", _DESCRIPTION, _EPILOG)
     add = made.add_argument
-    spec = "a sweep file (TOML); without one, doctor checks the site profile alone"
-    add("spec", type=Path, nargs="?", help=spec)
+    options.add_sweep_file(made, "; without one, doctor checks the site profile alone", nargs="?")
     options.add_site_options(made)
     nodes = "the most nodes that a short job may take (default: 2)"
     add("--nodes", type=options.count, default=2, metavar="N", help=nodes)
@@ -71,10 +70,11 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
     asked, site_name, sweep = arguments.cluster, arguments.site, None
     if arguments.spec is not None:
+        from dlperf_hpc.bundled import sweep_file
         from dlperf_hpc.sweepfile.load import load_sweep
         from dlperf_hpc.train.registry import registry
 
-        sweep = load_sweep(arguments.spec, registry())
+        sweep = load_sweep(sweep_file(arguments.spec), registry())
         asked, site_name = asked or sweep.cluster, site_name or sweep.site
     engine = choose_engine(asked)
     site, manifest = load_site(site_name), None

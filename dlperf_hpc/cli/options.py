@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc import __version__
+from dlperf_hpc import version_line
 from dlperf_hpc.engines import CHOICES
 from dlperf_hpc.errors import Issue, SpecError, visible
 
@@ -33,13 +33,27 @@ def parser(verb: str, description: str, epilog: str | None = None) -> argparse.A
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--version", action="version", version=f"dlperf_hpc {__version__}")
+    made.add_argument("--version", action=_Version, nargs=0, help="print the version, and exit")
     return made
+
+
+class _Version(argparse.Action):
+    """Argparse's own would ask git for the commit whenever a parser is made."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(version_line())
+        parser.exit()
 
 
 def add_directory(made: argparse.ArgumentParser, also: str = "") -> None:
     """The one positional argument of a verb that works on a sweep's directory."""
     made.add_argument("directory", type=Path, help=f"the sweep's directory, logs/<sweep>{also}")
+
+
+def add_sweep_file(made: argparse.ArgumentParser, also: str = "", nargs: str | None = None) -> None:
+    """The sweep file that a verb works on: a path, or the name of a sweep."""
+    text = f"the sweep file (TOML), or the name of a sweep: quickstart, bert_fp32, ...{also}"
+    made.add_argument("spec", type=Path, nargs=nargs, help=text)
 
 
 def add_json(made: argparse._ActionsContainer, what: str) -> None:
@@ -57,8 +71,8 @@ def add_site_options(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument(
         "--site",
-        help="site profile: a name in slurm/ or a path (default: the sweep file's `site`, else"
-        " $DLPERF_SITE)",
+        help="site profile: a path, or the name of a file in slurm/, $DLPERF_SITES or"
+        " ~/.config/dlperf_hpc/ (default: the sweep file's `site`, else $DLPERF_SITE)",
     )
     made.add_argument(
         "--logs",

@@ -26,7 +26,7 @@ SUMMARY = "submit a sweep file to Slurm, or run it on this machine"
 
 _EPILOG = """\
 examples:
-  dlperf sweep sweeps/quickstart.toml --cluster local
+  dlperf sweep quickstart --cluster local
   dlperf sweep sweeps/bert_fp32.toml --dry-run
   dlperf sweep sweeps/bert_fp32.toml --only 1n1g,2n8g --set repeats=3
 """
@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         _EPILOG,
     )
     add = made.add_argument
-    add("spec", type=Path, help="the sweep file (TOML)")
+    options.add_sweep_file(made)
     options.add_site_options(made)
     add("--name", help="name of the sweep and of its directory (default: the sweep file's)")
     only = (
@@ -123,15 +123,17 @@ def _with_value(cases: list[Case], item: str) -> list[Case]:
 
 
 def _load(arguments: argparse.Namespace) -> Sweep:
+    from dlperf_hpc.bundled import sweep_file
     from dlperf_hpc.sweepfile.load import load_sweep
     from dlperf_hpc.train.registry import registry
 
     overrides = _pairs(arguments.set, "--set")
     if arguments.name is not None:
         overrides["name"] = arguments.name
-    sweep = load_sweep(arguments.spec, registry(), overrides)
+    path = sweep_file(arguments.spec)
+    sweep = load_sweep(path, registry(), overrides)
     for note in sweep.notes:
-        print(printable(f"note: {arguments.spec}: {note}"), file=sys.stderr)
+        print(printable(f"note: {path}: {note}"), file=sys.stderr)
     return _narrowed(sweep, arguments.only)
 
 

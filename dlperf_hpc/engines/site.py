@@ -1,4 +1,4 @@
-"""Site profiles: a cluster's dialect as a TOML file in ``slurm/`` (docs/site-profiles.md)."""
+"""Site profiles: a cluster's dialect as a TOML file (docs/site-profiles.md)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
+from dlperf_hpc.bundled import profile_file
 from dlperf_hpc.engines.environments import Environment as Environment
 from dlperf_hpc.engines.environments import Flag, Word
 from dlperf_hpc.errors import Issue, SpecError
@@ -28,7 +29,6 @@ _Export = Annotated[
     ),
 ]
 _Group = Annotated[str, matching(r"[^\x00-\x1f\x7f:]+", "write the name of a group, as `id` does")]
-PROFILES = Path("slurm")
 
 # What a run's identity, or the sweep itself, decides, and by what a submission is known.
 _DECIDED = (
@@ -175,21 +175,14 @@ class Site(BaseModel):
 
 
 def _profile_path(name: str) -> Path:
-    direct = Path(name)
     if name.endswith(".toml") or "/" in name:
-        return direct.expanduser()
-    path = PROFILES / f"{name}.toml"
-    if not path.exists():
-        known = sorted(p.stem for p in PROFILES.glob("*.toml"))
-        hint = nearest(name, known) or (f"there are: {', '.join(known)}" if known else None)
-        raise SpecError(
-            str(path), [Issue("site", f"no site profile {name!r} in {PROFILES}/", hint)]
-        )
-    return path
+        return Path(name).expanduser()
+    return profile_file(name)
 
 
 def load_site(name: str | None) -> Site:
-    """The profile ``slurm/<name>.toml``, or of that path; without a name DLPERF_SITE, else plain.
+    """The profile of that name (see ``bundled.profile_folders``) or path; without a name that of
+    DLPERF_SITE, else plain.
 
     Raises SpecError with every issue of the file.
     """

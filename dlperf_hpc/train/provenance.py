@@ -7,7 +7,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,19 +35,6 @@ _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH|JWT|COOKIE|PRECONDITIO
 _MOST_CHARACTERS = 4096
 
 
-def _git() -> str | None:
-    """``<commit>`` or ``<commit>+changes`` of the tool's own checkout, if it runs from one."""
-    root = Path(dlperf_hpc.__file__).parent.parent
-    if not (root / ".git").exists():
-        return None
-    argv = ["git", "-C", str(root), "describe", "--always", "--dirty=+changes", "--abbrev=12"]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
-
-
 def _cpu() -> str | None:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -62,7 +48,7 @@ def provenance() -> dict[str, Any]:
     """Of the node that rank 0 runs on; goes into the log."""
     return {
         "tool": dlperf_hpc.__version__,
-        "tool_commit": _git(),
+        "tool_commit": dlperf_hpc.commit(),
         "python": platform.python_version(),
         "executable": sys.executable,
         "kernel": platform.release(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from places import ROOT
 
-from dlperf_hpc import __version__
+from dlperf_hpc import version_line
 from dlperf_hpc.__main__ import main, verbs
 
 
@@ -44,7 +45,11 @@ def test_help_lists_the_verbs(option: str, capsys: Any) -> None:
 
 def test_the_version_is_told(capsys: Any) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"dlperf_hpc {__version__}\n"
+    told = capsys.readouterr().out
+    assert told == f"{version_line()}\n"
+    # The commit is told of a checkout alone: a source distribution that is tested may know none.
+    commit = r" \(commit [0-9a-f]{12}(\+changes)?\)" if (ROOT / ".git").exists() else ".*"
+    assert re.fullmatch(r"dlperf_hpc \d+\.\d+\.\d+" + commit + "\n", told)
 
 
 @pytest.mark.parametrize(

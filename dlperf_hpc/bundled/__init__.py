@@ -1,0 +1,90 @@
+"""What comes with the package: ready sweeps, site profiles, recipes of environments, onebox.
+
+In a checkout these are the folders ``sweeps``, ``slurm`` and ``requirements`` at its top, and a
+checkout that is installed as editable uses them there. A wheel has copies of them in this folder
+(setup.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from dlperf_hpc.errors import Issue, SpecError
+
+_HERE = Path(__file__).parent
+
+
+def folder(name: str) -> Path:
+    """The folder ``sweeps``, ``slurm`` or ``requirements``, wherever this package has it."""
+    own = _HERE / name
+    return own if own.is_dir() else _HERE.parent.parent / name
+
+
+def is_checkout() -> bool:
+    """Whether the package is imported from a checkout, not from an installed wheel."""
+    return (_HERE.parent.parent / "pyproject.toml").is_file()
+
+
+def sweep_file(given: Path) -> Path:
+    """The sweep file of that path or, where a bare name is no file, the sweep of that name.
+
+    A name is sought in ``sweeps/`` below the current directory, then among the ready sweeps.
+    SpecError, which lists the ready sweeps, for a name that none has.
+    """
+    bare = given.name == str(given) and given.suffix != ".toml"
+    if given.is_file() or (not bare and (given.exists() or given.stem not in ready_sweeps())):
+        return given
+    if not bare:
+        hint = f"to use the ready sweep, write its name alone: {given.stem}"
+        raise SpecError(str(given), [Issue("file", "there is no such file", hint)])
+    folders = (Path("sweeps"), folder("sweeps"))
+    found = next((path for path in _files_called(given.name, folders) if path.is_file()), None)
+    if found is not None:
+        return found
+    from dlperf_hpc.sweepfile.keys import nearest
+
+    known = ready_sweeps()
+    near = nearest(given.name, known)
+    hint = "; ".join(filter(None, (near, f"there are: {', '.join(known)}")))
+    raise SpecError(
+        str(given), [Issue("sweep", "there is no file and no sweep of this name", hint)]
+    )
+
+
+def ready_sweeps() -> list[str]:
+    """The names of the sweeps that come with the package."""
+    return sorted(path.stem for path in folder("sweeps").glob("*.toml"))
+
+
+def profile_folders() -> list[Path]:
+    """The folders in which a site profile is sought by its name, first to last.
+
+    ``slurm/`` below the current directory, the folders of ``$DLPERF_SITES`` (separated by ``:``),
+    the user's own in ``$XDG_CONFIG_HOME`` or ``~/.config``, and what comes with the package.
+    """
+    told = os.environ.get("DLPERF_SITES", "").split(os.pathsep)
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    places = [Path(each).expanduser() for each in told if each]
+    return [Path("slurm"), *places, Path(config) / "dlperf_hpc", folder("slurm")]
+
+
+def profile_file(name: str) -> Path:
+    """The site profile of that name. SpecError that says where it was sought, and what to do."""
+    folders = profile_folders()
+    found = next((path for path in _files_called(name, folders) if path.exists()), None)
+    if found is not None:
+        return found
+    from dlperf_hpc.sweepfile.keys import nearest
+
+    known = sorted({path.stem for place in folders for path in place.glob("*.toml")})
+    sought = ", ".join(f"{place}/" for place in folders)
+    near = nearest(name, known) or (f"there are: {', '.join(known)}" if known else "")
+    make = f"to make one, type `dlperf init . --site {name}` and answer the questions in the file"
+    hint = "; ".join(filter(None, (near, make)))
+    raise SpecError(f"{name}.toml", [Issue("site", f"no site profile {name!r} in {sought}", hint)])
+
+
+def _files_called(name: str, folders: list[Path] | tuple[Path, ...]) -> Iterator[Path]:
+    return (place / f"{name}.toml" for place in folders)

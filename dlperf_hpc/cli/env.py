@@ -1,0 +1,117 @@
+"""``dlperf env``: makes the environment of a framework by the project's recipe (requirements/)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.messages import usage_error
+
+SUMMARY = "make the Python environment of a framework by a recipe that was tried"
+
+_EPILOG = """\
+examples:
+  dlperf env list
+  dlperf env make tensorflow --dry-run
+  dlperf env make tensorflow --dir /shared/envs/tensorflow
+  dlperf env make deepspeed --python /usr/bin/python3.11 --constraints my-versions.txt
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = options.parser(
+        "env",
+        "Make a virtual environment for a framework: the framework, MPI and dlperf_hpc, in the\n"
+        "versions that were tried together. `list` shows the recipes.",
+        _EPILOG,
+    )
+    add = made.add_argument
+    add("action", choices=("list", "make"))
+    add("name", nargs="?", help="the recipe, as `dlperf env list` names it")
+    add("--dir", type=Path, metavar="DIR", help="the environment's directory (default: .envs/NAME)")
+    python = "the Python that the environment is made of (default: the Python of this command)"
+    add("--python", metavar="PYTHON", default=sys.executable, help=python)
+    versions = "pip's constraints (default: the versions that were tried together)"
+    add("--constraints", type=Path, metavar="FILE", help=versions)
+    requirements = "pip's requirements, for builds of the site's own (default: the recipe's)"
+    add("--requirements", type=Path, metavar="FILE", help=requirements)
+    add("--dry-run", action="store_true", help="print the commands, and run none of them")
+    options.add_json(made, "the recipes, or the environment that was made")
+    return made
+
+
+def _recipes() -> dict[str, str]:
+    """The recipes' names, and the sentence that each begins with."""
+    from dlperf_hpc.bundled import folder
+
+    heads = {
+        file.stem: file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+        for file in sorted(folder("requirements").glob("*.txt"))
+        if file.stem != "constraints"
+    }
+    return {name: head.partition(": make")[0] for name, head in heads.items()}
+
+
+def _env(arguments: argparse.Namespace) -> int:
+    known = _recipes()
+    if arguments.action == "list":
+        if arguments.json:
+            print(json.dumps(known, indent=1))
+        for name, what in () if arguments.json else known.items():
+            print(f"{name:12} {what}")
+        return 0
+    if arguments.name not in known:
+        from dlperf_hpc.sweepfile.keys import nearest
+
+        name = arguments.name or ""
+        hint = nearest(name, known) or f"there are: {', '.join(known)}"
+        raise usage_error("env make", f"there is no recipe {name!r}", hint)
+    return _make(arguments)
+
+
+def _make(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.bundled import folder, is_checkout
+
+    place = (arguments.dir or Path(".envs", arguments.name)).absolute()
+    settings = {"PYTHON": arguments.python}
+    for option in ("constraints", "requirements"):
+        if given := getattr(arguments, option):
+            if not given.is_file():
+                raise usage_error(f"--{option}", f"there is no file {given}")
+            settings[option.upper()] = str(given.absolute())
+    script = ["sh", str(folder("requirements") / "environment.sh"), arguments.name, str(place)]
+    with tempfile.TemporaryDirectory(prefix="dlperf-") as scratch:
+        if not is_checkout():
+            from dlperf_hpc.bundled.repack import repack
+
+            wheel = repack(Path(scratch))
+            settings["WRAPPER"] = str(wheel)
+            if arguments.dry_run:
+                settings["WRAPPER"] = wheel.name
+                print(f"# {wheel.name} is made of this installation, for as long as it is needed")
+        if arguments.dry_run:
+            settings["DRY_RUN"] = "1"
+            sys.stdout.flush()
+        # What the recipe prints is no part of a JSON document.
+        output = sys.stderr if arguments.json and not arguments.dry_run else None
+        done = subprocess.run(script, env={**os.environ, **settings}, stdout=output, check=False)
+    if done.returncode or arguments.dry_run:
+        return min(done.returncode, 2) if done.returncode >= 0 else 1
+    profile = f"[environment.{arguments.name}]\nvenv = {json.dumps(str(place))}"
+    if arguments.json:
+        print(json.dumps({"name": arguments.name, "venv": str(place)}, indent=1))
+    else:
+        print(f"made: {shlex.quote(str(place))}\nin a site profile this environment is\n{profile}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return messages.run(_env, _parser(), argv)

@@ -1,0 +1,75 @@
+"""``dlperf init DIR``: the ready sweeps and the template of a site profile, copied to be edited."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from dlperf_hpc.cli import messages, options
+
+SUMMARY = "copy the ready sweeps and the template of a site profile, to edit them"
+
+_EPILOG = """\
+examples:
+  dlperf init .                      sweeps/*.toml and slurm/template.toml
+  dlperf init . --site mycluster     the template as slurm/mycluster.toml
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = options.parser(
+        "init",
+        "Copy the ready sweeps to DIR/sweeps and the template of a site profile to DIR/slurm.\n"
+        "A file that is there already stays as it is.",
+        _EPILOG,
+    )
+    add = made.add_argument
+    add("directory", type=Path, metavar="DIR", help="the directory; it is made if it is not there")
+    site = "name of the site profile that the template becomes (default: template)"
+    add("--site", default="template", metavar="NAME", help=site)
+    options.add_json(made, "the files that were written, and those that were there")
+    return made
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.bundled import folder
+
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", arguments.site):
+        hint = "write letters, digits, '_', '.' and '-'"
+        raise messages.usage_error("--site", f"{arguments.site!r} is not a profile's name", hint)
+    place: Path = arguments.directory
+    profile = place / "slurm" / f"{arguments.site.removesuffix('.toml')}.toml"
+    copies = {place / "sweeps" / file.name: file for file in folder("sweeps").glob("*.toml")}
+    copies[profile] = folder("slurm") / "template.toml"
+    written = [target for target, source in sorted(copies.items()) if _copy(source, target)]
+    kept = sorted(copies.keys() - set(written))
+    if arguments.json:
+        told = {"written": list(map(str, written)), "kept": list(map(str, kept))}
+        print(json.dumps(told, indent=1))
+        return 0
+    for words, files in (("written", written), ("was there, and stays", kept)):
+        for file in files:
+            print(f"{words}: {file}")
+    print(f"next:\n  edit {profile}, whose comments are questions to answer")
+    move = "" if place.resolve() == Path.cwd() else f"cd {place} && "
+    print(f"  {move}dlperf sweep sweeps/bert_fp32.toml --site {profile.stem} --dry-run")
+    return 0
+
+
+def _copy(source: Path, target: Path) -> bool:
+    """Copy a file to a place where none is; False if one is there."""
+    from dlperf_hpc.errors import SiteError
+    from dlperf_hpc.files import write_once
+
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return write_once(target, source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SiteError(f"{target}: cannot be written: {error.strerror}") from error
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return messages.run(_init, _parser(), argv)
