@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from threading import Event, Thread
+from typing import Literal
 
 POOL = 3
 """What a pool needs beside its processes: two threads, and a tracker where they are spawned."""
@@ -29,7 +32,17 @@ def has_room(count: int) -> bool:
     return True
 
 
-def end_with(parent: int) -> None:
+def pool(workers: int, method: Literal["fork", "spawn"]) -> ProcessPoolExecutor:
+    """A pool of processes that end when this process does. OSError if this machine starts none.
+
+    The method is always named: Python's own choice has changed (3.14: a server that forks), and a
+    worker must be a child of the process that it is to end with.
+    """
+    context = get_context(method)
+    return ProcessPoolExecutor(workers, context, initializer=_end_with, initargs=(os.getpid(),))
+
+
+def _end_with(parent: int) -> None:
     """Of a pool's process: end when the process ``parent`` does, however that is (prctl(2); Linux
     only). Without it the processes of one that was killed wait for ever for another task."""
     prctl, set_death_signal = getattr(ctypes.CDLL(None), "prctl", None), 1

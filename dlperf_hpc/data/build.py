@@ -7,19 +7,17 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc import __version__
+from dlperf_hpc import __version__, pools
 from dlperf_hpc.data import manifest, shards, text, vocabulary
 from dlperf_hpc.data.shards import Made, Settings
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.pools import POOL, end_with, has_room
 
 Advance = Callable[[str, int, int], None]
 """Told (what is being done, how much is done, of how much)."""
@@ -120,7 +118,9 @@ def _tokenizer(
 
     for_bert = settings.format != "megatron"
     if words.train is not None:
-        if not has_room(len(os.sched_getaffinity(0))):  # a thread per CPU, or the library panics
+        if not pools.has_room(
+            len(os.sched_getaffinity(0))
+        ):  # a thread per CPU, or the library panics
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
         train = vocabulary.train_bert if for_bert else vocabulary.train_gpt2
         made = train(texts, words.train, *([words.lowercase] if for_bert else []))
@@ -142,16 +142,14 @@ def _make_all(
     advance("writing samples", 0, count)
     made: dict[int, list[Made]] = {}
     workers = min(workers, count)
-    if workers == 1 or not has_room(workers + POOL):
+    if workers == 1 or not pools.has_room(workers + pools.POOL):
         for number in range(count):
             made[number] = shards.make(settings, directory, number)
             advance("writing samples", len(made), count)
         return [file for number in range(count) for file in made[number]]
     # Spawned, not forked: the tokenizer's threads do not live through a fork.
     try:
-        pool = ProcessPoolExecutor(
-            workers, get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
-        )
+        pool = pools.pool(workers, "spawn")
     except OSError as error:  # no /dev/shm, say
         raise DataError(
             f"this machine starts no worker process ({error}): use --workers 1"

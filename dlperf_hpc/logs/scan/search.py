@@ -20,19 +20,18 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import active_children
 from pathlib import Path
 from stat import S_ISREG
 
+from dlperf_hpc import pools
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import Note, ScannedFile
-from dlperf_hpc.pools import POOL, end_with, has_room
 
 # --- scanning
 
@@ -98,7 +97,7 @@ def _scan(sources: Sequence[Source], workers: int | None) -> Iterator[_Found]:
     total = sum(source.size for source in sources)
     workers = min(workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0))), len(sources))
     done = 0
-    if workers > 1 and total >= _FEW_BYTES and has_room(workers + POOL):
+    if workers > 1 and total >= _FEW_BYTES and pools.has_room(workers + pools.POOL):
         tasks = _tasks(sources, min(_TASK_BYTES, total // (4 * workers)))
         for content in _in_parallel(tasks, workers):
             done += 1
@@ -114,7 +113,7 @@ def _in_parallel(tasks: Iterator[list[Source]], workers: int) -> Iterator[bytes]
     scanner()
     others, pool, whole = active_children(), None, True
     try:
-        pool = ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),))
+        pool = pools.pool(workers, "fork")
         given = (pool.submit(_scan_task, task) for task in tasks)
         waiting = deque(islice(given, _AHEAD * workers))
         while waiting:
