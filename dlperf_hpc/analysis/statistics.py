@@ -8,7 +8,6 @@ of Parallel Computing Systems", SC'15, rules 5 and 6).
 
 from __future__ import annotations
 
-import bisect
 import math
 import statistics
 from collections.abc import Sequence
@@ -87,9 +86,15 @@ def median_interval(values: Sequence[float], target: float = TARGET_COVERAGE) ->
     if n < 2:
         return None
     ordered = sorted(values)
-    # The coverage falls as k grows: how many k beyond 1 still cover enough, by bisection.
-    candidates = range(2, n // 2 + 1)
-    best = 1 + bisect.bisect(candidates, False, key=lambda k: median_coverage(n, k) < target)
+    # The coverage falls as k grows: the largest k that still covers enough, by bisection (whose
+    # `key` in the standard library is not there on Python 3.9).
+    best, beyond = 1, n // 2 + 1
+    while beyond - best > 1:
+        middle = (best + beyond) // 2
+        if median_coverage(n, middle) >= target:
+            best = middle
+        else:
+            beyond = middle
     return Interval(ordered[best - 1], ordered[n - best], median_coverage(n, best))
 
 

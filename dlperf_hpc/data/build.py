@@ -118,9 +118,7 @@ def _tokenizer(
 
     for_bert = settings.format != "megatron"
     if words.train is not None:
-        if not pools.has_room(
-            len(os.sched_getaffinity(0))
-        ):  # a thread per CPU, or the library panics
+        if not pools.has_room(len(os.sched_getaffinity(0))):  # a thread per CPU, or it panics
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
         train = vocabulary.train_bert if for_bert else vocabulary.train_gpt2
         made = train(texts, words.train, *([words.lowercase] if for_bert else []))

@@ -14,13 +14,13 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Optional
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.files import write_atomically
 from dlperf_hpc.reporting.report import Report
 
-Make = Callable[[Report], bytes | None]
+Make = Callable[[Report], Optional[bytes]]
 """The content of a file; None if there is nothing to show, so that there is no such file.
 
 LedgerError where it cannot be made on this machine, with what to do about that."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import tempfile
+from pathlib import Path
 
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, frame
 from dlperf_hpc.reporting.report import Report
@@ -16,10 +18,13 @@ def database(report: Report) -> bytes:
         "speedup": frame(CASE_COLUMNS, report.case_rows),
         "runs": frame(RUN_COLUMNS, report.run_rows),
     }
-    with contextlib.closing(sqlite3.connect(":memory:")) as made:
-        for name, table in tables.items():
-            table.to_sql(name, made, index=False)
-        return made.serialize()
+    # A file, not memory: Connection.serialize is not there on Python 3.10.
+    with tempfile.TemporaryDirectory(prefix="dlperf-") as scratch:
+        file = Path(scratch, "report.sqlite")
+        with contextlib.closing(sqlite3.connect(file)) as made:
+            for name, table in tables.items():
+                table.to_sql(name, made, index=False)
+        return file.read_bytes()
 
 
 WRITER = Writer("sqlite", "the tables for SQL", {"report.sqlite": database})
