@@ -8,6 +8,7 @@ framework fails.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -72,3 +73,13 @@ def unit_tests_load_no_framework(request: pytest.FixtureRequest) -> Iterator[Non
     new = loaded() - before
     if new and TESTS / "unit" in request.path.parents:
         pytest.fail(f"the test loaded {', '.join(new)}: move it to tests/frameworks")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which Pythons the wheel was tried with: those that this machine has."""
+    passed = [report.nodeid for report in terminalreporter.stats.get("passed", [])]
+    found = {m[1] for name in passed if (m := re.search(r"_other_pythons.*\[3\.(\d+)\]", name))}
+    if found:
+        others = ", ".join(f"3.{minor}" for minor in sorted(map(int, found)) if minor >= 9)
+        here = "{}.{}".format(*sys.version_info[:2])
+        terminalreporter.write_line(f"tests run by Python {here}; other Pythons tried: {others}")

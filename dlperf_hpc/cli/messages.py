@@ -14,6 +14,19 @@ from dlperf_hpc.errors import DlperfError, Issue, SpecError, visible
 
 Verb = Callable[[argparse.Namespace], int]
 
+# What the verbs need, and the Python of a framework's environment may lack.
+_DEPENDENCIES = {
+    *("ahocorasick_rs", "matplotlib", "numpy", "pandas", "pydantic", "rich", "submitit", "tomli"),
+    "zstandard",
+}
+
+
+def _not_installed(module: str) -> str:
+    return (
+        f"{sys.executable} has no {module}, which this verb needs: install dlperf_hpc there without"
+        " --no-deps, or use the Python of the login node (a framework's environment needs no verbs)"
+    )
+
 
 def usage_error(where: str, message: str, hint: str | None = None) -> SpecError:
     """The error to raise for one wrong thing on the command line.
@@ -45,6 +58,11 @@ def run(
     except DlperfError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if error.name not in _DEPENDENCIES:
+            raise
+        print(f"error: {_not_installed(error.name)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

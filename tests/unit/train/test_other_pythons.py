@@ -1,6 +1,7 @@
-"""The worker runs in the environment's Python: every other one from 3.9 on that is found here.
+"""The wheel in the environment's Python: every other one from 3.9 on that is found here.
 
-With ``-S``: the standard library alone, whatever is installed there.
+With ``-S``: the standard library and what the wheel brings, whatever is installed there. The last
+lines of the test run say which Pythons there were.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import built_wheel
 import pytest
-from places import ROOT
+from places import SUPPORT
 from record_samples import a_run, a_sweep, ended_ok, opened, paths
 
+from dlperf_hpc.__main__ import verbs
 from dlperf_hpc.engines.base import run_program
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import read_manifest
@@ -25,7 +28,6 @@ from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import read_failures
 
-REPOSITORY = ROOT
 FLOOR = (3, 9)
 TASK = {"SLURM_ARRAY_JOB_ID": "100", "SLURM_ARRAY_TASK_ID": "0", "SLURM_PROCID": "1"}
 
@@ -38,7 +40,7 @@ def _pythons() -> dict[tuple[int, int], str]:
     found: dict[tuple[int, int], str] = {}
     for path in [*filter(None, named), *map(str, sorted(pyenv.glob("3.*/bin/python3")))]:
         try:
-            told = _run(path, "-c", "import sys; print(*sys.version_info[:2])").stdout
+            told = _run(Path(), path, "-c", "import sys; print(*sys.version_info[:2])").stdout
         except (OSError, subprocess.TimeoutExpired):
             continue
         match = re.fullmatch(r"(\d+) (\d+)\n", told)  # a pyenv shim may say that it has none
@@ -47,9 +49,11 @@ def _pythons() -> dict[tuple[int, int], str]:
     return found
 
 
-def _run(python: str, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _run(
+    package: Path, python: str, *words: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    path = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'tests' / 'support'}"
+    path = f"{package}{os.pathsep}{SUPPORT}"
     env = {**kept, **TASK, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         [python, "-S", *words],
@@ -70,8 +74,14 @@ def _each(enough: bool) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("python", rows or [none])
 
 
+@pytest.fixture
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for PYTHONPATH with what the wheel brings."""
+    return built_wheel.unpacked(tmp_path_factory)
+
+
 @_each(enough=True)
-def test_a_run_that_ended_well_reads_the_same(tmp_path: Path, python: str) -> None:
+def test_a_run_that_ended_well_reads_the_same(tmp_path: Path, package: Path, python: str) -> None:
     """The other Python writes log and record, of a manifest that this one wrote."""
     run = a_run()
     there, here = tmp_path / "there", tmp_path / "here"
@@ -84,7 +94,7 @@ root = pathlib.Path({str(there)!r})
 result = record_samples.ended_ok(root, run)
 print(result.status.value, result.samples_per_s)
 """
-    done = _run(python, "-c", code)
+    done = _run(package, python, "-c", code)
     assert done.returncode == 0, done.stderr
     result, wanted = result_of_log(paths(there, run).log), ended_ok(here, run)
     assert (result.status, result.window) == (Status.OK, wanted.window)
@@ -97,7 +107,7 @@ print(result.status.value, result.samples_per_s)
 
 @_each(enough=True)
 def test_the_worker_says_why_it_cannot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: Path, python: str
 ) -> None:
     """The whole way of a rank, as srun starts it, up to the MPI that it does not find. On this way
     nothing is imported from the current directory."""
@@ -107,7 +117,7 @@ def test_the_worker_says_why_it_cannot(
         (tmp_path / f"{planted}.py").write_text("raise SystemExit('planted')\n")
     monkeypatch.chdir(tmp_path)
     array = read_manifest(tmp_path).arrays[0]
-    done = _run(python, *run_program(tmp_path, array).arguments, cwd=tmp_path)
+    done = _run(package, python, *run_program(tmp_path, array).arguments, cwd=tmp_path)
     assert done.returncode == 1
     record = read_record(paths(tmp_path, run).record)
     assert record is not None and record["launch"] == "100_0.0"
@@ -120,22 +130,43 @@ def test_the_worker_says_why_it_cannot(
 
 
 @_each(enough=True)
-def test_what_runs_there_can_be_read_there(python: str) -> None:
-    """All declarations load; what imports a framework is at least Python of that version."""
-    code = f"""
-import pathlib
+def test_what_runs_there_can_be_read_there(package: Path, python: str) -> None:
+    """All declarations load; every module, also of the login node's, is Python of that version."""
+    code = """
+import pathlib, dlperf_hpc
 from dlperf_hpc.train.registry import registry
 assert registry().backends and registry().workloads
-for room in ("records", "spec", "train"):
-    for path in sorted(pathlib.Path({str(REPOSITORY / "dlperf_hpc")!r}, room).rglob("*.py")):
-        compile(path.read_text(encoding="utf-8"), str(path), "exec")
+files = sorted(pathlib.Path(dlperf_hpc.__file__).parent.rglob("*.py"))
+for path in files:
+    compile(path.read_text(encoding="utf-8"), str(path), "exec")
+print(len(files) > 100)
 """
-    done = _run(python, "-c", code)
+    done = _run(package, python, "-c", code)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+@_each(enough=True)
+def test_the_command_answers_there(tmp_path: Path, package: Path, python: str) -> None:
+    """What needs the standard library alone works; the rest names what is not installed."""
+    code = f"""
+import contextlib, io
+from dlperf_hpc.__main__ import main
+for verb in {list(verbs())}:
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as told:
+        main([verb, "--help"])
+    assert told.getvalue().startswith("usage: "), verb
+assert main(["--version"]) == main(["init", "lab"]) == main(["env", "list"]) == 0
+assert main(["sweep", "quickstart"]) == 2
+"""
+    done = _run(package, python, "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert f"(commit {built_wheel.COMMIT})\n" in done.stdout
+    assert (tmp_path / "lab" / "sweeps" / "quickstart.toml").is_file()
+    assert re.fullmatch(r"error: .* has no pydantic, which this verb needs: .*\n", done.stderr)
 
 
 @_each(enough=False)
-def test_a_python_that_is_too_old_is_told_so(tmp_path: Path, python: str) -> None:
-    done = _run(python, "-u", "-m", "dlperf_hpc.train", str(tmp_path), "any")
+def test_a_python_that_is_too_old_is_told_so(tmp_path: Path, package: Path, python: str) -> None:
+    done = _run(package, python, "-u", "-m", "dlperf_hpc.train", str(tmp_path), "any")
     assert done.returncode == 1 and "SyntaxError" not in done.stderr
     assert "Python must be 3.9 or newer, and this one is 3." in done.stderr
