@@ -68,9 +68,9 @@ def test_site_profiles_are_sought_in_four_places(
         bundled.profile_file("jupiter")
     for text in ("slurm/, ", *(f"{place}/, " for place in places[1:]), f"{ROOT / 'slurm'}/ ("):
         assert text in str(wrong.value)
-    assert "there are: onebox, template; to make one, type `dlperf init . --site jupiter`" in str(
-        wrong.value
-    )
+    known = ", ".join(sorted(path.stem for path in ROOT.glob("slurm/*.toml")))
+    wanted = f"there are: {known}; to make one, type `dlperf init . --site jupiter` and answer"
+    assert wanted in str(wrong.value)
     for place in reversed(places):
         place.mkdir(parents=True)
         (place / "jupiter.toml").write_text("")
