@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import email
+import itertools
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import built_wheel
 import pytest
+import tomllib
 from places import ROOT
 
 from dlperf_hpc import __version__
@@ -65,6 +70,39 @@ def test_a_source_distribution_is_complete_and_gives_the_same_wheel(
     assert {name for name in made if ".egg-info/" not in name} <= {"PKG-INFO", "setup.cfg"}
     again = contents(built_wheel.build("wheel", source, tmp_path))
     assert again == contents(built_wheel.wheel(tmp_path_factory))
+
+
+def names(requirements: Iterable[str]) -> set[str]:
+    """The packages; a build for CPUs alone counts as the package itself."""
+    words = (re.match(r"[\w.-]+", each) for each in requirements)
+    return {word[0].lower().replace("_", "-").removesuffix("-cpu") for word in words if word}
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "tensorflow", "horovod"])
+def test_an_extra_installs_what_the_recipe_does(name: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    found, waiting = set[str](), [name]
+    while waiting:
+        for each in extras[waiting.pop()]:
+            inner = re.fullmatch(r"dlperf_hpc\[(.*)\]", each)
+            waiting += inner[1].split(",") if inner else []
+            found |= set() if inner else names([each])
+    lines = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    needed = itertools.takewhile(lambda line: line != "# To build with:", lines)
+    recipe = names(line for line in needed if not line.startswith("#"))
+    assert found - {"horovod"} == recipe  # which is compiled on top
+
+
+def test_what_is_told_of_the_package(dlperf: str) -> None:
+    (info,) = Path(dlperf).parents[1].glob("lib/python*/site-packages/dlperf_hpc-*.dist-info")
+    told = email.message_from_bytes((info / "METADATA").read_bytes())
+    assert told["Version"] == __version__ and told["Requires-Python"] == ">=3.9"
+    assert told["Author"] == "the dlperf_hpc developers"
+    assert told["License-Expression"] == "Apache-2.0"
+    licence = (info / "licenses" / "LICENSE").read_text(encoding="utf-8")
+    assert licence == (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert f"## {__version__} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_the_version_is_told_with_the_commit(dlperf: str, tmp_path: Path) -> None:
