@@ -79,7 +79,7 @@ def _env(arguments: argparse.Namespace) -> int:
 def _make(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.bundled import folder, is_checkout
 
-    place = (arguments.dir or Path(".envs", arguments.name)).absolute()
+    place = Path(os.path.abspath(arguments.dir or Path(".envs", arguments.name)))
     settings = {"PYTHON": arguments.python}
     for option in ("constraints", "requirements"):
         if given := getattr(arguments, option):
