@@ -1,0 +1,1 @@
+"""What another user of a shared file system may plant, and whether it bites."""
