@@ -13,6 +13,7 @@ from typing import Any
 
 from queueing import executions
 
+from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import read_ledger
 from faults.stage import BAD, Scene, Stage, Trial, shim
 
@@ -193,6 +194,12 @@ def sbatch_mute(stage: Stage, fault: str) -> Trial:
     return _sbatch(stage, fault, '"$REAL" "$@" >/dev/null; kill -9 $$\n', submitted=2)
 
 
+@drill("a banner with a job's number before sbatch's answer")
+def sbatch_banner(stage: Stage, fault: str) -> Trial:
+    banner = 'echo "Welcome! Maintenance: see job 1 of the calendar"\n'
+    return _sbatch(stage, fault, banner + 'exec "$REAL" "$@"\n', submitted=2)
+
+
 def _sbatch(stage: Stage, fault: str, script: str, submitted: int) -> Trial:
     """Two arrays, one after the other through an sbatch that fails."""
     scene = Scene(stage, fault, topologies=("1n1g", "2n1g"), runs=1)
@@ -201,6 +208,51 @@ def _sbatch(stage: Stage, fault: str, script: str, submitted: int) -> Trial:
     assert done.stdout.count("submitted: job") == submitted, done.stdout + done.stderr
     assert len(scene.queue.jobs(scene.root)) == submitted
     scene.place.env = stage.cluster.env
+    return scene.complete()
+
+
+@drill("squeue prints a page of HTML, and exit code 0")
+def squeue_garbage(stage: Stage, fault: str) -> Trial:
+    """While it does, nothing is known of what waits or runs, and nothing is submitted again."""
+    scene = Scene(stage, fault)
+    scene.begin("hang@0")
+    page = "echo '<html><body>Service temporarily unavailable</body></html>'\n"
+    scene.place.env = {**scene.place.env, "PATH": shim(scene.place.root, page, "squeue")}
+    told = scene.told()[1]
+    assert told in ("running", "unknown"), told
+    refused = scene.press("rerun", scene.root, "--status", BAD, code=2)
+    assert "squeue" in refused.stderr, refused.stderr
+    scene.place.env = stage.cluster.env
+    scene.press("cancel", scene.root, code=0)
+    scene.wait(lambda: not scene.queue.alive(scene.root), "the end of the job")
+    return scene.complete()
+
+
+@drill("the log of a run that was ok is emptied")
+def log_emptied(stage: Stage, fault: str) -> Trial:
+    scene = Scene(stage, fault)
+    scene.begin()
+    scene.wait(lambda: scene.ended(1) == "ok", "the second run's end")
+    run = read_ledger(scene.root).manifest.runs[1]
+    log = layout.RunPaths(scene.root, run.id).log
+    log.write_bytes(b"")
+    assert scene.told() == ["ok", "partial"]
+    scene.notes.append("told as partial; rerun measures it again")
+    return scene.complete()
+
+
+@drill("the manifest is lost while jobs wait")
+def manifest_lost(stage: Stage, fault: str) -> Trial:
+    """They can be ended all the same; with the manifest back, the sweep goes on."""
+    scene = Scene(stage, fault)
+    scene.gate(1)
+    scene.begin()
+    manifest, job = scene.root / layout.MANIFEST, scene.task(1).split("_")[0]
+    held = manifest.rename(scene.place.root / "kept")
+    scene.press("cancel", scene.root, code=0)
+    left = ("squeue", "-h", "-t", "PD,R,CG", "-j", job)
+    scene.wait(lambda: not stage.queue.call(*left), "the end of the job")
+    held.rename(manifest)
     return scene.complete()
 
 

@@ -314,16 +314,16 @@ class Scene:
         return Counter(name for _, name in jobs)
 
 
-def shim(place: Path, text: str) -> str:
-    """A PATH whose sbatch is this script (``$REAL`` is the real one)."""
+def shim(place: Path, text: str, command: str = "sbatch") -> str:
+    """A PATH whose ``command`` is this script (``$REAL`` is the real one)."""
     folder = place / "bin"
     folder.mkdir(exist_ok=True)
     real = next(
         path
         for each in os.environ["PATH"].split(os.pathsep)
-        if (path := Path(each) / "sbatch").exists()
+        if (path := Path(each) / command).exists()
     )
-    script = folder / "sbatch"
+    script = folder / command
     script.write_text(f"#!/bin/sh\nREAL={real}\n{text}")
     script.chmod(0o755)
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
