@@ -209,10 +209,14 @@ def _(scene: Scene) -> Commands:
     made["damaged"].write_bytes(data)
     out = scene.home / "out"
     temporary = {"TMPDIR": str(scene.home)}
-    looks = [Command(["status", str(path)], env=temporary) for path in made.values()]
+    told = {"bomb": "unpacks to", "up": "no plain path", "link": "no file", "damaged": "unpacked"}
+    looks = [
+        Command(["status", str(path)], told.get(name, "error"), env=temporary)
+        for name, path in made.items()
+    ]
     reports = [
-        Command(["report", str(path), "--out", str(out)], writes=[out], env=temporary)
-        for path in made.values()
+        Command(["report", str(path), "--out", str(out)], told.get(name, ""), [out], env=temporary)
+        for name, path in made.items()
     ]
     return [*looks, *reports]
 
