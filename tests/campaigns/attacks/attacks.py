@@ -194,14 +194,14 @@ def _(scene: Scene) -> Commands:
     manifest = (scene.sweep("whole") / "manifest.json").read_bytes()
     whole = [("quick/manifest.json", manifest)]
     zeros = bytes(64 << 20)
-    bomb = [(f"quick/{n}.log", zeros) for n in range(40)]
+    bomb = [(f"quick/ddp/{n}.log", zeros) for n in range(40)]
     made = {
         "bomb": _archive(scene.shared / "bomb.zip", [*whole, *bomb]),
         "up": _archive(scene.shared / "up.zip", [*whole, ("quick/../../../effects/up", b"x")]),
         "top": _archive(scene.shared / "top.zip", [("../manifest.json", manifest)]),
         "dot": _archive(scene.shared / "dot.zip", [("./manifest.json", manifest)]),
         "root": _archive(scene.shared / "root.zip", [("/manifest.json", manifest)]),
-        "link": _archive(scene.shared / "link.zip", whole, link="ddp"),
+        "link": _archive(scene.shared / "link.zip", whole, link="ddp/x.log"),
         "damaged": _archive(scene.shared / "damaged.zip", whole),
     }
     data = bytearray(made["damaged"].read_bytes())
