@@ -15,7 +15,7 @@ from typing import Any
 from attacks.scene import SECRET, VICTIM, Command, Scene
 
 Commands = Sequence[Command]
-REFUSED = r"not yours|belongs to|writable by|owner"  # what a refusal for somebody else's must say
+REFUSED = r"belongs to|can write it"  # what a refusal for somebody else's must say
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202egpj\x7f\x9b31m"  # title, clear, right to left, DEL, C1
 
 
@@ -88,7 +88,7 @@ def _(scene: Scene) -> Commands:
         if name == "worded":
             looks = [replace(look, told="manifest.json") for look in looks]
         commands += [replace(look, env=told) for look in looks]
-        commands.append(Command(["rerun", str(place)], REFUSED, env=told))
+        commands.append(Command(["rerun", str(place)], looks[0].told or REFUSED, env=told))
     return commands
 
 
@@ -117,7 +117,8 @@ _SQUEUE = """\
 import sys
 
 form = next(word.partition("=")[2] for word in sys.argv if word.startswith("--format="))
-for task, name, token in {tasks!r}:
+header = ("JOBID", "NAME", "COMMENT")
+for task, name, token in [header, *{tasks!r}]:
     line = form
     for sign, value in (("%i", task), ("%T", "FAILED"), ("%r", "NonZeroExitCode"), ("%N", "n1"),
                         ("%j", name), ("%k", token)):
@@ -273,7 +274,7 @@ def _(scene: Scene) -> Commands:
         spec = scene.shared / f"{kind}.toml"
         _put(kind, spec)
         commands.append(Command(["sweep", str(spec), "--dry-run"], told=_KINDS[kind]))
-        commands.append(Command(["extract", str(spec)], told=_KINDS[kind]))
+        commands.append(Command(["extract", f"--log_dir={spec}"], told=_KINDS[kind]))
     walked = scene.sweep("walked")
     for kind in _KINDS:
         _put(kind, walked / f"{kind}.log")
@@ -361,7 +362,7 @@ def _(scene: Scene) -> Commands:
     return [
         *_looks(scene, place),
         Command(["report", str(strange), "--out", str(out)], writes=[out]),
-        Command(["extract", str(strange)]),
+        Command(["extract", f"--log_dir={strange}"], writes=[scene.home / "result"]),
         Command(["sweep", str(spec), "--dry-run"], told="error"),
         Command(["sweep", str(scene.shared / ESCAPE), "--dry-run"], told="keys|found|no such"),
         Command(["status", str(scene.shared / ESCAPE)], told="no "),
@@ -406,7 +407,7 @@ def _(scene: Scene) -> Commands:
     return [Command(argv, writes=[out, cache], env={"XDG_CACHE_HOME": str(cache)})]
 
 
-@attack("site profiles and sweep files of another's directory as the current one")
+@attack("another's directory as the current one")
 def _(scene: Scene) -> Commands:
     place = scene.shared / "cwd"
     (place / "slurm").mkdir(parents=True)
