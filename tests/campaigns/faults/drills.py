@@ -233,10 +233,12 @@ def log_emptied(stage: Stage, fault: str) -> Trial:
     scene = Scene(stage, fault)
     scene.begin()
     scene.wait(lambda: scene.ended(1) == "ok", "the second run's end")
+    scene.wait(lambda: not scene.queue.alive(scene.root), "the end of the job")
     run = read_ledger(scene.root).manifest.runs[1]
     log = layout.RunPaths(scene.root, run.id).log
     log.write_bytes(b"")
-    assert scene.told() == ["ok", "partial"]
+    told = scene.told()
+    assert told == ["ok", "partial"], told
     scene.notes.append("told as partial; rerun measures it again")
     return scene.complete()
 
