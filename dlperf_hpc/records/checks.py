@@ -24,7 +24,7 @@ TOKEN = r"dlperf-[0-9a-f]{1,64}"
 _ARRAY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 _TAG = r"[A-Za-z0-9.+-]+"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
-_JOB = r"[0-9]{1,32}"
+_JOB = r"[0-9][A-Za-z0-9.-]{0,63}"  # of Slurm digits alone; other engines have longer ones
 _MOST = 2**53  # any count or time of ours is below
 _PLAIN = (bool, int, float)
 
@@ -130,7 +130,10 @@ _OF_STATE: dict[str, Form] = {
     "status": _is_a(str),
     "reason": _printable,
 }
-_OF_STATE_LATER: dict[str, Form] = {"time": _is_line, "job": _text(f"(?:{_JOB}_{_JOB}|{TOKEN})?")}
+_OF_STATE_LATER: dict[str, Form] = {
+    "time": _is_line,
+    "job": _text(f"(?:{_JOB}_[0-9]{{1,9}}|{TOKEN})?"),
+}
 
 
 def printable(row: Mapping[str, Any]) -> dict[str, Any]:
