@@ -31,9 +31,9 @@ def test_commands_are_bounded_by_arrays() -> None:
         "sweep": {"scontrol": 1, "sbatch": 4},
         "sweep again": {},
         "status": {"squeue": 1},
-        "cancel": {"squeue": 1, "scancel": 1},
+        "cancel": {"squeue": 2, "scancel": 1},  # what it ended is asked before it is forgotten
         "status, cancelled": {"squeue": 1},
-        "rerun of all": {"squeue": 1, "scontrol": 1, "sbatch": 4},
+        "rerun of all": {"squeue": 2, "scontrol": 1, "sbatch": 4},  # may an old job still start?
         "status, rerun": {"squeue": 1},
     }
     for step in found["steps"]:
