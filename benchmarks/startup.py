@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 TARGETS = {"help": "5 x bare", "dry run": "0.5 s", "status": "1 s", "report": "-"}
@@ -51,6 +52,7 @@ def made_sweep(place: Path) -> Path:
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.lines import write_line
     from dlperf_hpc.records.manifest import write_manifest
+    from dlperf_hpc.records.results import Window
     from dlperf_hpc.records.status import Status
     from dlperf_hpc.records.store import begin_log, finish, log_event, open_attempt
     from dlperf_hpc.sweepfile.load import load_sweep
@@ -62,11 +64,8 @@ def made_sweep(place: Path) -> Path:
     root.mkdir(parents=True)
     manifest = make_manifest(load_sweep(spec, registry()), Site(), "local")
     write_manifest(root, manifest)
-    window = {"elapsed_s": 10.0, "elapsed_min_s": 9.9, "samples": 3200, "iterations": 100}
-    counts = ("warmup", "optimizer_steps", "skipped_steps", "accumulation", "global_batch", "ranks")
-    window.update(dict.fromkeys(counts, 1))
-    floats = ("step_ms_p5", "step_ms_p50", "step_ms_p95", "step_ms_p99", "loss_first", "loss_last")
-    window.update(dict.fromkeys((*floats, "data_wait_s"), 1.5))
+    window: dict[str, float] = {each.name: 1 for each in fields(Window) if each.default is MISSING}
+    window.update(samples=3200, iterations=100, elapsed_s=10.0, elapsed_min_s=9.9)
     for run in manifest.runs:
         attempt = open_attempt(manifest.sweep, run, root, "made")
         assert attempt is not None
