@@ -151,9 +151,9 @@ def missing_arrays(ledger: Ledger, new: bool) -> tuple[Array, ...]:
     for; ``new`` says that the sweep has just been planned.
 
     An array whose runs have all been submitted again since, as others, is not missing, nor is one
-    in whose place pieces of it stand. Where the
-    engine's queue ended with an earlier process (``detached`` is false), runs that waited in it get
-    new arrays, which are written down; with the lock held nothing of that process still runs.
+    in whose place pieces of it stand. Where the engine's queue ended with an earlier process
+    (``detached`` is false), runs that waited in it get new arrays, which are written down; with the
+    lock held nothing of that process still runs.
     """
     if new:
         return ledger.arrays
