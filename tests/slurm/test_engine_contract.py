@@ -119,7 +119,11 @@ def test_from_a_plan_to_its_end(place: Place) -> None:
     wait_until(lambda: place.live_jobs() == [], 30, "the end of both")
     ended = [state for state in place.statuses(ledger) if state is not None]
     assert not {Status.PENDING, Status.RUNNING} & set(ended)
-    wait_until(lambda: current(root).results[0].status is Status.CANCELLED, 10, "its record")
+
+    def cancelled() -> bool:
+        return current(root).results[0].status is Status.CANCELLED
+
+    wait_until(cancelled, 10, "its record", lambda: (current(root).results, output.read_text()))
 
 
 def test_a_job_whose_answer_was_lost_is_found_once(place: Place) -> None:

@@ -112,9 +112,12 @@ def phase_began(log: Path, phase: str) -> float:
     raise AssertionError(f"{log} has no phase {phase}")
 
 
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Poll a callable until it is true; AssertionError with ``what`` after ``seconds``."""
+def wait_until(
+    condition: Callable[[], bool], seconds: float, what: str, seen: Callable[[], object] = str
+) -> None:
+    """Poll a callable until it is true; AssertionError with ``what``, and with what is ``seen``
+    then, after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s {seen()}"
         time.sleep(0.5)
