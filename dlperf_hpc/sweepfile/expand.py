@@ -25,6 +25,7 @@ from dlperf_hpc.sweepfile.case import (
     fitting,
     tag,
 )
+from dlperf_hpc.sweepfile.conditions import comparisons, counts_of
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.tables import Rule, Tables, Values
@@ -116,12 +117,15 @@ def _too_large(tables: Tables, topologies: int) -> Issue | None:
     if size > MOST_CASES:
         told = str(size) if size < 10**18 else "more than 10^18"  # it may have a million digits
         return Issue("matrix", f"makes {told} cases, above {MOST_CASES}")
-    rules = len(tables.exclude) + len(tables.override)
-    if rules * size > MOST_COMPARISONS:
-        product = f"{rules} of [[exclude]] and [[override]] x {size} cases"
+    rules = [*tables.exclude, *tables.override]
+    number = sum(comparisons(rule.when.values()) for rule in rules)
+    if number * size > MOST_COMPARISONS:
+        what = "of [[exclude]] and [[override]]"
+        what = what if number == len(rules) else f"ranges and rules {what}"
+        product = f"{number} {what} x {size} cases"
         return Issue(
             "exclude",
-            f"{product} are {rules * size} comparisons, above {MOST_COMPARISONS}",
+            f"{product} are {number * size} comparisons, above {MOST_COMPARISONS}",
             "one rule can be for many cases: name fewer keys in it, or take fewer cases",
         )
     return None
@@ -154,11 +158,12 @@ def _points(
 
 def _full(point: Values, registry: Registry) -> Values:
     """What holds for a case, with what its file says nothing of."""
-    return {**_defaults(point, registry), **point, **_accumulation(point)}
+    counts = counts_of(point["topology"])
+    return {**_defaults(point, registry), **point, **_accumulation(point), **counts}
 
 
 def _matches(full: Values, rule: Rule) -> bool:
-    return all(full.get(key) == wanted for key, wanted in rule.when.items())
+    return all(wanted.holds(full.get(key)) for key, wanted in rule.when.items())
 
 
 _OPTIMIZER, _SCHEDULE = "optimizer.", "schedule."

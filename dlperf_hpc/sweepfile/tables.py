@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import MOST_SHOWN, Issue
+from dlperf_hpc.sweepfile.conditions import COUNTS, Condition, read_condition
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import key_issue, nearest, read_value
 
@@ -27,7 +28,7 @@ class Rule:
     """An [[exclude]] or [[override]]: where it stands, the cases it is for, what it sets there."""
 
     where: str
-    when: Mapping[str, Any]
+    when: Mapping[str, Condition]
     set: Mapping[str, Any]
 
 
@@ -52,10 +53,11 @@ class _Reader:
         self.topologies = topologies
         self.issues: list[Issue] = []
 
-    def known(self, where: str, key: str) -> bool:
+    def known(self, where: str, key: str, more: Sequence[str] = ()) -> bool:
+        """Whether this is a key; else an issue, with a name near it, also one of ``more``."""
         # A name near it is looked for only as long as it is shown: that takes its time.
         near = len(self.issues) < MOST_SHOWN
-        issue = key_issue(where, key, self.registry, self.top_level, near)
+        issue = key_issue(where, key, self.registry, [*self.top_level, *more], near)
         if issue is None and key == "topology" and not _may_name_topology(where):
             issue = Issue(where, "topologies are listed at the top: topologies = [...]")
         self.issues += [issue] if issue else []
@@ -102,14 +104,29 @@ class _Reader:
             self.issues.append(Issue(inside, "is empty, so that it would apply to every case"))
         if setting == {}:
             self.issues.append(Issue(f"{where}.set", "is empty, so that it would change nothing"))
-        rule = Rule(where, self.table(inside, when), self.table(f"{where}.set", setting or {}))
-        topology = rule.when.get("topology")
-        if topology and self.topologies and topology not in self.topologies:
-            message = f"{topology!r} is not among the topologies"
-            near = len(self.issues) < MOST_SHOWN
-            hint = nearest(topology, self.topologies) if near else None
-            self.issues.append(Issue(f"{inside}.topology", message, hint))
+        rule = Rule(where, self.conditions(inside, when), self.table(f"{where}.set", setting or {}))
         return [rule] if len(self.issues) == before else []
+
+    def conditions(self, where: str, given: Mapping[str, Any]) -> dict[str, Condition]:
+        """What a rule asks of a case, without what is invalid."""
+        found: dict[str, Condition] = {}
+        for key, value in given.items():
+            place = f"{where}.{key}"
+            if key not in COUNTS and not self.known(place, key, COUNTS):
+                continue
+            found[key], issues = read_condition(place, key, value, self.registry)
+            self.issues += issues
+            if key == "topology" and not issues:
+                self.named_topologies(place, value if isinstance(value, list) else [value])
+        return found
+
+    def named_topologies(self, where: str, names: Sequence[str]) -> None:
+        """Refuse topologies that the sweep does not have."""
+        for name in dict.fromkeys(names) if self.topologies else ():
+            if name not in self.topologies:
+                near = len(self.issues) < MOST_SHOWN
+                hint = nearest(name, self.topologies) if near else None
+                self.issues.append(Issue(where, f"{name!r} is not among the topologies", hint))
 
 
 def _may_name_topology(where: str) -> bool:

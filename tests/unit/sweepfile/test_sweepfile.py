@@ -472,23 +472,24 @@ def test_the_pages_rows_are_keys_that_exist() -> None:
     ("number", "cases", "a_run"),
     [
         (0, 3, "ddp/bert-tiny/bz8/1n4g/bert-tiny_b8_fp32"),
+        (2, 3 * 3 * 2 - 4 - 6 + 2, "ddp/gpt2-medium/bz32/2n8g/gpt2-medium_b32_fp32"),
         (
-            2,
+            3,
             4 * 2 * 2 - 1,
             "ddp/bert-base/bz32/4n8g/bert-base_b32_bf16-bucketmb50-compile-gbs2048-layernormpre",
         ),
-        (3, 2 * 2 * 2, "ddp/bert-tiny/bz8/2n2g/bert-tiny_b8_fp32-cpu-envtorch2.4.faf62b89"),
+        (4, 2 * 2 * 2, "ddp/bert-tiny/bz8/2n2g/bert-tiny_b8_fp32-cpu-envtorch2.4.faf62b89"),
     ],
 )
 def test_the_pages_examples_load(tmp_path: Path, number: int, cases: int, a_run: str) -> None:
     examples = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    assert len(examples) == 4  # number 1 is a fragment
+    assert len(examples) == 5  # number 1 is a fragment
     path = tmp_path / "strong.toml"
     path.write_text(examples[number])
     sweep = load(path)
     assert len(sweep.cases) == cases and sweep.notes == ()
     assert any(case.id.startswith(a_run) for case in sweep.cases)
-    if number == 2:
+    if number == 3:
         assert f"logs/{sweep.name}/{a_run}_1.log" in PAGE
 
 
