@@ -65,7 +65,9 @@ def read_condition(
     listed = isinstance(given, list)
     items = given if isinstance(given, list) else [given]
     number = _number_type(key, registry)
-    values, ranges, issues = set(), [], []
+    values: set[Any] = set()
+    ranges: list[Range] = []
+    issues: list[Issue] = []
     for i, item in enumerate(items):
         place = f"{where}[{i}]" if listed else where
         if number is not None and isinstance(item, str):
@@ -77,8 +79,10 @@ def read_condition(
         # A number of nodes is written as a size of a batch is.
         named = "batch_size" if key in COUNTS else key
         value, issue = read_value(place, named, item, registry)
-        issues += [issue] if issue else []
-        values |= {value} if issue is None else set()
+        if issue is None:
+            values.add(value)
+        else:
+            issues.append(issue)
     return Condition(frozenset(values), tuple(ranges)), issues
 
 
