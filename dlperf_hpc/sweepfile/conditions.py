@@ -78,11 +78,11 @@ def read_condition(
             continue
         # A number of nodes is written as a size of a batch is.
         named = "batch_size" if key in COUNTS else key
-        value, issue = read_value(place, named, item, registry)
-        if issue is None:
+        value, wrong = read_value(place, named, item, registry)
+        if wrong is None:
             values.add(value)
         else:
-            issues.append(issue)
+            issues.append(wrong)
     return Condition(frozenset(values), tuple(ranges)), issues
 
 
