@@ -83,6 +83,20 @@ def add_site_options(made: argparse.ArgumentParser) -> None:
     )
 
 
+def add_order_options(made: argparse.ArgumentParser) -> None:
+    """``--after`` and ``--report``: what comes before the jobs that are submitted, and after."""
+    after = (
+        "start when all jobs of another sweep (its directory, or its name below --logs), or this"
+        " job, have ended; may be given several times. It counts for what this call submits"
+    )
+    made.add_argument("--after", action="append", default=[], metavar="SWEEP|JOBID", help=after)
+    report = (
+        "submit one more small job, which writes the sweep's report when all its jobs have ended"
+        " (runs of this machine end with a report anyway)"
+    )
+    made.add_argument("--report", action="store_true", help=report)
+
+
 def count(text: str) -> int:
     """An argument that counts something: a whole number from 1 to 10^9."""
     value = int(text) if text.isdecimal() and text.isascii() else 0

@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--site", help="site profile (default: the profile with which the sweep was submitted)")
     add("--dry-run", action="store_true", help="print the arrays and batch scripts, submit nothing")
     add("--wait", action="store_true", help="follow the runs to their end, then report")
+    options.add_order_options(made)
     options.add_json(made, "the plan, the submission or the report")
     return made
 
@@ -152,6 +153,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.cli.ordering import after_others, tell_of_report
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.site import sharing_group
     from dlperf_hpc.records import trust
@@ -160,9 +162,12 @@ def _rerun(arguments: argparse.Namespace) -> int:
     root = arguments.directory.absolute()
     ledger = read_ledger(root)
     engine, site = get_engine(ledger.manifest.engine), _site(arguments, ledger)
+    site = after_others(arguments.after, engine, site, root.parent)
     if arguments.dry_run:
         arrays = _arrays(arguments, ledger, site)
-        return _dry_run(root, engine, site, arrays, arguments.json)
+        code = _dry_run(root, engine, site, arrays, arguments.json)
+        tell_of_report(arguments, engine)
+        return code
     with trust.sharing(sharing_group(arguments.site)):
         _check_trust(root, arguments.site)
         return _submit_again(arguments, root, ledger, engine, site)
@@ -207,7 +212,7 @@ def _submit_again(
             return follow_and_report(root, site.poll_s, arguments.json)
     return wait_and_report(
         ledger, site, adopted, outcome, nothing="nothing to rerun",
-        wait=arguments.wait, as_json=arguments.json,
+        wait=arguments.wait, report_job=arguments.report, as_json=arguments.json,
     )  # fmt: skip
 
 

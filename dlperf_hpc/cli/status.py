@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
@@ -50,7 +51,17 @@ def _as_json(collection: Collection) -> dict[str, Any]:
             }
             for result in collection.results
         ],
+        "report_job": collection.report_job,
     }
+
+
+def _of_report_job(collection: Collection, directory: Path) -> list[str]:
+    """A line on the job that reports at the end, if there is one."""
+    from dlperf_hpc.cli.submission import shortest
+    from dlperf_hpc.errors import printable
+
+    words = collection.report_job.replace("DIR", shortest(directory))
+    return [printable(words)] if words else []
 
 
 def _watched(arguments: argparse.Namespace) -> Collection:
@@ -76,7 +87,9 @@ def _watched(arguments: argparse.Namespace) -> Collection:
             note = Text(f"{time.strftime('%H:%M:%S')}, every {every_s:g} s; Ctrl-C leaves")
             table = status_table(collection.results, collection.unsubmitted)
             waiting = waiting_table(collection.results, shortest(arguments.directory))
-            live.update(Group(table, *([waiting] if waiting else []), note), refresh=True)
+            more = [Text(line) for line in _of_report_job(collection, arguments.directory)]
+            shown = Group(table, *([waiting] if waiting else []), *more, note)
+            live.update(shown, refresh=True)
             if all(result.status.finished for result in collection.results):
                 return collection
             time.sleep(every_s)
@@ -105,6 +118,8 @@ def _status(arguments: argparse.Namespace) -> int:
         from dlperf_hpc.reporting.terminal import print_status
 
         print_status(collection, shortest(arguments.directory))
+        for line in _of_report_job(collection, arguments.directory):
+            print(f"\n{line}")
     unclear = any(result.status is Status.UNKNOWN for result in collection.results)
     return 1 if unclear or any(result.status.bad for result in collection.results) else 0
 

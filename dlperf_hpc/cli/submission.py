@@ -102,12 +102,14 @@ def submission_json(
 
 def wait_and_report(
     ledger: Ledger, site: Site, adopted: Sequence[Submission], outcome: Outcome, *,
-    nothing: str, wait: bool, as_json: bool,
+    nothing: str, wait: bool, report_job: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Report what was submitted, and with ``wait`` follow it to the end; the exit code.
 
-    ``nothing`` is what is said if there was nothing to submit.
+    ``nothing`` is what is said if there was nothing to submit. With ``report_job`` the job that
+    reports at the end is submitted when all arrays are.
     """
+    from dlperf_hpc.cli.ordering import report_at_the_end
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.submit import submit_in_waves
 
@@ -124,19 +126,25 @@ def wait_and_report(
     engine = get_engine(ledger.manifest.engine)
     if wait:
         outcome = submit_in_waves(root, site, outcome, report)
-        if not outcome.waiting:
-            return follow_and_report(root, site.poll_s, as_json)
+    last = report_at_the_end(root, site, outcome, as_json) if report_job else None
+    if wait and not outcome.waiting:
+        code = follow_and_report(root, site.poll_s, as_json)
+        return max(code, last is not None and last.failed)
     if outcome.waiting:
         report_waiting(outcome, engine, site)
     if as_json:
-        print(json.dumps(submission_json(root.name, root, rows, outcome.waiting), indent=1))
+        told = submission_json(root.name, root, rows, outcome.waiting)
+        told |= {} if last is None else {"report_job": vars(last)}
+        print(json.dumps(told, indent=1))
     elif outcome.waiting:
         pass
     elif rows:
-        print_next_commands(root, engine, [row.job_id for row in rows if row.job_id])
+        jobs = [row.job_id for row in rows if row.job_id]
+        print_next_commands(root, engine, [*jobs, *([last.job] if last and last.job else [])])
     else:
         print(f"{nothing}\nnext:\n  dlperf status {shortest(root)}")
-    return 1 if outcome.refused or outcome.waiting else 0
+    failed = last is not None and last.failed
+    return 1 if outcome.refused or outcome.waiting or failed else 0
 
 
 def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:

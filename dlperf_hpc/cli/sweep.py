@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     check = "run the checks of `dlperf doctor` for this sweep, and submit none of its runs"
     add("--check", action="store_true", help=check)
     add("--wait", action="store_true", help="follow the runs to their end, then report")
+    options.add_order_options(made)
     options.add_json(made, "the plan, the submission or the report")
     return made
 
@@ -138,6 +139,7 @@ def _load(arguments: argparse.Namespace) -> Sweep:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.cli.ordering import after_others, tell_of_report
     from dlperf_hpc.engines import choose_engine
     from dlperf_hpc.engines.base import DEFAULT_BOUND
     from dlperf_hpc.engines.plan import make_manifest
@@ -152,12 +154,15 @@ def _sweep(arguments: argparse.Namespace) -> int:
     again = not (arguments.dry_run or arguments.check) and (root / layout.MANIFEST).exists()
     bound = DEFAULT_BOUND if again else engine.array_bound(site)
     manifest = make_manifest(sweep, site, engine.name, bound)
-    if arguments.dry_run:
-        return _dry_run(root, manifest, engine, site, arguments.json)
     if arguments.check:
         from dlperf_hpc.cli import doctor
 
         return doctor.check(manifest, site, arguments.logs, arguments.json)
+    site = after_others(arguments.after, engine, site, arguments.logs)
+    if arguments.dry_run:
+        code = _dry_run(root, manifest, engine, site, arguments.json)
+        tell_of_report(arguments, engine)
+        return code
     from dlperf_hpc.records import trust
 
     with trust.sharing(site.group):
@@ -185,7 +190,7 @@ def _submit(
             return _run_here(root, site, outcome, arguments.json)
     return wait_and_report(
         ledger, site, adopted, outcome, nothing="nothing is missing: every run has been submitted",
-        wait=arguments.wait, as_json=arguments.json,
+        wait=arguments.wait, report_job=arguments.report, as_json=arguments.json,
     )  # fmt: skip
 
 

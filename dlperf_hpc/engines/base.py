@@ -71,11 +71,13 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Program:
-    """What a task runs. ``arguments`` are those of its environment's Python, on every rank.
-    ``epilogue`` is run once after the ranks, with their exit code as its last argument."""
+    """What a task runs. ``arguments`` are those of its environment's Python, on every rank; with
+    ``alone`` there are no ranks: the batch script itself runs that Python, once. ``epilogue`` is
+    run after it, with the exit code as its last argument."""
 
     arguments: tuple[str, ...]
     epilogue: tuple[str, ...]
+    alone: bool = False
 
 
 # What ``-P -m`` does. Only from 3.11 on Python has the option, and an environment's may be older.
@@ -85,16 +87,20 @@ _SAFE_MODULE = (
 )
 
 
+def module_option() -> tuple[str, ...]:
+    """``-m``, or what does the same and looks for no modules in the current directory; only if that
+    is a checkout of this package they are looked for there."""
+    return ("-m",) if in_checkout() else ("-c", _SAFE_MODULE)
+
+
 def run_program(root: Path, array: Array) -> Program:
     """The program of an array's runs: the worker, then the epilogue in the Python that submits.
 
     Neither looks for modules in the current directory, unless that is a checkout of this package.
     """
-    here = in_checkout()
-    worker = ["-m"] if here else ["-c", _SAFE_MODULE]
-    epilogue = ["-m"] if here else ["-P", "-m"]
+    epilogue = ["-m"] if in_checkout() else ["-P", "-m"]
     return Program(
-        ("-u", *worker, "dlperf_hpc.train", str(root), array.name),
+        ("-u", *module_option(), "dlperf_hpc.train", str(root), array.name),
         (sys.executable, *epilogue, "dlperf_hpc.engines.epilogue", str(root), array.name),
     )
 
@@ -211,6 +217,15 @@ class Engine(ABC):
     @abstractmethod
     def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
         """Job ids, by token, of arrays that were taken although no answer came."""
+
+    def starting_after(self, site: Site, jobs: Sequence[str]) -> Site | None:
+        """The profile with which jobs start when all these have ended, however they end; None for
+        an engine whose jobs cannot wait for others. SpecError where the profile forbids it."""
+        return None
+
+    def lives(self, job: str) -> bool | None:
+        """Whether a job, anybody's, waits or runs; None if nothing is known of such a job."""
+        return None
 
     def limit_behind(self, words: str, site: Site) -> Limit:
         """What is known of the limit that a response names."""

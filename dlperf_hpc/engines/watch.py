@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.engines import get_engine
+from dlperf_hpc.engines import get_engine, report_job
 from dlperf_hpc.engines.base import Answer, Engine, TaskState
 from dlperf_hpc.engines.output import told_by_output
 from dlperf_hpc.errors import LedgerError, SiteError, printable
@@ -45,8 +45,10 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     engine whose queue is a process's own is not asked: its runs tell everything on disk.
     """
     collection = quick_results(ledger)
+    reporting = report_job.latest(ledger)
+    told = report_job.told_by_output(ledger.root, reporting)
     if not ask_scheduler or not (engine := get_engine(ledger.manifest.engine)).detached:
-        return collection
+        return replace(collection, report_job=told)
     tasks = {run: task for run, task in ledger.tasks().items() if task.job_id}
     names = [result.run.id for result in collection.results]
     asked = {
@@ -56,8 +58,9 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     }
     ended = [tasks[name] for name, result in asked.items() if result.status.finished]
     left = [tasks[name] for name, result in asked.items() if not result.status.finished]
+    also = [*ended, reporting] if reporting is not None and not told else ended
     try:
-        answer = engine.states(ledger.root, left, ended, insist)
+        answer = engine.states(ledger.root, left, also, insist)
     except SiteError as error:
         raise SiteError(
             f"{error}; nothing is submitted while the scheduler's jobs are not known"
@@ -67,7 +70,9 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to
         _keep(ledger.root, resolve.final_states)
     results = (found.get(name, result) for name, result in zip(names, collection.results))
-    return replace(collection, results=tuple(results))
+    if reporting is not None and not told:
+        told = report_job.told_by_engine(engine, reporting, answer)
+    return replace(collection, results=tuple(results), report_job=told)
 
 
 def _keep(root: Path, final_states: list[FinalState]) -> None:
@@ -110,6 +115,8 @@ class _StateResolver:
             return replace(
                 result, status=state.status, reason=reason, source="scheduler", to_do=to_do
             )
+        if state.status is result.status:  # it waits, and will for ever
+            return replace(result, to_do=self.engine.to_do(state))
         told_by_it = result.source == "scheduler" and state.status.finished
         if told_by_it and self._believed(result, task, state).reason != result.reason:
             return self._settled(result, task, state)

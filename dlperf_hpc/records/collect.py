@@ -30,7 +30,8 @@ from dlperf_hpc.records.store import launch_of
 class Collection:
     """What a directory holds: its manifest if any, results, and files that could not be read.
 
-    ``unsubmitted`` are the ids of pending runs that no job stands for yet.
+    ``unsubmitted`` are the ids of pending runs that no job stands for yet. ``report_job`` says how
+    the job stands that reports at the end, '' if there is none.
     """
 
     root: Path
@@ -38,6 +39,7 @@ class Collection:
     results: tuple[RunResult, ...]
     unreadable: tuple[str, ...] = ()
     unsubmitted: frozenset[str] = frozenset()
+    report_job: str = ""
 
 
 def _without_log(run: RunFacts, record: Record | None, final_state: FinalState | None) -> RunResult:

@@ -110,6 +110,17 @@ class SlurmEngine(Engine):
             return ""
         return jobs.pop() if len(jobs) == 1 else ""
 
+    def starting_after(self, site: Site, jobs: Sequence[str]) -> Site:
+        """One more option of sbatch, beside a dependency that the profile has already."""
+        from dlperf_hpc.engines.slurm.dependency import with_dependency
+
+        return with_dependency(site, jobs)
+
+    def lives(self, job: str) -> bool | None:
+        """What squeue says of it, else accounting."""
+        states = query.states_of_job(job)
+        return any(map(_lives, states)) if states else None
+
     def limit_behind(self, words: str, site: Site) -> Limit:
         """What sacctmgr and scontrol tell of it."""
         return limits.limit_behind(words, site)
@@ -239,6 +250,10 @@ def _task_state(row: query.JobState) -> TaskState:
         row.nodes,
         launched=row.reason != _NOT_LAUNCHED,
     )
+
+
+def _lives(state: str) -> bool:
+    return status_of(state) in (Status.PENDING, Status.RUNNING)
 
 
 def _alive(jobs: Iterable[tuple[str, str, str]]) -> set[str]:

@@ -143,6 +143,13 @@ def count_mine() -> int | None:
         return None
 
 
+def states_of_job(job: str) -> list[str]:
+    """The states of all tasks of a job, or of the one task that ``4711_3`` names; none if neither
+    squeue nor accounting knows it. SiteError if squeue cannot be asked."""
+    rows = _squeue("%i|%T", "--array", "--states=all", "--jobs", job)
+    return [state for _, state in rows] or [row.state for row in accounted([job]).values()]
+
+
 def max_array_size() -> int | None:
     """Slurm's bound of an array's index, plus 1; None where scontrol may not be asked."""
     try:

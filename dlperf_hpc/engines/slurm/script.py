@@ -167,6 +167,7 @@ def _executor(root: Path, array: Array, site: Site, program: Program) -> _Execut
         additional_parameters={name: _readable(array, name, extra[name]) for name in extra},
         setup=_setup_lines(array, site, environment),
         srun_args=srun_arguments(root, array, site),
+        use_srun=not program.alone,
         teardown=_teardown_lines(array, site, program),
     )
     executor.parameters["map_count"] = array.size

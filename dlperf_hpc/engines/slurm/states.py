@@ -74,7 +74,9 @@ TO_DO = {
     "InvalidAccount": _RERUN + "add --site with another account",
     "AccountNotAllowed": _RERUN + "add --site with another account",
     "BadConstraints": _RERUN + "add --site with another constraint",
-    "DependencyNeverSatisfied": _RERUN + "the job it depends on has failed",
+    "DependencyNeverSatisfied": _RERUN
+    + "the job that it depends on did not end as it should; add --site if the profile names that"
+    " job, or it will wait in vain again",
     "ReqNodeNotAvail": _NODES,
     "NodeDown": _NODES,
     "JobHeldUser": "you hold it: `scontrol release JOB` lets it start, `dlperf cancel DIR` ends it",
