@@ -32,7 +32,8 @@ PLACES = ("runs.csv: ", "speedup.csv: ", "report.json: runs[].", "report.json: c
 ADDED = frozenset(
     [
         *(f"{place}checkpoint_{name}" for place in PLACES for name in CHECKPOINT),
-        *(f"status.json: {key}" for key in ("not_submitted", "runs[].submitted", "runs[].to_do")),
+        *(f"status.json: {key}" for key in ("not_submitted", "report_job")),
+        *(f"status.json: runs[].{key}" for key in ("submitted", "to_do")),
     ]
 )
 """Columns and keys that are new since: ``runs.csv: column``, ``report.json: series[].cases[].x``

@@ -222,16 +222,19 @@ def test_an_array_above_the_limit_is_split_when_the_profile_says_so(
         done = place.verb("sweep", spec, "--site", site, *options)
         assert done.returncode == 1 and "(QOSMaxSubmitJobPerUserLimit is 3)" in done.stderr
         assert "write `max_submit = 3` in the site profile" in done.stderr, done.stderr
-    again = ("sweep", spec, "--site", profile(place, "accounting", SERIAL[1], top=held))
+    site = profile(place, "accounting", SERIAL[1], top=held)
+    again = ("sweep", spec, "--site", site, "--report")
     first = place.verb(*again)
     assert first.stdout.count("submitted: job") == 1, first.stdout + first.stderr
     assert "when some of your jobs have ended" in first.stderr
+    assert "split.report: it is submitted after the last array" in first.stderr
     assert len(queue.alive(root)) == 3
     assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
     rest = place.verb(*again)
     assert rest.returncode == 0 and "split-1n1g.p2  2 runs" in rest.stdout, rest.stderr
-    assert len(queue.alive(root)) == 2
+    assert len(queue.alive(root)) == 2 and "split.report  reports when" in rest.stdout
     assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
+    assert "split.report" not in queue.call("squeue", "-h", "-t", "PD,R", "-o", "%j")
 
 
 def test_a_refusal_of_the_plug_in_is_told_in_its_words(tmp_path: Path, accounting: Onebox) -> None:
