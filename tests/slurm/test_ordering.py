@@ -113,9 +113,8 @@ def test_a_sweep_after_another_and_its_report_at_the_end(place: Ordered) -> None
     ended = f"report job {report} has ended with exit code 1: see report/"
 
     def reported() -> bool:
-        return json.loads(place.verb("status", root, "--json").stdout)["report_job"].startswith(
-            ended
-        )
+        told = json.loads(place.verb("status", root, "--json").stdout)
+        return str(told["report_job"]).startswith(ended)
 
     wait_until(reported, 60, "the report")
     told = place.verb("status", root, "--json")

@@ -17,6 +17,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,7 +170,6 @@ def test_numbers_survive_the_csv(tmp_path: Path) -> None:
     write_report(tmp_path / "deep", report_of(results), ["csv"])
     rows = cells((tmp_path / "deep" / "runs.csv").read_text())
     assert [float(row["samples_per_s"]) for row in rows] == [r.samples_per_s for r in results]
-    pandas = pytest.importorskip("pandas")
     again = pandas.read_csv(tmp_path / "deep" / "runs.csv")
     assert list(again["repeat"]) == [1, 2, 3]
 
@@ -252,7 +252,6 @@ def test_a_report_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_tables_for_dataframes_and_sql(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
     write_report(tmp_path, report_of(sweep()), ["parquet", "sqlite"])
     runs = pandas.read_parquet(tmp_path / "runs.parquet")
     assert str(runs["batch_size"].dtype) == "Int64" and str(runs["steady"].dtype) == "boolean"
