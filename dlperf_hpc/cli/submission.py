@@ -126,7 +126,8 @@ def wait_and_report(
     engine = get_engine(ledger.manifest.engine)
     if wait:
         outcome = submit_in_waves(root, site, outcome, report)
-    last = report_at_the_end(root, site, outcome, as_json) if report_job else None
+    wanted = report_job and engine.detached
+    last = report_at_the_end(root, site, outcome, as_json) if wanted else None
     if wait and not outcome.waiting:
         code = follow_and_report(root, site.poll_s, as_json)
         return max(code, last is not None and last.failed)

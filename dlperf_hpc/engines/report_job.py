@@ -87,10 +87,10 @@ def submit_report(ledger: Ledger, site: Site, asked: str) -> Reporting:
 
 
 def _settled(ledger: Ledger, engine: Engine) -> Ledger:
-    """The ledger in which each report job that was taken has its id: a kill, or a controller that
-    gave no answer, may have come between."""
-    answered = {row.token for row in rows_of(ledger) if not row.unanswered}
-    unsure = {row.token for row in rows_of(ledger)} - answered
+    """The ledger in which the latest report job has its id, if it was taken: a kill, or a
+    controller that gave no answer, may have come between."""
+    rows = rows_of(ledger)
+    unsure = [rows[-1].token] if rows and rows[-1].unanswered else []
     found = engine.find(unsure, ledger.root) if unsure else {}
     for token, job in found.items():
         add_submission(ledger.root, Submission(name_of(ledger), token, job_id=job))
@@ -105,16 +105,16 @@ def _came_before_an_array(ledger: Ledger) -> bool:
 
 
 def _submit(ledger: Ledger, engine: Engine, site: Site, jobs: Sequence[str]) -> Reporting:
-    token = f"dlperf-{secrets.token_hex(8)}"
-    row = Submission(name_of(ledger), token)
-    add_submission(ledger.root, row)
-    response = Response()
-    for profile in (_small(site), _of_no_rank(site)):
-        later = engine.starting_after(profile, jobs)
-        if later is None:
-            return Reporting(why_not=f"{engine.title} cannot start a job after others", failed=True)
+    profiles = [engine.starting_after(each, jobs) for each in (_small(site), _of_no_rank(site))]
+    row = Submission(name_of(ledger), f"dlperf-{secrets.token_hex(8)}")
+    response = Response(error=f"{engine.title} cannot start a job after others")
+    for profile in profiles:
+        if profile is None:
+            break
+        add_submission(ledger.root, row)
         try:
-            response = engine.submit(ledger.root, _array(ledger, token), later, _program(ledger))
+            array = _array(ledger, row.token)
+            response = engine.submit(ledger.root, array, profile, _program(ledger))
         except OSError as error:
             where = error.filename or ledger.root
             raise LedgerError(f"{where}: cannot be written: {error.strerror}") from error
@@ -190,8 +190,7 @@ def told_by_engine(engine: Engine, task: Task, answer: Answer) -> str:
     """How a report job stands whose output does not tell its end, in words."""
     state, job = answer.states.get(task.name), f"report job {task.job_id}"
     if state is not None and state.alive:
-        to_do = engine.to_do(state)
-        return f"{job}: {state}" + (f"; {to_do}" if to_do else "")
+        return f"{job}: {state}"
     if answer.silence:
         return f"{job}: the scheduler cannot be asked ({answer.silence})"
     known = str(state) if state is not None else f"{engine.title} knows nothing of it any more"

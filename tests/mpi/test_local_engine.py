@@ -57,6 +57,10 @@ def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
     told = read_log(Path(results["1n2g"].log)).tables["communication"]["reason"]
     assert "6 optimizer steps in the window" in told
     assert sorted(p.suffix for p in place.directory("first").glob("jobs/*")) == [".out"] * 4
+    # A report at the end is what every local sweep has: there is no job for it.
+    again = place.verb("rerun", place.directory("first"), "--report")
+    assert again.returncode == 0 and again.stdout.startswith("nothing to rerun"), again.stderr
+    assert again.stderr == "" and "report job" not in again.stdout
 
     told = place.verb("report", place.directory("first"), "--json")
     assert told.returncode == 0 and json.loads(told.stdout)["schema"] == "dlperf-report/1"
