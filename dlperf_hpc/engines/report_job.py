@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import (
@@ -24,13 +24,15 @@ from dlperf_hpc.engines.base import (
     module_option,
 )
 from dlperf_hpc.engines.lock import stop_asked
-from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.manifest import Array, Submission, add_submission
 from dlperf_hpc.sweepfile.case import Run, Topology
+
+if TYPE_CHECKING:
+    from dlperf_hpc.engines.site import Site
 
 LIMIT_S = 900
 """The longest time limit of a report job."""
