@@ -21,6 +21,7 @@ from dlperf_hpc.engines.base import (
 )
 from dlperf_hpc.engines.command import find, run
 from dlperf_hpc.engines.slurm import limits, query
+from dlperf_hpc.engines.slurm.configuration import settings
 from dlperf_hpc.engines.slurm.states import status_of, to_do_of
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.records import layout
@@ -73,7 +74,7 @@ class SlurmEngine(Engine):
     def array_bound(self, site: Site) -> int:
         """The profile's word, else the controller's, else Slurm's default. An array with more
         tasks than the site lets one submit would never be taken."""
-        bound = site.max_array_size or query.max_array_size() or DEFAULT_BOUND
+        bound = site.max_array_size or _max_array_size() or DEFAULT_BOUND
         return min(bound, site.max_submit or bound)
 
     def script(self, root: Path, array: Array, site: Site) -> str:
@@ -190,6 +191,12 @@ class SlurmEngine(Engine):
     def cancel_command(self, jobs: Sequence[str]) -> list[str]:
         """scancel of these jobs."""
         return ["scancel", *jobs]
+
+
+def _max_array_size() -> int | None:
+    """The controller's bound of an array's index, plus 1; None where scontrol does not tell it."""
+    value = settings().get("MaxArraySize", "")
+    return int(value) if value.isdigit() else None
 
 
 def response_to(complaint: str) -> Response:

@@ -16,15 +16,16 @@ from pathlib import Path
 from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckResult
 from dlperf_hpc.engines.command import Output, run
 from dlperf_hpc.engines.site import Site
+from dlperf_hpc.engines.slurm.configuration import settings
 from dlperf_hpc.engines.slurm.hints import other_gpus
-from dlperf_hpc.engines.slurm.script import batch_script
-from dlperf_hpc.engines.slurm.submit_limits import (
-    NAMES,
+from dlperf_hpc.engines.slurm.limits import (
     SubmitLimit,
+    names_limit,
     submit_check,
     submit_limits,
     submit_remedy,
 )
+from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import DlperfError, SiteError
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.sweepfile.load import clock_seconds
@@ -87,7 +88,7 @@ def examine(
     if not answers or answers.grade == "FAIL":
         yield CheckResult("skipped", "everything else", "it needs a Slurm that answers")
         return None
-    config = configuration()
+    config = settings()
     yield accounting(config)
     yield limits(config, arrays, site)
     bounds = submit_limits(site, config.get("ClusterName", ""))
@@ -151,13 +152,6 @@ def controller() -> CheckResult:
         return CheckResult("warn", "slurmctld", seen, "what only scontrol tells stays unknown")
     to_do = "wait, or ask the site's administrators; $SLURM_CONF names the configuration in use"
     return CheckResult("FAIL", "slurmctld", seen or _words(ping), to_do)
-
-
-def configuration() -> dict[str, str]:
-    """``scontrol show config`` as keys and values; empty where it may not be asked."""
-    asked = _ask(["scontrol", "show", "config"])
-    rows = (line.partition("=") for line in asked.stdout.splitlines() if asked.code == 0)
-    return {key.strip(): value.strip() for key, equals, value in rows if equals}
 
 
 def accounting(config: Mapping[str, str]) -> CheckResult:
@@ -303,6 +297,6 @@ def _tested(array: Array, asked: Output, site: Site, bounds: Sequence[SubmitLimi
         to_do = other_gpus(site)
     if "node configuration" in seen:
         to_do = f"no nodes for {array.topology} here: see `sinfo -N -o '%N %G %c %m'`"
-    if any(name in seen for name in NAMES):
+    if names_limit(seen):
         to_do = submit_remedy(bounds)
     return CheckResult("FAIL", name, seen, to_do)

@@ -32,7 +32,6 @@ BEGIN, END = "dlperf_row|", "|dlperf_row_ends"
 _ROW = re.compile(rf"^{re.escape(BEGIN)}(.*?){re.escape(END)}$", re.MULTILINE | re.DOTALL)
 _JOB = re.compile(r"([0-9]+)(?:_([][0-9,%-]+))?")
 _HETEROGENEOUS = re.compile(r"[0-9]+\+[0-9]+")  # several jobs in one, which we never submit
-_PATIENCE_S = 20.0
 _TOKEN = re.compile(r"dlperf-[0-9a-f]+")
 _LOOKS = 4
 _BETWEEN_S = 2.0  # slurmctld may still be working on a request whose sender is gone
@@ -148,16 +147,6 @@ def states_of_job(job: str) -> list[str]:
     squeue nor accounting knows it. SiteError if squeue cannot be asked."""
     rows = _squeue("%i|%T", "--array", "--states=all", "--jobs", job)
     return [state for _, state in rows] or [row.state for row in accounted([job]).values()]
-
-
-def max_array_size() -> int | None:
-    """Slurm's bound of an array's index, plus 1; None where scontrol may not be asked."""
-    try:
-        done = run(["scontrol", "show", "config"], timeout_s=_PATIENCE_S)
-    except SiteError:
-        return None
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", done.stdout, re.MULTILINE)
-    return int(found[1]) if found and int(found[1]) > 0 else None
 
 
 class Rows(NamedTuple):

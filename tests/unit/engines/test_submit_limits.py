@@ -11,7 +11,7 @@ import pytest
 from dlperf_hpc.engines.command import run
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.hints import other_gpus
-from dlperf_hpc.engines.slurm.submit_limits import submit_check, submit_limits, submit_remedy
+from dlperf_hpc.engines.slurm.limits import submit_check, submit_limits, submit_remedy
 from dlperf_hpc.errors import SiteError
 
 # As sacctmgr --noheader --parsable2 prints associations, and qualities of service.
@@ -67,6 +67,14 @@ def test_the_limits_that_a_profile_meets(slurm: Path, site: Site, found: list[st
 def test_another_cluster_of_the_same_database_does_not_count(slurm: Path) -> None:
     assert submit_limits(Site(qos="normal"), "there")[0].most == 1
     assert submit_limits(Site(qos="normal"), "here")[0].most == 40
+
+
+def test_a_user_for_whom_the_machine_has_no_name(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container, or while the directory service is away."""
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    assert submit_limits(Site(qos="debug"), "here")[1].holder == "account thesis, user 2147483641"
 
 
 def test_a_profile_that_keeps_to_the_limit_is_well(slurm: Path) -> None:
