@@ -80,7 +80,8 @@ class Program:
     alone: bool = False
 
 
-# What ``-P -m`` does. Only from 3.11 on Python has the option, and an environment's may be older.
+# What ``-P -m`` does. Only from 3.11 on Python has the option, and the environment's, or the one
+# that submits, may be older.
 _SAFE_MODULE = (
     "import sys; sys.path = [path for path in sys.path if path]; del sys.argv[0]; import runpy;"
     " runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
@@ -98,10 +99,9 @@ def run_program(root: Path, array: Array) -> Program:
 
     Neither looks for modules in the current directory, unless that is a checkout of this package.
     """
-    epilogue = ["-m"] if in_checkout() else ["-P", "-m"]
     return Program(
         ("-u", *module_option(), "dlperf_hpc.train", str(root), array.name),
-        (sys.executable, *epilogue, "dlperf_hpc.engines.epilogue", str(root), array.name),
+        (sys.executable, *module_option(), "dlperf_hpc.engines.epilogue", str(root), array.name),
     )
 
 

@@ -129,7 +129,7 @@ def waiting_table(results: Sequence[RunResult], directory: str) -> Table | None:
     for (status, reason, to_do), count in groups.most_common(_MOST_REASONS):
         cells = (str(count), status.value, reason, re.sub(r"\bDIR\b", lambda _: directory, to_do))
         table.add_row(*(Text(printable(cell)) for cell in cells))
-    left = groups.total() - sum(count for _, count in groups.most_common(_MOST_REASONS))
+    left = sum(groups.values()) - sum(count for _, count in groups.most_common(_MOST_REASONS))
     if left:
         table.add_row(Text(str(left)), Text(""), Text("other reasons: --json shows them all"))
     return table

@@ -16,13 +16,14 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, Union, get_args, get_type_hints
+from typing import Any, Union
 
 from dlperf_hpc.logs.scanned import FACTS, ScannedFile, Step
 
 _WHOLE = ("line", "iteration", "rank")  # the other columns are floats
 _NO_RANK = -1
 _WIDTH = 8  # bytes of a number
+_PLAIN = {"int": int, "float": float, "str": str, "bool": bool, "None": type(None)}
 
 _Kind = Union[str, list[Any], None]
 """A column's typecode as :mod:`array` has it; its values, if they are no such numbers; or None, if
@@ -52,9 +53,13 @@ def unpacked(content: bytes, most: int = 0) -> ScannedFile:
         raise ValueError("packed on a machine of another kind")
     file = ScannedFile.from_dict(bare)
     readings = []
-    for reading, (count, kinds) in zip(file.readings, steps, strict=True):
+    if len(steps) != len(file.readings):
+        raise ValueError("has other steps than readings")
+    for reading, (count, kinds) in zip(file.readings, steps):
         columns: list[Iterable[Any]] = []
-        for name, kind in zip(Step._fields, kinds, strict=bool(count)):
+        if len(kinds) != (len(Step._fields) if count else 0):
+            raise ValueError("has other columns than steps have")
+        for name, kind in zip(Step._fields, kinds):
             end = at + (_WIDTH * count if isinstance(kind, str) else 0)
             columns.append(_values(name, kind, data[at:end], count))
             at = end
@@ -81,8 +86,10 @@ def checked(file: ScannedFile) -> ScannedFile:
 def _types(kind: Any) -> dict[str, frozenset[type]]:
     """The plain fields of a value (numbers, text), and the types that each may have."""
     found = {}
-    for name, hint in get_type_hints(kind).items():
-        kinds = {*get_args(hint), hint} & {int, float, str, bool, type(None)}
+    # Read as text: Python 3.9 cannot make a type of "int | None". A named tuple wraps its hints.
+    for name, hint in kind.__annotations__.items():
+        text = getattr(hint, "__forward_arg__", hint)
+        kinds = {_PLAIN[word] for word in text.split(" | ") if word in _PLAIN}
         if kinds - {type(None)}:
             found[name] = frozenset(kinds | ({int} if float in kinds else set()))
     return found

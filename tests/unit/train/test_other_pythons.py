@@ -127,6 +127,29 @@ def test_the_worker_says_why_it_cannot(
     (failure,) = read_failures(opened(tmp_path, run))
     assert (failure.rank, failure.consequence) == (1, False)
     assert "Traceback" in done.stderr and "ModuleNotFoundError" in failure.traceback
+    # Who submits may have an old Python too, and its epilogue comes last.
+    paths(tmp_path, run).record.unlink()
+    epilogue = run_program(tmp_path, array).epilogue[1:]
+    done = _run(package, python, *epilogue, "1", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    again = read_record(paths(tmp_path, run).record)
+    assert again is not None and again["reason"] == record["reason"]
+
+
+@_each(enough=True)
+def test_what_a_log_holds_travels_there(package: Path, python: str) -> None:
+    """What a pool's process found in a log reaches the one that asked."""
+    code = """
+from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
+from dlperf_hpc.logs.scanned import *
+printed = Printed(Unit.SAMPLES_PER_S, Scope.ALL, Averaging.SINCE_LAST)
+steps = (Step(1, 10, None, 2.5, 3.0), Step(2, 20, 1, None, 4.0))
+reading = Reading("a", "b", Evidence.REAL, printed, Counter.MICRO_STEPS, Stamps.NONE, steps)
+file = ScannedFile("log", 9, 2, readings=(reading,))
+assert checked(unpacked(packed(file))) == file
+"""
+    done = _run(package, python, "-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 @_each(enough=True)
