@@ -193,19 +193,26 @@ def _by_exit_code(code: int, output: str) -> tuple[Status, str]:
 
 
 def tail(path: Path, launch: str = "") -> str:
-    """The end of a task's output, from where this launch began; by default the last one."""
+    """The end of a task's output, from where this launch began; by default the last one. Where it
+    cannot be read, words that say so."""
     try:
-        with open_regular(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            data = file.read(_TAIL_BYTES)
+        return _tail(path, launch)
     except OSError as error:
         return f"(its output {path} cannot be read: {error.strerror})"
-    text = data.decode("utf-8", errors="replace")
+
+
+def _tail(path: Path, launch: str) -> str:
+    with open_regular(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        text = file.read(_TAIL_BYTES).decode("utf-8", errors="replace")
     return re.split(rf"{LAUNCH_MARK} {re.escape(launch) or '.*'}\n", text)[-1]
 
 
 def told_by_output(root: Path, task: str) -> tuple[Status, str] | None:
     """Why a task ended of which nobody else knows it; None if its output does not say so."""
-    output = tail(root / layout.JOBS / f"{task}.out")
+    try:
+        output = _tail(root / layout.JOBS / f"{task}.out", "")
+    except OSError:
+        return None
     found = _first(_SLURMS_FAULTS, output) or _first(_CAUSES, output) or _printed(output)
     return found or _with_last_words(_first(_ENDINGS, output), output)

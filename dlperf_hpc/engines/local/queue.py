@@ -6,13 +6,14 @@ may stop it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -111,9 +112,9 @@ def _run(task: QueuedTask) -> int:
                 start_new_session=True,  # Ctrl-C is ours to pass on, after we have noted it
             )
         except OSError as error:
-            output.write(f"{task.argv[0]}: {error}\n".encode())
+            note(output, f"{task.argv[0]}: {error}")
             return 127
-        code = _wait(task, process, lambda text: _note(output.fileno(), text))
+        code = _wait(task, process, output)
     return 128 - code if code < 0 else code
 
 
@@ -125,18 +126,20 @@ def _output(task: QueuedTask) -> BinaryIO:
         return open(os.devnull, "ab", buffering=0)
 
 
-def _note(descriptor: int, text: str) -> None:
-    os.write(descriptor, f"{text}\n".encode())
+def note(output: BinaryIO, text: str) -> None:
+    """Add a line of ours to a task's output, if that takes one: a full disk must stop no queue."""
+    with contextlib.suppress(OSError):
+        output.write(f"{text}\n".encode())
 
 
-def _wait(task: QueuedTask, process: subprocess.Popen[bytes], note: Callable[[str], None]) -> int:
+def _wait(task: QueuedTask, process: subprocess.Popen[bytes], output: BinaryIO) -> int:
     deadline = time.monotonic() + task.timeout_s + _GRACE_S
     while process.poll() is None:
         if task.cancelled.is_set():
-            note("dlperf_hpc: CANCELLED by the user")
+            note(output, "dlperf_hpc: CANCELLED by the user")
             return _end(process)
         if time.monotonic() > deadline:
-            note(f"dlperf_hpc: CANCELLED DUE TO TIME LIMIT of {task.timeout_s:g} s")
+            note(output, f"dlperf_hpc: CANCELLED DUE TO TIME LIMIT of {task.timeout_s:g} s")
             return _end(process)
         time.sleep(_POLL_S)
     return process.returncode
@@ -159,4 +162,7 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 def _run_epilogue(task: QueuedTask, code: int) -> None:
     argv = [*task.epilogue, str(code)]
     with _output(task) as output:
-        subprocess.run(argv, env=dict(task.env), stdout=output, stderr=output, check=False)
+        try:
+            subprocess.run(argv, env=dict(task.env), stdout=output, stderr=output, check=False)
+        except OSError as error:
+            note(output, f"{argv[0]}: {error}")

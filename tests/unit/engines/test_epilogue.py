@@ -12,7 +12,7 @@ import pytest
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths, without_end
 
 from dlperf_hpc.engines.epilogue import close, main
-from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
+from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue, note
 from dlperf_hpc.engines.output import explain, told_by_output
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.logfile import read_end, result_of_log
@@ -256,6 +256,8 @@ def test_an_output_that_is_no_file_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / layout.JOBS).mkdir()
     os.mkfifo(tmp_path / layout.JOBS / "7_0.out")
     assert told_by_output(tmp_path, "7_0") is None and told_by_output(tmp_path, "8_0") is None
+    # Its path is no word of the launcher's.
+    assert told_by_output(tmp_path / "oom-kill", "7_0") is None
 
 
 def test_what_is_quoted_is_short() -> None:
@@ -334,6 +336,26 @@ def test_an_output_that_is_a_link_is_not_written_to(root: Path) -> None:
         time.sleep(0.05)
     assert (task.state, mine.read_text(), (root / "ran").exists()) == ("FAILED", "mine\n", False)
     assert result_of_log(paths(root, RUN).log).status is Status.FAILED
+
+
+def test_the_local_queue_goes_on_behind_an_epilogue_that_cannot_start(root: Path) -> None:
+    queue, output = TaskQueue(), root / layout.JOBS / "100_0.out"
+    tasks = [
+        QueuedTask(f"100_{index}", ["true"], os.environ, output, 60, epilogue)
+        for index, epilogue in enumerate((["/no/such/python"], ["true"]))
+    ]
+    for task in tasks:
+        queue.put(task)
+    deadline = time.monotonic() + 60
+    while not queue.idle() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [task.state for task in tasks] == ["FINISHED", "FINISHED"]
+    assert "/no/such/python: " in output.read_text()
+
+
+def test_a_full_disk_does_not_keep_a_task_from_being_ended() -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        note(full, "dlperf_hpc: CANCELLED by the user")
 
 
 def test_only_the_end_of_a_long_output_is_read(root: Path) -> None:
