@@ -46,21 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     nodes = "the most nodes that a short job may take (default: 2)"
     add("--nodes", type=options.count, default=2, metavar="N", help=nodes)
     timeout = "seconds that a short job may be pending before doctor cancels it (default: 300)"
-    add("--timeout", type=_seconds, default=300.0, metavar="S", help=timeout)
+    add("--timeout", type=options.seconds, default=300.0, metavar="S", help=timeout)
     visible = "seconds until a file must be visible on another machine (default: 60)"
-    add("--visible", type=_seconds, default=60.0, metavar="S", help=visible)
+    add("--visible", type=options.seconds, default=60.0, metavar="S", help=visible)
     options.add_json(made, "the check results")
     return made
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to a day")
-    return value
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

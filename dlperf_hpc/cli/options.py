@@ -105,6 +105,17 @@ def count(text: str) -> int:
     return value
 
 
+def seconds(text: str) -> float:
+    """An argument that is a time: a number of seconds above 0, and of a day at most."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to a day")
+    return value
+
+
 _COUNTS = {
     "devices": "devices of the run, over all nodes",
     "nodes": "nodes of the run",

@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--offline", action="store_true", help="do not ask the scheduler")
     made.add_argument("--watch", action="store_true", help="a live table until every run has ended")
     every = "with --watch: seconds between two looks (default: the site profile's `poll_s`, 30)"
-    made.add_argument("--every", type=float, metavar="S", help=every)
+    made.add_argument("--every", type=options.seconds, metavar="S", help=every)
     options.add_json(made, "every run with its status")
     return made
 

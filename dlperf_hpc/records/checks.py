@@ -26,6 +26,7 @@ _TAG = r"[A-Za-z0-9.+-]+"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
 _JOB = r"[0-9][A-Za-z0-9.-]{0,63}"  # of Slurm digits alone; other engines have longer ones
 _MOST = 2**53  # any count or time of ours is below
+_LONGEST_POLL_S = 86400
 _PLAIN = (bool, int, float)
 
 Form = Callable[[Any], bool]
@@ -179,7 +180,7 @@ def check_manifest(data: Any) -> None:
     """Misfit for a manifest whose own keys, without cases and arrays, are not our writer's."""
     _check(data, _OF_MANIFEST)
     poll_s = data["site"].get("poll_s", 30.0)
-    if isinstance(poll_s, bool) or not isinstance(poll_s, (int, float)) or not poll_s > 0:
+    if type(poll_s) not in (int, float) or not 0 < poll_s <= _LONGEST_POLL_S:
         raise Misfit(f"site.poll_s is {reprlib.repr(poll_s)}")
 
 

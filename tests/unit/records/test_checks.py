@@ -141,6 +141,7 @@ def test_whatever_a_value_is_it_is_read_or_the_file_is_named(root: Path, name: s
         (layout.MANIFEST, ("cases", 0, "data_path"), "\ud800", r"data_path is '\\ud800'"),
         (layout.MANIFEST, ("measure", "warmup"), -1, r"measure\.warmup is -1"),
         (layout.MANIFEST, ("site", "poll_s"), "soon", r"site\.poll_s is 'soon'"),
+        (layout.MANIFEST, ("site", "poll_s"), 10**400, r"site\.poll_s is 1000"),
         (f"{layout.ARRAYS}/sample.r1-1n1g.json", ("name",), "sample-1n1g", "is not the file's"),
         (f"{layout.ARRAYS}/sample.r1-1n1g.json", ("tasks", 0), "no/run", "no run 'no/run'"),
         (layout.SUBMISSIONS, ("job_id",), "17; rm", r"job_id is '17; rm'"),
