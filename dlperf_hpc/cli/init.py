@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
+from dlperf_hpc.errors import visible
 
 SUMMARY = "copy the ready sweeps and the template of a site profile, to edit them"
 
@@ -51,10 +53,10 @@ def _init(arguments: argparse.Namespace) -> int:
         return 0
     for words, files in (("written", written), ("was there, and stays", kept)):
         for file in files:
-            print(f"{words}: {file}")
-    print(f"next:\n  edit {profile}, whose comments are questions to answer")
-    move = "" if place.resolve() == Path.cwd() else f"cd {place} && "
-    print(f"  {move}dlperf sweep sweeps/bert_fp32.toml --site {profile.stem} --dry-run")
+            print(f"{words}: {visible(str(file))}")
+    print(f"next:\n  edit {visible(str(profile))}, whose comments are questions to answer")
+    move = "" if place.resolve() == Path.cwd() else f"cd {shlex.quote(str(place))} && "
+    print(f"  {visible(move)}dlperf sweep sweeps/bert_fp32.toml --site {profile.stem} --dry-run")
     return 0
 
 

@@ -104,6 +104,14 @@ def test_init_copies_and_never_overwrites(empty: Path, capsys: pytest.CaptureFix
     assert again["written"] == [] and len(again["kept"]) == len(made) + 1
 
 
+def test_what_init_says_to_type_next_can_be_typed(
+    empty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "my lab\x1b[2J"]) == 0
+    told = capsys.readouterr().out
+    assert "  cd 'my lab" in told and "\x1b" not in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
