@@ -24,7 +24,8 @@ def folder(name: str) -> Path:
 
 def is_checkout() -> bool:
     """Whether the package is imported from a checkout, not from an installed wheel."""
-    return (_HERE.parent.parent / "pyproject.toml").is_file()
+    # Not by a pyproject.toml: other packages' wheels leave theirs in site-packages.
+    return not (_HERE / "requirements").is_dir()
 
 
 def sweep_file(given: Path) -> Path:

@@ -88,6 +88,7 @@ def installed(factory: pytest.TempPathFactory) -> Path:
         (packages,) = place.glob("lib/python*/site-packages")
         # One more entry of sys.path: the .pth files there, an editable one too, do not count.
         (packages / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        (packages / "pyproject.toml").touch()  # as wheels of other packages leave theirs
         python = str(place / "bin" / "python")
         argv = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
         options = ["--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
