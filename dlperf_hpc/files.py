@@ -156,17 +156,23 @@ def open_own(path: Path, flags: int, group: int | None = None) -> int:
     """
     flags |= os.O_CREAT | os.O_NOFOLLOW
     descriptor = _descriptor(path, flags, _mode_in(path.parent))
-    found = os.fstat(descriptor)
-    words = ""
-    if not is_mine(found, group):
-        words = f"belongs to {user_name(found.st_uid)}: nothing is written into others' files"
-    # A file of ours has two names for a moment, or for good where a kill came: see write_once.
-    elif found.st_nlink > 1 and not _only_mine(path.parent):
-        words = "has other names (hard links), and others can write its directory"
-    if words:
+    try:
+        words = _why_not_written(os.fstat(descriptor), path, group)
+        if words:
+            raise PermissionError(errno.EPERM, words, str(path))
+    except OSError:
         os.close(descriptor)
-        raise PermissionError(errno.EPERM, words, str(path))
+        raise
     return descriptor
+
+
+def _why_not_written(found: os.stat_result, path: Path, group: int | None) -> str:
+    if not is_mine(found, group):
+        return f"belongs to {user_name(found.st_uid)}: nothing is written into others' files"
+    # A file of ours has two names for a moment, or for good where a kill came: see write_once.
+    if found.st_nlink > 1 and not _only_mine(path.parent):
+        return "has other names (hard links), and others can write its directory"
+    return ""
 
 
 def _only_mine(directory: Path) -> bool:
@@ -207,11 +213,12 @@ def dump_json(value: Any) -> str:
 
 
 def _write_temporary(path: Path, content: str | bytes) -> Path:
+    data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(temporary, flags, _mode_in(path.parent)), "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
     except OSError:  # a full disk leaves a file, if an empty one

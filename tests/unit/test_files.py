@@ -57,6 +57,12 @@ def test_a_file_over_the_bound_is_not_read(tmp_path: Path) -> None:
         read_regular(path, most=4)
 
 
+def test_what_cannot_be_encoded_leaves_no_temporary_file(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        write_once(tmp_path / "file", "\udc80")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_tells_no_size_is_read_to_its_end() -> None:
     assert read_regular("/proc/self/status").startswith(b"Name:")  # st_size is 0
 
