@@ -58,9 +58,8 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     ranks.check(world, run.case)
     attempt: Attempt = world.broadcast(watchdog.attempt)
     busy = world.broadcast(take_log(attempt, watchdog.time_limit_s) if world.rank == 0 else "")
-    watchdog.attempt = (
-        None if busy else attempt
-    )  # a failure of ours would be written as the other's
+    # A failure of this process would be written as the other attempt's.
+    watchdog.attempt = None if busy else attempt
     if busy:
         raise AttemptError(busy)
     if world.rank == 0:

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 
+# A plug-in must have this function too.
+_ANY_CHANGE = """\
+function slurm_job_modify(job, record, partitions, uid)
+    return slurm.SUCCESS
+end
+"""
+
 # The scheduler forgets jobs soon and takes few; GPUs are known by their type alone.
 _TYPED_GPUS_ONLY = """\
 function slurm_job_submit(job, partitions, uid)
@@ -18,9 +25,6 @@ function slurm_job_submit(job, partitions, uid)
             return slurm.ERROR
         end
     end
-    return slurm.SUCCESS
-end
-function slurm_job_modify(job, record, partitions, uid)
     return slurm.SUCCESS
 end
 """
@@ -38,9 +42,6 @@ function slurm_job_submit(job, partitions, uid)
         slurm.log_user("%d min asked for, at most %d min allowed: --time", job.time_limit, LONGEST)
         return slurm.ERROR
     end
-    return slurm.SUCCESS
-end
-function slurm_job_modify(job, record, partitions, uid)
     return slurm.SUCCESS
 end
 """
@@ -64,13 +65,13 @@ SITES = {
     "small-limits": Site(
         what="arrays of 5, 12 jobs at all, forgotten after 30 s, GPUs by their type alone",
         gpu_type="tiny",
-        job_submit=_TYPED_GPUS_ONLY,
+        job_submit=_TYPED_GPUS_ONLY + _ANY_CHANGE,
         conf=("MaxArraySize=5", "MaxJobCount=12", "MinJobAge=30"),
     ),
     "accounting": Site(
         what="slurmdbd, 3 jobs a user, preemption, a plug-in that refuses, whole nodes alone",
         accounting="slurmdbd",
-        job_submit=_ACCOUNTS_AND_SHORT_JOBS,
+        job_submit=_ACCOUNTS_AND_SHORT_JOBS + _ANY_CHANGE,
         conf=(
             "AccountingStorageEnforce=associations,limits,qos",
             "PreemptType=preempt/qos",
