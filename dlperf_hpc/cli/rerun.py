@@ -160,6 +160,8 @@ def _rerun(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.records.ledger import read_ledger
 
     root = arguments.directory.absolute()
+    _stretch(arguments.time)  # what is invalid must be refused before any job is cancelled
+    _node_list(arguments.exclude_nodes)
     ledger = read_ledger(root)
     engine, site = get_engine(ledger.manifest.engine), _site(arguments, ledger)
     site = after_others(arguments.after, engine, site, root.parent)

@@ -169,6 +169,15 @@ def test_nothing_is_submitted_where_the_old_job_cannot_be_cancelled(slurm: Path)
     assert called(slurm) == ["scancel 7_0"] and not (slurm / "arrays").exists()
 
 
+@pytest.mark.parametrize(
+    "wrong", ["--time=soon", "--exclude-nodes=n1;n2", "--status=rejected,ok", "--only=9n9g"]
+)
+def test_an_invalid_request_cancels_nothing(slurm: Path, wrong: str) -> None:
+    code, out, err = command(slurm, "--status", "rejected", wrong)
+    assert (code, out) == (2, "") and wrong.partition("=")[0] in err
+    assert called(slurm) == []
+
+
 def test_a_run_that_an_earlier_job_measures_is_not_submitted_again(slurm: Path) -> None:
     code, out, err = command(slurm, "--status", "failed")
     assert code == 0 and "nothing to rerun" in out
