@@ -109,6 +109,8 @@ def _status(arguments: argparse.Namespace) -> int:
             collection = _watched(arguments)
         else:
             collection = current(root, ask_scheduler=not (arguments.offline or archived))
+    if archived:
+        collection = collection.as_named(arguments.directory)
     for line in collection.unreadable:
         print(f"not read: {printable(line)}", file=sys.stderr)
     if arguments.json:

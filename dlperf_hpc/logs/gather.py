@@ -20,7 +20,7 @@ from dlperf_hpc.logs.interpret.rules import Rule
 from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.archive import unpacked
-from dlperf_hpc.records.collect import full_results
+from dlperf_hpc.records.collect import Collection, full_results
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import SCHEMA, Manifest
 from dlperf_hpc.records.observed import ObservedRun
@@ -88,16 +88,18 @@ def gather(
     with ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in paths}
         found = _gathered(list(places), rule, stated, cache, progress, leave_out)
-    moved = {str(place): str(path) for place, path in places.items() if place != path}
-    return replace(found, results=tuple(_as_named(result, moved) for result in found.results))
+    for place, path in places.items():
+        found = found if place == path else _as_named(found, f"{place}/", f"{path}/")
+    return found
 
 
-def _as_named(result: RunResult, moved: Mapping[str, str]) -> RunResult:
-    """With the log's place as the user finds it: in the archive, not where that was unpacked."""
-    for place, path in moved.items():
-        if result.log.startswith(f"{place}/"):
-            return replace(result, log=path + result.log[len(place) :])
-    return result
+def _as_named(found: Gathered, place: str, path: str) -> Gathered:
+    """With places of logs as the user finds them: in the archive, not where it was unpacked."""
+    return replace(
+        found,
+        results=tuple(result.as_named(place, path) for result in found.results),
+        unread=tuple(line.replace(place, path) for line in found.unread),
+    )
 
 
 def _gathered(
@@ -109,19 +111,12 @@ def _gathered(
     leave_out: Iterable[Path],
 ) -> Gathered:
     roots = _sweeps(paths)
-    sweeps, damaged = [], []
-    for root in roots:
-        try:
-            sweeps.append(full_results(root))
-        except LedgerError as error:
-            if root in paths:
-                raise
-            damaged.append(str(error))  # one of several: the rest is reported
+    sweeps, unread = _read_sweeps(roots, paths)
     found = list(
         find([path for path in paths if path not in roots], leave_out=[*roots, *leave_out])
     )
     sources = [each for each in found if isinstance(each, Source)]
-    unread = damaged + [f"{each.path}: {each.why}" for each in found if isinstance(each, Unread)]
+    unread += [f"{each.path}: {each.why}" for each in found if isinstance(each, Unread)]
     unread += [line for sweep in sweeps for line in sweep.unreadable]
     total = sum(source.size for source in sources)
     done_files = done_bytes = 0
@@ -152,6 +147,22 @@ def _gathered(
         formats=loose.formats,
         manifest=sweeps[0].manifest if len(sweeps) == 1 and not loose.results else None,
     )
+
+
+def _read_sweeps(
+    roots: Sequence[Path], paths: Sequence[Path]
+) -> tuple[list[Collection], list[str]]:
+    """Sweeps, and what is wrong with each that cannot be read. LedgerError for such a one if it is
+    among ``paths``: if it was only found below them, the rest is reported."""
+    sweeps, damaged = [], []
+    for root in roots:
+        try:
+            sweeps.append(full_results(root))
+        except LedgerError as error:
+            if root in paths:
+                raise
+            damaged.append(str(error))
+    return sweeps, damaged
 
 
 class _Loose:

@@ -18,6 +18,7 @@ import stat
 import struct
 import tempfile
 import threading
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -185,6 +186,8 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: str, mos
             file.write(piece)
     if size != member.file_size:
         raise EOFError(f"has {size} bytes of the {member.file_size} that it says")
+    stamp = time.mktime((*member.date_time, 0, 0, -1))  # how long a log has been silent is asked
+    os.utime(path, (stamp, stamp))
     return size
 
 

@@ -41,6 +41,16 @@ class Collection:
     unsubmitted: frozenset[str] = frozenset()
     report_job: str = ""
 
+    def as_named(self, archive: Path) -> Collection:
+        """With files told of as they are in the archive, not where that was unpacked."""
+        place, path = f"{self.root}/", f"{archive}/"
+        return replace(
+            self,
+            root=archive,
+            results=tuple(result.as_named(place, path) for result in self.results),
+            unreadable=tuple(line.replace(place, path) for line in self.unreadable),
+        )
+
 
 def _without_log(run: RunFacts, record: Record | None, final_state: FinalState | None) -> RunResult:
     if record is not None:

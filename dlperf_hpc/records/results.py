@@ -7,7 +7,7 @@ scheduler said. Everything in :mod:`dlperf_hpc.analysis` starts from these value
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, reduce
 from math import isfinite
 from operator import or_
@@ -256,3 +256,12 @@ class RunResult:
         """Throughput if the run ended ok, else None: a number is never invented."""
         measured = self.window or self.external
         return measured.samples_per_s if measured and self.status is Status.OK else None
+
+    def as_named(self, place: str, path: str) -> RunResult:
+        """With files below ``place`` told of as below ``path``; both end with a slash."""
+        return replace(
+            self,
+            log=self.log.replace(place, path),
+            reason=self.reason.replace(place, path),
+            warnings=tuple(line.replace(place, path) for line in self.warnings),
+        )
