@@ -150,7 +150,7 @@ def _copy(path: Path, position: int) -> int:
             position = file.tell()
     except FileNotFoundError:
         return 0
-    except BrokenPipeError:  # of who reads what is shown
+    except BrokenPipeError:  # whoever reads our output has gone: see messages.run
         raise
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error

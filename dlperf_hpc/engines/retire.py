@@ -74,7 +74,7 @@ def cancel_waiting(ledger: Ledger, engine: Engine, jobs: LivingJobs) -> None:
             return
         if time.monotonic() > deadline:
             raise SiteError(
-                f"{', '.join(left[:3])}: was cancelled but has not ended; nothing is submitted: try"
-                " the same command again when it is gone"
+                f"{', '.join(left[:3])}: cancelled, but not ended within {_PATIENCE_S:g} s; nothing"
+                " was submitted: type the same command again when it has left the queue"
             )
         time.sleep(_POLL_S)

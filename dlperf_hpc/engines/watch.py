@@ -183,7 +183,7 @@ def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
             _watch(root, engine, poll_s, progress)
     except KeyboardInterrupt:
         if not engine.detached:
-            print("stopping the running run", file=sys.stderr)
+            print("ending the run that is measured now", file=sys.stderr)
             with contextlib.suppress(LedgerError):  # nothing was submitted
                 engine.cancel(engine.live_jobs(root, ledger.noted()))
         raise

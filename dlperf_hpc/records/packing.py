@@ -111,7 +111,7 @@ class _Packing:
             except NotAFile as error:
                 self.packed.left_out[path] = str(error.strerror)
             except FileNotFoundError:
-                self.packed.left_out[path] = "has gone meanwhile"
+                self.packed.left_out[path] = "has disappeared meanwhile"
             except _Unreadable as error:
                 self.packed.unreadable[path] = str(error)
 

@@ -124,7 +124,8 @@ class LocalEngine(Engine):
         tasks = self._queue.tasks_of(jobs)
         if not tasks:
             raise LedgerError(
-                f"{root}: its runs are not Slurm's; the sweep that runs them ends with Ctrl-C"
+                f"{root}: this sweep has no jobs of Slurm's: its runs end with the `dlperf sweep`"
+                " that runs them (Ctrl-C)"
             )
         return sorted({task.name.partition("_")[0] for task in tasks if task.alive})
 

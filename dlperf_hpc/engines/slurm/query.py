@@ -92,8 +92,16 @@ def marked_rows(text: str, count: int) -> list[list[str]]:
 
 
 def queued(job_ids: Iterable[str]) -> Tasks:
-    """Tasks of these jobs that squeue still knows; SiteError if it cannot be asked."""
-    options = ("--array", "--states=all", "--jobs", ",".join(job_ids))
+    """Tasks of these jobs that squeue still knows; SiteError if it cannot be asked, or if an id is
+    none of Slurm's: squeue then says nothing of the others either."""
+    asked = list(job_ids)
+    strange = [job for job in asked if not (job.isascii() and job.isdigit())]
+    if strange:
+        raise SiteError(
+            f"squeue: {printable(strange[0])} is no job id of Slurm's; correct or remove the line"
+            f" of {layout.SUBMISSIONS} that has it"
+        )
+    options = ("--array", "--states=all", "--jobs", ",".join(asked))
     tasks: Tasks = {}
     for job, *fields in _squeue("%i|%T|%r|%N|%j|%k", *options):
         found = _JOB.fullmatch(job)

@@ -202,6 +202,17 @@ def test_a_job_that_has_our_jobs_number_is_not_ours(tmp_path: Path, squeue: Path
     assert states == ["unknown", "running", "unknown", "running"]
 
 
+def test_a_job_id_that_is_none_does_not_hide_the_others(tmp_path: Path, squeue: Path) -> None:
+    """squeue refuses a list with such an id in it, in the words that it has for forgotten jobs."""
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:4], engine="slurm")
+    submitted(root)
+    add_submission(root, Submission("sample-1n2g", token_of("1n2g"), job_id="8.x"))
+    squeue.write_text("#!/bin/sh\necho 'squeue: error: Invalid job id: 8.x' >&2\nexit 1\n")
+    told = asked(root)[RUNS[0].id]
+    assert told[0] == "unknown" and "8.x is no job id of Slurm's; correct or remove" in told[1]
+
+
 def test_a_run_whose_job_lives_has_not_ended(tmp_path: Path, squeue: Path) -> None:
     """Requeued, by hand or by preemption; its first attempt left a record, or was killed."""
     root = tmp_path / "sweep"
