@@ -61,6 +61,8 @@ _OUT_OF_MEMORY = (
 _NOTICE_S = 90.0
 _STRAGGLERS_S = 3.0  # for the others' accounts: their watchdogs are due within a second
 _MOST_PLACES, _MOST_RANKS = 3, 8  # that a reason names
+# $1: the task's output; $2: the line with which this launch begins there; $3: Slurm's fault; $4:
+# the rank. A process of its own, because no thread of the rank runs while it is in MPI_Init.
 _LOOK = """\
 while kill -0 "$4"; do
     sleep 1
