@@ -29,7 +29,7 @@ function slurm_job_submit(job, partitions, uid)
 end
 """
 
-# What it tells of "job 24" is no job's number: whoever looks for one in sbatch's output must know.
+# The 24 of its greeting is no job's id: whoever looks for one in what sbatch prints must see that.
 _ACCOUNTS_AND_SHORT_JOBS = """\
 local LONGEST = 120 -- minutes
 function slurm_job_submit(job, partitions, uid)
@@ -63,13 +63,13 @@ class Site:
 USUAL = Site(what="nothing is unusual")
 SITES = {
     "small-limits": Site(
-        what="arrays of 5, 12 jobs at all, forgotten after 30 s, GPUs by their type alone",
+        what="arrays of 5 at most, 12 jobs in all, forgotten after 30 s, GPUs only by type",
         gpu_type="tiny",
         job_submit=_TYPED_GPUS_ONLY + _ANY_CHANGE,
         conf=("MaxArraySize=5", "MaxJobCount=12", "MinJobAge=30"),
     ),
     "accounting": Site(
-        what="slurmdbd, 3 jobs a user, preemption, a plug-in that refuses, whole nodes alone",
+        what="slurmdbd, 3 jobs a user, preemption, a plug-in that refuses, whole nodes only",
         accounting="slurmdbd",
         job_submit=_ACCOUNTS_AND_SHORT_JOBS + _ANY_CHANGE,
         conf=(
