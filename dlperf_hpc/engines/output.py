@@ -153,7 +153,7 @@ def _who_did_not_come(
         return None
     there = sorted({int(match[1]) for match in waited if match[1]})
     lost = sorted(set(range(ranks)) - set(there) - {failure.rank for failure in failures})
-    who = _numbered(there) if there else f"{len(waited)} of {ranks} ranks"
+    who = _numbered(there) if there else f"{len(waited)}{f' of {ranks}' if ranks else ''} ranks"
     words = f"{who} waited {waited[0][2]} for MPI to start"
     if there and lost:
         why = f"{_numbered(lost)} did not come: it hung or died before it reached MPI"

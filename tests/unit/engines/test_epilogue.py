@@ -214,6 +214,8 @@ def test_who_did_not_come_is_told() -> None:
     assert "all ranks were there and did not find each other" in everybody
     without_labels = explain(1, dumps.replace("0: T", "T").replace("2: T", "T"), [], ranks=9)[1]
     assert "rank 3 waited" in without_labels
+    told = explain(1, "Timeout (0:05:15)!\nTimeout (0:05:15)!\n", [])[1]
+    assert told.startswith("2 ranks waited 0:05:15")  # how many there should have been, nobody says
     assert explain(1, dumps + LEFT, [CAUSE], ranks=4)[1] == CAUSE.reason  # who knows why says it
 
 
