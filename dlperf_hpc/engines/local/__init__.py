@@ -124,8 +124,8 @@ class LocalEngine(Engine):
         tasks = self._queue.tasks_of(jobs)
         if not tasks:
             raise LedgerError(
-                f"{root}: this sweep has no jobs of Slurm's: its runs end with the `dlperf sweep`"
-                " that runs them (Ctrl-C)"
+                f"{root}: no job of this sweep is in Slurm: its runs were made on this machine by"
+                " `dlperf sweep`; where that still runs, Ctrl-C there ends it"
             )
         return sorted({task.name.partition("_")[0] for task in tasks if task.alive})
 
