@@ -87,6 +87,15 @@ def open_in(folder: int, name: str) -> BinaryIO:
 def read_regular(path: str | Path, most: int = MOST_BYTES) -> bytes:
     """All of a regular file, as long as it is when it is opened; OSError (EFBIG) if it has more
     than ``most`` bytes, NotAFile if it is none."""
+    try:
+        return _all_of(path, most)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+    return _all_of(path, most)  # on a file server another took its place after it was opened
+
+
+def _all_of(path: str | Path, most: int) -> bytes:
     descriptor = _descriptor(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
@@ -236,13 +245,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_once(path: Path, text: str) -> bool:
+def write_once(path: Path, content: str | bytes) -> bool:
     """Write ``path`` unless it is there; True for the one writer that made it.
 
     A hard link is the exclusive creation that also holds on NFS, and unlike ``open(.., "x")`` it
     never shows an empty file.
     """
-    temporary = _write_temporary(path, text)
+    temporary = _write_temporary(path, content)
     try:
         return link_once(temporary, path)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -61,6 +62,25 @@ def test_what_cannot_be_encoded_leaves_no_temporary_file(tmp_path: Path) -> None
     with pytest.raises(UnicodeEncodeError):
         write_once(tmp_path / "file", "\udc80")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_replaced_after_it_was_opened_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a file server says it (ESTALE), which no local disk does."""
+    path, read, stale = tmp_path / "file", os.read, [errno.ESTALE]
+
+    def reads(descriptor: int, size: int) -> bytes:
+        if stale:
+            raise OSError(stale.pop(), "Stale file handle")
+        return read(descriptor, size)
+
+    path.write_bytes(b"new")
+    monkeypatch.setattr(os, "read", reads)
+    assert read_regular(path) == b"new"
+    stale += [errno.ESTALE] * 2
+    with pytest.raises(OSError, match="Stale file handle"):
+        read_regular(path)
 
 
 def test_what_tells_no_size_is_read_to_its_end() -> None:
