@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from dlperf_hpc.errors import Issue, SiteError, SpecError, printable, visible
 from dlperf_hpc.records.checks import NODE_LIST
 
 if TYPE_CHECKING:
+    from dlperf_hpc.cli.standing import Untaken
     from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.ledger import Ledger
@@ -77,23 +78,19 @@ def _statuses(text: str) -> set[str]:
     return wanted
 
 
-def _not_taken(
-    arguments: argparse.Namespace, results: Sequence[RunResult], root: Path
-) -> list[str]:
-    """How to submit those runs again that this command left alone."""
-    from dlperf_hpc.cli.submission import shortest
-    from dlperf_hpc.records.status import Status
+def taken_by_default() -> set[str]:
+    """The statuses whose runs are submitted again where none are named."""
+    return _statuses(_DEFAULT)
 
-    wanted = _statuses(arguments.status)
-    others = [status.value for status in Status if status.bad and status.value not in wanted]
-    counts = Counter(result.status.value for result in _selected(arguments, results))
-    typed = f"dlperf rerun {shortest(root)}"
-    return [
-        f"{counts[name]} run{'s were' if counts[name] > 1 else ' was'} {name}:"
-        f" `{typed} --status {name}` takes {'them' if counts[name] > 1 else 'it'}"
-        for name in others
-        if counts[name]
-    ]
+
+def _not_taken(arguments: argparse.Namespace, results: Sequence[RunResult], root: Path) -> Untaken:
+    """The selected runs that ended badly and that this command leaves alone."""
+    from dlperf_hpc.cli.standing import untaken
+
+    typed = [("--only", text) for text in arguments.only] + [("--run", t) for t in arguments.run]
+    options = "".join(f" {option} {shlex.quote(text)}" for option, text in typed)
+    selected, taken = _selected(arguments, results), _statuses(arguments.status)
+    return untaken(selected, root, taken, options)
 
 
 def _stretch(text: str | None) -> Callable[[int], int]:
@@ -166,7 +163,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     engine, site = get_engine(ledger.manifest.engine), _site(arguments, ledger)
     site = after_others(arguments.after, engine, site, root.parent)
     if arguments.dry_run:
-        arrays = _arrays(arguments, ledger, site)
+        arrays, _ = _arrays(arguments, ledger, site)
         code = _dry_run(root, engine, site, arrays, arguments.json)
         tell_of_report(arguments, engine)
         return code
@@ -207,21 +204,23 @@ def _submit_again(
     with submit_lock(root, engine.lock_patience_s):
         ledger, adopted = adopt(read_ledger(root))
         ledger, kept_back = split_arrays(ledger, site, ledger.kept_back())
-        arrays = (*kept_back, *save_arrays(ledger, _arrays(arguments, ledger, site, kept_back)))
+        more, left = _arrays(arguments, ledger, site, kept_back)
+        arrays = (*kept_back, *save_arrays(ledger, more))
         ledger = read_ledger(root)
         outcome = submit(ledger, site, arrays)
         if arrays and not engine.detached:
             return follow_and_report(root, site.poll_s, arguments.json)
     return wait_and_report(
-        ledger, site, adopted, outcome, nothing="nothing to rerun",
+        ledger, site, adopted, outcome, nothing="nothing to rerun", left=lambda: left.counts,
         wait=arguments.wait, report_job=arguments.report, as_json=arguments.json,
     )  # fmt: skip
 
 
 def _arrays(
     arguments: argparse.Namespace, ledger: Ledger, site: Site, kept_back: Sequence[Array] = ()
-) -> tuple[Array, ...]:
-    """New arrays of the runs asked for, not yet on disk; not of those that are kept back."""
+) -> tuple[tuple[Array, ...], Untaken]:
+    """New arrays of the runs asked for, not yet on disk; not of those that are kept back. And the
+    runs that ended badly and stay as they are."""
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.nodes import suspects
     from dlperf_hpc.engines.plan import rerun_arrays
@@ -230,8 +229,8 @@ def _arrays(
     waiting = {run.id for array in kept_back for run in array.tasks}
     statuses = _statuses(arguments.status)
     results = state_of(ledger, insist=not arguments.dry_run).results
-    for line in _not_taken(arguments, results, ledger.root):
-        print(printable(line), file=sys.stderr)
+    left = _not_taken(arguments, results, ledger.root)
+    left.tell()
     names = [
         result.run.id
         for result in _selected(arguments, results)
@@ -239,7 +238,7 @@ def _arrays(
     ]
     names = _without_jobs(arguments, ledger, names)
     if not names:
-        return ()
+        return (), left
     runs = {run.id: run for run in ledger.manifest.runs}
     exclude = _node_list(arguments.exclude_nodes)
     if exclude == "auto":
@@ -247,13 +246,14 @@ def _arrays(
         exclude = ",".join(sorted(found))
         for name, why in sorted(found.items()):
             print(printable(f"leaving out {name}: {why}"), file=sys.stderr)
-    return rerun_arrays(
+    arrays = rerun_arrays(
         ledger,
         [runs[name] for name in names],
         bound=get_engine(ledger.manifest.engine).array_bound(site),
         exclude=exclude,
         stretch=_stretch(arguments.time),
     )
+    return arrays, left
 
 
 def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,12 +102,14 @@ def submission_json(
 
 def wait_and_report(
     ledger: Ledger, site: Site, adopted: Sequence[Submission], outcome: Outcome, *,
-    nothing: str, wait: bool, report_job: bool, as_json: bool,
+    nothing: str, left: Callable[[], Mapping[str, int]], wait: bool, report_job: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Report what was submitted, and with ``wait`` follow it to the end; the exit code.
 
-    ``nothing`` is what is said if there was nothing to submit. With ``report_job`` the job that
-    reports at the end is submitted when all arrays are.
+    ``nothing`` is what is said if there was nothing to submit. ``left`` is asked then: how many
+    runs, by status, ended badly and are left alone. With ``report_job`` the job that reports at the
+    end is submitted when all arrays are.
     """
     from dlperf_hpc.cli.ordering import report_at_the_end
     from dlperf_hpc.engines import get_engine
@@ -133,9 +135,11 @@ def wait_and_report(
         return max(code, last is not None and last.failed)
     if outcome.waiting:
         report_waiting(outcome, engine, site)
+    untaken = {} if rows or outcome.waiting else dict(left())
     if as_json:
         told = submission_json(root.name, root, rows, outcome.waiting)
         told |= {} if last is None else {"report_job": vars(last)}
+        told |= {"untaken": untaken} if untaken else {}
         print(json.dumps(told, indent=1))
     elif outcome.waiting:
         pass
@@ -145,7 +149,7 @@ def wait_and_report(
     else:
         print(f"{nothing}\nnext:\n  dlperf status {shortest(root)}")
     failed = last is not None and last.failed
-    return 1 if outcome.refused or outcome.waiting or failed else 0
+    return 1 if outcome.refused or outcome.waiting or failed or untaken else 0
 
 
 def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:

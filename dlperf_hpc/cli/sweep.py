@@ -36,7 +36,8 @@ def _parser() -> argparse.ArgumentParser:
     made = options.parser(
         "sweep",
         "Submit the runs of a sweep to Slurm, or run them on this machine. The same command again\n"
-        "submits exactly the runs that are missing.",
+        "submits exactly the runs that are missing; more topologies, repeats or values of the\n"
+        "matrix are added to the sweep that is there.",
         _EPILOG,
     )
     add = made.add_argument
@@ -182,31 +183,48 @@ def _submit(
     with submit_lock(root, engine.lock_patience_s):
         ledger, new = submit.open_sweep(root, manifest, sweep.text)
         ledger, adopted = submit.adopt(ledger)
-        arrays = submit.missing_arrays(ledger, new)
+        arrays = submit.missing_arrays(ledger, new, manifest.runs)
         if not new:
-            ledger, arrays = submit.split_arrays(ledger, site, arrays)
+            wanted = {run.id for run in manifest.runs}
+            ledger, arrays = submit.split_arrays(ledger, site, arrays, wanted)
         outcome = submit.submit(ledger, site, arrays)
         if not engine.detached:
-            return _run_here(root, site, outcome, arguments.json)
+            return _run_here(root, manifest, site, outcome, arguments.json)
     return wait_and_report(
-        ledger, site, adopted, outcome, nothing="nothing is missing: every run has been submitted",
-        wait=arguments.wait, report_job=arguments.report, as_json=arguments.json,
+        ledger, site, adopted, outcome,
+        nothing="nothing is missing: every run that is asked for has been submitted",
+        left=lambda: _left_alone(root, manifest), wait=arguments.wait,
+        report_job=arguments.report, as_json=arguments.json,
     )  # fmt: skip
 
 
-def _run_here(root: Path, site: Site, outcome: Outcome, as_json: bool) -> int:
+def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:
+    """Tell of the runs that ended badly, which only ``rerun`` takes; how many, by status."""
+    from dlperf_hpc.cli.standing import untaken_by_sweep
+
+    found = untaken_by_sweep(root, manifest)
+    found.tell()
+    return found.counts
+
+
+def _run_here(root: Path, manifest: Manifest, site: Site, outcome: Outcome, as_json: bool) -> int:
     """Follow the runs until the queue of this process is empty; the lock is held for as long."""
     from dlperf_hpc.cli.submission import follow_and_report
 
     for row in outcome.refused:
         print(printable(f"refused: {row.array}: {row.error}"), file=sys.stderr)
-    return follow_and_report(root, site.poll_s, as_json)
+    code = follow_and_report(root, site.poll_s, as_json)
+    if not outcome.submitted:
+        _left_alone(root, manifest)
+    return code
 
 
 def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json: bool) -> int:
+    from dlperf_hpc.cli.standing import compared, compared_text
     from dlperf_hpc.engines.plan import node_hours
 
     scripts = {array.name: engine.script(root, array, site) for array in manifest.arrays}
+    found = compared(root, manifest)
     if as_json:
         plan = [
             {
@@ -219,9 +237,12 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
             }
             for array in manifest.arrays
         ]
-        print(json.dumps({"sweep": manifest.sweep, "root": str(root), "arrays": plan}, indent=1))
+        made = {"sweep": manifest.sweep, "root": str(root), "arrays": plan}
+        print(json.dumps({**made, "directory": found} if found else made, indent=1))
         return 0
     print(visible(plan_text(manifest, engine, root)))
+    if found:
+        print(visible(f"\n{compared_text(found)}"))
     most = engine.max_nodes or sys.maxsize
     wide = dict.fromkeys(str(a.topology) for a in manifest.arrays if a.topology.nodes > most)
     if wide:

@@ -18,8 +18,6 @@ from dlperf_hpc.records.manifest import Array, Manifest
 from dlperf_hpc.sweepfile.case import Run, Topology, repeat_major
 from dlperf_hpc.sweepfile.load import Sweep
 
-_RERUN = re.compile(r"\.r([0-9]+)-[0-9]+n[0-9]+g")
-
 
 @dataclass(frozen=True)
 class _Group:
@@ -138,16 +136,48 @@ def rerun_arrays(
         limits[run.case.topology] = max(
             stretch(before.time_limit_s), limits.get(run.case.topology, 0)
         )
-    taken = [match for array in ledger.arrays if (match := _RERUN.search(array.name))]
-    number = 1 + max((int(match[1]) for match in taken), default=0)
     return arrays_of(
-        f"{ledger.manifest.sweep}.r{number}",
+        f"{ledger.manifest.sweep}.r{_next_number(ledger, 'r')}",
         runs,
         limits,
         one_queue=get_engine(ledger.manifest.engine).one_queue,
         bound=bound,
         exclude=exclude,
     )
+
+
+def added_arrays(ledger: Ledger, asked: Manifest) -> tuple[Array, ...]:
+    """Arrays of those runs of a plan that the ledger does not know, under names that no array has
+    yet, in the order of the plan. Of a job that would measure several repeats, the repeats that are
+    new stay together.
+    """
+    there = {run.id for run in ledger.manifest.runs}
+    jobs: dict[int, list[Run]] = {}  # by the number of runs that each of them measures
+    for array in asked.arrays:
+        size = array.repeats_per_job
+        for start in range(0, len(array.tasks), size):
+            job = [run for run in array.tasks[start : start + size] if run.id not in there]
+            jobs.setdefault(len(job), []).extend(job)
+    limits = {array.topology: array.time_limit_s for array in asked.arrays}
+    first = _next_number(ledger, "g")
+    return tuple(
+        array
+        for number, size in enumerate(sorted(jobs.keys() - {0}, reverse=True), first)
+        for array in arrays_of(
+            f"{asked.sweep}.g{number}",
+            jobs[size],
+            limits,
+            one_queue=get_engine(asked.engine).one_queue,
+            repeats_per_job=size,
+        )
+    )
+
+
+def _next_number(ledger: Ledger, letter: str) -> int:
+    """The first number that no arrays of a rerun (``r``) or of a growth (``g``) have yet."""
+    numbered = re.compile(rf"\.{letter}([0-9]+)-[0-9]+n[0-9]+g")
+    taken = [match for array in ledger.arrays if (match := numbered.search(array.name))]
+    return 1 + max((int(match[1]) for match in taken), default=0)
 
 
 def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BOUND) -> Manifest:

@@ -11,14 +11,14 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Limit, Response, run_program
+from dlperf_hpc.engines.growth import differing_keys, grow, refuse_differences
 from dlperf_hpc.engines.lock import stop_asked, submit_lock
 from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
 from dlperf_hpc.engines.site import Site
@@ -37,11 +37,7 @@ from dlperf_hpc.records.manifest import (
     write_manifest,
 )
 from dlperf_hpc.records.status import Status
-
-# Keys of a site profile that say how one submits and looks, and not what the jobs are.
-_OF_SUBMITTING = {
-    *("array_parallelism", "description", "group", "max_array_size", "max_submit", "poll_s"),
-}
+from dlperf_hpc.sweepfile.case import Run
 
 
 def make_directory(root: Path) -> None:
@@ -64,7 +60,8 @@ def make_directory(root: Path) -> None:
 def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]:
     """The directory's ledger, and whether it was made just now; call it with the lock held.
 
-    LedgerError if the directory holds another sweep than the one that is wanted.
+    Runs that the sweep there does not have yet are added to it. LedgerError if what is wanted
+    contradicts it.
     """
     new = not (root / layout.MANIFEST).exists()
     if new:
@@ -75,7 +72,9 @@ def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]
             raise LedgerError(f"{root}: cannot be written: {error.strerror or error}") from error
         write_manifest(root, manifest)
     ledger = read_ledger(root)
-    differing = [] if new else differences(ledger.manifest, manifest)
+    if not new:
+        refuse_differences(root, ledger.manifest, manifest)
+        ledger = grow(ledger, manifest, text)
     keys = differing_keys(ledger.manifest.site, manifest.site)
     if keys:
         note = (
@@ -83,13 +82,6 @@ def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]
             " submitted now uses the one given, `dlperf rerun` without --site the manifest's"
         )
         print(printable(note), file=sys.stderr)
-    if differing:
-        listed = "".join(f"\n  {line}" for line in differing[:10])
-        raise LedgerError(
-            f"{root} holds this sweep as it was planned on {ledger.manifest.created[:10]}, and what"
-            f" you ask for differs:{listed}\nGive the same again to submit what is missing, or"
-            " another --name (or --logs) to measure anew"
-        )
     return ledger, new
 
 
@@ -109,46 +101,11 @@ def _refuse_leftovers(root: Path) -> None:
         )
 
 
-def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Which keys of a site profile, of those that decide what a job is and runs, differ. A key that
-    an earlier version did not know has its default there."""
-    default = Site().to_dict()
-    names = sorted((old.keys() | new.keys()) - _OF_SUBMITTING)
-    return [
-        name
-        for name in names
-        if old.get(name, default.get(name)) != new.get(name, default.get(name))
-    ]
-
-
-def differences(old: Manifest, new: Manifest) -> list[str]:
-    """What of a plan is not as in another, in words; runs and how they are measured count."""
-    found = [
-        f"{name}: {getattr(old, name)!r} there, {getattr(new, name)!r} asked for"
-        for name in ("engine", "base", "measure", "limits")
-        if getattr(old, name) != getattr(new, name)
-    ]
-    limits = {array.topology: array.time_limit_s for array in old.arrays}
-    for array in new.arrays:
-        before = limits.pop(array.topology, array.time_limit_s)
-        if before != array.time_limit_s:
-            asked_for = f"{before} s there, {array.time_limit_s} s asked for"
-            found.append(f"time limit of {array.topology}: {asked_for}")
-    there = {run.id: run.case for run in old.runs}
-    asked = {run.id: run.case for run in new.runs}
-    for words, runs in (
-        ("only there", there.keys() - asked.keys()),
-        ("only asked for", asked.keys() - there.keys()),
-        ("with other settings", {r for r in there.keys() & asked.keys() if there[r] != asked[r]}),
-    ):
-        if runs:
-            found.append(f"{len(runs)} runs {words}: {', '.join(sorted(runs)[:3])}")
-    return found
-
-
-def missing_arrays(ledger: Ledger, new: bool) -> tuple[Array, ...]:
-    """Arrays that have to be submitted so that every run has been, and every rerun that was asked
-    for; ``new`` says that the sweep has just been planned.
+def missing_arrays(
+    ledger: Ledger, new: bool, asked: Sequence[Run] | None = None
+) -> tuple[Array, ...]:
+    """Arrays that have to be submitted so that every run of ``asked`` (without it, of the sweep)
+    has been, and every rerun that was asked for; ``new`` says that the sweep has just been planned.
 
     An array whose runs have all been submitted again since, as others, is not missing, nor is one
     in whose place pieces of it stand. Where the engine's queue ended with an earlier process
@@ -157,30 +114,45 @@ def missing_arrays(ledger: Ledger, new: bool) -> tuple[Array, ...]:
     """
     if new:
         return ledger.arrays
-    if get_engine(ledger.manifest.engine).detached:
-        tasks, kept_back = ledger.tasks(), {array.token for array in ledger.kept_back()}
-        missing = tuple(
-            array
-            for array in ledger.arrays
-            if array.token in kept_back
-            or any(
-                tasks[r.id].array is array if r.id in tasks else True for r in ledger.rest(array)
-            )
-        )
-        return _without_ok(ledger, missing)
-    left = [result.run.id for result in quick_results(ledger).results if not result.status.finished]
-    runs = {run.id: run for run in ledger.manifest.runs}
-    return save_arrays(ledger, rerun_arrays(ledger, [runs[name] for name in left]))
+    asked = ledger.manifest.runs if asked is None else asked
+    if not get_engine(ledger.manifest.engine).detached:
+        return _missing_here(ledger, asked)
+    wanted = {run.id for run in asked}
+    tasks, kept_back = ledger.tasks(), {array.token for array in ledger.kept_back()}
+    missing = tuple(
+        array
+        for array in ledger.arrays
+        if array.token in kept_back
+        or any(tasks[r.id].array is array if r.id in tasks else True for r in ledger.rest(array))
+    )
+    return tuple(
+        array
+        for array in _without_ok(ledger, missing)
+        if any(run.id in wanted for run in ledger.rest(array))
+    )
+
+
+def _missing_here(ledger: Ledger, asked: Sequence[Run]) -> tuple[Array, ...]:
+    """Arrays of the runs that this process has to queue: those that never were in a queue as they
+    are, if that keeps the order of ``asked``, else new ones."""
+    results = quick_results(ledger).results
+    finished = {result.run.id for result in results if result.status.finished}
+    left = [run for run in asked if run.id not in finished]
+    fresh = tuple(array for array in ledger.arrays if ledger.outcome(array) is None)
+    if [run.id for array in fresh for run in array.tasks] == [run.id for run in left]:
+        return fresh
+    return save_arrays(ledger, rerun_arrays(ledger, left))
 
 
 def split_arrays(
-    ledger: Ledger, site: Site, arrays: Iterable[Array]
+    ledger: Ledger, site: Site, arrays: Iterable[Array], wanted: Collection[str] | None = None
 ) -> tuple[Ledger, tuple[Array, ...]]:
     """The same runs in arrays that are not larger than the site allows now; the ledger as it is
     then. Call it with the lock held, and with a ledger of :func:`adopt`.
 
-    Only arrays that were certainly not taken are split, and the pieces are written down. Where a
-    kill came between, the rest follows now.
+    With ``wanted``, ids of runs, only the jobs of these runs. Only arrays that were certainly not
+    taken are split, and the pieces are written down. Where a kill came between, the rest follows
+    now.
     """
     engine, arrays = get_engine(ledger.manifest.engine), tuple(arrays)
     outcomes = [(array, ledger.outcome(array)) for array in arrays]
@@ -190,12 +162,22 @@ def split_arrays(
     bound = engine.array_bound(site)
     found: list[Array] = []
     for array in arrays:
-        number = len(ledger.pieces(array))
-        if array.token in refused and (number or array.size > bound):
-            found += save_arrays(ledger, pieces_of(array, ledger.rest(array), bound, number))
+        number, runs = len(ledger.pieces(array)), _jobs_with(array, ledger.rest(array), wanted)
+        whole = not number and len(runs) == len(array.tasks)
+        if array.token in refused and not (whole and array.size <= bound):
+            found += save_arrays(ledger, pieces_of(array, runs, bound, number))
         else:
             found.append(array)
     return read_ledger(ledger.root), tuple(found)
+
+
+def _jobs_with(array: Array, runs: Sequence[Run], wanted: Collection[str] | None) -> Sequence[Run]:
+    """Those of an array's runs whose job measures a wanted one."""
+    if wanted is None:
+        return runs
+    size = array.repeats_per_job
+    jobs = [runs[start : start + size] for start in range(0, len(runs), size)]
+    return [run for job in jobs if any(each.id in wanted for each in job) for run in job]
 
 
 def _without_ok(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:

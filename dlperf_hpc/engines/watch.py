@@ -196,10 +196,16 @@ def _watch(root: Path, engine: Engine, poll_s: float, progress: Progress) -> Non
     while True:
         # Asked before the disk is read: what ended in between shows next time round.
         idle = engine.idle()
-        results = current(root).results
+        collection = current(root)
+        results = collection.results
         for line in _news(results, reported):
             progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        open_runs = [result for result in results if not result.status.finished]
+        # What no job stands for may stay so: `--only` asked for other runs.
+        open_runs = [
+            result
+            for result in results
+            if not result.status.finished and result.run.id not in collection.unsubmitted
+        ]
         done = len(results) - len(open_runs)
         progress.update(bar, total=len(results), completed=done, description=_now(open_runs))
         if not all(result.status is Status.UNKNOWN for result in open_runs):

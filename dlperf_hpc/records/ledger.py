@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,8 +129,10 @@ def read_ledger(root: Path, damaged: list[str] | None = None) -> Ledger:
     With ``damaged``, for who only looks, later arrays that cannot be read are left out and told
     there: their runs then stand as they stood before these arrays were submitted.
     """
+    # Listed first: of a sweep that grows meanwhile, the manifest read after it has all their runs.
+    paths = sorted((root / layout.ARRAYS).glob("*.json"))
     manifest = read_manifest(root)
-    arrays = (*manifest.arrays, *_later_arrays(root, manifest, damaged))
+    arrays = (*manifest.arrays, *_later_arrays(paths, manifest, damaged))
     return Ledger(root, manifest, arrays, tuple(read_submissions(root)), read_final_states(root))
 
 
@@ -194,8 +196,9 @@ def _array_path(root: Path, name: str) -> Path:
     return root / layout.ARRAYS / f"{name}.json"
 
 
-def _later_arrays(root: Path, manifest: Manifest, damaged: list[str] | None) -> list[Array]:
-    paths = sorted((root / layout.ARRAYS).glob("*.json"))
+def _later_arrays(
+    paths: Sequence[Path], manifest: Manifest, damaged: list[str] | None
+) -> list[Array]:
     runs = {run.id: run for run in manifest.runs} if paths else {}
     arrays = []
     for path in paths:

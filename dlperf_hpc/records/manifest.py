@@ -1,7 +1,8 @@
 """The manifest: what a sweep consists of, on disk before anything is submitted.
 
-A task of a job array finds its run by the manifest and its index; nothing else travels. The file
-is never changed once written; what happens later is kept beside it: see :mod:`.ledger`.
+A task of a job array finds its run by the manifest and its index; nothing else travels. What is in
+the file is never changed once written: a sweep that grows gets further cases and arrays, in one
+step. What happens to the runs is kept beside it: see :mod:`.ledger`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.files import append_line, dump_json, read_regular, write_once
+from dlperf_hpc.files import append_line, dump_json, read_regular, write_atomically, write_once
 from dlperf_hpc.records import checks, layout, trust
 from dlperf_hpc.records.checks import Misfit
 from dlperf_hpc.records.lines import utc
@@ -188,6 +189,43 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
         raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
     if not written:
         raise LedgerError(f"{root} already holds a sweep")
+
+
+def extend_manifest(root: Path, grown: Manifest) -> None:
+    """Put the manifest of a sweep that has grown in the place of the one that is there; call it
+    with the submitters' lock held.
+
+    ``grown`` begins with the arrays that are there. Their rows and cases stay as they are, with
+    what another version wrote in them. LedgerError if the file cannot be written, or could not be
+    read again.
+    """
+    path = root / layout.MANIFEST
+    try:
+        text = dump_json(_extended(checks.parse(read_regular(path)), grown))
+        _from_json(checks.parse(text.encode()))
+        write_atomically(path, text)
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+    except DAMAGE as error:
+        raise LedgerError(
+            f"{path}: cannot be extended: {damage(error)}; nothing was changed or submitted: give"
+            " another --name (or --logs)"
+        ) from error
+
+
+def _extended(data: dict[str, Any], grown: Manifest) -> dict[str, Any]:
+    cases = list(data["cases"])
+    numbers = {checks.case_of(row).id: number for number, row in enumerate(cases)}
+    arrays = list(data["arrays"])
+    for array in grown.arrays[len(arrays) :]:
+        for run in array.tasks:
+            if run.case.id not in numbers:
+                numbers[run.case.id] = len(cases)
+                cases.append(run.case.to_dict())
+        tasks = [[numbers[run.case.id], run.repeat] for run in array.tasks]
+        arrays.append({**array_row(array), "tasks": tasks})
+    head = {"base": grown.base, "repeats": grown.repeats, "site": grown.site}
+    return {**data, **head, "cases": cases, "arrays": arrays}
 
 
 def read_manifest(root: Path) -> Manifest:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sweeping import Workplace, local_environment, moment, phase_began, wait_until
 
+from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.status import Status
 
@@ -39,9 +40,19 @@ def place(tmp_path: Path) -> Workplace:
 
 
 def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
+    """In two commands: a trial of one run, then the whole, to which that run counts."""
     spec = place.tiny("first", ["1n1g", "1n2g"], repeats=2)
+    trial = ("--only", "1n1g", "--set", "repeats=1")
+    tried = place.verb("sweep", spec, "--cluster", "local", *trial)
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+    (log,) = place.directory("first").glob("ddp/bert-tiny/bz2/1n1g/*.log")
+    before = log.read_bytes()
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "had 1 run; 3 more are added to it" in done.stderr
+    assert log.read_bytes() == before
+    names = [array.name for array in read_ledger(place.directory("first")).arrays]
+    assert names == ["first-1n1g-1", "first.g1-1n2g-1", "first.g1-1n1g-2", "first.g1-1n2g-3"]
     rows = {row["topology"]: row for row in place.table("first")}
     assert set(rows) == {"1n1g", "1n2g"}
     assert rows["1n1g"]["speedup"] == "1.0" and rows["1n1g"]["runs_ok"] == "2"
@@ -67,8 +78,8 @@ def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
 
     again = place.verb("sweep", spec, "--cluster", "local")
     assert again.returncode == 0 and len(list(place.directory("first").glob("jobs/*"))) == 4
-    changed = place.verb("sweep", spec, "--cluster", "local", "--set", "case.batch_size=3")
-    assert changed.returncode == 2 and "what you ask for differs" in changed.stderr
+    changed = place.verb("sweep", spec, "--cluster", "local", "--set", "measure.warmup=3")
+    assert changed.returncode == 2 and "measure.warmup: there 2, here 3" in changed.stderr
 
 
 def test_ranks_that_fail_end_their_run_and_no_other(place: Workplace) -> None:

@@ -194,6 +194,10 @@ def test_the_same_sweep_again_measures_nothing(tmp_path: Path) -> None:
     after = contents(sweep)
     assert {path: after.get(path) for path in before} == before
     assert not [path for path in after.keys() - before.keys() if path.suffix in (".log", ".out")]
+    more = typed([*again, "--json", "--dry-run", "--set", "repeats=4"], tmp_path)
+    assert more.returncode == 0, more.stderr
+    directory = json.loads(more.stdout)["directory"]
+    assert directory == {"there": 12, "added": 4, "differences": []}
 
 
 def test_what_failed_then_is_rerun_now(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_commands_are_bounded_by_arrays() -> None:
     assert {step["name"]: step["commands"] for step in found["steps"]} == {
         "sweep --dry-run": {"scontrol": 1},
         "sweep": {"scontrol": 1, "sbatch": 4},
-        "sweep again": {},
+        "sweep again": {"squeue": 1},  # nothing to submit: how do the runs stand?
         "status": {"squeue": 1},
         "cancel": {"squeue": 2, "scancel": 1},  # what it ended is asked before it is forgotten
         "status, cancelled": {"squeue": 1},

@@ -63,10 +63,8 @@ def test_the_same_sweep_again_submits_nothing(place: Workplace, held: Path, queu
     again = place.verb("sweep", spec, "--site", held)
     assert submitted(again) == 0 and "nothing is missing" in again.stdout
     for change, told in (
-        ("case.batch_size=3", "4 runs only there"),
-        ("measure.iterations=7", "measure: Measure("),
-        ("time_limit=00:09:00", "time limit of 1n1g: 300 s there, 540 s asked for"),
-        ("repeats=3", "2 runs only asked for: ddp/bert-tiny/"),
+        ("measure.iterations=7", "\n  measure.iterations: there 6, here 7\n"),
+        ("time_limit=00:09:00", 'time_limit.1n1g: there "00:05:00", here "00:09:00"'),
     ):
         done = place.verb("sweep", spec, "--site", held, "--set", change)
         assert done.returncode == 2 and told in done.stderr, done.stderr
@@ -75,7 +73,18 @@ def test_the_same_sweep_again_submits_nothing(place: Workplace, held: Path, queu
     assert sorted(queue.jobs(root).values()) == sorted(tokens_of(root))
     cancelled = place.verb("cancel", root)
     assert cancelled.returncode == 0 and queue.alive(root) == []
-    assert submitted(place.verb("sweep", spec, "--site", held)) == 0
+    takes = "4 of 4 runs were cancelled: `dlperf rerun logs/again --status cancelled` takes them\n"
+    for verb, words in (
+        (("sweep", spec, "--site", held), "nothing is missing"),
+        (("rerun", root), "nothing to rerun"),
+    ):
+        done = place.verb(*verb)
+        assert done.returncode == 1 and words in done.stdout, done.stdout + done.stderr
+        assert done.stderr == takes
+    one = place.verb("sweep", spec, "--site", held, "--only", "2n1g")
+    assert one.returncode == 1 and "2 of 2 runs were cancelled" in one.stderr
+    assert "`dlperf rerun logs/again --status cancelled --only 2n1g`" in one.stderr
+    assert queue.alive(root) == []
 
 
 def test_rerun_of_3_failed_of_40(place: Workplace, queue: Queue) -> None:

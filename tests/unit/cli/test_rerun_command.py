@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -57,11 +58,33 @@ def taken(root: Path, *options: str) -> set[int]:
 
 def test_what_is_not_taken_is_named_with_the_option_that_takes_it(mixed: Path) -> None:
     _, _, err = command(mixed, "--dry-run")
-    assert f"1 run was rejected: `dlperf rerun {mixed} --status rejected` takes it" in err
-    assert f"1 run was cancelled: `dlperf rerun {mixed} --status cancelled` takes it" in err
+    assert f"1 of 8 runs was rejected: `dlperf rerun {mixed} --status rejected` takes it" in err
+    assert f"1 of 8 runs was cancelled: `dlperf rerun {mixed} --status cancelled` takes it" in err
     assert "failed" not in err
     only = command(mixed, "--dry-run", "--status", "cancelled", "--only", "1n1g")[2]
-    assert "timeout" in only and "rejected" in only and "node_failed" not in only
+    assert f"1 of 4 runs ended as timeout: `dlperf rerun {mixed} --only 1n1g` takes it" in only
+    assert f"`dlperf rerun {mixed} --status rejected --only 1n1g` takes it" in only
+    assert "node_failed" not in only
+
+
+def test_nothing_to_rerun_is_told_with_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, text in (("sbatch", "exit 1"), ("squeue", f"echo '{printed_by_squeue()}'")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS, engine="slurm", site={"poll_s": 1.0})
+    add_final_states(root, [FinalState(run.id, Status.CANCELLED, "x") for run in RUNS])
+    code, out, err = command(root)
+    assert code == 1 and "nothing to rerun" in out
+    takes = f"`dlperf rerun {root} --status cancelled` takes them"
+    assert err == f"8 of 8 runs were cancelled: {takes}\n"
+    code, out, _ = command(root, "--json")
+    assert code == 1 and json.loads(out)["untaken"] == {"cancelled": 8}
+    add_final_states(root, [FinalState(run.id, Status.OK, "x") for run in RUNS])
+    assert command(root)[::2] == (0, "")
 
 
 def test_which_runs_are_taken(mixed: Path) -> None:
@@ -180,7 +203,8 @@ def test_an_invalid_request_cancels_nothing(slurm: Path, wrong: str) -> None:
 
 def test_a_run_that_an_earlier_job_measures_is_not_submitted_again(slurm: Path) -> None:
     code, out, err = command(slurm, "--status", "failed")
-    assert code == 0 and "nothing to rerun" in out
+    assert code == 1 and "nothing to rerun" in out
+    assert "2 of 3 runs were rejected" in err
     assert "job 6_2 measures it now" in err and called(slurm) == []
 
 

@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spec_samples import write
+from spec_samples import load, write
 
 from dlperf_hpc.cli import sweep as verb
+from dlperf_hpc.engines.plan import make_manifest
+from dlperf_hpc.engines.site import Site
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.manifest import write_manifest
 
 TOP = 'topologies = ["1n1g", "1n2g", "2n2g"]\nrepeats = 2\ntime_limit = "10:00"'
 TABLES = '[matrix]\nprecision = ["fp32", "bf16"]'
@@ -224,3 +229,32 @@ def test_a_site_profile_shapes_the_scripts(
     assert "--partition=p9" in Ran(capsys, spec, "--cluster", "slurm").out
     monkeypatch.setenv("DLPERF_SITE", "nowhere")
     assert "--partition=p9" in Ran(capsys, spec, "--cluster", "slurm").out
+
+
+def test_a_dry_run_tells_what_would_be_added(
+    spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("--only", "1n1g", "--set", "repeats=1")
+    root = spec.parent / "logs" / "sample"
+    root.mkdir(parents=True)
+    sample = replace(load(spec), repeats=1)
+    sample = replace(sample, cases=tuple(c for c in sample.cases if str(c.topology) == "1n1g"))
+    write_manifest(root, make_manifest(sample, Site(), "slurm"))
+    before = (root / layout.MANIFEST).read_bytes()
+
+    slurm = ("--cluster", "slurm")
+    told = "there is this sweep, with 2 of these 12 runs: 10 would be added, as new arrays\n"
+    assert told in Ran(capsys, spec, *slurm).out
+    assert (
+        "there are all of these 2 runs: nothing would be added"
+        in Ran(capsys, spec, *slurm, *small).out
+    )
+    other = Ran(capsys, spec, *slurm, "--set", "measure.warmup=4")
+    assert other.code == 0 and "the command would be refused:" in other.out
+    assert "\n  measure.warmup: there 20, here 4\n" in other.out
+    plan = json.loads(Ran(capsys, spec, *slurm, "--json").out)
+    assert plan["directory"] == {"there": 2, "added": 10, "differences": []}
+    assert (root / layout.MANIFEST).read_bytes() == before
+    (root / layout.MANIFEST).write_text("{")
+    damaged = Ran(capsys, spec, *slurm)
+    assert damaged.code == 0 and f"note: {root / layout.MANIFEST}: damaged" in damaged.err

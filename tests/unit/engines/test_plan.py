@@ -16,7 +16,6 @@ from dlperf_hpc.engines.plan import (
     rerun_arrays,
 )
 from dlperf_hpc.engines.site import Environment, Site
-from dlperf_hpc.engines.submit import differences
 from dlperf_hpc.records.ledger import add_array, read_ledger
 from dlperf_hpc.records.manifest import Submission, add_submission, read_manifest, write_manifest
 from dlperf_hpc.sweepfile.case import Topology, repeat_major
@@ -125,18 +124,6 @@ def test_arrays_of_a_rerun(sweep: Sweep, tmp_path: Path) -> None:
     (second,) = rerun_arrays(read_ledger(root), picked[:1], stretch=lambda limit: limit + 1)
     assert (second.name, second.time_limit_s) == ("sample.r2-1n1g", 1201)
     assert rerun_arrays(read_ledger(root), []) == ()
-
-
-def test_what_differs_between_two_plans(sweep: Sweep, tmp_path: Path) -> None:
-    manifest = make_manifest(sweep, SITE, "slurm")
-    assert differences(manifest, make_manifest(sweep, SITE, "slurm", bound=2)) == []
-    assert differences(manifest, make_manifest(sweep, SITE, "local"))[0].startswith("engine: ")
-    top = TOP.replace("10:00", "11:00").replace("repeats = 3", "repeats = 2")
-    other = load(write(tmp_path, top=top, case="", tables="[matrix]\nbatch_size = [8, 16]"))
-    told = differences(manifest, make_manifest(other, SITE, "slurm"))
-    assert told[0] == "time limit of 1n1g: 600 s there, 660 s asked for"
-    assert told[1].startswith("4 runs only there: ddp/bert-tiny/bz16/1n1g/")
-    assert len(told) == 2
 
 
 def test_tokens_are_new_each_time(sweep: Sweep) -> None:

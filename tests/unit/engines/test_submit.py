@@ -134,6 +134,19 @@ def test_a_piece_above_a_lower_limit_is_split_again(here: Path) -> None:
     assert len(taken(here)) == 8 and len(set(runs)) == 8
 
 
+def test_what_is_added_keeps_to_the_limit(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = f"{SITE}max_submit = 3\n"
+    assert typed(here, "--set", "repeats=1", site=site) == 0
+    assert typed(here, site=site) == 0
+    assert [(array.name, array.size) for array in taken(here)] == [
+        *(("sample-1n1g", 1), ("sample.g1-1n1g.p1", 3), ("sample.g1-1n1g.p2", 3)),
+        ("sample.g1-1n1g.p3", 1),
+    ]
+    assert every_run_once(here)
+    capsys.readouterr()
+    assert typed(here, site=site) == 0 and "nothing is missing" in capsys.readouterr().out
+
+
 def test_repeats_stay_in_their_jobs(here: Path) -> None:
     """Four jobs of two runs each; the pieces have two jobs at most."""
     (here / "befalls").write_text("MOST=2\n")
