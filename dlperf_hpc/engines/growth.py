@@ -113,9 +113,9 @@ def refuse_differences(root: Path, there: Manifest, asked: Manifest) -> None:
         listed += f"\n  and {len(differing) - _MOST_LINES} more"
     raise LedgerError(
         f"{root} holds this sweep as it was planned on {there.created[:10]}, and what you ask for"
-        f" differs:{listed}\nTopologies, repeats and values of the matrix can be added to a sweep;"
-        " what is listed must stay. Ask for it as it is there, or give another --name (or --logs)"
-        " to measure anew"
+        f" differs:{listed}\nTopologies, repeats and values of the matrix can be added to a sweep,"
+        " but the keys above cannot change in it: give the values that are there, or another --name"
+        " (or --logs) to measure anew"
     )
 
 

@@ -164,7 +164,7 @@ def added_arrays(ledger: Ledger, asked: Manifest) -> tuple[Array, ...]:
         array
         for number, size in enumerate(sorted(jobs.keys() - {0}, reverse=True), first)
         for array in arrays_of(
-            f"{asked.sweep}.g{number}",
+            f"{ledger.manifest.sweep}.g{number}",
             jobs[size],
             limits,
             one_queue=get_engine(asked.engine).one_queue,

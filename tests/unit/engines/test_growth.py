@@ -186,6 +186,14 @@ def replace_partition(site: Site) -> Site:
     return site.model_copy(update={"partition": "p2"})
 
 
+def test_a_directory_that_was_moved_grows_on(tmp_path: Path, root: Path) -> None:
+    """Its arrays keep the name of then, as those of a rerun do."""
+    begun(root, plan(tmp_path, "1n1g"))
+    assert missing(root, plan(tmp_path, "2n2g", name="moved", repeats=1)) == [
+        ("sample.g1-2n2g", ["8/2n2g/1", "16/2n2g/1"])
+    ]
+
+
 def test_what_another_version_wrote_stays(tmp_path: Path, root: Path) -> None:
     begun(root, plan(tmp_path, "1n1g"))
     path = root / layout.MANIFEST
