@@ -214,8 +214,7 @@ def _run_here(root: Path, manifest: Manifest, site: Site, outcome: Outcome, as_j
     for row in outcome.refused:
         print(printable(f"refused: {row.array}: {row.error}"), file=sys.stderr)
     code = follow_and_report(root, site.poll_s, as_json)
-    if not outcome.submitted:
-        _left_alone(root, manifest)
+    _left_alone(root, manifest)
     return code
 
 

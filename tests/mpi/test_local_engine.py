@@ -101,6 +101,8 @@ def test_ranks_that_fail_end_their_run_and_no_other(place: Workplace) -> None:
     assert moment(results["stopped"].ended) - moment(results["stopped"].started) < 20 + 60
     (row,) = (row for row in place.table("faults") if "killed" in row["tags"])
     assert row["samples_per_s"] == "" and row["speedup"] == "" and row["runs_ok"] == "0"
+    takes = "3 of 4 runs ended as failed or timeout: `dlperf rerun logs/faults` takes them"
+    assert takes in done.stderr
 
 
 def test_who_is_waited_for_is_named(place: Workplace) -> None:
