@@ -126,7 +126,8 @@ def test_a_sweep_after_another_and_its_report_at_the_end(place: Ordered) -> None
     # Its output is nobody's run, also where the list of submissions is lost.
     assert "nothing is missing" in place.verb("sweep", spec, *options[:2]).stdout
     none = place.verb("sweep", spec, *options)
-    assert none.returncode == 0 and place.jobs() == {}, none.stderr
+    assert none.returncode == 1 and place.jobs() == {}, none.stderr
+    assert "4 of 4 runs ended as failed" in none.stderr
     assert "after first: nothing of it waits or runs" in none.stderr
     assert "no report job: no run of this sweep waits or runs: `dlperf report" in none.stdout
 
