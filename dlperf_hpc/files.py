@@ -14,6 +14,8 @@ import grp
 import json
 import os
 import pwd
+import re
+import shlex
 import stat
 import uuid
 from pathlib import Path
@@ -32,6 +34,23 @@ _KINDS = (
     (stat.S_ISBLK, "is a device, not a file"),
     (stat.S_ISLNK, "is a link, which is not followed when something is to be written"),
 )
+
+
+_TAR = re.compile(r"\.(tar(\.[a-z0-9]+)?|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
+
+
+def is_tar(name: str, head: bytes = b"") -> bool:
+    """Whether a file is a tar archive, by its name or by its first bytes, decompressed."""
+    return _TAR.search(name) is not None or head[257:262] == b"ustar"
+
+
+def unpack_tar(name: str) -> str:
+    """What is said of a tar archive, which nobody here reads, and what to do."""
+    command = f"tar xf {shlex.quote(name)}"
+    return (
+        "is a tar archive, and of archives only zip is read; unpack it, and give the directory"
+        f" that comes out: {command}"
+    )
 
 
 class NotAFile(OSError):

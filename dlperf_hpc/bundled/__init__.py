@@ -14,6 +14,7 @@ from pathlib import Path
 from dlperf_hpc.errors import Issue, SpecError
 
 _HERE = Path(__file__).parent
+_MOST_NAMED = 10  # files of a directory that a message names
 
 
 def folder(name: str) -> Path:
@@ -35,23 +36,32 @@ def sweep_file(given: Path) -> Path:
     SpecError, which lists the ready sweeps, for a name that none has.
     """
     bare = given.name == str(given) and given.suffix != ".toml"
+    if given.is_dir() and not (bare and _ready(given.name)):
+        inside = sorted(path.name for path in given.glob("*.toml"))[:_MOST_NAMED]
+        hint = f"it holds {', '.join(inside)}" if inside else "give a file that ends in .toml"
+        raise SpecError(
+            str(given), [Issue("file", "is a directory, and a sweep file is wanted", hint)]
+        )
     if given.is_file() or (not bare and (given.exists() or given.stem not in ready_sweeps())):
         return given
     if not bare:
         hint = f"to use the ready sweep, write its name alone: {given.stem}"
         raise SpecError(str(given), [Issue("file", "there is no such file", hint)])
-    folders = (Path("sweeps"), folder("sweeps"))
-    found = next((path for path in _files_called(given.name, folders) if path.is_file()), None)
+    found = _ready(given.name)
     if found is not None:
         return found
     from dlperf_hpc.sweepfile.keys import nearest
 
     known = ready_sweeps()
-    near = nearest(given.name, known)
-    hint = "; ".join(filter(None, (near, f"there are: {', '.join(known)}")))
+    hint = nearest(given.name, known) or f"there are: {', '.join(known)}"
     raise SpecError(
         str(given), [Issue("sweep", "there is no file and no sweep of this name", hint)]
     )
+
+
+def _ready(name: str) -> Path | None:
+    folders = (Path("sweeps"), folder("sweeps"))
+    return next((path for path in _files_called(name, folders) if path.is_file()), None)
 
 
 def ready_sweeps() -> list[str]:

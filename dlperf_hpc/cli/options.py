@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dlperf_hpc import version_line
 from dlperf_hpc.engines import CHOICES
@@ -19,10 +20,59 @@ if TYPE_CHECKING:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A complaint repeats what was typed, and a pattern of the shell types other people's names."""
+    """Complains in one line, and not below all options of the verb.
+
+    A complaint repeats what was typed, and a pattern of the shell types other people's names.
+    """
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(visible(message), file)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with code 2, and say where all options are shown."""
+        wanting = _WANTING.fullmatch(message)
+        if wanting:
+            told = map(self._described, wanting[1].split(", "))
+            message = f"something is missing: {'; '.join(told)}"
+        message = _VALUELESS.sub(r"\1: its value is missing", message)
+        message = message.removeprefix("argument ")
+        self.exit(2, f"error: {self.prog}: {message}; `{self.prog} --help` shows the options\n")
+
+    def _described(self, name: str) -> str:
+        """An argument that is missing, with its line of ``--help``."""
+        for action in self._actions:
+            names = (*action.option_strings, action.metavar, action.dest)
+            if name in names or name == "/".join(action.option_strings):
+                return f"{name} ({action.help})" if action.help else name
+        return name
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Like argparse's, but what is left over is told with what may be meant."""
+        found, left = self.parse_known_args(args, namespace)
+        if left:
+            self.error(self._left_over(left[0]))
+        return found
+
+    def _left_over(self, word: str) -> str:
+        import difflib
+
+        if not word.startswith("-"):
+            pairs = [a.option_strings[-1] for a in self._actions if a.metavar == "KEY=VALUE"]
+            form = f"; write {pairs[0]} KEY=VALUE, without blanks around =" if pairs else ""
+            return f"{word!r} is one argument too many (a text with blanks needs quotes{form})"
+        option = word.partition("=")[0]
+        known = [name for action in self._actions for name in action.option_strings]
+        near = difflib.get_close_matches(option, known, n=1)
+        return f"there is no option {option}" + (f" (did you mean {near[0]}?)" if near else "")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            there = ", ".join(map(str, action.choices))
+            raise argparse.ArgumentError(action, f"there is no {value!r} (there are: {there})")
+
+
+_WANTING = re.compile("the following arguments are required: (.*)")
+_VALUELESS = re.compile(r"argument (\S+): expected (?:one|at least one) argument")
 
 
 def parser(verb: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:

@@ -46,7 +46,7 @@ def report_waiting(outcome: Outcome, engine: Engine, site: Site) -> None:
         limit = engine.limit_behind(outcome.limit, site)
         value = f" ({limit.name} is {limit.most})" if limit.most is not None else ""
         why = f"the site says {printable(outcome.limit)}{value}"
-        to_do = _way_past(arrays[0], limit)
+        to_do = engine.out_of_reach(outcome.limit) or _way_past(arrays[0], limit)
     told = f"not yet submitted: {len(arrays)} arrays with {runs} runs: {why}\n{to_do}"
     print(visible(told), file=sys.stderr)
 

@@ -231,6 +231,11 @@ class Engine(ABC):
         """What is known of the limit that a response names."""
         return Limit()
 
+    def out_of_reach(self, words: str) -> str:
+        """What to do where the scheduler's own words say that it cannot be reached from here; ''
+        where they say something else."""
+        return ""
+
     # --- afterwards
 
     @abstractmethod

@@ -165,7 +165,8 @@ class Site(BaseModel):
         if name == "default":
             return Environment()
         known = ["default", *self.environment]
-        hint = nearest(name, known) or f"there are: {', '.join(known)}"
+        there = nearest(name, known) or f"there are: {', '.join(known)}"
+        hint = f"{there}; to add one, write [environment.{name}] in the profile that --site names"
         message = f"a case names {name!r}, which the profile does not have"
         raise SpecError("site profile", [Issue("environment", message, hint)])
 

@@ -51,9 +51,11 @@ def make_directory(root: Path) -> None:
         if not os.access(root, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
+        a_file = next((each for each in (root, *root.parents) if each.is_file()), None)
+        why = f"{a_file} is a file, not a directory" if a_file else error.strerror
         raise LedgerError(
-            f"{root}: cannot be written: {error.strerror}; give a directory that the compute nodes"
-            " can write as well with --logs"
+            f"{root}: cannot be written: {why}; give with --logs a directory that you and the"
+            " compute nodes can write"
         ) from error
 
 

@@ -83,7 +83,7 @@ def gather(
         except (OSError, ValueError) as error:  # NULs in a name are no OSError
             missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
             why = getattr(error, "strerror", None) or error
-            told = "no such file or directory" if missing else f"cannot be read: {why}"
+            told = _missing(path) if missing else f"cannot be read: {why}"
             raise LedgerError(f"{path}: {told}") from error
     with ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in paths}
@@ -183,7 +183,9 @@ class _Loose:
 
         name, file = scanned.source.name, scanned.file
         self.unread += [
-            f"{name}:{note.line}: {note.text}" if note.line else f"{name}: {note.text}"
+            f"{name}:{note.line}: {note.text}"
+            if note.line
+            else f"{name}: {note.text.removeprefix(f'{name}: ')}"
             for note in file.notes
             if file.readings or not note.line
         ]
@@ -241,12 +243,27 @@ def _is_ours(manifest: Path) -> bool:
         return False
 
 
+def _missing(path: Path) -> str:
+    """What to say of a path that is not there: the one beside it whose name is most like it."""
+    import difflib
+
+    try:
+        near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
+    except OSError:
+        near = []
+    hint = f" (did you mean {path.with_name(near[0])}?)" if near else ""
+    return f"no such file or directory{hint}"
+
+
 def _nothing(paths: Sequence[Path], files: int, known: int, unread: Sequence[str]) -> str:
     where = ", ".join(map(str, paths))
     listed = "".join(f"\n  {line}" for line in unread[:10])
     if known:
         return f"{where}: no run can be told of the {known} logs in known formats:{listed}"
+    give = "give a sweep's directory (logs/<sweep>), or logs"
+    if not files:
+        return f"{where}: there is no file that may be a log; {give}{listed}"
     return (
-        f"{where}: no {layout.MANIFEST}, and no log in a known format among {files} files"
-        f" (dlperf report --formats lists them){listed}"
+        f"{where}: no {layout.MANIFEST}, and no log in a known format among {files} files; {give}"
+        f" in one of the formats that `dlperf report --formats` lists{listed}"
     )

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.files import append_line, dump_json, read_regular, write_atomically, write_once
+from dlperf_hpc.files import (
+    append_line,
+    dump_json,
+    is_tar,
+    read_regular,
+    unpack_tar,
+    write_atomically,
+    write_once,
+)
 from dlperf_hpc.records import checks, layout, trust
 from dlperf_hpc.records.checks import Misfit
 from dlperf_hpc.records.lines import utc
@@ -233,16 +241,8 @@ def read_manifest(root: Path) -> Manifest:
     path = root / layout.MANIFEST
     try:
         data = checks.parse(read_regular(path))
-    except FileNotFoundError:
-        raise LedgerError(
-            f"{root}: no {layout.MANIFEST} there, so this is not a sweep's directory;"
-            " give the directory that `dlperf sweep` printed (logs/<sweep>)"
-        ) from None
-    except NotADirectoryError:
-        raise LedgerError(
-            f"{root}: is a file, not a sweep's directory; if it is an archive, unpack it first"
-            f" (python -m zipfile -e {root} DIR)"
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise LedgerError(f"{root}: {_no_sweep(root)}") from None
     except OSError as error:
         raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -257,6 +257,34 @@ def read_manifest(root: Path) -> Manifest:
         return _from_json(data)
     except DAMAGE as error:
         raise LedgerError(f"{path}: damaged: {damage(error)}; {_WITHOUT}") from error
+
+
+_GIVE = "give the directory that `dlperf sweep` printed (logs/<sweep>)"
+
+
+def _no_sweep(root: Path) -> str:
+    """Why a path cannot be a sweep's directory, and what to give in its place."""
+    if root.is_dir():
+        return f"no {layout.MANIFEST} there, so this is not a sweep's directory; {_GIVE}"
+    if not root.exists():
+        import difflib
+
+        near = difflib.get_close_matches(root.name, _sweeps_in(root.parent), n=1)
+        hint = f"did you mean {root.with_name(near[0])}?" if near else _GIVE
+        return f"there is no such directory; {hint}"
+    if is_tar(root.name):
+        return unpack_tar(str(root))
+    if root.suffix == ".toml":
+        return f"is a sweep file, not the directory of its runs; {_GIVE}"
+    unpack = f"unpack it first (python -m zipfile -e {root} DIR)"
+    return f"is a file, not a sweep's directory; if it is an archive, {unpack}"
+
+
+def _sweeps_in(folder: Path) -> list[str]:
+    try:
+        return [each.name for each in folder.iterdir() if (each / layout.MANIFEST).is_file()]
+    except OSError:
+        return []
 
 
 def damage(error: Exception) -> str:

@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from functools import cache
@@ -120,10 +120,30 @@ def shown(value: Any) -> str:
 
 def complaint(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors in the words of a sweep file."""
+    write = _WRITE.get(error["type"])
+    if write is not None:
+        return f"{shown(error['input'])} is invalid: write {write.format(**error.get('ctx', {}))}"
     text = str(error["msg"]).removeprefix("Value error, ")
-    text = text.replace("a valid dictionary", "a table").replace("a valid list", "a list, [...]")
-    text = text.replace(" after validation", "")
     return f"{shown(error['input'])} is invalid: {text[0].lower()}{text[1:]}"
+
+
+_WRITE = {
+    "bool_type": "true or false, without quotes",
+    "dict_type": "a table, as [name] with its keys below it",
+    "finite_number": "a number that is not infinite",
+    "float_type": "a number, without quotes",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "int_type": "a whole number, without quotes and without a point",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "list_type": "a list, [...]",
+    "literal_error": "{expected}",
+    "model_type": "a table, as [name] with its keys below it",
+    "string_type": 'a text in quotes, "..."',
+    "too_short": "a list with a value in it, [...]",
+}
+"""What to write, by the type of pydantic's error."""
 
 
 def known_keys(registry: Registry) -> dict[str, Any]:
@@ -169,8 +189,14 @@ def key_issue(
     if name in top_level:
         hint = f"{name} stands at the top of the file, above the first [table]"
         return Issue(where, f"{name!r} is not a key of a case", hint)
-    close = nearest(name, [*known, *top_level]) if near else None
-    return Issue(where, f"unknown key {name!r}", close)
+    hint = _hint(name, [*known, *top_level]) if near else None
+    return Issue(where, f"unknown key {name!r}", hint)
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    from dlperf_hpc.sweepfile.synonyms import key_hint
+
+    return key_hint(name, known) or nearest(name, known) or "docs/sweep-file.md lists the keys"
 
 
 def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[Any, Issue | None]:
@@ -184,7 +210,7 @@ def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[A
     if isinstance(value, float):
         return value + 0.0, None  # -0.0 is 0.0
     check = _NAMED.get(name)
-    return value, _name_issue(where, name, value, check(registry)) if check else None
+    return value, _name_issue(where, name, value, check(registry), registry) if check else None
 
 
 def topology_issue(where: str, value: Any) -> Issue | None:
@@ -205,8 +231,13 @@ _NAMED: dict[str, Callable[[Registry], Iterable[str]]] = {
 }
 
 
-def _name_issue(where: str, kind: str, value: str, built: Iterable[str]) -> Issue | None:
+def _name_issue(
+    where: str, kind: str, value: str, built: Iterable[str], registry: Registry
+) -> Issue | None:
     if value in built:
         return None
-    offered = nearest(value, list(built)) or f"there are: {', '.join(sorted(built))}"
-    return Issue(where, f"there is no {kind} {value!r}", offered)
+    from dlperf_hpc.sweepfile.synonyms import name_hint
+
+    known = f"there are: {', '.join(sorted(built))}"
+    hint = name_hint(kind, value, registry) or nearest(value, built) or known
+    return Issue(where, f"there is no {kind} {value!r}", hint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -106,7 +107,9 @@ def clock_seconds(text: str) -> int:
     """Slurm's time formats with a colon (MM:SS, HH:MM:SS, D-HH:MM:SS) in seconds; ValueError."""
     match = _CLOCK.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a time: write MM:SS, HH:MM:SS or D-HH:MM:SS")
+        raise ValueError(
+            f"{text!r} is not a time: write MM:SS, HH:MM:SS or D-HH:MM:SS; 1 hour is 01:00:00"
+        )
     parts = {key: int(value or 0) for key, value in match.groupdict().items()}
     seconds = ((parts["d"] * 24 + parts["h"]) * 60 + parts["m"]) * 60 + parts["s"]
     if seconds == 0:
@@ -119,11 +122,17 @@ def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
     try:
         return SweepFile.model_validate(tables), []
     except ValidationError as error:
+        from dlperf_hpc.sweepfile.synonyms import key_hint
+
         hints = {
             key: f"{key} is a key of a case: put it under [case] or [matrix]"
             for key in KEYS
             if "." not in key
         }
+        unknown = [key for key in tables if key not in hints and key not in SweepFile.model_fields]
+        meant = {key: key_hint(key, KEYS) for key in unknown[:MOST_SHOWN]}
+        hints.update({key: hint for key, hint in meant.items() if hint})
+        hints["topologies"] = 'write topologies = ["1n1g"] at the top of the file'
         issues = pydantic_issues(error, SweepFile, hints)
         kept = {**tables} if len(issues) <= MOST_SHOWN else {}
         for item in error.errors() if kept else ():
@@ -175,7 +184,7 @@ class _Reading:
         for i, text in enumerate(self.file.topologies):
             issue = topology_issue(f"topologies[{i}]", text)
             if issue is None and text in found:
-                issue = Issue(f"topologies[{i}]", f"{text!r} is there twice")
+                issue = Issue(f"topologies[{i}]", f"{text!r} is there twice", "leave one out")
             if issue is None:
                 found[text] = Topology.parse(text)
             else:
@@ -229,7 +238,8 @@ class _Reading:
         try:
             if isinstance(text, str):
                 return clock_seconds(text)
-            message, hint = f"{shown(text)} is invalid", 'write it in quotes: "HH:MM:SS"'
+            form = f'"{text}"' if isinstance(text, time) else '"00:30:00", which is 30 minutes'
+            message, hint = f"{shown(text)} is invalid", f"write it in quotes: {form}"
             self.issues.append(Issue(where, message, hint))
         except ValueError as error:
             self.issues.append(Issue(where, str(error)))
@@ -243,6 +253,9 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
     then takes the place of every other value the file gives it.
     """
     text, tables = read_toml(path)
+    if not tables:
+        hint = "begin with a copy of a ready sweep: `dlperf init .` makes one"
+        raise SpecError(str(path), [Issue("file", "is empty: it has no key", hint)])
     flat = flat_case_tables(tables)
     file, issues = _read_file(apply_overrides(flat, overrides or {}, SweepFile.model_fields))
     reading = _Reading(file, issues, tables.get("topologies"))

@@ -7,6 +7,7 @@ and is left out, so that the rest of the file can still be checked and all issue
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.errors import MOST_SHOWN, Issue
 from dlperf_hpc.sweepfile.conditions import COUNTS, Condition, read_condition
 from dlperf_hpc.sweepfile.declarations import Registry
-from dlperf_hpc.sweepfile.keys import key_issue, nearest, read_value
+from dlperf_hpc.sweepfile.keys import key_issue, nearest, read_value, shown
 
 if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.load import SweepFile
@@ -73,7 +74,11 @@ class _Reader:
 
     def value(self, where: str, key: str, value: Any) -> Values:
         """``{key: value}``, or nothing if it is invalid."""
+        given, listed = value, isinstance(value, list) and where.startswith("case.")
         value, issue = read_value(where, key, value, self.registry)
+        if issue and listed:
+            hint = "to measure each of these values, write the list under [matrix]"
+            issue = Issue(where, f"{shown(given)} is a list, and [case] has single values", hint)
         self.issues += [issue] if issue else []
         return {} if issue else {key: value}
 
@@ -93,6 +98,17 @@ class _Reader:
                 if i < len(rows):
                     rows[i].update(read)
         return [row for row in rows if len(row) == len(known)]
+
+    def axis(self, key: str, values: Sequence[Any]) -> list[Values]:
+        """The rows of one list of [matrix], each value once."""
+        rows = self.rows("matrix", {key: values})
+        counts = Counter(row[key] for row in rows if row)
+        twice = [value for value, count in counts.items() if count > 1]
+        if twice:
+            message = f"has {shown(twice[0])} twice, which would measure one case twice"
+            hint = "leave one out; `repeats` at the top of the file measures each case again"
+            self.issues.append(Issue(f"matrix.{key}", message, hint))
+        return [{key: value} for value in counts] if twice else rows
 
     def rule(
         self, where: str, when: Mapping[str, Any], setting: Mapping[str, Any] | None
@@ -141,7 +157,7 @@ def read_tables(
     ``topologies`` are the names a rule may use; none where they are not known.
     """
     reader = _Reader(file, registry, topologies)
-    matrix = [reader.rows("matrix", {key: values}) for key, values in file.matrix.items()]
+    matrix = [reader.axis(key, values) for key, values in file.matrix.items()]
     zips = [reader.rows(f"zip[{i}]", block) for i, block in enumerate(file.zip)]
     case = reader.table("case", file.case)
     exclude = [reader.rule(f"exclude[{i}]", when, None) for i, when in enumerate(file.exclude)]
@@ -165,7 +181,7 @@ def _given_twice(file: SweepFile) -> list[Issue]:
         for key in table:
             places.setdefault(key, []).append(place)
     return [
-        Issue(key, f"is given twice: in {' and '.join(where[:_PLACES])}")
+        Issue(key, f"is given twice: in {' and '.join(where[:_PLACES])}", "keep one of them")
         for key, where in places.items()
         if len(where) > 1
     ]

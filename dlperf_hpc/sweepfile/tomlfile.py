@@ -45,18 +45,35 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = read_regular(path, MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
-        raise SpecError(str(path), [Issue("file", "there is no such file")]) from None
+        hint = _beside(path)
+        raise SpecError(str(path), [Issue("file", "there is no such file", hint)]) from None
     except OSError as error:
         why = f"cannot be read: {error.strerror}"
         raise SpecError(str(path), [Issue("file", why)]) from error
     except UnicodeDecodeError as error:
-        raise SpecError(str(path), [Issue("file", f"cannot be read: {error}")]) from error
+        utf_16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+        form = "in UTF-16" if utf_16 else f"not UTF-8 at byte {error.start + 1}"
+        why = f"cannot be read: the text is {form}"
+        raise SpecError(str(path), [Issue("file", why, "save it as UTF-8")]) from error
     try:
         return text, parse_toml(text)
     except _TooMuch as error:
         raise SpecError(str(path), [Issue("file", str(error))]) from error
     except ValueError as error:
-        raise SpecError(str(path), [Issue("TOML syntax", str(error))]) from error
+        from dlperf_hpc.sweepfile.syntax import hint as meant
+        from dlperf_hpc.sweepfile.syntax import told
+
+        issue = Issue("TOML syntax", told(str(error)), meant(text, str(error)))
+        raise SpecError(str(path), [issue]) from error
+
+
+def _beside(path: Path) -> str | None:
+    """The file beside a missing one whose name is most like it."""
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.suffix == path.suffix]
+    except OSError:
+        return f"the directory {path.parent} cannot be read, or is not there"
+    return nearest(path.name, names)
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -121,11 +138,12 @@ def pydantic_issues(
                 hint = nearest(name, names)
             issues.append(Issue(where, f"unknown key {name!r}", hint))
         elif item["type"] == "missing":
-            issues.append(Issue(where, "is missing"))
+            issues.append(Issue(where, "is missing", (hints or {}).get(where)))
         else:
             doubled = where in _DOUBLE and isinstance(item["input"], dict)
+            message = "stands in single brackets" if doubled else complaint(item)
             hint = f"write [[{where}]], with two brackets" if doubled else None
-            issues.append(Issue(where, complaint(item), hint))
+            issues.append(Issue(where, message, hint))
     return issues
 
 

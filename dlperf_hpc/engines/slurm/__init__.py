@@ -22,6 +22,7 @@ from dlperf_hpc.engines.base import (
 from dlperf_hpc.engines.command import find, run
 from dlperf_hpc.engines.slurm import limits, query
 from dlperf_hpc.engines.slurm.configuration import settings
+from dlperf_hpc.engines.slurm.hints import NO_CONFIGURATION, out_of_reach
 from dlperf_hpc.engines.slurm.states import status_of, to_do_of
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.records import layout
@@ -126,6 +127,10 @@ class SlurmEngine(Engine):
         """What sacctmgr and scontrol tell of it."""
         return limits.limit_behind(words, site)
 
+    def out_of_reach(self, words: str) -> str:
+        """By what sbatch and squeue print then."""
+        return out_of_reach(words)
+
     def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
         """By the comment that a job bears, by outputs in the directory, by accounting."""
         return query.find_jobs_patiently(tokens, root)
@@ -203,7 +208,7 @@ def response_to(complaint: str) -> Response:
     """What sbatch's complaint means: refused; kept back by a limit, which passes as jobs end; or
     perhaps accepted all the same, for it may have died, or have given up waiting, after that."""
     line = one_line(complaint)
-    if any(words in complaint for words in limits.LIMITS):
+    if any(words in complaint for words in limits.LIMITS) or NO_CONFIGURATION.search(complaint):
         return Response(limit=line)
     if "sbatch: " in complaint and not any(words in complaint for words in _NO_ANSWER):
         return Response(error=line)

@@ -9,7 +9,27 @@ from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import SiteError
 
 _PATIENCE_S = 20.0
+# Without a slurm.conf, Slurm's commands look for the controller in DNS.
+NO_CONFIGURATION = re.compile(r"DNS SRV lookup failed|establish a configuration source")
+_NO_CONTROLLER = re.compile(r"Unable to contact|Connection refused|Connection reset|standby mode")
+_HERE = "to run a sweep on this machine without Slurm, give --cluster local and another --name"
 _TYPED = re.compile(r"\bgpu:([\w.-]*[A-Za-z_][\w.-]*)")  # gpu:a100:4, not gpu:8
+
+
+def out_of_reach(words: str) -> str:
+    """What to do where Slurm's commands are there and its controller is not, by their words; ''
+    where these say something else."""
+    if NO_CONFIGURATION.search(words):
+        return (
+            "Slurm's controller cannot be reached from this machine: log in to a login node of the"
+            f" cluster, or set $SLURM_CONF to its slurm.conf; {_HERE}"
+        )
+    if _NO_CONTROLLER.search(words):
+        return (
+            "Slurm's controller cannot be reached from this machine now: type the same command"
+            f" again later, or ask the administrators; {_HERE}"
+        )
+    return ""
 
 
 def other_mpi(mpi: str) -> str:

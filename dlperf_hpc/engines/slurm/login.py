@@ -17,7 +17,7 @@ from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckR
 from dlperf_hpc.engines.command import Output, run
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.configuration import settings
-from dlperf_hpc.engines.slurm.hints import other_gpus
+from dlperf_hpc.engines.slurm.hints import other_gpus, out_of_reach
 from dlperf_hpc.engines.slurm.limits import (
     SubmitLimit,
     names_limit,
@@ -135,7 +135,8 @@ def commands() -> CheckResult:
         return CheckResult("FAIL", "commands", f"not on the PATH: {', '.join(missing)}", to_do)
     version = _ask(["sbatch", "--version"])
     if version.code:
-        return CheckResult("FAIL", "commands", f"sbatch --version: {_words(version)}")
+        words = _words(version)
+        return CheckResult("FAIL", "commands", f"sbatch --version: {words}", out_of_reach(words))
     more = (name if shutil.which(name) else f"no {name}" for name in _MAY_LACK)
     names = ", ".join((*_COMMANDS, *more))
     return CheckResult("ok", "commands", f"{version.stdout.strip()}: {names}")
@@ -150,7 +151,8 @@ def controller() -> CheckResult:
     if not seen and _ask(["sinfo", "--noheader"]).code == 0:
         seen = f"answers sinfo; scontrol cannot be asked: {_words(ping)}"
         return CheckResult("warn", "slurmctld", seen, "what only scontrol tells stays unknown")
-    to_do = "wait, or ask the site's administrators; $SLURM_CONF names the configuration in use"
+    to_do = "wait, or ask the site's administrators; $SLURM_CONF names the configuration in use;"
+    to_do += " --cluster local runs the sweep on this machine"
     return CheckResult("FAIL", "slurmctld", seen or _words(ping), to_do)
 
 

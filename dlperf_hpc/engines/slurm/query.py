@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dlperf_hpc.engines.command import run
+from dlperf_hpc.engines.slurm.hints import out_of_reach
 from dlperf_hpc.engines.slurm.states import status_of
 from dlperf_hpc.errors import SiteError, printable
 from dlperf_hpc.files import open_regular
@@ -76,7 +77,8 @@ def _squeue(fields: str, *options: str) -> list[list[str]]:
         return []
     if done.code != 0:
         words = (done.stderr.strip() or f"exit code {done.code}").splitlines()[-1]
-        raise SiteError(f"squeue: {words}")
+        to_do = out_of_reach(done.stderr)
+        raise SiteError(f"squeue: {words}" + (f" ({to_do})" if to_do else ""))
     return marked_rows(done.stdout, fields.count("|") + 1)
 
 

@@ -23,7 +23,7 @@ from typing import IO, Any
 import zstandard
 
 from dlperf_hpc.errors import LogError
-from dlperf_hpc.files import open_regular
+from dlperf_hpc.files import is_tar, open_regular, unpack_tar
 
 BLOCK_BYTES = 1 << 18
 """Fits a core's own cache beside the automaton; blocks of 1 MiB take 1.5 times as long to read."""
@@ -79,6 +79,10 @@ def find(paths: Iterable[Path], leave_out: Iterable[Path] = ()) -> Iterator[Sour
                 stat = os.stat(found)
             except OSError as error:
                 yield Unread(found, f"cannot be read: {error.strerror}")
+                continue
+            named = os.fspath(path) == found
+            if named and S_ISREG(stat.st_mode) and is_tar(found):
+                yield Unread(found, unpack_tar(found))
                 continue
             if (stat.st_dev, stat.st_ino) in seen or _passed_over(found):
                 continue
@@ -210,6 +214,8 @@ def blocks(source: Source) -> Iterator[bytes]:
                     raise LogError(f"{source.name}: is not read to its end: {grown}")
                 if first and block.startswith(_UTF_16):
                     raise LogError(f"{source.name}: is UTF-16, which is not read (make it UTF-8)")
+                if first and not source.member and is_tar("", block):
+                    raise LogError(f"{source.name}: {unpack_tar(source.name)}")
                 if first and _is_binary(block[:_HEAD_BYTES]):
                     return
                 first = False

@@ -155,7 +155,7 @@ def test_a_case_of_an_earlier_version_reads_with_defaults(tmp_path: Path) -> Non
         ),
         (
             *("", 'name = "triangle"'),
-            "case.schedule.name: \"triangle\" is invalid: input should be 'constant',"
+            "case.schedule.name: \"triangle\" is invalid: write 'constant',"
             " 'polynomial', 'cosine', 'warmup_exp_decay_poly', 'warmup_linear_decay_exp' or"
             " 'warmup_exp_decay_exp'",
         ),

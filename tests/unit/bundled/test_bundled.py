@@ -50,7 +50,7 @@ def test_a_sweep_by_name_and_by_path(empty: Path) -> None:
 
 
 def test_a_sweep_that_is_not_there(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SpecError, match=r"did you mean 'quickstart'\?; there are: bert_fp16, "):
+    with pytest.raises(SpecError, match=r"did you mean 'quickstart'\?"):
         bundled.sweep_file(Path("quikstart"))
     with pytest.raises(SpecError, match=r"write its name alone: quickstart"):
         bundled.sweep_file(Path("sweeps/quickstart.toml"))

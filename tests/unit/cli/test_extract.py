@@ -435,7 +435,7 @@ def test_the_window_is_set_as_in_the_scripts(tmp_path: Path) -> None:
     [
         ([], "--log_dir"),
         (["--log_dir=nowhere"], "no such file"),
-        (["--log_dir=empty"], "no log in a known format"),
+        (["--log_dir=empty"], "no file that may be a log"),
         ([LOG_DIR, "--rule=deepspeed-log"], "did you mean 'deepspeed-logs'?"),
         ([LOG_DIR, "--warmup_batches=120"], "after iteration 120 up to 120"),
         ([LOG_DIR, "--warmup_batches=-1"], "after iteration -1"),

@@ -200,7 +200,7 @@ def test_extra_srun_words_come_after_ours(tmp_path: Path) -> None:
             "[environment.default]\npyhton = 'x'",
             "environment.default.pyhton: unknown key 'pyhton' (did you mean 'python'?)",
         ),
-        ("partition = 3", "partition: 3 is invalid: input should be a valid string"),
+        ("partition = 3", "partition: 3 is invalid: write a text in quotes"),
         ("partition = 'a b'", 'partition: "a b" is invalid: write one word without blanks'),
         ("partition = ''", 'partition: "" is invalid: write one word without blanks'),
         ("gpus = 'gpu'", 'gpus: "gpu" is invalid'),
