@@ -5,6 +5,7 @@
 # make bench        what takes longer: the wrapper's own cost, models beside others', reading logs, 10 000 runs
 # make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
 # make attacks      what another user of the file system may plant: what is written, run, leaked
+# make mistakes     what a newcomer types wrong, and the answers: docs/mistakes.md
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
 # make lint         formatting, lint, types
 # make envs         .envs/frameworks, an environment for all frameworks that .venv does not have;
@@ -27,7 +28,7 @@ LONGER = tests/campaigns
 pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
 unit = $(call pytest,--numprocesses auto --maxprocesses 8 $(PARALLEL))
 
-.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks fuzz lint clean slurm
+.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks mistakes fuzz lint clean slurm
 .PHONY: install envs $(FRAMEWORKS:%=env-%)
 
 $(RUN):
@@ -104,6 +105,9 @@ bench: $(VENV)/.test env-frameworks slurm
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md
+
+mistakes: $(VENV)/.test
+	$(RUN) tests/support/mistakes.py
 
 attacks: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/attacks/campaign.py --markdown docs/attacks.md

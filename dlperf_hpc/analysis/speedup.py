@@ -295,9 +295,14 @@ def _compared(
 
 def _no_base(members: Sequence[CaseSummary], wanted: Topology, named: bool) -> str:
     here = sorted((m.case.topology for m in members), key=lambda t: (t.devices, t))
-    says = f'the base "{wanted}" that was named' if named else f"the default base {wanted}"
     listed = ", ".join(map(str, here))
-    return f'{says} is not in this series ({listed}): name one that is, as base "{here[0]}"'
+    if named:
+        return (
+            f"the base {wanted} has no run in this series ({listed}), as where --only leaves it"
+            f" out: run it too, or name a base that has runs: --base {here[0]}"
+        )
+    says = f"the default base {wanted} is not in this series ({listed})"
+    return f'{says}: name one that is, as base "{here[0]}"'
 
 
 def _of_series(member: CaseSummary, members: Sequence[CaseSummary]) -> list[Flag]:

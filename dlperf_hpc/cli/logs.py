@@ -58,7 +58,7 @@ def _run(ledger: Ledger, text: str) -> Run:
     listed = "".join(f"\n  {run.id}" for run in (found or runs)[:_MOST])
     more = f"\n  ... {len(found or runs)} in all" if len(found or runs) > _MOST else ""
     what = f"{len(found)} runs have {text!r} in their id" if found else f"no run's id has {text!r}"
-    raise usage_error("RUN", f"{what}; there are{listed}{more}")
+    raise usage_error("RUN", f"{what}; the ids are{listed}{more}")
 
 
 def _path(ledger: Ledger, run: Run, output: bool) -> Path:
@@ -85,7 +85,8 @@ def _logs(arguments: argparse.Namespace) -> int:
         print(visible(str(path)))
         return 0
     if not path.exists() and not arguments.follow:
-        print(f"{visible(str(path))}: not there yet: the run has not begun", file=sys.stderr)
+        why = "not there yet: the run has not begun; `dlperf status` tells what it waits for"
+        print(f"{visible(str(path))}: {why}", file=sys.stderr)
         return 1
     _show(path, ledger, run, arguments.follow)
     return 0

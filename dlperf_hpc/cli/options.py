@@ -33,8 +33,8 @@ class _Parser(argparse.ArgumentParser):
         wanting = _WANTING.fullmatch(message)
         if wanting:
             told = map(self._described, wanting[1].split(", "))
-            message = f"something is missing: {'; '.join(told)}"
-        message = _VALUELESS.sub(r"\1: its value is missing", message)
+            message = "; ".join(told)
+        message = _VALUELESS.sub(r"\1: the value of this option is missing", message)
         message = message.removeprefix("argument ")
         self.exit(2, f"error: {self.prog}: {message}; `{self.prog} --help` shows the options\n")
 
@@ -43,8 +43,8 @@ class _Parser(argparse.ArgumentParser):
         for action in self._actions:
             names = (*action.option_strings, action.metavar, action.dest)
             if name in names or name == "/".join(action.option_strings):
-                return f"{name} ({action.help})" if action.help else name
-        return name
+                return f"{name} is missing: {action.help}"
+        return f"{name} is missing"
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Like argparse's, but what is left over is told with what may be meant."""

@@ -22,7 +22,8 @@ from dlperf_hpc.train.probe.speech import MARK
 Facts = Mapping[str, Any]
 
 OLDEST_PYTHON = (3, 9)  # that the wrapper runs on
-_EXTRAS = {"mpi4py": "mpi", "torch": "torch"}
+_PACKAGES = {"mpi4py": "mpi4py mpich", "torch": "torch numpy"}
+_RECIPES = ("tensorflow", "deepspeed", "horovod")  # of `dlperf env`
 _CLOCK_S = 1.0  # a clock that is off by more is worth a word
 # nvml.h, nvmlClocksThrottleReasons: those that mean heat or power, not a limit somebody has set.
 _THROTTLES = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
@@ -201,13 +202,12 @@ def _module(trial: Trial, name: str, found: Mapping[str, Facts]) -> CheckResult:
 
 
 def _how_to_install(name: str, python: str) -> str:
+    load = "or load its module in setup of the site profile"
     if name == "dlperf_hpc":
-        extra = "a checkout of this project, with the extras mpi and that of the framework"
-    elif name in _EXTRAS:
-        extra = f"this project's extra {_EXTRAS[name]!r}"
-    else:
-        extra = name
-    return f"install {extra}, with {python} -m pip; or load its module in setup of the site profile"
+        extras = "a checkout of this project, with the extras mpi and that of the framework"
+        return f"install {extras}, with {python} -m pip; {load}"
+    made = f"make an environment with it (dlperf env make {name}), or " if name in _RECIPES else ""
+    return f"{made}install it: {python} -m pip install {_PACKAGES.get(name, name)}; {load}"
 
 
 def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:

@@ -30,6 +30,10 @@ _PRINTED = re.compile(r"^(?:\d+: )?dlperf_hpc: ([a-z_]+): (rank \d+ on \S+: .*)$
 # faulthandler's words in each rank that waited in MPI_Init (Watchdog.in_native_code).
 _WAITED = re.compile(r"^(?:(\d+): )?Timeout \(([\d:.]+)\)!$", re.MULTILINE)
 _MOST_RANKS = 8  # that a reason names
+_NOT_INSTALLED = (
+    "install dlperf_hpc in this environment too, or name the Python that has it: python or venv in"
+    " the site profile"
+)
 _TOLD = {status.value for status in Status if status.finished}
 
 _Rule = tuple[re.Pattern[str], Status, str]
@@ -180,7 +184,8 @@ def _with_last_words(found: tuple[Status, str] | None, output: str) -> tuple[Sta
     words = _last_words(output)
     if found is None or words is None or "exit code" not in found[1]:
         return found
-    return found[0], f"{found[1]}; last output: {words[:_LONGEST]}"
+    cure = f"; {_NOT_INSTALLED}" if "No module named dlperf_hpc" in words else ""
+    return found[0], f"{found[1]}; last output: {words[:_LONGEST]}{cure}"
 
 
 def _by_exit_code(code: int, output: str) -> tuple[Status, str]:

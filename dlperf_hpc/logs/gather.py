@@ -247,11 +247,15 @@ def _missing(path: Path) -> str:
     """What to say of a path that is not there: the one beside it whose name is most like it."""
     import difflib
 
+    gone = next(
+        each for each in reversed([path, *path.parents]) if not each.exists() or each == path
+    )
     try:
-        near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
+        near = difflib.get_close_matches(gone.name, os.listdir(gone.parent), n=1)
     except OSError:
         near = []
-    hint = f" (did you mean {path.with_name(near[0])}?)" if near else ""
+    meant = [gone.with_name(name) / path.relative_to(gone) for name in near]
+    hint = f" (did you mean {meant[0]}?)" if meant and meant[0].exists() else ""
     return f"no such file or directory{hint}"
 
 
@@ -261,8 +265,10 @@ def _nothing(paths: Sequence[Path], files: int, known: int, unread: Sequence[str
     if known:
         return f"{where}: no run can be told of the {known} logs in known formats:{listed}"
     give = "give a sweep's directory (logs/<sweep>), or logs"
+    if not files and unread:
+        return f"{where}: nothing was read:{listed}"
     if not files:
-        return f"{where}: there is no file that may be a log; {give}{listed}"
+        return f"{where}: there is no file that may be a log; {give}"
     return (
         f"{where}: no {layout.MANIFEST}, and no log in a known format among {files} files; {give}"
         f" in one of the formats that `dlperf report --formats` lists{listed}"

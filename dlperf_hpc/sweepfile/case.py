@@ -89,7 +89,7 @@ class Schedule:
     offset: float = 0.0
 
 
-NO_FP16 = "fp16 needs a GPU: what a CPU takes to imitate it tells nothing (take fp32 or bf16)"
+NO_FP16 = "fp16 needs a GPU: a CPU only imitates it, and the speed says nothing (take fp32 or bf16)"
 
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "constant": (),

@@ -189,8 +189,8 @@ def key_issue(
     if name in top_level:
         hint = f"{name} stands at the top of the file, above the first [table]"
         return Issue(where, f"{name!r} is not a key of a case", hint)
-    hint = _hint(name, [*known, *top_level]) if near else None
-    return Issue(where, f"unknown key {name!r}", hint)
+    meant = _hint(name, [*known, *top_level]) if near else None
+    return Issue(where, f"unknown key {name!r}", meant)
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
@@ -239,5 +239,5 @@ def _name_issue(
     from dlperf_hpc.sweepfile.synonyms import name_hint
 
     known = f"there are: {', '.join(sorted(built))}"
-    hint = name_hint(kind, value, registry) or nearest(value, built) or known
-    return Issue(where, f"there is no {kind} {value!r}", hint)
+    offered = name_hint(kind, value, registry) or nearest(value, built) or known
+    return Issue(where, f"there is no {kind} {value!r}", offered)

@@ -12,7 +12,7 @@ from dlperf_hpc.sweepfile.case import OPTIMIZERS, SCHEDULES
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Registry
 
 _TABLES = {"optimizer": OPTIMIZERS, "schedule": tuple(SCHEDULES)}
-_TOPOLOGY = 'at the top of the file topologies = ["2n4g"] asks for 2 nodes with 4 GPUs each'
+_TOPOLOGY = 'write topologies = ["2n4g"] at the top of the file, for 2 nodes with 4 GPUs each'
 _SITE = "it is a key of the site profile, a file of its own that --site names"
 _MEASURE = "at the end of the file, under [measure]"
 
@@ -87,8 +87,8 @@ def key_hint(name: str, known: Iterable[str]) -> str | None:
     name that means nothing here."""
     if name in _TABLES:
         names, settings = ", ".join(_TABLES[name]), [k for k in known if k.startswith(f"{name}.")]
-        example = f'{name}.name = "{_TABLES[name][0]}" under [case] or [matrix]'
-        return f"write {example}, of {names}; its settings are {', '.join(settings[1:4])}, ..."
+        example = f'write {name}.name = "{_TABLES[name][0]}" under [case]; the names are {names}'
+        return f"{example}; the settings are {', '.join(settings[1:4])}, ..."
     for hint, names_elsewhere in _ELSEWHERE.items():
         if name in names_elsewhere:
             return hint
@@ -104,10 +104,11 @@ def name_hint(kind: str, value: str, registry: Registry) -> str | None:
     meant = _VALUES.get(kind, {}).get(plain)
     if kind == "precision":
         return f"write {meant!r}" if meant else None
-    if kind == "framework" and meant in registry.backends:
+    if kind == "framework" and meant and meant in registry.backends:
         return _of_backends(meant, registry.backends)
     every = registry.backends if kind == "framework" else registry.workloads
-    family = [each for each in every if _first(each) == (meant or plain).replace("-", "")]
+    wanted = (meant or plain).replace("-", "")
+    family = [each for each in every if wanted and _first(each) == wanted]
     return f"write one of {', '.join(map(repr, family))}" if family else None
 
 

@@ -55,11 +55,11 @@ def _of_line(line: str, complaint: str) -> str:
     if "Cannot declare" in complaint:
         return f"the table is there twice: put all its keys below one {shown}"
     if "Unclosed array" in complaint:
-        return "a list that begins with [ has no ] at its end"
+        return "write ] at the end of the list that begins with ["
     if "Unterminated string" in complaint or "Illegal character '\\n'" in complaint:
-        return f"a text begins with a quote and has none at its end: {shown}"
+        return f"write a quote at the end of the text too: {shown}"
     if "Unescaped" in complaint:
-        return f"a backslash needs single quotes around the text: {shown}"
+        return f"write single quotes around a text with a backslash: {shown}"
     if _CURLY.search(line):
         return f"write straight quotes, \" or ': {shown}"
     if bare is None:

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 from dlperf_hpc.errors import RunError
 
 
+TORCH_CURE = f"install it there: {sys.executable} -m pip install torch numpy"
+
+
 def load(module: str, framework: str, cure: str) -> Any:
     """A module that is or imports ``framework``; RunError, with ``cure``, if it is not in this
     Python's environment or does not load there."""

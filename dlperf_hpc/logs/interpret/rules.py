@@ -341,4 +341,4 @@ def _refused(text: str, message: str, hint: str | None) -> SpecError:
 def _offer(name: str) -> str:
     from dlperf_hpc.sweepfile.keys import nearest
 
-    return nearest(name, _KNOWN) or f"there are: {', '.join(_KNOWN)}"
+    return nearest(name, _KNOWN) or "`dlperf extract --rules` lists the rules"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
 from dlperf_hpc.train.backends import COMPILE, PRECISIONS
+from dlperf_hpc.train.session import TORCH_CURE, load
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -14,10 +15,13 @@ if TYPE_CHECKING:
 
 
 def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
-    """Join the process group and build model, data and optimizer on this rank's device."""
-    from dlperf_hpc.train.torch.ddp import DdpSession
+    """Join the process group and build model, data and optimizer on this rank's device.
 
-    return DdpSession(case, world, workload)
+    RunError if PyTorch cannot be imported.
+    """
+    form = load("dlperf_hpc.train.torch.ddp", "PyTorch", TORCH_CURE)
+    session: Session = form.DdpSession(case, world, workload)
+    return session
 
 
 BACKENDS = (

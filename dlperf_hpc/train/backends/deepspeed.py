@@ -13,6 +13,7 @@ from dlperf_hpc.files import read_regular
 from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Optimizer, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
 from dlperf_hpc.train.backends import COMPILE, PRECISIONS
+from dlperf_hpc.train.session import TORCH_CURE, load
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
@@ -56,12 +57,12 @@ _REFUSED = {
 def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
     """Join the process group and build model, data and engine on this rank's device.
 
-    SpecError if the case's own configuration file contradicts it; RunError where DeepSpeed cannot
-    be imported; DeviceError for what the device lacks.
+    SpecError if the case's own configuration file contradicts it; RunError where DeepSpeed or
+    PyTorch cannot be imported; DeviceError for what the device lacks.
     """
-    from dlperf_hpc.train.torch.deepspeed import DeepSpeedSession
-
-    return DeepSpeedSession(case, world, workload)
+    form = load("dlperf_hpc.train.torch.deepspeed", "PyTorch", TORCH_CURE)
+    session: Session = form.DeepSpeedSession(case, world, workload)
+    return session
 
 
 def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
     from dlperf_hpc.train.session import Session
 
-_CURE = "install it there (docs/frameworks.md; make env-horovod builds an environment)"
+_CURE = "make an environment with it: dlperf env make horovod (docs/frameworks.md)"
 
 
 def open_torch(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
@@ -49,7 +49,7 @@ def check_world(hvd: Any, world: World) -> None:
         raise WorldError(
             f"Horovod counts rank, size and local rank as {theirs}, MPI as {ours}: unset the"
             " HOROVOD_* variables, and build Horovod with this environment's MPI"
-            " (make env-horovod)"
+            " (dlperf env make horovod)"
         )
 
 

@@ -25,7 +25,7 @@ def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Ses
 
     RunError if TensorFlow cannot be imported.
     """
-    cure = "install it there (make env-tensorflow builds an environment)"
+    cure = "make an environment with it: dlperf env make tensorflow"
     form = load("dlperf_hpc.train.tensorflow.strategy", "TensorFlow", cure)
     session: Session = form.StrategySession(case, world, workload)
     return session

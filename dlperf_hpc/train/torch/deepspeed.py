@@ -45,7 +45,9 @@ def import_deepspeed(world: World, device: torch.device) -> Any:
     if "OMPI_COMM_WORLD_LOCAL_RANK" in os.environ:  # must not say otherwise
         os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] = str(local)
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(_extensions()))
-    deepspeed = load("deepspeed", "DeepSpeed", "install it there (pip install deepspeed)")
+    deepspeed = load(
+        "deepspeed", "DeepSpeed", "make an environment with it: dlperf env make deepspeed"
+    )
     # Its collectives are deprecated in torch, which would say so anew at every one of them.
     warnings.filterwarnings("ignore", ".*is deprecated", FutureWarning, r"torch\.distributed")
     if device.type == "cpu":

@@ -111,7 +111,7 @@ def test_horovod_steps_every_optimizer(torch_found: Found) -> None:
 
 def test_another_world_than_mpis_is_an_error(torch_found: Found) -> None:
     for told in torch_found["another_world"]:
-        assert "make env-horovod" in told and "MPI as (0, 1, 0)" in told
+        assert "dlperf env make horovod" in told and "MPI as (0, 1, 0)" in told
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
@@ -120,7 +120,7 @@ def test_an_environment_without_it_is_named_with_the_cure(name: str) -> None:
     backend = registry().backends[name]
     with pytest.raises(RunError, match=r"Horovod for .* cannot be imported by") as caught:
         backend.open_session(None, None, None)
-    assert sys.executable in str(caught.value) and "make env-horovod" in str(caught.value)
+    assert sys.executable in str(caught.value) and "dlperf env make horovod" in str(caught.value)
 
 
 def test_a_wheels_name_says_what_it_was_compiled_against(tmp_path: Path) -> None:

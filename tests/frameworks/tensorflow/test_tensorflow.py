@@ -114,7 +114,7 @@ def test_an_environment_without_it_is_named_with_the_cure() -> None:
     """The tests' own Python has no TensorFlow."""
     with pytest.raises(RunError, match="TensorFlow cannot be imported by") as caught:
         registry().backends["tensorflow"].open_session(None, None, None)
-    assert sys.executable in str(caught.value) and "make env-tensorflow" in str(caught.value)
+    assert sys.executable in str(caught.value) and "dlperf env make tensorflow" in str(caught.value)
 
 
 def refusal(tmp_path: Path, topology: str, lines: str) -> str:

@@ -152,6 +152,7 @@ def test_what_is_submitted_is_the_script_and_stays_beside_the_outputs(
         ("echo 'sbatch: error: Batch job submission failed: No' >&2; exit 1", "error", "No"),
         ("echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1", "limit", "QOSMax"),
         ("echo 'sbatch: error: Unable to contact controller' >&2; exit 1", "silence", "contact"),
+        ("echo 'sbatch: error: fetch_config: DNS SRV lookup failed' >&2; exit 1", "limit", "DNS"),
         ("exit 137", "silence", ""),
         ("echo Welcome to the cluster", "silence", "Welcome"),
     ],
@@ -168,6 +169,23 @@ def test_what_sbatch_answers(
     assert [name for name, text in vars(response).items() if text] == [kind]
     assert words in getattr(response, kind)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "to_do"),
+    [
+        ("fetch_config: DNS SRV lookup failed", "set $SLURM_CONF to its slurm.conf"),
+        ("sbatch: fatal: Could not establish a configuration source", "log in to a login node"),
+        ("Unable to contact slurm controller (connect failure)", "type the same command again"),
+        ("Job violates accounting/QOS policy", ""),
+    ],
+)
+def test_what_to_do_where_the_controller_is_out_of_reach(words: str, to_do: str) -> None:
+    said = get_engine("slurm").out_of_reach(words)
+    assert to_do in said and bool(said) == bool(to_do)
+    assert not said or "Slurm's controller cannot be reached from this machine" in said
+    assert not said or "--cluster local" in said
+    assert get_engine("local").out_of_reach(words) == ""
 
 
 def a_squeue(place: Path, by_token: str = "", by_number: str = "") -> str:

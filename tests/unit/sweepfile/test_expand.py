@@ -186,7 +186,7 @@ def test_an_override_sets_no_topology(tmp_path: Path) -> None:
         ),
         (
             "batch_size = 8\nprecision = 'fp16'\ndevice = 'cpu'",
-            "precision: fp16 needs a GPU: what a CPU takes to imitate it tells nothing"
+            "precision: fp16 needs a GPU: a CPU only imitates it, and the speed says nothing"
             " (take fp32 or bf16)",
         ),
     ],
