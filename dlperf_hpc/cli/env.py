@@ -73,7 +73,7 @@ def _env(arguments: argparse.Namespace) -> int:
         name = arguments.name or ""
         hint = nearest(name, known) or f"there are: {', '.join(known)}"
         if name in ("torch", "pytorch", "ddp"):
-            hint = f"PyTorch needs none: {arguments.python} -m pip install torch numpy"
+            hint = f"PyTorch needs none; type {arguments.python} -m pip install torch numpy"
         raise usage_error("env make", f"there is no recipe {name!r}", hint)
     return _make(arguments)
 

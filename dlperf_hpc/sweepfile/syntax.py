@@ -37,7 +37,7 @@ def hint(text: str, complaint: str) -> str:
     return _of_line(line, complaint)
 
 
-_FORM = 'in TOML a key is written `key = "value"` and a table `[case]`'
+_FORM = 'write TOML: a key as `key = "value"`, a table as `[case]`'
 
 
 def _looks_like_yaml(lines: list[str]) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from dlperf_hpc.errors import RunError
 
-
 TORCH_CURE = f"install it there: {sys.executable} -m pip install torch numpy"
 
 

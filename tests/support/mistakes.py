@@ -31,9 +31,10 @@ _WIDTH = 110
 _HEAD = f"""\
 # A newcomer's mistakes
 
-What is typed wrong in the first days, and what the answer is. `make mistakes` types every command and writes this page;
-a test holds the page against the answers. The exit code is 2 (an invalid request) where nothing else is told. Long
-lines are wrapped here. Most of the commands read this sweep file, with the line that is shown in place of its own:
+What is typed wrong in the first days, and what the answer is. `make mistakes` types every command
+and writes this page; a test holds the page against the answers. The exit code is 2 (an invalid
+request) where nothing else is told, and long lines are wrapped here. Most of the commands read this
+sweep file, with the line that is shown in place of its own:
 
 ```toml
 {SWEEP}```
@@ -160,8 +161,10 @@ def _item(number: int, answer: Answer) -> str:
     lines = [f"{number}. {mistake.what[0].upper()}{mistake.what[1:]}{where}{code}", "", "```text"]
     for line in answer.lines[slice(*mistake.shown)]:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
-        form = {"break_long_words": False, "break_on_hyphens": False}
-        lines += textwrap.wrap(line, _WIDTH, subsequent_indent=indent, **form) or [""]
+        wrapper = textwrap.TextWrapper(
+            _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        lines += wrapper.wrap(line) or [""]
     return "\n".join([lines[0], *(f"    {line}".rstrip() for line in [*lines[1:], "```"])])
 
 

@@ -12,8 +12,9 @@ COUNT = 40
 _MOST_LINES, _LONGEST = 8, 500
 # What to do: a word for it, a name in its place, all that there is, or an option or a command.
 _TO_DO = re.compile(
-    r"did you mean|there are|\b(?:write|give|leave|keep|save|use|take|type|add|unpack|begin with|stands"
-    r"|called|key of|set)\b|\bis missing\b|one argument too many|the ids are|would match|`dlperf "
+    r"did you mean|there are|\b(?:write|give|leave|keep|save|use|take|type|add|unpack|begin with"
+    r"|stands|called|key of|set)\b|\bis missing\b|one argument too many|the ids are|would match"
+    r"|`dlperf "
 )
 _BY_THE_SYSTEM = "no such file or directory"  # says what and where; there is one thing to do
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,21 +19,23 @@ from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.records.manifest import read_manifest
 
+_COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "xz": lzma.compress,
+    "zst": zstandard.compress,
+}
+
 
 def packed(folder: Path, name: str) -> Path:
     """A tar archive of one log in a known format, compressed as its name says."""
-    log, path = folder / "a.log", folder / name
+    log, plain = folder / "a.log", io.BytesIO()
     log.write_text(deepspeed(100.0))
-    plain = folder / "plain"
-    with tarfile.open(
-        plain, f"w:{name.rpartition('.')[2]}" if name[-2:] in ("gz", "xz") else "w"
-    ) as tar:
+    with tarfile.open(fileobj=plain, mode="w") as tar:
         tar.add(log, "logs/1n1g/bert_b32_fp32_1.log")
     log.unlink()
-    data = plain.read_bytes()
-    plain.unlink()
-    path.write_bytes(zstandard.compress(data) if name.endswith("zst") else data)
-    return path
+    compress = _COMPRESS.get(name.rpartition(".")[2], bytes)
+    (folder / name).write_bytes(compress(plain.getvalue()))
+    return folder / name
 
 
 def read(paths: Sequence[Path]) -> Gathered:
