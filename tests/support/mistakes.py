@@ -158,14 +158,16 @@ def _item(number: int, answer: Answer) -> str:
     typed += [f"`{mistake.typed}`"] if mistake.typed != DRY else []
     where = f": {', '.join(typed)}" if typed else ""
     code = f" (exit code {answer.code})" if answer.code != 2 else ""
-    lines = [f"{number}. {mistake.what[0].upper()}{mistake.what[1:]}{where}{code}", "", "```text"]
+    title = f"{number}. {mistake.what[0].upper()}{mistake.what[1:]}{where}{code}"
+    titles = textwrap.wrap(title, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    lines = ["", "```text"]
     for line in answer.lines[slice(*mistake.shown)]:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
         wrapper = textwrap.TextWrapper(
             _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         )
         lines += wrapper.wrap(line) or [""]
-    return "\n".join([lines[0], *(f"    {line}".rstrip() for line in [*lines[1:], "```"])])
+    return "\n".join([*titles, *(f"    {line}".rstrip() for line in [*lines, "```"])])
 
 
 def page(found: Mapping[str, list[Answer]]) -> str:

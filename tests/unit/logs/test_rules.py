@@ -70,7 +70,7 @@ def test_windows_are_set_by_the_user() -> None:
     ("text", "says"),
     [
         ("deepspeed-log", "did you mean 'deepspeed-logs'?"),
-        ("qwertz", "there are: default, deepspeed-logs"),
+        ("qwertz", "`dlperf extract --rules` lists"),
         ("clock[120:20]", "the window is empty"),
         ("clock[20:]", "both ends"),
         ("lines[1:2", "is no rule"),
