@@ -97,7 +97,7 @@ def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
             raise usage_error(f"--only {item}", "no case is left")
     if sweep.base and sweep.base not in {str(case.topology) for case in cases}:
         told = f"note: --only leaves out {sweep.base}, the base of the sweep: without a run of it"
-        to_do = "add it to --only, or give `dlperf report` another --base"
+        to_do = "the same command without --only adds it, or give `dlperf report` another --base"
         print(f"{told} the report has no speedup; {to_do}", file=sys.stderr)
     return replace(sweep, cases=tuple(cases))
 
