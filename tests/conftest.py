@@ -14,9 +14,9 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from fixtures_slurm import onebox
+from fixtures_slurm import accounting, onebox, small
 
-__all__ = ["onebox"]
+__all__ = ["accounting", "onebox", "small"]
 
 TESTS = Path(__file__).parent
 MARKERS = {

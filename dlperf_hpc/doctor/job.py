@@ -24,6 +24,7 @@ _OVERTIME_S = 90.0  # schedulers' time limits are not kept to the second
 _PACKAGE = "dlperf_probe"
 # squeue's reasons for a job that waits for a limit of its user's, account's or quality of service.
 _LIMIT = re.compile(r"QOS|Assoc|MaxJobs|MaxCpuPer|MaxNodePer|MaxGRESPer|MaxMemPer")
+_ASK = "write what the site asks for into the site profile: account, partition, qos, mem, ..."
 
 
 def submit(root: Path, target: Target, site: Site, engine: Engine, visible_s: float) -> Trial:
@@ -49,7 +50,7 @@ def _not_taken(trial: Trial, response: Response) -> CheckResult | None:
         to_do = "nothing is known of the compute nodes; try again when your other jobs have ended"
         return trial.found("warn", "job", f"kept back by a limit: {response.limit}", to_do)
     words = response.error or response.silence
-    to_do = trial.gpu_hint(words) or "see `sweep --dry-run`"
+    to_do = trial.gpu_hint(words) or _ASK
     return trial.found("FAIL", "job", f"refused: {words}", to_do)
 
 

@@ -2,18 +2,15 @@
 
 ``small-limits``: arrays of five, twelve jobs, GPUs by their type alone, no accounting.
 ``accounting``: slurmdbd, a QOS of three jobs, preemption, whole nodes, a plug-in that refuses.
-Ended jobs are forgotten after two seconds on both, so that nobody has to wait for that.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-from fixtures_slurm import Onebox, call, short_directory
+from fixtures_slurm import Onebox, call
 from places import ROOT
 from queueing import Queue, executions, live_runs
 from sweeping import Workplace, wait_until
@@ -30,24 +27,7 @@ FAILS = "#!/bin/sh\nexit 3\n"
 # The first task fails, the second never ends by itself.
 FAILS_OR_STAYS = "#!/bin/sh\n[ $SLURM_ARRAY_TASK_ID = 0 ] && exit 3\nexec sleep 300\n"
 FORBIDDEN = "#!/bin/sh\necho 'scontrol: not allowed here' >&2\nexit 1\n"
-FORGETS = ("--nodes", "2", "--conf", "MinJobAge=2")
 ENDS = ["failed", "cancelled", "cancelled", "cancelled"]
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onebox]:
-    directory = short_directory(tmp_path_factory.mktemp("small"))
-    cluster = Onebox(directory, "--like", "small-limits", *FORGETS)
-    yield cluster
-    cluster.down()
-
-
-@pytest.fixture(scope="module")
-def accounting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onebox]:
-    directory = short_directory(tmp_path_factory.mktemp("accounting"))
-    cluster = Onebox(directory, "--like", "accounting", *FORGETS)
-    yield cluster
-    cluster.down()
 
 
 def profile(
@@ -296,7 +276,7 @@ def _states(queue: Queue, job: str) -> list[tuple[str, str]]:
 def test_the_same_table_with_accounting_absent_present_and_broken(
     tmp_path: Path, small: Onebox, accounting: Onebox
 ) -> None:
-    """Last in this file: slurmdbd does not come back. The QOS of these jobs takes any number."""
+    """The QOS of these jobs takes any number."""
     one = Workplace(tmp_path / "one", small.env)
     two = Workplace(tmp_path / "two", accounting.env)
     one.root.mkdir()
@@ -314,5 +294,8 @@ def test_the_same_table_with_accounting_absent_present_and_broken(
     assert late.result()[:3] == ENDS[:3]
     kept = two.directory("late") / layout.FINAL_STATES
     accounting.node("kill", "slurmdbd")
-    assert aftermath(accounting, there, "broken", looks=True) == ENDS
-    assert statuses(two, "late")[:3] == ENDS[:3] and kept.exists()
+    try:
+        assert aftermath(accounting, there, "broken", looks=True) == ENDS
+        assert statuses(two, "late")[:3] == ENDS[:3] and kept.exists()
+    finally:
+        accounting.node("start", "slurmdbd")

@@ -97,6 +97,20 @@ def installed(factory: pytest.TempPathFactory) -> Path:
     return made_once(factory, "installed", make)
 
 
+def offer_packages(environment: Path) -> None:
+    """Give a virtual environment the tests' packages, which stand for those that an index would
+    give to pip; of this project it has nothing, nor an older setuptools of its own."""
+    (packages,) = environment.glob("lib/python*/site-packages")
+    for path in packages.glob("setuptools*"):
+        shutil.rmtree(path)
+    links = environment / "packages"
+    links.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "dlperf_hpc" not in path.name and path.name.partition("-")[0] not in ("pip", "pip3"):
+            (links / path.name).symlink_to(path)
+    (packages / "tests.pth").write_text(f"{links}\n")
+
+
 def source_distribution(factory: pytest.TempPathFactory) -> Path:
     """The unpacked source distribution of a copy of this tree; its root."""
 

@@ -1,6 +1,7 @@
 """A real Slurm on this machine for tests: four nodes, eight pretend GPUs each, gone at the end.
 
-`conftest.py` imports the fixture `onebox`; `Onebox` serves tests that need a cluster of their own.
+`conftest.py` imports the fixtures: `onebox`, and `small` and `accounting`, which have the habits of
+unusual sites. `Onebox` serves tests that need a cluster of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import pytest
 from places import ROOT
 
 ONEBOX = ROOT / "slurm" / "onebox"
+# Ended jobs are forgotten soon, so that nobody has to wait for that.
+_FORGETS = ("--nodes", "2", "--conf", "MinJobAge=2")
 Done = subprocess.CompletedProcess[str]
 
 
@@ -71,6 +74,24 @@ def sourced(script: Path, base: Mapping[str, str] = os.environ) -> dict[str, str
 def onebox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onebox]:
     """One cluster without accounting for the whole session."""
     cluster = Onebox(short_directory(tmp_path_factory.mktemp("onebox")))
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onebox]:
+    """Arrays of five tasks, twelve jobs, GPUs by their type alone, no accounting."""
+    directory = short_directory(tmp_path_factory.mktemp("small"))
+    cluster = Onebox(directory, "--like", "small-limits", *_FORGETS)
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture(scope="session")
+def accounting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onebox]:
+    """slurmdbd, a QOS of three jobs, preemption, whole nodes, a plug-in that refuses."""
+    directory = short_directory(tmp_path_factory.mktemp("accounting"))
+    cluster = Onebox(directory, "--like", "accounting", *_FORGETS)
     yield cluster
     cluster.down()
 

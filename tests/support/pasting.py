@@ -1,4 +1,5 @@
-"""The examples of docs/adding-*.md, saved into a copy of this repository as a stranger would."""
+"""The examples of docs/adding-*.md, saved into a copy of this repository as a stranger would, and
+the commands of a page."""
 
 from __future__ import annotations
 
@@ -19,6 +20,13 @@ def blocks(page: str, language: str) -> list[str]:
     """The fenced blocks of docs/``page`` in that language."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def steps(page: str) -> list[tuple[str, str]]:
+    """The commands of docs/``page`` in their order, each with the text that it is said to print."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    pattern = re.compile(r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+    return [(found[1].strip(), found[2] or "") for found in pattern.finditer(text)]
 
 
 def copied(place: Path, *more: str) -> Path:
