@@ -6,6 +6,7 @@
 # make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
 # make attacks      what another user of the file system may plant: what is written, run, leaked
 # make mistakes     what a newcomer types wrong, and the answers: docs/mistakes.md
+# make containers   ranks in Apptainer under a real Slurm; gets Apptainer from Debian's unstable
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
 # make lint         formatting, lint, types
 # make envs         .envs/frameworks, an environment for all frameworks that .venv does not have;
@@ -24,11 +25,13 @@ STAMP := $(shell date +%Y%m%d-%H%M%S)
 PARALLEL = tests/unit
 SERIAL = tests/mpi tests/slurm tests/frameworks/torch
 LONGER = tests/campaigns
+# What Debian has in its unstable part alone is not asked of CI.
+APART = tests/containers
 # A folder in which ARGS leave no test (pytest's 5) is no failure.
 pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
 unit = $(call pytest,--numprocesses auto --maxprocesses 8 $(PARALLEL))
 
-.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks mistakes fuzz lint clean slurm
+.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks mistakes containers fuzz lint clean slurm
 .PHONY: install envs $(FRAMEWORKS:%=env-%)
 
 $(RUN):
@@ -83,7 +86,7 @@ test-campaigns: install
 
 # And whatever else there is below tests.
 test-frameworks: install env-frameworks
-	$(call pytest,tests $(patsubst %,--ignore %,$(PARALLEL) $(SERIAL) $(LONGER)))
+	$(call pytest,tests $(patsubst %,--ignore %,$(PARALLEL) $(SERIAL) $(LONGER) $(APART)))
 
 lint: $(VENV)/.test
 	$(RUN) -m ruff check .
@@ -111,6 +114,13 @@ mistakes: $(VENV)/.test
 
 attacks: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/attacks/campaign.py --markdown docs/attacks.md
+
+$(ENVS)/apptainer/.done: tests/support/apptainer.sh | $(VENV)/.test
+	sh tests/support/apptainer.sh $(ENVS)/apptainer $(RUN)
+	touch $@
+
+containers: $(VENV)/.test slurm $(ENVS)/apptainer/.done
+	$(call pytest,$(APART))
 
 fuzz: $(VENV)/.test
 	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[fuzz]'

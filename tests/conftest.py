@@ -28,6 +28,7 @@ MARKERS = {
     "frameworks/horovod": "horovod",
     "frameworks": "frameworks",
     "campaigns": "campaign",
+    "containers": "containers",
 }
 FRAMEWORKS = {"torch", "tensorflow", "deepspeed", "horovod"}
 

@@ -28,6 +28,8 @@ _CLOCK_S = 1.0  # a clock that is off by more is worth a word
 # nvml.h, nvmlClocksThrottleReasons: those that mean heat or power, not a limit somebody has set.
 _THROTTLES = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
 _NOT_MPI = "run `dlperf doctor` again; the site profile's mpi is not to blame for this"
+# How MPICH (UCX, CMA) says that a rank may not look into another one of its node.
+_OTHER_MEMORY = re.compile(r"process_vm_readv failed|open\(file_name=/proc/\d+/fd/\d+")
 _EXCHANGE_FAULTS = {
     "unread": "cannot read what the login node wrote",
     "unwritten": "cannot write",
@@ -333,6 +335,16 @@ def _clock(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
     return trial.found("ok", "clock", seen)
 
 
+def _mpi_to_do(trial: Trial) -> str:
+    box = trial.environment.apptainer
+    if box is None or "--sharens" in box.options or not _OTHER_MEMORY.search(trial.output):
+        return trial.engine.mpi_hint(trial.environment)
+    return (
+        "ranks of one node, each in a container of its own, may not read each other's memory: add"
+        ' options = ["--sharens"] to apptainer in the site profile (Apptainer 1.3 and newer)'
+    )
+
+
 def world(trial: Trial) -> CheckResult:
     """MPI's world is what the launcher started."""
     worlds = [part["world"] for part in trial.parts.values() if "world" in part]
@@ -350,10 +362,13 @@ def world(trial: Trial) -> CheckResult:
         return trial.found(grade, "mpi", f"cannot be started: {errors[0]}", to_do)
     stuck = stuck_in(trial)
     if len(worlds) == wanted and set(world["size"] for world in worlds) == {wanted} and not stuck:
+        if trial.code and not any("comm" in part for part in trial.parts.values()):
+            seen = f"world size {wanted} under {how}, but then: {last_words(trial)}"
+            return trial.found("FAIL", "mpi", seen, _mpi_to_do(trial))
         lone = " (a single rank: nothing to find)" if wanted == 1 else ""
         seen = f"world size {wanted} under {how}{lone}; {worlds[0]['library']}"
         return trial.found("ok", "mpi", seen)
-    to_do = trial.engine.mpi_hint(trial.environment)
+    to_do = _mpi_to_do(trial)
     if len(worlds) < wanted:
         why = last_words(trial)
         seen = f"{len(worlds)} of {wanted} ranks came through MPI_Init under {how}: {why}"

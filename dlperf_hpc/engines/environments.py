@@ -256,13 +256,25 @@ def _venv_lines(environment: Environment) -> list[str]:
 
 
 def _exports(environment: Environment) -> list[str]:
-    return [f"export {name}={shlex.quote(value)}" for name, value in environment.env.items()]
+    given = {**environment.env, **_inside(environment)}
+    return [f"export {name}={shlex.quote(value)}" for name, value in given.items()]
+
+
+def _inside(environment: Environment) -> dict[str, str]:
+    """What gives a container's ranks the variables of ``env``: else those that the image sets
+    itself, and PATH and LD_LIBRARY_PATH, would be the image's. Apptainer has a shell read them."""
+    box = environment.apptainer
+    if box is None:
+        return {}
+    prefix = f"{box.program.upper()}ENV_"
+    special = str.maketrans({each: f"\\{each}" for each in "\\$`"})
+    return {prefix + name: value.translate(special) for name, value in environment.env.items()}
 
 
 def local_variables(environment: Environment) -> dict[str, str]:
     """Variables of an environment where no shell runs. Python takes an empty one for unset."""
     cleared = dict.fromkeys(_OTHER_PYTHONS[:2], "") if environment.own_python else {}
-    return {**cleared, **environment.env}
+    return {**cleared, **environment.env, **_inside(environment)}
 
 
 def local_refusal(environment: Environment) -> str | None:

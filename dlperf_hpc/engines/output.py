@@ -21,9 +21,10 @@ _TAIL_BYTES = 65536
 _LONGEST = 300  # of a line that is quoted
 # Lines that are the launcher's own, with or without srun's --label.
 _LAUNCHER = re.compile(
-    r"(?:\d+: )?(?:srun: |slurmstepd\S*: |=|\[(?:proxy|mpiexec)|YOUR APPLICATION|This typically"
+    r"(?:\d+:\s*)?(?:$|srun: |slurmstepd\S*: |=|\[(?:proxy|mpiexec)|YOUR APPLICATION|This typically"
     rf" refers|Please see the FAQ|{SETUP_MARK})"
 )
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 # A rank's own words as its watchdog prints them; on a full disk they may be all that is left.
 _PRINTED = re.compile(r"^(?:\d+: )?dlperf_hpc: ([a-z_]+): (rank \d+ on \S+: .*)$", re.MULTILINE)
@@ -176,8 +177,8 @@ def _numbered(ranks: Sequence[int]) -> str:
 
 def _last_words(output: str) -> str | None:
     """The last line that a rank printed: a missing module, a library that cannot be loaded."""
-    lines = (line.strip() for line in reversed(output.splitlines()))
-    return next((line for line in lines if line and not _LAUNCHER.match(line)), None)
+    lines = (_COLOUR.sub("", line).strip() for line in reversed(output.splitlines()))
+    return next((line for line in lines if not _LAUNCHER.match(line)), None)
 
 
 def _with_last_words(found: tuple[Status, str] | None, output: str) -> tuple[Status, str] | None:

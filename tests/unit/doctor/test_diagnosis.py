@@ -155,6 +155,21 @@ def test_slurms_own_fault_is_not_blamed_on_the_profiles_mpi() -> None:
     assert job.grade == "warn" and "mpi is not to blame" in job.to_do
 
 
+def test_ranks_that_die_when_they_first_talk() -> None:
+    """In containers of their own they may not read each other's memory."""
+    tried = trial("1n2g")
+    tried.code = 143
+    tried.parts = {rank: {"node": node_facts(), "world": world()} for rank in range(2)}
+    tried.output = "0: copy_iovs(224)....: process_vm_readv failed (errno 1)\n"
+    (mpi,) = [each for each in interpret(tried) if each.check == "mpi"]
+    assert mpi.grade == "FAIL" and "process_vm_readv failed" in mpi.seen
+    assert "srun --mpi=list" in mpi.to_do or "srun has" in mpi.to_do
+    box = {"environment": {"default": {"apptainer": {"image": "/image.sif"}}}}
+    tried.site = Site.model_validate(box)
+    (mpi,) = [each for each in interpret(tried) if each.check == "mpi"]
+    assert 'options = ["--sharens"]' in mpi.to_do
+
+
 def test_ranks_that_get_stuck_or_do_not_reach_each_other() -> None:
     nodes = [node_facts(), node_facts("n2")]
     it = trial("2n1g")

@@ -29,6 +29,7 @@ from script_samples import (
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import run_program
 from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.environments import local_variables
 from dlperf_hpc.engines.local import queued_task
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.slurm.script import batch_script
@@ -104,6 +105,19 @@ def test_apptainer_runs_every_rank_in_the_image(tmp_path: Path) -> None:
     assert "--mpi=pmix" in srun_words(script)
     other = launched(of_kind(tmp_path, "singularity"))
     assert other == ["singularity", "exec", "--nv", f"--bind={root}", "docker://a/b:1", "python3"]
+
+
+@pytest.mark.parametrize("program", ["apptainer", "singularity"])
+def test_env_wins_over_the_images_own_variables(tmp_path: Path, program: str) -> None:
+    """Apptainer lets a shell read them: there a '$' would be expanded."""
+    value, told = r"its \ $x `y`", r"its \\ \$x \`y\`"
+    box = f'apptainer = {{image = "/x.sif", program = "{program}"}}'
+    site = site_of(tmp_path, f"[environment.e]\n{box}\nenv = {{A = '{value}'}}")
+    name = f"{program.upper()}ENV_A"
+    exports = [f"export A='{value}'", f"export {name}='{told}'"]
+    assert setup_of(script_of(tmp_path, site))[1:] == exports
+    given = local_variables(site.environment_named("e"))
+    assert (given["A"], given[name]) == (value, told)
 
 
 def test_pyxis_is_told_by_options_of_srun_of_that_environment_alone(tmp_path: Path) -> None:

@@ -145,6 +145,13 @@ CAUSES = [
         Status.FAILED,
         "rank 2-3 on n2 left with exit code 1; last output: 0: /v/bin/python3: No module named",
     ),
+    (
+        "0: \x1b[91mERROR  : no capability\n0: \x1b[0m\n0:\n"
+        "srun: error: n1: task 0: Exited with exit code 1\n",
+        1,
+        Status.FAILED,
+        "rank 0 on n1 left with exit code 1; last output: 0: ERROR  : no capability",
+    ),
     (HYDRA.format(code=9, text="Killed"), 9, Status.FAILED, "a rank died: Killed (signal 9)"),
     (
         "step 1\n" + HYDRA.format(code=11, text="Segmentation fault"),
