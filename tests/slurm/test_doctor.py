@@ -24,11 +24,6 @@ poll_s = 1.0
 CPU = 'device = "cpu"\n'
 
 
-@pytest.fixture
-def place(tmp_path: Path, onebox: Onebox) -> Workplace:
-    return Workplace(tmp_path, onebox.env)
-
-
 def spec(place: Workplace, topologies: list[str], more: str = "") -> Path:
     path = place.tiny("tried", topologies, more=more)
     path.write_text(path.read_text().replace("[measure]", CPU + "[measure]"))

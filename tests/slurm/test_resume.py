@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from fixtures_slurm import Onebox
 from queueing import Queue, executions, live_runs, tokens_of
 from sweeping import Done, Workplace, local_environment, phase_began, wait_until
 
@@ -29,16 +28,6 @@ DOOMED = """
 env = {{ GLOO_SOCKET_IFNAME = "lo" }}
 setup = ["f={0}/doom.$SLURM_ARRAY_TASK_ID; if [ -e $f ]; then export DLPERF_FAULT=$(cat $f); fi"]
 """
-
-
-@pytest.fixture
-def place(tmp_path: Path, onebox: Onebox) -> Workplace:
-    return Workplace(tmp_path, onebox.env)
-
-
-@pytest.fixture
-def queue(onebox: Onebox) -> Queue:
-    return Queue(onebox.env)
 
 
 @pytest.fixture

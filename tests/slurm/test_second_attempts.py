@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from fixtures_slurm import Onebox
 from queueing import Queue, live_runs, printed_by_squeue
 from sweeping import Workplace, wait_until
@@ -22,16 +21,6 @@ poll_s = 1.0
 [environment.default]
 env = { GLOO_SOCKET_IFNAME = "lo", DLPERF_FAULT = "hang@0" }
 """
-
-
-@pytest.fixture
-def place(tmp_path: Path, onebox: Onebox) -> Workplace:
-    return Workplace(tmp_path, onebox.env)
-
-
-@pytest.fixture
-def queue(onebox: Onebox) -> Queue:
-    return Queue(onebox.env)
 
 
 def status(place: Workplace, root: Path, *options: str) -> list[dict[str, str]]:

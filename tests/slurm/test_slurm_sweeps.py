@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from fixtures_slurm import Onebox
 from places import ROOT
 from sweeping import Workplace, moment, phase_began, wait_until
@@ -28,11 +27,6 @@ python = "{mute}"
 [environment.alone]
 mpi = "none"
 """
-
-
-@pytest.fixture
-def place(tmp_path: Path, onebox: Onebox) -> Workplace:
-    return Workplace(tmp_path, onebox.env)
 
 
 def _profile(name: str) -> Path:

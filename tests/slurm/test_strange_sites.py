@@ -43,11 +43,6 @@ def site(tmp_path: Path, onebox: Onebox) -> Site:
     return made
 
 
-@pytest.fixture
-def queue(onebox: Onebox) -> Queue:
-    return Queue(onebox.env)
-
-
 def sweep(site: Site, name: str, topologies: list[str], repeats: int = 2) -> Path:
     spec = site.tiny(name, topologies, repeats)
     done = site.verb("sweep", spec, "--site", site.root / "held.toml")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from data_samples import write_corpus
+from other_user import AS_NOBODY
 from places import ROOT
 from record_samples import a_run, a_sweep
 
@@ -76,8 +77,7 @@ def limited(processes: int, arguments: list[str], place: Path) -> subprocess.Com
     is root: then it is another user, with root's rights to files."""
     place.chmod(0o777)
     rights = "+dac_override,+dac_read_search"
-    user = ["--reuid=65534", "--regid=65534", "--clear-groups"]
-    other = ["setpriv", *user, f"--inh-caps={rights}", f"--ambient-caps={rights}"]
+    other = [*AS_NOBODY, f"--inh-caps={rights}", f"--ambient-caps={rights}"]
     process = subprocess.Popen(
         [*([] if os.geteuid() else other), sys.executable, "-m", *arguments],
         cwd=place,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from other_user import AS_NOBODY, NOBODY
 from record_samples import a_run, a_sweep, ended_ok, paths
 
 from dlperf_hpc.data import indexed, manifest
@@ -27,15 +28,13 @@ from dlperf_hpc.train import weights
 from dlperf_hpc.train.backends import deepspeed
 
 PIPE = "is a named pipe, not a file"
-NOBODY = 65534
 
 
 def dlperf(
     *arguments: object, cwd: Path, as_other: bool = False, memory_mb: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """A verb in a process of its own; AssertionError for a traceback, or if it does not end."""
-    ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    other = ["setpriv", *ids] if as_other and os.geteuid() == 0 else []
+    other = AS_NOBODY if as_other and os.geteuid() == 0 else []
     limit = ["prlimit", f"--as={memory_mb << 20}"] if memory_mb else []
     done = subprocess.run(
         [*other, *limit, sys.executable, "-m", "dlperf_hpc", *map(str, arguments)],

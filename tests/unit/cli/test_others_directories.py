@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from other_user import AS_NOBODY, NOBODY
 from places import ROOT
 from queueing import printed_by_squeue
 from record_samples import a_sweep, ended, many, token_of
@@ -33,7 +34,6 @@ from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import Submission, add_submission
 from dlperf_hpc.records.status import Status
 
-NOBODY = 65534
 RUNS = many([case("1n1g")], 2)
 SPEC = """\
 name = "planted"
@@ -81,10 +81,9 @@ def verb(name: str, *arguments: object) -> tuple[int, str, str]:
 
 def as_nobody(where: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """A verb, typed by another user."""
-    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     env = {**local_environment(), "PYTHONPATH": str(ROOT), "HOME": "/"}
     return subprocess.run(
-        [*become, sys.executable, "-m", "dlperf_hpc", *map(str, arguments)],
+        [*AS_NOBODY, sys.executable, "-m", "dlperf_hpc", *map(str, arguments)],
         cwd=where,
         env=env,
         text=True,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from other_user import AS_NOBODY, NOBODY
 from places import ROOT
 from record_samples import a_run, a_sweep, ended_ok
 
@@ -32,7 +33,6 @@ from dlperf_hpc.records.archive import unpacked
 from dlperf_hpc.records.packing import pack
 
 RUN = a_run()
-NOBODY = 65534
 
 
 @pytest.fixture
@@ -63,8 +63,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _as_user(words: Sequence[str | Path], at: Path) -> subprocess.CompletedProcess[str]:
-    other = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    prefix = other if os.getuid() == 0 else []
+    prefix = AS_NOBODY if os.getuid() == 0 else []
     return subprocess.run(
         [*prefix, sys.executable, "-m", "dlperf_hpc", *map(str, words)],
         cwd=at, capture_output=True, text=True, check=False,
