@@ -14,9 +14,9 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from fixtures_slurm import accounting, onebox, small
+from fixtures_slurm import accounting, onebox, place, queue, small
 
-__all__ = ["accounting", "onebox", "small"]
+__all__ = ["accounting", "onebox", "place", "queue", "small"]
 
 TESTS = Path(__file__).parent
 MARKERS = {

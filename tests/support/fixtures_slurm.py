@@ -1,7 +1,7 @@
 """A real Slurm on this machine for tests: four nodes, eight pretend GPUs each, gone at the end.
 
-`conftest.py` imports the fixtures: `onebox`, and `small` and `accounting`, which have the habits of
-unusual sites. `Onebox` serves tests that need a cluster of their own.
+`conftest.py` imports the fixtures: `onebox` with `place` and `queue`, and `small` and `accounting`,
+which have the habits of unusual sites. `Onebox` serves tests that need a cluster of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 from places import ROOT
+from queueing import Queue
+from sweeping import Workplace
 
 ONEBOX = ROOT / "slurm" / "onebox"
 # Ended jobs are forgotten soon, so that nobody has to wait for that.
@@ -94,6 +96,18 @@ def accounting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onebox]:
     cluster = Onebox(directory, "--like", "accounting", *_FORGETS)
     yield cluster
     cluster.down()
+
+
+@pytest.fixture
+def place(tmp_path: Path, onebox: Onebox) -> Workplace:
+    """A directory of its own, in which verbs talk to the session's cluster."""
+    return Workplace(tmp_path, onebox.env)
+
+
+@pytest.fixture
+def queue(onebox: Onebox) -> Queue:
+    """The queue of the session's cluster."""
+    return Queue(onebox.env)
 
 
 def short_directory(wish: Path) -> Path:
