@@ -208,6 +208,11 @@ class Engine(ABC):
         """The batch script as it would be submitted; None where there is none."""
         return None
 
+    def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
+        """What it would start for each task of an array, as one would type it in a shell; nothing
+        where the batch script starts it."""
+        return ()
+
     # --- submitting
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Collection, Generator, Sequence
@@ -17,6 +18,7 @@ from dlperf_hpc.engines.base import (
     Program,
     Response,
     TaskState,
+    run_program,
 )
 from dlperf_hpc.engines.command import clean_environment, run
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
@@ -99,6 +101,14 @@ class LocalEngine(Engine):
         for index in range(array.size):
             self._queue.put(queued_task(root, array, site, program, f"{job}_{index}"))
         return Response(job_id=job)
+
+    def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
+        """The mpiexec of each task; JOB stands for the number that the queue will give it."""
+        program = run_program(root, array)
+        tasks = (
+            queued_task(root, array, site, program, f"JOB_{index}") for index in range(array.size)
+        )
+        return tuple(map(_typed, tasks))
 
     def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
         """Nothing: what was queued ended with the process that queued it."""
@@ -195,6 +205,15 @@ def queued_task(root: Path, array: Array, site: Site, program: Program, name: st
         timeout_s=float(array.time_limit_s),
         epilogue=program.epilogue,
     )
+
+
+def _typed(task: QueuedTask) -> str:
+    """A task's command as one would type it: with what it has in its environment and a shell does
+    not have, and where its output goes."""
+    plain = clean_environment()
+    added = {name: value for name, value in task.env.items() if plain.get(name) != value}
+    command = shlex.join([*(f"{name}={value}" for name, value in added.items()), *task.argv])
+    return f"{'env ' if added else ''}{command} > {shlex.quote(str(task.output))} 2>&1"
 
 
 def _refusal_of(name: str, site: Site) -> Issue | None:

@@ -127,6 +127,21 @@ def test_nothing_is_submitted_where_the_scheduler_cannot_be_asked(
     assert read_submissions(mixed) == before and not (mixed / "arrays").exists()
 
 
+def test_a_dry_run_of_a_local_sweep_prints_the_commands_it_would_run(tmp_path: Path) -> None:
+    """No scheduler has a part in it, so that there is no batch script."""
+    a_sweep(tmp_path / "sweep", RUNS)
+    ended(tmp_path / "sweep", RUNS[1], Status.FAILED, "x")
+    code, out, err = command(tmp_path / "sweep", "--dry-run")
+    assert (code, err) == (0, "") and "sbatch" not in out.lower() and "srun" not in out
+    assert out.startswith("1 runs would be run on this machine, one after another\n")
+    (typed,) = [line for line in out.splitlines() if "mpiexec" in line]
+    assert " -n 2 " in typed and f"dlperf_hpc.train {tmp_path}/sweep " in typed
+    assert typed.endswith(f"> {tmp_path}/sweep/jobs/JOB_0.out 2>&1")
+    (array,) = json.loads(command(tmp_path / "sweep", "--dry-run", "--json")[1])["arrays"]
+    assert array["script"] is None and array["commands"] == [typed]
+    assert not (tmp_path / "sweep" / "arrays").exists()
+
+
 # --- runs whose jobs live ------------------------------------------------------------------------
 
 ROWS = (
