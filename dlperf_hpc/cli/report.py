@@ -6,16 +6,18 @@ import argparse
 import gc
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.progress import reading_bar
-from dlperf_hpc.errors import printable, visible
+from dlperf_hpc.errors import LedgerError, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
+    from dlperf_hpc.reporting.writers import Unwritable
 
 SUMMARY = "write speedup tables, CSVs and a plot from job logs"
 
@@ -31,7 +33,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = made.add_argument
     add("paths", nargs="*", type=Path, metavar="DIR", help="directories or log files")
-    out = "directory to write (default: DIR/report if DIR is one directory of yours, else ./report)"
+    out = (
+        "directory to write (default: DIR/report if DIR is one directory of yours, ./report if there"
+        " are several; nothing is written for one directory of somebody else's)"
+    )
     add("--out", type=Path, metavar="DIR", help=out)
     base = "topology to which speedup refers (default: the sweep's base, else 1n1g)"
     add("--base", metavar="TOPOLOGY", help=base)
@@ -68,10 +73,10 @@ def _report(arguments: argparse.Namespace) -> int:
         raise usage_error("DIR", "there is no directory and no log to report on")
     from dlperf_hpc.logs.gather import gather
     from dlperf_hpc.reporting.report import Report
-    from dlperf_hpc.reporting.writers import write_report
+    from dlperf_hpc.reporting.writers import Unwritable, write_report
 
     base, kinds = _base(arguments.base), _kinds(arguments)
-    out = _out(arguments)
+    place = _place(arguments)
     with reading_bar() as advance:
         found = gather(
             arguments.paths,
@@ -79,7 +84,7 @@ def _report(arguments: argparse.Namespace) -> int:
             options.stated_settings(arguments),
             options.cache(arguments),
             advance,
-            leave_out=[out],
+            leave_out=[place.directory],
         )
     manifest = found.manifest
     report = Report.of(
@@ -91,7 +96,12 @@ def _report(arguments: argparse.Namespace) -> int:
         unrecognised=found.unrecognised,
         accelerator=arguments.accelerator,
     )
-    paths = write_report(out, report, kinds)
+    paths: Sequence[Path] = ()
+    failed: Unwritable | None = None
+    try:
+        paths = () if place.why_not else write_report(place.directory, report, kinds)
+    except Unwritable as error:
+        failed = error
     _tell(found, arguments.json)
     if arguments.json:
         from dlperf_hpc.reporting.writers.json import text
@@ -102,7 +112,8 @@ def _report(arguments: argparse.Namespace) -> int:
 
         print_report(report)
         print(found.summary())
-        print("\n".join(f"written: {visible(str(path))}" for path in paths))
+        print("".join(f"written: {visible(str(path))}\n" for path in paths), end="")
+    _tell_unwritten(arguments, place, failed)
     return 1 if any(result.status.bad for result in found.results) else 0
 
 
@@ -124,18 +135,40 @@ def _there_are(names: Iterable[str]) -> str:
     return f"there are {', '.join(names)}"
 
 
-def _out(arguments: argparse.Namespace) -> Path:
-    """Where to write: below the one directory that is reported on, if it is this user's, else
-    ./report."""
+@dataclass(frozen=True)
+class _Place:
+    """Where to write; ``why_not`` says why nothing is written there, '' if it is."""
+
+    directory: Path
+    why_not: str = ""
+
+
+def _place(arguments: argparse.Namespace) -> _Place:
+    """Below the one directory that is reported on, if it is this user's; ./report of several
+    directories, and of files."""
     from dlperf_hpc.records import layout, trust
 
     if arguments.out is not None:
-        return Path(arguments.out)
+        return _Place(Path(arguments.out))
     only: Path = arguments.paths[0]
-    within = len(arguments.paths) == 1 and only.is_dir()
-    if not within or any(map(trust.not_mine, (only, only / layout.REPORT))):
-        return Path("report")
-    return only / layout.REPORT
+    if len(arguments.paths) > 1 or not only.is_dir():
+        return _Place(Path(layout.REPORT))
+    words = trust.not_mine(only) or trust.not_mine(only / layout.REPORT)
+    return _Place(only / layout.REPORT, words or "")
+
+
+def _tell_unwritten(
+    arguments: argparse.Namespace, place: _Place, failed: Unwritable | None
+) -> None:
+    """Say why there are no files, and how to get some. LedgerError where files were asked for by
+    name: tables on the screen are not what was wanted then."""
+    why = str(failed) if failed else place.why_not
+    if not why:
+        return
+    told = f"{why}; the report's files were not written: name a directory of yours with --out"
+    if arguments.out or arguments.write is not None or arguments.parquet or arguments.sqlite:
+        raise LedgerError(told)
+    print(f"note: {printable(told)}", file=sys.stderr)
 
 
 def _tell(found: Gathered, shortly: bool) -> None:

@@ -25,6 +25,10 @@ Make = Callable[[Report], Optional[bytes]]
 
 LedgerError where it cannot be made on this machine, with what to do about that."""
 
+class Unwritable(LedgerError):
+    """A file cannot be written where it belongs; what it would say is not at fault."""
+
+
 DEFAULT = ("csv", "json", "md", "png")
 """What a report consists of unless the user picks."""
 
@@ -64,8 +68,8 @@ def write_report(
 
     All files of a report that lie beside each other tell of the same runs: what an earlier report
     left there is written anew even if its writer is not named, and a file with nothing to show any
-    more is removed. KeyError for a name that no writer has; LedgerError if a file cannot be made
-    or written.
+    more is removed. KeyError for a name that no writer has; LedgerError if a file cannot be made,
+    Unwritable if one cannot be written.
     """
     known = writers()
     files = {file: make for name in names for file, make in known[name].files.items()}
@@ -122,17 +126,17 @@ def _make_into(writing: int, make: Make, report: Report) -> NoReturn:
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data`` in one step: a reader sees the old file or the new, whole.
 
-    Creates the directory. LedgerError naming the path if it cannot be written.
+    Creates the directory. Unwritable naming the path if it cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
     except OSError as error:
-        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+        raise Unwritable(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise LedgerError(f"{path}: cannot be removed: {error.strerror}") from error
+        raise Unwritable(f"{path}: cannot be removed: {error.strerror}") from error

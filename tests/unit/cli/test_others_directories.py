@@ -154,7 +154,39 @@ def test_looking_at_anothers_sweep_writes_nothing(shared: Path, way: str) -> Non
     assert code in (0, 1, 2), err
     assert bashrc.read_text() == "mine\n"
     assert state(root) == before
-    assert (shared / "report" / "runs.csv").exists()  # not in the other's directory
+    assert not (shared / "report").exists()
+
+
+@two_users
+def test_a_report_of_anothers_sweep_is_its_table_and_where_to_have_files(shared: Path) -> None:
+    root = a_slurm_sweep(shared / "theirs")
+    give(root)
+    before = state(root)
+    code, out, err = verb("report", root)
+    assert code == 1 and "runs that do not count" in out and "written" not in out  # a run failed
+    assert f"{root}: belongs to nobody" in err and "with --out" in err
+    told = json.loads(verb("report", root, "--json")[1])
+    assert len(told["runs"]) == len(RUNS)
+    code, out, err = verb("report", root, "--write", "csv")  # files were asked for
+    assert code == 2 and "runs that do not count" in out and "with --out" in err
+    code, out, err = verb("report", root, "--out", shared / "mine")
+    assert (code, err) == (1, "") and (shared / "mine" / "runs.csv").exists()
+    assert state(root) == before and not (shared / "report").exists()
+
+
+@two_users
+def test_a_report_where_nothing_can_be_written(shared: Path) -> None:
+    """Of several directories it would be written into the current one."""
+    roots = [a_slurm_sweep(shared / name) for name in ("a", "b")]
+    (work := shared / "work").mkdir()
+    work.chmod(0o555)
+    done = as_nobody(work, "report", *roots)
+    assert done.returncode == 1 and "runs that do not count" in done.stdout
+    assert "report: cannot be written" in done.stderr or "report/" in done.stderr
+    assert "with --out" in done.stderr and "Traceback" not in done.stderr
+    done = as_nobody(work, "report", *roots, "--out", "mine")
+    assert done.returncode == 2 and "runs that do not count" in done.stdout
+    assert "mine/" in done.stderr and "Permission denied" in done.stderr
 
 
 @two_users
@@ -166,7 +198,8 @@ def test_another_user_may_look_at_mine(shared: Path) -> None:
     done = as_nobody(work, "status", root, "--json")
     assert json.loads(done.stdout)["counts"] == {"cancelled": 1, "failed": 1}, done.stderr
     done = as_nobody(work, "report", root)
-    assert done.returncode == 1 and "written: report/" in done.stdout, done.stderr
+    assert done.returncode == 1 and "runs that do not count" in done.stdout, done.stderr
+    assert "with --out" in done.stderr and not list(work.iterdir())
     done = as_nobody(work, "rerun", root)
     assert done.returncode == 2 and f"{root}: belongs to root, mode 0755" in done.stderr
     (work / "planted.toml").write_text(SPEC.replace("planted", "mine"))
