@@ -34,8 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("paths", nargs="*", type=Path, metavar="DIR", help="directories or log files")
     out = (
-        "directory to write (default: DIR/report if DIR is one directory of yours, ./report if there"
-        " are several; nothing is written for one directory of somebody else's)"
+        "directory to write (default: DIR/report if DIR is one directory of yours, ./report if"
+        " there are several; nothing is written for one directory of somebody else's)"
     )
     add("--out", type=Path, metavar="DIR", help=out)
     base = "topology to which speedup refers (default: the sweep's base, else 1n1g)"

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     limit = "time limit of a run: x2 for twice the earlier limit, or hh:mm:ss"
     add("--time", metavar="xF|LIMIT", help=limit)
     add("--site", help="site profile (default: the profile with which the sweep was submitted)")
-    add("--dry-run", action="store_true", help="print the batch scripts or commands, submit nothing")
+    add("--dry-run", action="store_true", help="print batch scripts or commands, submit nothing")
     add("--wait", action="store_true", help="follow the runs to their end, then report")
     options.add_order_options(made)
     options.add_json(made, "the plan, the submission or the report")
@@ -285,26 +285,24 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
 
 
 def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as_json: bool) -> int:
-    plan = [
-        {
-            "array": array.name,
-            "runs": [run.id for run in array.tasks],
-            "script": engine.script(root, array, site),
-            "commands": list(engine.commands(root, array, site)),
-        }
-        for array in arrays
-    ]
+    scripts = [engine.script(root, array, site) for array in arrays]
+    commands = [engine.commands(root, array, site) for array in arrays]
     if as_json:
+        plan = [
+            {"array": array.name, "runs": [run.id for run in array.tasks], "script": script,
+             "commands": list(typed)}
+            for array, script, typed in zip(arrays, scripts, commands)
+        ]  # fmt: skip
         print(json.dumps({"root": str(root), "arrays": plan}, indent=1))
         return 0
-    runs = sum(len(array.tasks) for array in arrays)
     would = f"{len(arrays)} arrays would be submitted"
     if not engine.detached:
+        runs = sum(len(array.tasks) for array in arrays)
         would = f"{runs} runs would be run on this machine, one after another"
     print(would if arrays else "nothing to rerun")
-    for each in plan:
-        text = each["script"] or "\n".join([*each["commands"], ""])
-        print(visible(f"\n===== {each['array']}: {len(each['runs'])} runs\n{text}"))
+    for array, script, typed in zip(arrays, scripts, commands):
+        text = script or "".join(f"{line}\n" for line in typed)
+        print(visible(f"\n===== {array.name}: {len(array.tasks)} runs\n{text}"))
     return 0
 
 

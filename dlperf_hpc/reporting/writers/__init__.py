@@ -25,6 +25,7 @@ Make = Callable[[Report], Optional[bytes]]
 
 LedgerError where it cannot be made on this machine, with what to do about that."""
 
+
 class Unwritable(LedgerError):
     """A file cannot be written where it belongs; what it would say is not at fault."""
 
