@@ -15,6 +15,7 @@ from dlperf_hpc.analysis.accelerators import CEILING
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
 from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import ExternalWindow, RunResult, Window
+from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import shared_job
 
 MIN_REPEATS = 6
@@ -23,6 +24,7 @@ MIN_REPEATS = 6
 SUPER_LINEAR_WITHOUT_INTERVAL = 1.02
 DROP = 0.15
 CROSS_CHECK = 0.05
+_MOST_SAID = 3
 
 FLAGS: Mapping[str, str] = {
     "over-peak": "the fastest run needs more model FLOPS per device than the accelerator's dense "
@@ -55,6 +57,11 @@ FLAGS: Mapping[str, str] = {
     f"{100 * CROSS_CHECK:.0f} % off what the log's own clock says",
     "shared-allocation": "runs that count were measured in turn inside one job "
     "(`repeats_per_job`): their spread knows nothing of other nodes and other days",
+    "log-contradicts-itself": "figures of a run's own log cannot be true together: it was changed "
+    "or damaged; the run counts only if its record confirms the window",
+    "log-and-record-differ": "a run's log and its record say different things: one of them was "
+    "changed; the run counts only if it is known which",
+    "no-end-line": "the log of a run that counts has no end line; its record says that it ended ok",
     "duplicate-run": "more than one result for a run; only its first ok attempt counts",
 }
 """Every flag there is, and when it is set."""
@@ -191,10 +198,35 @@ def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list
     if counted_out:
         note = f"ended ok without a positive finite throughput: {', '.join(counted_out)}"
         found.append(Flag("no-number", note))
-    differing = _differing([result.run.case for result in results])
+    found += _of_contradictions(results)
+    # nothing depends on the settings of a run of which only its name is known
+    known = [result.run.case for result in results if result.status is not Status.UNKNOWN]
+    differing = _differing(known)
     if differing:
         note = f"the runs differ in {', '.join(differing)}: they are not repeats of one case"
         found.append(Flag("mixed-settings", note))
+    return found
+
+
+def _of_contradictions(results: Sequence[RunResult]) -> list[Flag]:
+    """What cannot be true of a run: a sentence for each run and kind."""
+    found = []
+    kinds = {"log": "log-contradicts-itself", "record": "log-and-record-differ"}
+    for result in results:
+        for between, name in kinds.items():
+            texts = [each.text for each in result.contradictions if each.between == between]
+            if texts:
+                more = f"; and {len(texts) - _MOST_SAID} more" if len(texts) > _MOST_SAID else ""
+                note = f"{result.run.id}: {'; '.join(texts[:_MOST_SAID])}{more}"
+                found.append(Flag(name, note))
+    without = [
+        result.run.id
+        for result in results
+        if result.status is Status.OK and result.source == "record" and result.window is not None
+    ]
+    if without:
+        note = f"the log has no end line, its record says that it ended ok: {', '.join(without)}"
+        found.append(Flag("no-end-line", note))
     return found
 
 

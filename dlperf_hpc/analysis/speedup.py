@@ -155,7 +155,8 @@ def throughput(result: RunResult) -> float | None:
 
 def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
-    case = group[0].run.case
+    # a log that was cut early names its case, and little more of it
+    case = next((r.run.case for r in group if r.status is not Status.UNKNOWN), group[0].run.case)
     runs = chosen(group)
     values, counted, numberless = [], [], []
     for result in runs:

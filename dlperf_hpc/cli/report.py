@@ -114,7 +114,7 @@ def _report(arguments: argparse.Namespace) -> int:
         print(found.summary())
         print("".join(f"written: {visible(str(path))}\n" for path in paths), end="")
     _tell_unwritten(arguments, place, failed)
-    return 1 if any(result.status.bad for result in found.results) else 0
+    return 1 if report.troubles or found.damaged else 0
 
 
 def _kinds(arguments: argparse.Namespace) -> Sequence[str]:

@@ -21,15 +21,18 @@ from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.archive import unpacked
 from dlperf_hpc.records.collect import Collection, full_results
-from dlperf_hpc.records.logfile import result_of_log
+from dlperf_hpc.records.living import with_life
+from dlperf_hpc.records.logfile import cut_result, result_of_log
 from dlperf_hpc.records.manifest import SCHEMA, Manifest
 from dlperf_hpc.records.observed import ObservedRun
+from dlperf_hpc.records.record import settled
 from dlperf_hpc.records.results import RunResult
 
 if TYPE_CHECKING:  # a report of nothing but sweeps does without
     from dlperf_hpc.logs.scan.search import ScanCache, Scanned
 
 OWN = "dlperf"
+_SHORTER_THAN_A_LINE = 1000
 Progress = Callable[[int, int, int], None]
 """Called with files done, bytes done, and bytes in all."""
 
@@ -39,7 +42,8 @@ class Gathered:
     """Runs found, and what was found of no use.
 
     ``unread`` says of a file, or of a line in it, why it was not read; ``unrecognised`` are
-    files in which no known format was recognised; ``manifest`` is the sweep's if there is just one.
+    files in which no known format was recognised; ``damaged`` are logs of ours of which not even
+    the run is known; ``manifest`` is the sweep's if there is just one.
     """
 
     results: tuple[RunResult, ...]
@@ -49,6 +53,7 @@ class Gathered:
     cached: int = 0
     formats: Mapping[str, int] = field(default_factory=dict)
     manifest: Manifest | None = None
+    damaged: tuple[str, ...] = ()
 
     def summary(self) -> str:
         """One line: how many files, and what became of the runs in them."""
@@ -146,6 +151,7 @@ def _gathered(
         cached=cached,
         formats=loose.formats,
         manifest=sweeps[0].manifest if len(sweeps) == 1 and not loose.results else None,
+        damaged=tuple(loose.damaged),
     )
 
 
@@ -172,6 +178,7 @@ class _Loose:
         self.results: list[RunResult] = []
         self.unread: list[str] = []
         self.unrecognised: list[str] = []
+        self.damaged: list[str] = []
         self.formats: Counter[str] = Counter()
         self._rule, self._stated = rule, stated
         self._taken: Counter[str] = Counter()
@@ -190,7 +197,11 @@ class _Loose:
             if file.readings or not note.line
         ]
         if not file.readings:
-            self.unrecognised.append(name)
+            if _begins_as_ours(scanned.source):
+                self.damaged.append(name)
+                self.unread.append(f"{name}: a log of dlperf_hpc that was cut in its first line")
+            else:
+                self.unrecognised.append(name)
             return
         self.formats[file.readings[0].format] += 1
         if file.readings[0].format == OWN:
@@ -203,10 +214,18 @@ class _Loose:
         self.results += self._numbered(found.results, any(fact.name == "repeat" for fact in named))
 
     def _own(self, source: Source) -> None:
+        data = b""
         try:
-            self.results.append(result_of_log(Path(source.name), b"".join(blocks(source))))
+            data = b"".join(blocks(source))
+            result = settled(result_of_log(Path(source.name), data))
         except LogError as error:
-            self.unread.append(str(error))
+            cut = cut_result(Path(source.name), data, str(error))
+            if cut is None:
+                self.damaged.append(source.name)
+                self.unread.append(str(error))
+                return
+            result = cut
+        self.results.append(with_life(result, Path(source.name)))
 
     def _numbered(self, results: Iterable[RunResult], named: bool) -> list[RunResult]:
         """Runs whose repeat nothing names are counted in the order in which they are found."""
@@ -221,6 +240,14 @@ class _Loose:
             else result
             for result in kept
         ]
+
+
+def _begins_as_ours(source: Source) -> bool:
+    """Whether a file that no format knows is the first bytes of a log of ours."""
+    if source.size > _SHORTER_THAN_A_LINE:
+        return False
+    head = b"".join(blocks(source))
+    return head.startswith(b"dlperf 2") and b"\n" not in head
 
 
 def _sweeps(paths: Iterable[Path]) -> list[Path]:

@@ -11,16 +11,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
+from dlperf_hpc.records.living import with_life
 from dlperf_hpc.records.logfile import glance, read_bytes, result_of_log, told_by
 from dlperf_hpc.records.manifest import FinalState, Manifest
 from dlperf_hpc.records.observed import RunFacts
-from dlperf_hpc.records.record import Record, of_record, read_record, with_record
+from dlperf_hpc.records.record import Record, of_record, read_record, settled, with_record
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import launch_of
@@ -70,47 +70,33 @@ def _with_end(
     return replace(result, status=final_state.status, reason=final_state.reason, source="scheduler")
 
 
-def _cross_checked(result: RunResult, record: Record | None) -> RunResult:
-    """Log and record hold the same figures, digit by digit: a difference was made by hand."""
-    if record is None or record["attempt"] != result.attempt:
-        return result
-    told: dict[str, Any] = {"status": result.status.value}
-    kept: dict[str, Any] = {"status": record["status"]}
-    if result.window is not None and isinstance(record.get("window"), dict):
-        told.update(vars(result.window))
-        kept.update(record["window"])
-    warnings = [
-        f"the log says {key} {told[key]}, the record {kept[key]}: one of them was changed"
-        for key in told.keys() & kept.keys()
-        if told[key] != kept[key]
-    ]
-    return replace(result, warnings=(*result.warnings, *sorted(warnings)))
-
-
 def _full(
     run: RunFacts, root: Path, task: Task | None, final_state: FinalState | None, bad: list[str]
 ) -> RunResult:
     """How a run ended, by all that lies on disk; ``bad`` is told of what cannot be read."""
-    paths = RunPaths(root, run.id)
+    name = run.id
+    paths = RunPaths(root, name)
+    log, beside = paths.log, paths.record
     record: Record | None = None
+    data: bytes | None = None
     problem = ""
     try:
-        record = read_record(paths.record, detail=False)
-        data = read_bytes(paths.log)
-        result = None if data is None else result_of_log(paths.log, data)
-        if result is not None and result.run.id != run.id:
-            raise LogError(f"{paths.log}: is the log of {result.run.id}")
+        record = read_record(beside, detail=False)
+        data = read_bytes(log)
+        result = None if data is None else result_of_log(log, data)
+        if result is not None and result.run.id != name:
+            raise LogError(f"{log}: is the log of {result.run.id}")
     except LogError as error:
         problem, result = str(error), None
     ended = (
         _without_log(run, record, final_state)
         if result is None
-        else _cross_checked(_with_end(result, record, final_state), record)
+        else settled(_with_end(result, record, final_state), record, beside, data or b"")
     )
     if ended.status is not Status.OK and _is_of_earlier_task(paths, task, record):
         return _without_log(run, None, final_state)
     if not problem:
-        return ended
+        return with_life(ended, log)
     bad.append(problem)
     if ended.status is Status.PENDING:
         ended = replace(ended, status=Status.UNKNOWN, reason=problem)
@@ -197,7 +183,7 @@ def _loose_logs(root: Path) -> tuple[dict[str, RunResult], list[str]]:
     bad: list[str] = []
     for path in _logs_below(root, bad):
         try:
-            result = result_of_log(path)
+            result = settled(result_of_log(path))
         except LogError as error:
             bad.append(str(error))
             continue

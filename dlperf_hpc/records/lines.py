@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 PREFIX = "dlperf"
 _BARE = re.compile(r"[A-Za-z_/@%:~][A-Za-z0-9_/.@%+:,~=-]*")
 _WORDS_OF_JSON = {"true", "false", "null", "NaN", "Infinity"}
+_BEGINS_NUMBER = frozenset("-0123456789")
 _JSON_BEGINS = frozenset('"[{-0123456789tfn')
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
 _EVENT = re.compile("[a-z_]+")
@@ -127,4 +128,13 @@ def read_values(text: str) -> dict[str, Any] | None:
     # Each is " key=value": together they are the whole text, unless something lies between them.
     if sum(map(len, map("".join, pairs))) + 2 * len(pairs) != len(text):
         return None
-    return {key: decode(value) for key, value in pairs}
+    numbers = [value for _, value in pairs if value[0] in _BEGINS_NUMBER]
+    if "," in text or len(numbers) < 2:
+        return {key: decode(value) for key, value in pairs}
+    try:  # most values are numbers: all at once takes a fraction of the time
+        decoded = iter(_JSON.decode(f"[{','.join(numbers)}]"))
+    except ValueError:
+        return {key: decode(value) for key, value in pairs}
+    return {
+        key: next(decoded) if value[0] in _BEGINS_NUMBER else decode(value) for key, value in pairs
+    }

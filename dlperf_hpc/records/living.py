@@ -13,11 +13,14 @@ import errno
 import fcntl
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.records.lines import read_line
 from dlperf_hpc.records.logfile import read_end
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.status import Status
 
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 _MARGIN_S = 600.0  # beyond the attempt's own limit: Slurm's grace, clocks that differ
@@ -56,6 +59,13 @@ def other_attempt(log: Path, launch: str) -> str:
     except (OSError, KeyError, TypeError, ValueError):
         return ""
     return f"launch {theirs} has measured it since {begin.time} and still holds {log}"
+
+
+def with_life(result: RunResult, log: Path) -> RunResult:
+    """A run whose log has no end runs, if somebody holds the log; else the log was cut."""
+    if result.status is not Status.UNKNOWN or result.ended or not other_attempt(log, ""):
+        return result
+    return replace(result, status=Status.RUNNING, reason="its log has no end yet")
 
 
 def _task(launch: str) -> str:

@@ -17,10 +17,20 @@ from typing import Any
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import open_regular, read_regular
+from dlperf_hpc.records.consistency import in_log
 from dlperf_hpc.records.lines import PREFIX, Line, read_line, read_values, split_line, unflatten
-from dlperf_hpc.records.results import Checkpoint, GpuUse, RunResult, Window, misfits
+from dlperf_hpc.records.observed import ObservedCase, ObservedRun
+from dlperf_hpc.records.results import (
+    Checkpoint,
+    Contradiction,
+    GpuUse,
+    RunResult,
+    Window,
+    misfits,
+)
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Case, Run
+from dlperf_hpc.records.timeline import Timeline, read_timeline
+from dlperf_hpc.sweepfile.case import Case, Run, Topology
 
 FORMAT = 1
 _TAIL_BYTES = 8192
@@ -30,6 +40,12 @@ _STATED = ("flops_per_sample", "framework_name", "framework_version")
 _PREFIX = f"{PREFIX} ".encode()
 _EVENT = len(f"{PREFIX} 2026-11-21T14:53:20.696482Z ")  # where the event's name begins
 
+
+_RUN_NAME = re.compile(
+    r"(?P<framework>[^/]+)/(?P<model>[^/]+)/bz(?P<batch>\d{1,9})/(?P<topology>\d{1,6}n\d{1,6}g)/"
+    r"(?P=model)_b(?P=batch)_(?P<variant>[^/]+)_(?P<repeat>\d{1,9})",
+    re.ASCII,
+)
 
 _HEAD_BYTES = 1024
 _BEGIN = re.compile(rb"dlperf \S+Z begin format=1 ")
@@ -48,6 +64,8 @@ class ParsedLog:
     """A log's events by kind; ``end`` is None if the log was cut or the run still runs.
 
     ``tables`` are shared by logs in which they are written alike, and ``case`` is its line's text.
+    ``timeline`` is what the iteration lines say where they are not read one by one; ``repeated``
+    are events that stand in the log once more, with other values.
     """
 
     path: Path
@@ -62,6 +80,8 @@ class ParsedLog:
     started: str = ""
     last: str = ""
     warnings: list[str] = field(default_factory=list)
+    timeline: Timeline | None = None
+    repeated: list[str] = field(default_factory=list)
 
 
 _SHARED = ("case", "measure", "provenance", "world")
@@ -101,28 +121,38 @@ def _take(log: ParsedLog, line: Line, text: str) -> None:
     elif line.event == "phase":
         log.phase = str(line.values.get("name", ""))
     elif line.event == "end":
+        if log.end is not None and log.end.values != line.values:
+            log.repeated.append("end")
         log.end = line
-    elif line.event in _SHARED:
-        log.tables[line.event] = _shared_table(text)
-        log.case = text if line.event == "case" else log.case
     else:
-        log.tables[line.event] = unflatten(line.values)
+        shared = line.event in _SHARED
+        table = _shared_table(text) if shared else unflatten(line.values)
+        if line.event in log.tables and log.tables[line.event] != table:
+            log.repeated.append(line.event)
+        log.tables[line.event] = table
+        log.case = text if line.event == "case" else log.case
 
 
 def _lines(log: ParsedLog, data: bytes, iterations: bool) -> Iterator[tuple[int, str]]:
     """Our lines with their numbers, as text; one that is cut off becomes a warning."""
-    *whole, rest = data.split(b"\n")
-    for number, raw in enumerate(whole, 1):
-        if raw.startswith(_PREFIX):
-            # most of a log, so that it is not even decoded
-            if not iterations and raw.startswith(b"iteration ", _EVENT) and raw.isascii():
-                continue
-            text = raw.decode("utf-8", errors="replace")
-            if iterations or not text.startswith("iteration ", _EVENT):
-                yield number, text
+    passed = slice(0, 0)
+    if not iterations:  # most of a log: they are not even decoded
+        log.timeline, passed = read_timeline(data)
+    rest = b""
+    before = 1 + data.count(b"\n", 0, passed.stop)
+    for first, part in ((1, data[: passed.start]), (before, data[passed.stop :])):
+        *whole, rest = part.split(b"\n")
+        for number, raw in enumerate(whole, first):
+            if raw.startswith(_PREFIX):
+                if not iterations and raw.startswith(b"iteration ", _EVENT) and raw.isascii():
+                    continue
+                text = raw.decode("utf-8", errors="replace")
+                if iterations or not text.startswith("iteration ", _EVENT):
+                    yield number, text
+        before = first + len(whole)
     if rest:
         cut = rest.decode("utf-8", errors="replace")
-        log.warnings.append(f"line {len(whole) + 1}: cut off: {cut[:60]!r}")
+        log.warnings.append(f"line {before}: cut off: {cut[:60]!r}")
 
 
 def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> ParsedLog:
@@ -288,7 +318,8 @@ def _case(text: str | None) -> tuple[Case, list[tuple[str, Any]]]:
 
 
 def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
-    """The run that a log tells of; LogError if it does not even name its case.
+    """The run that a log tells of by itself; LogError if it does not even name its case. Whether
+    its number counts where the log contradicts itself, :func:`.record.settled` says.
 
     ``data`` is the log's content where ``path`` only names it (a member of an archive).
     """
@@ -319,4 +350,42 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
         launch=str(log.begin.get("launch", "")),
         gpu=GpuUse.of_devices([gpu for gpu in log.gpus if gpu.get("when") == "window"]),
         checkpoint=checkpoint,
+        contradictions=_contradictions(log, window),
+    )
+
+
+def _contradictions(log: ParsedLog, window: Window | None) -> tuple[Contradiction, ...]:
+    if window is None:
+        return ()
+    twice = [
+        Contradiction("log", f"the log has two lines {event} that differ", doubt=True)
+        for event in dict.fromkeys(log.repeated)
+    ]
+    return (*twice, *in_log(log.tables, log.ranks, window, log.timeline))
+
+
+def cut_result(path: Path, data: bytes, why: str) -> RunResult | None:
+    """The run of a log of which nothing but its first line can be used; None if not even that.
+
+    Its case is known as far as a run's name tells it.
+    """
+    line = read_line(data.partition(b"\n")[0].decode("utf-8", errors="replace").rstrip("\r"))
+    if line is None or line.event != "begin" or b"\n" not in data:
+        return None
+    match = _RUN_NAME.fullmatch(str(line.values.get("run", "")))
+    attempt = line.values.get("attempt")
+    if match is None or not isinstance(attempt, int):
+        return None
+    precision, *tags = match["variant"].split("-")
+    case = ObservedCase(
+        framework=match["framework"],
+        model=match["model"],
+        topology=Topology.parse(match["topology"]),
+        precision=precision,
+        batch_size=int(match["batch"]),
+        tags=tuple(tags),
+    )
+    run = ObservedRun(case, int(match["repeat"]), str(path))
+    return RunResult(
+        run, Status.UNKNOWN, why, attempt, source="log", started=line.time, log=str(path)
     )

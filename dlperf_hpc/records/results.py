@@ -12,7 +12,7 @@ from functools import cache, reduce
 from math import isfinite
 from operator import or_
 from sys import float_info
-from typing import Any
+from typing import Any, Literal
 
 from dlperf_hpc.records.observed import RunFacts
 from dlperf_hpc.records.status import Status
@@ -23,15 +23,26 @@ def misfits(values: Any) -> list[tuple[str, Any]]:
 
     The first of its names that a type has counts: ``float | None`` is a float, or nothing.
     """
-    told = [(name, kind, getattr(values, name)) for name, kind in _kinds(values.__class__)]
-    return [(name, value) for name, kind, value in told if not _fits(value, *kind)]
+    found: list[tuple[str, Any]] = []
+    for name, plain, (kind, rest) in _kinds(values.__class__):
+        value: Any = getattr(values, name)
+        if value.__class__ is plain and -_PLAIN < value < _PLAIN:
+            continue  # most of them
+        if not _fits(value, kind, rest):
+            found.append((name, value))
+    return found
+
+
+_PLAIN = 2**62
+_NUMBERS = {"int": int, "float": float}
 
 
 @cache
-def _kinds(kind: Any) -> list[tuple[str, tuple[str, str]]]:
-    """The fields of a dataclass, each with the first name of its type and the others."""
+def _kinds(kind: Any) -> list[tuple[str, type | None, tuple[str, str]]]:
+    """The fields of a dataclass: the type of one that is a number, and for each the first name of
+    its type and the others."""
     types = [(f.name, str(f.type).partition(" | ")) for f in fields(kind)]
-    return [(name, (plain, rest)) for name, (plain, _, rest) in types]
+    return [(name, _NUMBERS.get(plain), (plain, rest)) for name, (plain, _, rest) in types]
 
 
 def _fits(value: Any, plain: str, rest: str) -> bool:
@@ -222,6 +233,17 @@ class ExternalWindow:
 
 
 @dataclass(frozen=True)
+class Contradiction:
+    """Two statements about a run that cannot both be true: two lines or figures of its log, or one
+    of its log and one of its record. ``text`` says which, and how far they are apart; ``doubt``:
+    samples/s may be wrong by it."""
+
+    between: Literal["log", "record"]
+    text: str
+    doubt: bool
+
+
+@dataclass(frozen=True)
 class RunResult:
     """One run and its end.
 
@@ -231,7 +253,8 @@ class RunResult:
     written, and by their names ``flops_per_sample``, ``framework_name`` and ``framework_version``.
     A log of another program has ``external`` in place of ``window``. ``launch`` is that of a log of
     ours: see :func:`dlperf_hpc.records.task.launch_id`. ``to_do`` is what a user can do about a run
-    that does not start or end, with DIR in it for the sweep's directory.
+    that does not start or end, with DIR in it for the sweep's directory. ``contradictions`` are
+    those of a log of ours with a whole summary, see :mod:`dlperf_hpc.records.consistency`.
     """
 
     run: RunFacts
@@ -250,6 +273,7 @@ class RunResult:
     gpu: GpuUse | None = None
     checkpoint: Checkpoint | None = None
     to_do: str = ""
+    contradictions: tuple[Contradiction, ...] = ()
 
     @property
     def samples_per_s(self) -> float | None:

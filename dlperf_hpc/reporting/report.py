@@ -16,6 +16,7 @@ from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise, throughput
 from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
 
 
@@ -106,6 +107,12 @@ class Report:
     def counted(self) -> tuple[RunResult, ...]:
         """The runs that count: they ended ok, with a throughput."""
         return tuple(result for result in self.runs if throughput(result) is not None)
+
+    @cached_property
+    def troubles(self) -> tuple[RunResult, ...]:
+        """The runs that ended without a number, and those of which nothing on disk says how they
+        ended: a log that was cut."""
+        return tuple(r for r in self.runs if r.status.bad or r.status is Status.UNKNOWN)
 
     @cached_property
     def machines(self) -> Mapping[str, str]:

@@ -95,10 +95,10 @@ def _series_table(name: str, members: Sequence[CaseSummary]) -> Table:
 
 
 def trouble_table(results: Sequence[RunResult]) -> Table | None:
-    """The runs that are finished and not ok, with their reasons; None if there are none."""
+    """Runs that do not count, with their reasons; None if there are none."""
     from rich.text import Text
 
-    bad = [result for result in results if result.status.bad]
+    bad = [result for result in results if result.status.bad or result.status is Status.UNKNOWN]
     if not bad:
         return None
     table = _plain_table("runs that do not count")
@@ -168,7 +168,7 @@ def status_table(results: Sequence[RunResult], unsubmitted: Collection[str] = fr
 
 def print_report(report: Report) -> None:
     """Print the speedups of a report and what does not count to standard output."""
-    _print([report.name, speedup_table(report)], report.runs, "runs.csv has them all")
+    _print([report.name, speedup_table(report)], report.troubles, "runs.csv has them all")
 
 
 def print_status(collection: RunCollection, directory: str) -> None:
@@ -177,17 +177,16 @@ def print_status(collection: RunCollection, directory: str) -> None:
     waiting = waiting_table(results, directory)
     parts: list[RenderableType] = [status_table(results, collection.unsubmitted)]
     parts += [] if waiting is None else ["", waiting]
-    _print(parts, results, "--json shows them all")
+    _print(parts, [r for r in results if r.status.bad], "--json shows them all")
 
 
-def _print(parts: Sequence[RenderableType], results: Sequence[RunResult], more: str) -> None:
+def _print(parts: Sequence[RenderableType], bad: Sequence[RunResult], more: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     for part in parts:
         console.print(Text(printable(part), style="bold") if isinstance(part, str) else part)
-    bad = [result for result in results if result.status.bad]
     trouble = trouble_table(bad[:_MOST_SHOWN])
     if trouble is not None:
         console.print()

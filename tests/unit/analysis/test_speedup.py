@@ -15,7 +15,7 @@ from report_samples import bad, case, ok, oks, window
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise, throughput
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import ExternalWindow, RunResult
+from dlperf_hpc.records.results import Contradiction, ExternalWindow, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Topology
 
@@ -257,6 +257,9 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
     seen |= {flag for s in summarise(foreign_results()) for flag in s.flags}
     turns = [replace(run, launch=f"7_0.0.{i}") for i, run in enumerate(oks(odd, 500, 501))]
     seen |= {flag for s in summarise(turns) for flag in s.flags}
+    unlike = [Contradiction("log", "x", False), Contradiction("record", "x", False)]
+    run = replace(ok(odd, 1, 500), source="record", contradictions=tuple(unlike))
+    seen |= {flag for s in summarise([run]) for flag in s.flags}
     assert seen == set(FLAGS)
 
 

@@ -7,6 +7,7 @@ import csv
 import importlib
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,23 @@ from typing import Any
 
 import pytest
 from queueing import printed_by_squeue
-from record_samples import a_sweep, begun, ended, ended_ok, many, paths, token_of
+from record_samples import (
+    a_sweep,
+    begun,
+    ended,
+    ended_ok,
+    many,
+    opened,
+    paths,
+    token_of,
+    without_end,
+)
 from report_samples import case
 
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import FinalState, Submission, add_final_states, add_submission
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import begin_log
 
 RUNS = many([case("1n1g"), case("1n2g")], 3)
 Done = subprocess.CompletedProcess[str]
@@ -347,6 +359,82 @@ def test_a_cut_log_is_a_row_without_a_number(good: Path) -> None:
         assert (row["status"], row["samples_per_s"], row["elapsed_s"]) == ("unknown", "", "")
         assert "without an end line" in row["reason"] and "cut off" in row["warnings"]
     assert "Traceback" not in done.stderr
+    assert done.returncode == 1 and "runs that do not count" in done.stdout
+    assert "2 unknown" in done.stdout and "without" in done.stdout
+
+
+@pytest.mark.parametrize("share", [0.01, 0.02, 0.1, 0.5, 0.99])
+def test_a_cut_copy_of_a_log_is_never_silent(good: Path, tmp_path: Path, share: float) -> None:
+    """Wherever it was cut: a row without a number, where the log says at least which run it is."""
+    (copies := tmp_path / "copies").mkdir()
+    for number, run in enumerate(RUNS):
+        data = paths(good, run).log.read_bytes()
+        cut = data[: int(share * len(data))] if run == RUNS[0] else data
+        (copies / f"{number}.log").write_bytes(cut)
+    done = verb("report", copies, "--json", where=tmp_path)
+    assert done.returncode == 1, done.stdout
+    told = json.loads(done.stdout)
+    begins = b"\n" in data[: int(share * len(data))]
+    assert len(told["runs"]) == len(RUNS) - (not begins)
+    assert sum(row["samples_per_s"] is not None for row in told["runs"]) == len(RUNS) - 1
+    if begins:
+        (row,) = (row for row in told["runs"] if row["run"] == RUNS[0].id)
+        assert row["status"] == "unknown" and row["reason"]
+    assert "mixed-settings" not in str(told["cases"])
+    assert "Traceback" not in done.stderr
+
+
+def test_a_log_without_its_beginning_is_never_silent(good: Path, tmp_path: Path) -> None:
+    (copies := tmp_path / "copies").mkdir()
+    for number, run in enumerate(RUNS):
+        data = paths(good, run).log.read_bytes()
+        (copies / f"{number}.log").write_bytes(data[700:] if run == RUNS[0] else data)
+    done = verb("report", copies, where=tmp_path)
+    assert done.returncode == 1 and "0.log" in done.stderr
+
+
+def test_a_run_that_is_being_measured_is_no_trouble(tmp_path: Path) -> None:
+    """Rank 0 holds its log: here another process does."""
+    root = tmp_path / "sweep"
+    a_sweep(root, RUNS[:1])
+    attempt = opened(root, RUNS[0])
+    begin_log(attempt, 600)
+    program = (
+        "import sys, pathlib; from dlperf_hpc.records.living import hold;"
+        " hold(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    log = attempt.paths.log
+    argv = [sys.executable, "-c", program, str(log)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        done = verb("report", root, "--json", where=tmp_path)
+        holder.communicate()
+    assert done.returncode == 0
+    assert [row["status"] for row in json.loads(done.stdout)["runs"]] == ["running"]
+    done = verb("report", root, where=tmp_path)
+    assert done.returncode == 1 and "unknown" in done.stdout
+
+
+def test_a_log_that_its_record_contradicts_has_a_flag_and_no_number(good: Path) -> None:
+    """Somebody wrote another time into the summary: the interval reached up to millions."""
+    log = paths(good, RUNS[0]).log
+    text = log.read_text()
+    log.write_text(re.sub(r"( elapsed_s)=\S+", r"\1=0.0000001", text))
+    done = verb("report", good, where=good)
+    assert done.returncode == 1 and "log-and-record-differ" in done.stdout.replace("\n", "")
+    first = rows(good, "speedup.csv")[0]
+    assert "log-contradicts-itself" in first["flags"] and "log-and-record-differ" in first["flags"]
+    assert "the log says elapsed_s 1e-07, the record 0.1" in first["notes"]
+    assert float(first["samples_per_s_max"]) < 10_000 and first["runs_ok"] == "2"
+    (row,) = (row for row in rows(good) if row["run"] == RUNS[0].id)
+    assert (row["status"], row["samples_per_s"]) == ("partial", "")
+
+
+def test_a_log_without_its_end_whose_record_says_ok_has_a_flag(good: Path) -> None:
+    without_end(paths(good, RUNS[0]).log)
+    done = verb("report", good, where=good)
+    assert done.returncode == 0
+    assert "no-end-line" in rows(good, "speedup.csv")[0]["flags"]
 
 
 def test_a_foreign_log_among_ours_is_told(good: Path) -> None:

@@ -1,0 +1,243 @@
+"""Whether a log of ours can be true: its figures held against each other.
+
+A log tells most things more than once: ``samples_per_s`` beside ``samples`` and ``elapsed_s``, the
+iterations' times beside their stamps, beside their percentiles and beside the window, the ranks
+beside their number. Who changes one figure by hand leaves the others. Tolerances are those of
+printing: a rate and milliseconds have three digits after the point, a stamp has microseconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dlperf_hpc.records.results import Contradiction, Window
+from dlperf_hpc.records.timeline import Timeline
+
+Table = Mapping[str, Any]
+
+_ROUNDED = 0.00051  # of a figure that is printed with three digits after the point
+_STAMP_S = 3e-6  # two stamps, each to a microsecond, of a clock of 0.25
+_MOST_SAID = 8
+
+
+# --- a log against itself
+
+
+def in_log(
+    tables: Mapping[str, Table], ranks: Sequence[Table], window: Window, timeline: Timeline | None
+) -> tuple[Contradiction, ...]:
+    """What in a log with a whole summary cannot be true together."""
+    found = [
+        *_in_summary(window, tables["summary"]),
+        *_in_timeline(window, timeline, tables),
+        *_in_world(window, tables.get("world", {}), ranks),
+        *_in_other_lines(window, tables),
+    ]
+    return tuple(Contradiction("log", text, doubt) for text, doubt in found)
+
+
+Found = Iterator[tuple[str, bool]]
+"""What disagrees, and whether samples/s may be wrong by it."""
+
+
+def _in_summary(window: Window, summary: Table) -> Found:
+    rate = _number(summary, "samples_per_s")
+    if rate is not None and not _near(rate, window.samples_per_s, _ROUNDED):
+        yield apart("the summary says samples_per_s", rate, "samples / elapsed_s",
+                     window.samples_per_s), True  # fmt: skip
+    spread = _number(summary, "rank_spread")
+    if spread is not None and not _near(spread, window.rank_spread, 1e-6):
+        yield apart("the summary says rank_spread", spread, "its times", window.rank_spread), False
+    through = window.iterations * window.global_batch
+    if window.samples * window.accumulation != through:
+        yield apart("the summary says samples", window.samples,
+                     "iterations x global_batch / accumulation",
+                     through / max(1, window.accumulation)), True  # fmt: skip
+    if window.elapsed_min_s > window.elapsed_s:
+        yield apart("the summary says elapsed_min_s", window.elapsed_min_s, "elapsed_s",
+                     window.elapsed_s), True  # fmt: skip
+    if not window.skipped_steps <= window.optimizer_steps <= max(1, window.iterations):
+        yield (f"the summary says optimizer_steps {window.optimizer_steps} with skipped_steps"
+               f" {window.skipped_steps} and iterations {window.iterations}"), False  # fmt: skip
+
+
+def _waits_at_the_end(tables: Mapping[str, Table]) -> bool:
+    """Whether the host runs ahead of the device, so that iterations end in the log before they end:
+    TensorFlow gives no stamp on a GPU's own time line."""
+    known = [str(table.get("framework_name", "")) for table in tables.values()]
+    known.append(str(tables.get("case", {}).get("framework", "")))
+    tensorflow = any("tensorflow" in name.lower() or "horovod" in name.lower() for name in known)
+    return tensorflow and tables.get("world", {}).get("device_name", "cpu") != "cpu"
+
+
+def _in_timeline(window: Window, timeline: Timeline | None, tables: Mapping[str, Table]) -> Found:
+    if timeline is None:
+        yield (f"the summary counts {window.iterations} iterations, of which no line is there",
+               False)  # fmt: skip
+        return
+    try:
+        span = timeline.seconds(0, -1)
+    except ValueError:
+        yield "the time of an iteration line is none", True
+        return
+    every = timeline.numbers[0] - timeline.before
+    whole = timeline.before == window.warmup and timeline.numbers == _expected(
+        timeline.before, every, timeline.before + window.iterations
+    )
+    if not whole:
+        yield _missing(window, timeline, every), False
+    if sorted(timeline.stamps) != list(timeline.stamps):
+        yield "the times of the iteration lines do not follow one another", True
+    yield from _in_times(window, timeline, span, every == 1 and whole)
+    elapsed = window.elapsed_s
+    too_short = span < elapsed - max(0.01 * elapsed, max(timeline.ms) / 1e3, 0.05)
+    if span > 1.001 * elapsed + 0.005 or (too_short and not _waits_at_the_end(tables)):
+        yield apart("the summary says elapsed_s", window.elapsed_s,
+                     "from window_open to the last iteration it took", span), True  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)
+def _expected(before: int, every: int, last: int) -> tuple[int, ...]:
+    """Numbers of the lines of every k-th iteration after ``before``, and of the last one."""
+    return (*range(before + every, last, every), last) if every > 0 else ()
+
+
+def _missing(window: Window, timeline: Timeline, every: int) -> str:
+    numbers, before = timeline.numbers, timeline.before
+    if before != window.warmup:
+        return f"the summary says warmup {window.warmup}, window_open iteration {before}"
+    expected = _expected(before, every, before + window.iterations)
+    lost = len(set(expected) - set(numbers))
+    if lost:
+        found = f"{lost} of {len(expected)} iteration lines are missing"
+    else:
+        found = "the numbers of the iteration lines do not follow one another"
+    return f"the summary counts {window.iterations} iterations: {found}"
+
+
+def _in_times(window: Window, timeline: Timeline, span: float, whole: bool) -> Found:
+    """The iterations' times against their stamps and against the percentiles. ``whole``: each
+    iteration has its line; of a long window only every k-th has."""
+    rounding = len(timeline.ms) * _ROUNDED / 1e3 + _STAMP_S
+    if whole and abs(sum(timeline.ms) / 1e3 - span) > rounding:
+        yield from _odd_iterations(timeline, above_only=False)
+    elif not whole and timeline.ms:
+        # Between two lines lie more iterations: the longest that is told must at least fit.
+        place = max(range(len(timeline.ms)), key=timeline.ms.__getitem__)
+        if timeline.ms[place] / 1e3 > timeline.seconds(place, place + 1) + rounding:
+            yield from _odd_iterations(timeline, above_only=True)
+    if whole:
+        ordered = sorted(timeline.ms)
+        for share in (5, 50, 95, 99):
+            told, seen = getattr(window, f"step_ms_p{share}"), _percentile(ordered, share / 100)
+            if not _near(told, seen, 2 * _ROUNDED):
+                yield apart(f"the summary says step_ms_p{share}", told, "the iteration lines",
+                             seen), True  # fmt: skip
+        if not _near(window.loss_first, timeline.losses[0], 0):
+            yield apart("the summary says loss_first", window.loss_first,
+                         "the first iteration line", timeline.losses[0]), False  # fmt: skip
+    if not _near(window.loss_last, timeline.losses[1], 0):
+        yield apart("the summary says loss_last", window.loss_last, "the last iteration line",
+                     timeline.losses[1]), False  # fmt: skip
+
+
+def _odd_iterations(timeline: Timeline, above_only: bool) -> Found:
+    for place, (number, ms) in enumerate(zip(timeline.numbers, timeline.ms)):
+        seen = 1e3 * timeline.seconds(place, place + 1)
+        near = ms <= seen + 0.01 if above_only else abs(ms - seen) <= 0.01
+        if not near:
+            yield apart(f"iteration {number} says ms", ms, "its time stamp", seen), True
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float:
+    """As :func:`dlperf_hpc.train.summary.percentile`, of values in order."""
+    position = share * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def _in_world(window: Window, world: Table, ranks: Sequence[Table]) -> Found:
+    count, hosts = world.get("ranks"), world.get("hosts")
+    if not isinstance(count, int):
+        return
+    if count != window.ranks:
+        yield f"the summary says ranks {window.ranks}, the world line {count}", True
+    seen = [row.get("rank") for row in ranks]
+    if seen != list(range(count)) and sorted(map(str, seen)) != sorted(map(str, range(count))):
+        lost = sorted(set(range(count)) - {each for each in seen if isinstance(each, int)})
+        told = f"rank lines are missing: {', '.join(map(str, lost[:_MOST_SAID]))}"
+        more = f"there are {len(seen)} rank lines"
+        yield f"the world line says ranks {count}: {told if lost else more}", False
+    if isinstance(hosts, list):
+        strange = {str(row.get("host")) for row in ranks} ^ set(map(str, hosts))
+        if strange and ranks:
+            listed = ", ".join(sorted(strange)[:_MOST_SAID])
+            yield f"the world line and the rank lines name other hosts: {listed}", False
+        if world.get("nodes", len(hosts)) != len(hosts):
+            yield f"the world line says nodes {world['nodes']}, and {len(hosts)} hosts", False
+
+
+def _in_other_lines(window: Window, tables: Mapping[str, Table]) -> Found:
+    measure, communication = tables.get("measure", {}), tables.get("communication", {})
+    if measure.get("warmup", window.warmup) != window.warmup:
+        yield f"the summary says warmup {window.warmup}, measure {measure['warmup']}", False
+    asked = measure.get("iterations")
+    if isinstance(asked, int) and window.iterations < asked:
+        yield f"the summary says iterations {window.iterations}, measure at least {asked}", False
+    told, steps = window.exposed_comm, communication.get("steps")
+    with_ms, without_ms = (_number(communication, name) for name in ("with_ms", "without_ms"))
+    if told is not None and steps and with_ms and without_ms is not None:
+        seen = 1 - without_ms / with_ms
+        if not _near(told, seen, 1e-6):
+            yield apart("the summary says exposed_comm", told, "the communication line",
+                        seen), False  # fmt: skip
+    if "checkpoint" in tables:
+        yield from _in_checkpoint(tables["checkpoint"])
+
+
+def _in_checkpoint(told: Table) -> Found:
+    size = _number(told, "bytes")
+    for name, key in (("mb_per_rank", "ranks"), ("save_mb_s", "save_s"), ("load_mb_s", "load_s")):
+        value, over = _number(told, name), _number(told, key)
+        if size and value is not None and over:
+            seen = size / over / 1e6
+            if not _near(value, seen, _ROUNDED):
+                yield apart(f"the checkpoint line says {name}", value, f"bytes / {key}",
+                            seen), False  # fmt: skip
+
+
+# --- words and tolerances
+
+
+def _number(table: Table, key: str) -> float | None:
+    value = table.get(key)
+    return value if _is_number(value) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _near(one: float, other: float, tolerance: float) -> bool:
+    """Equal but for rounding: digits after the point, and the last bits of a float."""
+    return abs(one - other) <= tolerance + 1e-9 * max(abs(one), abs(other))
+
+
+def apart(what: str, one: float, by: str, other: float) -> str:
+    """``what`` and its figure, what it is held against, and how far they are apart."""
+    return f"{what} {one:.9g}, {by}: {other:.9g}{by_how_much(one, other)}"
+
+
+def by_how_much(one: Any, other: Any) -> str:
+    """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second; '' where
+    there is no ratio."""
+    if not (_is_number(one) and _is_number(other)) or other == 0:
+        return ""
+    ratio = one / other
+    if 0.1 <= ratio <= 10:
+        return f" ({100 * (ratio - 1):+.3g} %)"
+    return f" ({ratio:.3g} times as much)"
