@@ -34,11 +34,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations
 
+from dlperf_hpc.analysis.setups import (
+    HARDWARE,
+    Difference,
+    Setup,
+    differences,
+    same_hardware,
+    setup_of,
+    together,
+)
 from dlperf_hpc.analysis.speedup import chosen, throughput
 from dlperf_hpc.analysis.statistics import Interval, median_interval, ratio_interval
 from dlperf_hpc.published import SAMPLES_PER_S, Published, framework_name, model_name
@@ -200,7 +209,8 @@ class Subject:
 
     ``speeds`` (samples/s over all devices) are of the runs that count, of ``runs`` known of;
     ``statuses`` says what became of all. ``published`` is the row of a published figure, whose one
-    speed it is, and None for measured runs.
+    speed it is, and None for measured runs. ``setup`` is what the runs that count were made on and
+    with.
     """
 
     case: Identity
@@ -208,6 +218,7 @@ class Subject:
     runs: int = 1
     statuses: str = ""
     published: Published | None = None
+    setup: Setup = field(default_factory=dict, hash=False)
 
     @property
     def median(self) -> float | None:
@@ -222,7 +233,8 @@ class Compared:
     ``ratio`` is that of the medians, B / A; ``interval`` is the one of :func:`rank_interval`, which
     decides. ``of_medians`` is the conservative one of the ratio of medians: wider, and valid
     whatever the two shapes. Each is None where a side has too few runs to have one. ``note`` says
-    in words what the outcome alone does not.
+    in words what the outcome alone does not; ``differences`` are hardware, hosts and versions that
+    are not alike.
     """
 
     a: Subject | None
@@ -232,6 +244,7 @@ class Compared:
     interval: Interval | None = None
     of_medians: Interval | None = None
     note: str = ""
+    differences: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -305,6 +318,7 @@ def published_subjects(rows: Iterable[Published]) -> list[Subject]:
             ),
             speeds=(row.value,),
             published=row,
+            setup={HARDWARE: (row.hardware,)} if row.hardware else {},
         )
         for row in rows
         if row.metric == SAMPLES_PER_S and row.kind != "run"
@@ -354,17 +368,28 @@ def compare(
 def nearest(a: Iterable[Subject], b: Iterable[Subject]) -> dict[tuple[str, ...], int]:
     """How many cases of ``a`` would have a partner if these keys need not be equal.
 
-    Of the smallest sets of keys, up to 3, that give any; empty if there are none.
+    Of the smallest sets of keys, up to 3, that give any; empty if there are none. No partner is of
+    another model or on other hardware, as far as both are known: their ratio would mean nothing.
     """
     a, b = tuple(a), tuple(b)
     for size in (1, 2, 3):
         found = {}
         for keys in combinations(KEYS, size):
-            known = {subject.case.matching(keys) for subject in b}
-            found[keys] = sum(subject.case.matching(keys) in known for subject in a)
+            known: dict[object, list[Subject]] = {}
+            for subject in b:
+                known.setdefault(subject.case.matching(keys), []).append(subject)
+            found[keys] = sum(
+                any(_alike(each, other) for other in known.get(each.case.matching(keys), ()))
+                for each in a
+            )
         if any(found.values()):
             return {keys: count for keys, count in found.items() if count}
     return {}
+
+
+def _alike(a: Subject, b: Subject) -> bool:
+    models = {model_name(subject.case.model) for subject in (a, b) if subject.case.model}
+    return len(models) < 2 and same_hardware(a.setup, b.setup)
 
 
 def _identity(result: RunResult) -> Identity:
@@ -384,7 +409,8 @@ def _subject(case: Identity, results: Sequence[RunResult]) -> Subject:
     statuses = [result.status for result in results]
     counted = ", ".join(f"{s.value} {statuses.count(s)}" for s in Status if s in statuses)
     speeds = tuple(value for value in values if value is not None)
-    return Subject(case, speeds, len(results), counted)
+    made = setup_of(result for result, value in zip(results, values) if value is not None)
+    return Subject(case, speeds, len(results), counted, setup=made)
 
 
 def _pooled(group: Sequence[Subject]) -> Subject:
@@ -395,6 +421,7 @@ def _pooled(group: Sequence[Subject]) -> Subject:
         speeds=tuple(speed for subject in group for speed in subject.speeds),
         runs=sum(subject.runs for subject in group),
         statuses="; ".join(subject.statuses for subject in group),
+        setup=together(subject.setup for subject in group),
     )
 
 
@@ -422,6 +449,7 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
         interval=interval,
         of_medians=ratio_interval(median_interval(b.speeds), median_interval(a.speeds)),
         note="; ".join(notes),
+        differences=differences(a.setup, b.setup),
     )
 
 

@@ -199,9 +199,7 @@ def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list
         note = f"ended ok without a positive finite throughput: {', '.join(counted_out)}"
         found.append(Flag("no-number", note))
     found += _of_contradictions(results)
-    # nothing depends on the settings of a run of which only its name is known
-    known = [result.run.case for result in results if result.status is not Status.UNKNOWN]
-    differing = _differing(known)
+    differing = _differing([result.run.case for result in results])
     if differing:
         note = f"the runs differ in {', '.join(differing)}: they are not repeats of one case"
         found.append(Flag("mixed-settings", note))

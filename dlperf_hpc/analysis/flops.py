@@ -21,6 +21,7 @@ from typing import Any, Union
 
 from dlperf_hpc.analysis import accelerators
 from dlperf_hpc.analysis.flags import Flag
+from dlperf_hpc.analysis.setups import device_names
 from dlperf_hpc.records.observed import CaseFacts, ObservedCase
 from dlperf_hpc.records.results import RunResult
 
@@ -244,15 +245,8 @@ def accelerator_of(results: Iterable[RunResult], said: str | None = None) -> str
 
     None if runs or ranks were on accelerators of different peaks: no one peak is theirs.
     """
-    names = [name for result in results for name in _device_names(result)]
+    names = [name for result in results for name in device_names(result)]
     if not names:
         return said
     found = {accelerators.accelerator(name) for name in names}
     return names[0] if len(found) == 1 else None
-
-
-def _device_names(result: RunResult) -> list[str]:
-    world, ranks = result.facts.get("world"), result.facts.get("ranks")
-    tables = [world, *(ranks if isinstance(ranks, list) else [])]
-    found = [table.get("device_name") for table in tables if isinstance(table, dict)]
-    return [name for name in found if isinstance(name, str) and name]

@@ -30,15 +30,22 @@ class OptionPair:
 
 
 def option_pairs(summaries: Sequence[CaseSummary]) -> list[OptionPair]:
-    """Every such pair of which runs count on both sides, in the order of the cases."""
+    """Every such pair of which runs count on both sides, in the order of the cases. Cases that were
+    measured on different devices are no pair.
+    """
     counted = [summary for summary in summaries if summary.sample is not None]
     by_variant = {_variant(summary, _tags(summary)): summary for summary in counted}
     return [
         _pair(name, by_variant[rest], on)
         for on in counted
         for name, rest in _without_one(on)
-        if rest in by_variant
+        if rest in by_variant and _same_devices(by_variant[rest], on)
     ]
+
+
+def _same_devices(off: CaseSummary, on: CaseSummary) -> bool:
+    """False if both cases tell their devices, and these are others: that is no option's doing."""
+    return not off.devices or not on.devices or off.devices == on.devices
 
 
 _Variant = tuple[object, ...]

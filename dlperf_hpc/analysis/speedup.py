@@ -13,6 +13,7 @@ from statistics import fmean, median
 
 from dlperf_hpc.analysis import flags, flops
 from dlperf_hpc.analysis.flags import DROP, Flag
+from dlperf_hpc.analysis.setups import chips, device_names
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
 from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import Checkpoint, ExternalWindow, RunResult, Window
@@ -41,7 +42,8 @@ class CaseSummary:
     (10^6 bytes) and MB/s. ``accumulation`` and ``global_batch`` (samples per optimizer step) are
     the windows' if those agree, else what the case asks for. ``tflops_per_device`` and ``mfu``
     (share of the accelerator's dense peak) are of the median; None where model, length, precision
-    or accelerator is not known.
+    or accelerator is not known. ``devices`` are the chips, or ``cpu``, that the logs of the runs
+    that count name.
     """
 
     case: CaseFacts
@@ -73,6 +75,7 @@ class CaseSummary:
     joules_per_sample: float | None = None
     tflops_per_device: float | None = None
     mfu: float | None = None
+    devices: frozenset[str] = frozenset()
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -155,8 +158,7 @@ def throughput(result: RunResult) -> float | None:
 
 def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
-    # a log that was cut early names its case, and little more of it
-    case = next((r.run.case for r in group if r.status is not Status.UNKNOWN), group[0].run.case)
+    case = group[0].run.case
     runs = chosen(group)
     values, counted, numberless = [], [], []
     for result in runs:
@@ -190,6 +192,7 @@ def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSum
             summary,
             tflops_per_device=flops.tflops_per_device(case, sample.median, work),
             mfu=flops.mfu(case, sample.median, accelerator, work),
+            devices=chips({name for result in counted for name in device_names(result)}),
         )
     summary = _with_checkpoints(_with_gpus(summary, counted), counted)
     return _with_windows(summary, windows, external), found

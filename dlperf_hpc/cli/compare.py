@@ -198,9 +198,24 @@ def _hints(comparison: Comparison, a: Sequence[Subject], b: Sequence[Subject]) -
     if any(case.a and case.b for case in comparison.cases):
         return ["nothing was compared: no case has runs that count on both sides"]
     lines = ["nothing was compared: no case of A matches a case of B"]
-    for keys, count in nearest(a, b).items():
+    near = nearest(a, b)
+    for keys, count in near.items():
         lines.append(f"with --across {','.join(keys)} {count} of {len(a)} cases would match")
+    if not near:
+        lines.append(
+            f"no --across makes them comparable: A has {_in_short(a)}, B has {_in_short(b)}"
+        )
     return lines
+
+
+def _in_short(side: Sequence[Subject]) -> str:
+    """Models and hardware of one side, in a few words."""
+    from dlperf_hpc.analysis.setups import HARDWARE
+
+    models = sorted({subject.case.text("model") for subject in side})
+    devices = sorted({name for subject in side for name in subject.setup.get(HARDWARE, ())})
+    told = [", ".join(names[:3]) + ", ..." * (len(names) > 3) for names in (models, devices)]
+    return f"{told[0]} on {told[1]}" if told[1] else told[0]
 
 
 def _compare(arguments: argparse.Namespace) -> int:

@@ -110,7 +110,7 @@ def _report(arguments: argparse.Namespace) -> int:
     else:
         from dlperf_hpc.reporting.terminal import print_report
 
-        print_report(report)
+        print_report(report, found.damaged)
         print(found.summary())
         print("".join(f"written: {visible(str(path))}\n" for path in paths), end="")
     _tell_unwritten(arguments, place, failed)

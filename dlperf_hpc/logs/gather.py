@@ -22,7 +22,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.archive import unpacked
 from dlperf_hpc.records.collect import Collection, full_results
 from dlperf_hpc.records.living import with_life
-from dlperf_hpc.records.logfile import cut_result, result_of_log
+from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import SCHEMA, Manifest
 from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.record import settled
@@ -42,8 +42,8 @@ class Gathered:
     """Runs found, and what was found of no use.
 
     ``unread`` says of a file, or of a line in it, why it was not read; ``unrecognised`` are
-    files in which no known format was recognised; ``damaged`` are logs of ours of which not even
-    the run is known; ``manifest`` is the sweep's if there is just one.
+    files in which no known format was recognised; ``damaged`` are logs of ours that do not even
+    tell which run they are of, with the reason; ``manifest`` is the sweep's if there is just one.
     """
 
     results: tuple[RunResult, ...]
@@ -53,7 +53,7 @@ class Gathered:
     cached: int = 0
     formats: Mapping[str, int] = field(default_factory=dict)
     manifest: Manifest | None = None
-    damaged: tuple[str, ...] = ()
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
     def summary(self) -> str:
         """One line: how many files, and what became of the runs in them."""
@@ -151,7 +151,7 @@ def _gathered(
         cached=cached,
         formats=loose.formats,
         manifest=sweeps[0].manifest if len(sweeps) == 1 and not loose.results else None,
-        damaged=tuple(loose.damaged),
+        damaged=loose.damaged,
     )
 
 
@@ -178,7 +178,7 @@ class _Loose:
         self.results: list[RunResult] = []
         self.unread: list[str] = []
         self.unrecognised: list[str] = []
-        self.damaged: list[str] = []
+        self.damaged: dict[str, str] = {}
         self.formats: Counter[str] = Counter()
         self._rule, self._stated = rule, stated
         self._taken: Counter[str] = Counter()
@@ -198,8 +198,7 @@ class _Loose:
         ]
         if not file.readings:
             if _begins_as_ours(scanned.source):
-                self.damaged.append(name)
-                self.unread.append(f"{name}: a log of dlperf_hpc that was cut in its first line")
+                self._no_run(name, f"{name}: a log of this tool, cut in its first line")
             else:
                 self.unrecognised.append(name)
             return
@@ -214,18 +213,16 @@ class _Loose:
         self.results += self._numbered(found.results, any(fact.name == "repeat" for fact in named))
 
     def _own(self, source: Source) -> None:
-        data = b""
         try:
-            data = b"".join(blocks(source))
-            result = settled(result_of_log(Path(source.name), data))
+            result = settled(result_of_log(Path(source.name), b"".join(blocks(source))))
         except LogError as error:
-            cut = cut_result(Path(source.name), data, str(error))
-            if cut is None:
-                self.damaged.append(source.name)
-                self.unread.append(str(error))
-                return
-            result = cut
-        self.results.append(with_life(result, Path(source.name)))
+            self._no_run(source.name, str(error))
+        else:
+            self.results.append(with_life(result, Path(source.name)))
+
+    def _no_run(self, name: str, why: str) -> None:
+        self.unread.append(why)
+        self.damaged[name] = why.removeprefix(f"{name}: ")
 
     def _numbered(self, results: Iterable[RunResult], named: bool) -> list[RunResult]:
         """Runs whose repeat nothing names are counted in the order in which they are found."""

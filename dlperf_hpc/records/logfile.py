@@ -19,7 +19,6 @@ from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import open_regular, read_regular
 from dlperf_hpc.records.consistency import in_log
 from dlperf_hpc.records.lines import PREFIX, Line, read_line, read_values, split_line, unflatten
-from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import (
     Checkpoint,
     Contradiction,
@@ -30,7 +29,7 @@ from dlperf_hpc.records.results import (
 )
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.timeline import Timeline, read_timeline
-from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.sweepfile.case import Case, Run
 
 FORMAT = 1
 _TAIL_BYTES = 8192
@@ -40,12 +39,6 @@ _STATED = ("flops_per_sample", "framework_name", "framework_version")
 _PREFIX = f"{PREFIX} ".encode()
 _EVENT = len(f"{PREFIX} 2026-11-21T14:53:20.696482Z ")  # where the event's name begins
 
-
-_RUN_NAME = re.compile(
-    r"(?P<framework>[^/]+)/(?P<model>[^/]+)/bz(?P<batch>\d{1,9})/(?P<topology>\d{1,6}n\d{1,6}g)/"
-    r"(?P=model)_b(?P=batch)_(?P<variant>[^/]+)_(?P<repeat>\d{1,9})",
-    re.ASCII,
-)
 
 _HEAD_BYTES = 1024
 _BEGIN = re.compile(rb"dlperf \S+Z begin format=1 ")
@@ -335,6 +328,9 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     facts.update(
         (name, table[name]) for table in log.tables.values() for name in _STATED if name in table
     )
+    drivers = {str(gpu["driver"]) for gpu in log.gpus if gpu.get("driver")}
+    if drivers:
+        facts["drivers"] = sorted(drivers)
     return RunResult(
         run=run,
         status=status,
@@ -362,30 +358,3 @@ def _contradictions(log: ParsedLog, window: Window | None) -> tuple[Contradictio
         for event in dict.fromkeys(log.repeated)
     ]
     return (*twice, *in_log(log.tables, log.ranks, window, log.timeline))
-
-
-def cut_result(path: Path, data: bytes, why: str) -> RunResult | None:
-    """The run of a log of which nothing but its first line can be used; None if not even that.
-
-    Its case is known as far as a run's name tells it.
-    """
-    line = read_line(data.partition(b"\n")[0].decode("utf-8", errors="replace").rstrip("\r"))
-    if line is None or line.event != "begin" or b"\n" not in data:
-        return None
-    match = _RUN_NAME.fullmatch(str(line.values.get("run", "")))
-    attempt = line.values.get("attempt")
-    if match is None or not isinstance(attempt, int):
-        return None
-    precision, *tags = match["variant"].split("-")
-    case = ObservedCase(
-        framework=match["framework"],
-        model=match["model"],
-        topology=Topology.parse(match["topology"]),
-        precision=precision,
-        batch_size=int(match["batch"]),
-        tags=tuple(tags),
-    )
-    run = ObservedRun(case, int(match["repeat"]), str(path))
-    return RunResult(
-        run, Status.UNKNOWN, why, attempt, source="log", started=line.time, log=str(path)
-    )

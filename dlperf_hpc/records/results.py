@@ -38,7 +38,7 @@ _NUMBERS = {"int": int, "float": float}
 
 
 @cache
-def _kinds(kind: Any) -> list[tuple[str, type | None, tuple[str, str]]]:
+def _kinds(kind: Any) -> list[tuple[str, Any, tuple[str, str]]]:
     """The fields of a dataclass: the type of one that is a number, and for each the first name of
     its type and the others."""
     types = [(f.name, str(f.type).partition(" | ")) for f in fields(kind)]
@@ -250,7 +250,8 @@ class RunResult:
     ``source`` says what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``.
     ``window`` is there if, and only if, the log holds a complete summary; a number counts in a
     median only if ``status`` is ok. ``facts`` are the log's tables ``provenance`` and ``world``, as
-    written, and by their names ``flops_per_sample``, ``framework_name`` and ``framework_version``.
+    written, and by their names ``flops_per_sample``, ``framework_name``, ``framework_version`` and
+    ``drivers``, those of the GPUs.
     A log of another program has ``external`` in place of ``window``. ``launch`` is that of a log of
     ours: see :func:`dlperf_hpc.records.task.launch_id`. ``to_do`` is what a user can do about a run
     that does not start or end, with DIR in it for the sweep's directory. ``contradictions`` are

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA = "dlperf-compare/1"
+_MOST_LISTED = 3
 
 _STYLES = {Outcome.SLOWER: "bold red", Outcome.FASTER: "green", Outcome.SAME: ""}
 _HEADINGS = ("case", "A", "B", "B/A", "CI", "runs", "outcome")
@@ -51,6 +52,9 @@ def _case_json(case: Compared) -> dict[str, Any]:
         "error": error_of(interval) if interval else None,
         **_ends("of_medians", case.of_medians),
         "note": case.note,
+        "differences": [
+            {"what": each.what, "a": list(each.a), "b": list(each.b)} for each in case.differences
+        ],
         "a": _subject_json(case.a),
         "b": _subject_json(case.b),
     }
@@ -114,6 +118,9 @@ def summary_lines(comparison: Comparison) -> list[str]:
         f"same: B/A from {low:.4g} to {high:.4g} (tolerance {_percent(comparison.tolerance)}); "
         f"an outcome may be wrong {_percent(comparison.risk)} of the time at most",
     ]
+    kinds = dict.fromkeys(each.what for case in comparison.cases for each in case.differences)
+    if kinds:
+        lines.append(f"A and B were not measured alike: {', '.join(kinds)} differ, see above")
     if comparison.unmatched_published:
         lines.append(f"{comparison.unmatched_published} published figures have no like here")
     return lines
@@ -207,7 +214,28 @@ def _beneath(cases: Sequence[Compared]) -> list[str]:
         if case.note:
             notes.setdefault(case.note, []).append(_cells(case)[0])
     lines = [f"{runs} runs: {text}" for runs, text in sorted(worth.items())]
+    lines += _differing(cases)
     return lines + [f"{', '.join(names)}: {note}" for note, names in notes.items()]
+
+
+def _differing(cases: Sequence[Compared]) -> list[str]:
+    """In what A and B are not alike, each once, with the cases if it is not all of them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for case in cases:
+        for each in case.differences:
+            text = f"A {_listed(each.a)}, B {_listed(each.b)}"
+            found.setdefault((each.what, text), []).append(_cells(case)[0])
+    compared = [case for case in cases if case.ratio is not None]
+    lines = []
+    for (what, text), names in found.items():
+        which = "" if len(names) == len(compared) else f"{', '.join(names)}: "
+        lines.append(f"{which}other {what}: {text}")
+    return lines
+
+
+def _listed(values: Sequence[str]) -> str:
+    more = f" and {len(values) - _MOST_LISTED} more" if len(values) > _MOST_LISTED else ""
+    return f"{' + '.join(values[:_MOST_LISTED])}{more}"
 
 
 def comparison_markdown(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import printable
@@ -94,18 +95,22 @@ def _series_table(name: str, members: Sequence[CaseSummary]) -> Table:
     return table
 
 
-def trouble_table(results: Sequence[RunResult]) -> Table | None:
-    """Runs that do not count, with their reasons; None if there are none."""
+def trouble_table(
+    results: Sequence[RunResult], damaged: Mapping[str, str] = MappingProxyType({})
+) -> Table | None:
+    """Runs that do not count, with their reasons; None if there are none. ``damaged`` are logs that
+    do not even tell which run they are of."""
     from rich.text import Text
 
     bad = [result for result in results if result.status.bad or result.status is Status.UNKNOWN]
-    if not bad:
+    if not bad and not damaged:
         return None
     table = _plain_table("runs that do not count")
     for heading in ("run", "status", "reason"):
         table.add_column(heading, overflow="fold")
-    for result in bad:
-        cells = (result.run.id, result.status.value, result.reason)
+    rows = [(result.run.id, result.status.value, result.reason) for result in bad]
+    rows += [(log, Status.UNKNOWN.value, why) for log, why in damaged.items()]
+    for cells in rows:
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
@@ -166,9 +171,10 @@ def status_table(results: Sequence[RunResult], unsubmitted: Collection[str] = fr
     return table
 
 
-def print_report(report: Report) -> None:
-    """Print the speedups of a report and what does not count to standard output."""
-    _print([report.name, speedup_table(report)], report.troubles, "runs.csv has them all")
+def print_report(report: Report, damaged: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print the speedups of a report and what does not count to standard output; ``damaged`` as in
+    :func:`trouble_table`."""
+    _print([report.name, speedup_table(report)], report.troubles, "runs.csv has them all", damaged)
 
 
 def print_status(collection: RunCollection, directory: str) -> None:
@@ -180,14 +186,19 @@ def print_status(collection: RunCollection, directory: str) -> None:
     _print(parts, [r for r in results if r.status.bad], "--json shows them all")
 
 
-def _print(parts: Sequence[RenderableType], bad: Sequence[RunResult], more: str) -> None:
+def _print(
+    parts: Sequence[RenderableType],
+    bad: Sequence[RunResult],
+    more: str,
+    damaged: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     for part in parts:
         console.print(Text(printable(part), style="bold") if isinstance(part, str) else part)
-    trouble = trouble_table(bad[:_MOST_SHOWN])
+    trouble = trouble_table(bad[:_MOST_SHOWN], dict([*damaged.items()][:_MOST_SHOWN]))
     if trouble is not None:
         console.print()
         console.print(trouble)

@@ -9,6 +9,7 @@ import pytest
 from report_samples import bad, case, ok, oks
 from worked_examples import DEEPSPEED, TENSORFLOW, results
 
+from dlperf_hpc.analysis import setups
 from dlperf_hpc.analysis.comparison import (
     Compared,
     Identity,
@@ -143,7 +144,49 @@ def test_cases_that_differ_in_one_key(change: dict[str, Any]) -> None:
     assert [c.outcome for c in compare(a, b).cases] == [Outcome.MISSING_IN_B, Outcome.MISSING_IN_A]
     (key,) = change
     assert only(compare(a, b, across=[key]).cases).ratio == 1.0
-    assert nearest(a, b) == {(key,): 1}
+    # of another model the ratio would mean nothing
+    assert nearest(a, b) == ({} if key == "model" else {(key,): 1})
+
+
+def on(device: str, **more: Any) -> dict[str, Any]:
+    return {"world": {"device_name": device, "hosts": ["n1"], **more}}
+
+
+def test_no_axis_is_suggested_across_other_hardware() -> None:
+    """A CPU's figures and a V100's: whatever key is left out, their ratio would mean nothing."""
+    ours = [replace(run, facts=on("cpu")) for run in oks(case(), *ONE)]
+    theirs = [replace(run, facts=on("Tesla V100-SXM2-16GB")) for run in oks(case(), *ONE)]
+    fp16 = [replace(run, facts=on("cpu")) for run in oks(case(precision="fp16"), *ONE)]
+    other = [replace(run, facts=on("V100")) for run in oks(case(precision="fp16"), *ONE)]
+    told = [subjects(each) for each in (ours, theirs, fp16, other)]
+    assert nearest(told[0], told[2]) == {("precision",): 1}
+    assert nearest(told[0], told[3]) == {}
+    assert nearest(told[1], told[3]) == {("precision",): 1}  # one chip by two names
+    unknown = subjects(oks(case(precision="fp16"), *ONE))
+    assert nearest(told[0], unknown) == {("precision",): 1}
+    tiny = subjects([replace(run, facts=on("cpu")) for run in oks(case(model="bert-tiny"), *ONE)])
+    assert nearest(tiny, published_subjects(published())) == {}
+
+
+def test_what_was_not_alike_is_named() -> None:
+    old = on("cpu", torch="2.12.0", nccl="2.20") | {"provenance": {"tool": "0.1.0", "python": "3"}}
+    new = on("Tesla V100-SXM2-16GB", torch="2.13.0") | {
+        "provenance": {"tool": "0.1.0", "tool_commit": "abc", "python": "3"},
+        "drivers": ["550.1"],
+    }
+    a, b = ([replace(run, facts=facts) for run in oks(case(), *ONE)] for facts in (old, new))
+    found = only(compare(subjects(a), subjects(b)).cases).differences
+    assert {each.what: (each.a, each.b) for each in found} == {
+        "hardware": (("cpu",), ("Tesla V100-SXM2-16GB",)),
+        "torch": (("2.12.0",), ("2.13.0",)),
+        "dlperf_hpc": (("0.1.0",), ("0.1.0 abc",)),
+    }  # what only one side tells (NCCL, the driver) is no difference
+    assert only(compare(subjects(a), subjects(a)).cases).differences == ()
+    both = pooled([subjects(a), subjects(b)])
+    assert both[0].setup["torch"] == ("2.12.0", "2.13.0")
+    (figure,) = [each for each in figures(topology="1n1g") if each.case.precision == "fp32"][:1]
+    measured = [replace(run, facts=new) for run in oks(case(), *ONE)]
+    assert setups.differences(subjects(measured)[0].setup, figure.setup) == ()
 
 
 def test_order_of_tags_and_other_names_do_not_matter() -> None:

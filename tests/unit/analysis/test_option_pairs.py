@@ -9,11 +9,24 @@ from report_samples import bad, case, oks
 
 from dlperf_hpc.analysis.option_pairs import option_pairs
 from dlperf_hpc.analysis.speedup import summarise
-from dlperf_hpc.records.results import GpuUse
+from dlperf_hpc.records.results import GpuUse, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.writers.json import as_json
 from dlperf_hpc.reporting.writers.markdown import markdown
+
+
+def test_cases_on_other_devices_are_no_pair() -> None:
+    """A CPU's run without the option and a V100's with it: the ratio would be the device's."""
+
+    def made(device: str, *tags: str) -> list[RunResult]:
+        facts = {"world": {"device_name": device}} if device else {}
+        return [replace(run, facts=facts) for run in oks(case(tags=tags), 100, 101)]
+
+    for off, on, pairs in (("cpu", "Tesla V100-SXM2-16GB", 0), ("V100", "Tesla V100-SXM2-16GB", 1),
+                           ("", "V100", 1)):  # fmt: skip
+        found = option_pairs(summarise([*made(off), *made(on, "xla")]))
+        assert len(found) == pairs, (off, on)
 
 
 def test_the_published_deltas_of_optimizer_placement_come_out() -> None:

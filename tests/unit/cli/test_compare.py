@@ -161,6 +161,53 @@ def test_nothing_in_common_is_no_success(tmp_path: Path) -> None:
     assert "no case has runs that count on both sides" in done.stdout
 
 
+def with_facts(root: Path, old: str, new: str) -> Path:
+    """Let the logs of a sweep say something else of their machine."""
+    for log in root.rglob("*.log"):
+        text = log.read_text()
+        assert old in text
+        log.write_text(text.replace(old, new))
+    return root
+
+
+def test_other_hardware_hosts_and_versions_stand_beside_the_outcome(tmp_path: Path) -> None:
+    a, b = sweep(tmp_path / "a"), sweep(tmp_path / "b", 1.1)
+    with_facts(b, 'hosts=["n1"]', 'hosts=["n2"] device_name="Tesla V100-SXM2-16GB" torch="2.13.0"')
+    with_facts(b, "host=n1", "host=n2")
+    with_facts(b, 'tool="0.1.0"', 'tool="0.2.0"')
+    with_facts(a, 'hosts=["n1"]', 'hosts=["n1"] device_name=cpu torch="2.12.0"')
+    done = run(a, b, "--json")
+    assert done.returncode == 1
+    for case_ in json.loads(done.stdout)["cases"]:
+        told = {each["what"]: (each["a"], each["b"]) for each in case_["differences"]}
+        assert told == {
+            "hardware": (["cpu"], ["Tesla V100-SXM2-16GB"]),
+            "hosts": (["n1"], ["n2"]),
+            "torch": (["2.12.0"], ["2.13.0"]),
+            "dlperf_hpc": (["0.1.0"], ["0.2.0"]),
+        }
+    text = run(a, b, "--markdown", tmp_path / "c.md").stdout
+    for line in ("other hardware: A cpu, B Tesla V100-SXM2-16GB", "other hosts: A n1, B n2",
+                 "other torch: A 2.12.0, B 2.13.0"):  # fmt: skip
+        assert line in text and text.count(line) == 1
+        assert f"- {line}" in (tmp_path / "c.md").read_text()
+    alike = "A and B were not measured alike: hardware, hosts, torch, dlperf_hpc differ"
+    assert alike in " ".join(text.split())
+    assert "other" not in run(a, a).stdout and "alike" not in run(a, a).stdout
+
+
+def test_a_cpus_tiny_model_is_never_held_against_a_v100s(tmp_path: Path) -> None:
+    ours = sweep(tmp_path / "a", cases=[case("1n1g", model="bert-tiny")])
+    with_facts(ours, 'hosts=["n1"]', 'hosts=["n1"] device_name=cpu')
+    done = run(ours, "published:framework=deepspeed,model=bert-base")
+    assert done.returncode == 2 and "with --across" not in done.stdout
+    told = " ".join(done.stdout.split())
+    assert (
+        "no --across makes them comparable: A has bert-tiny on cpu, B has bert-base on 8x V100"
+        in (told)
+    )
+
+
 def test_all_that_is_printed_fits_and_is_safe(tmp_path: Path) -> None:
     long = [case(t, model="bert-base", tags=("compile", "acc4")) for t in ("1n1g", "1n2g")]
     a, b = sweep(tmp_path / "a", cases=long), sweep(tmp_path / "b", 1.1, cases=long)
