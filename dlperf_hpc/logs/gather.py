@@ -104,6 +104,7 @@ def _as_named(found: Gathered, place: str, path: str) -> Gathered:
         found,
         results=tuple(result.as_named(place, path) for result in found.results),
         unread=tuple(line.replace(place, path) for line in found.unread),
+        damaged={log.replace(place, path): why for log, why in found.damaged.items()},
     )
 
 

@@ -79,6 +79,7 @@ class ParsedLog:
 
 _SHARED = ("case", "measure", "provenance", "world")
 """Tables that many runs of a sweep have in common: read once, and held once."""
+_ALIKE = (*_SHARED, "phase", "window_open", "end")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -97,7 +98,7 @@ def _line(raw: str) -> tuple[Line, str] | None:
     if head is None:
         return None
     when, event, text = head
-    values = _shared_values(text) if event in _SHARED else read_values(text)
+    values = _shared_values(text) if event in _ALIKE else read_values(text)
     return None if values is None else (Line(when, event, values), text)
 
 
