@@ -298,7 +298,7 @@ def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as
     would = f"{len(arrays)} arrays would be submitted"
     if not engine.detached:
         runs = sum(len(array.tasks) for array in arrays)
-        would = f"{runs} runs would be run on this machine, one after another"
+        would = f"{runs} run{'s' * (runs > 1)} would start on this machine, one after another"
     print(would if arrays else "nothing to rerun")
     for array, script, typed in zip(arrays, scripts, commands):
         text = script or "".join(f"{line}\n" for line in typed)

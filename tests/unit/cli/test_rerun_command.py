@@ -133,7 +133,7 @@ def test_a_dry_run_of_a_local_sweep_prints_the_commands_it_would_run(tmp_path: P
     ended(tmp_path / "sweep", RUNS[1], Status.FAILED, "x")
     code, out, err = command(tmp_path / "sweep", "--dry-run")
     assert (code, err) == (0, "") and "sbatch" not in out.lower() and "srun" not in out
-    assert out.startswith("1 runs would be run on this machine, one after another\n")
+    assert out.startswith("1 run would start on this machine, one after another\n")
     (typed,) = [line for line in out.splitlines() if "mpiexec" in line]
     assert " -n 2 " in typed and f"dlperf_hpc.train {tmp_path}/sweep " in typed
     assert typed.endswith(f"> {tmp_path}/sweep/jobs/JOB_0.out 2>&1")
