@@ -79,6 +79,7 @@ class ParsedLog:
 
 _SHARED = ("case", "measure", "provenance", "world")
 """Tables that many runs of a sweep have in common: read once, and held once."""
+_ONCE = ("case", "world", "summary")  # a checkpoint that fails may have a line more
 _ALIKE = (*_SHARED, "phase", "window_open", "end")
 
 
@@ -121,7 +122,7 @@ def _take(log: ParsedLog, line: Line, text: str) -> None:
     else:
         shared = line.event in _SHARED
         table = _shared_table(text) if shared else unflatten(line.values)
-        if line.event in log.tables and log.tables[line.event] != table:
+        if line.event in _ONCE and log.tables.get(line.event, table) != table:
             log.repeated.append(line.event)
         log.tables[line.event] = table
         log.case = text if line.event == "case" else log.case

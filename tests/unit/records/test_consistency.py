@@ -216,6 +216,18 @@ def test_of_a_log_that_was_cut_only_the_cut_is_said(root: Path) -> None:
     assert alone(root).status is Status.UNKNOWN
 
 
+def test_a_summary_that_was_lost_contradicts_nothing(root: Path) -> None:
+    edit(root, without("summary"))
+    result = only(root)
+    assert (result.status, result.contradictions, result.warnings) == (Status.PARTIAL, (), ())
+
+
+def test_a_second_line_of_a_checkpoint_is_no_contradiction(root: Path) -> None:
+    """As where a rank could not write its part, on a full disk."""
+    edit(root, sub(r"^(dlperf \S+ checkpoint) ", r"\1 reason=full\n\1 "))
+    assert alone(root).contradictions == ()
+
+
 def test_long_windows(tmp_path: Path) -> None:
     """Of 1001 iterations each sixth has its line: one that is longer than all six was changed."""
     a_sweep(tmp_path, [RUN])
