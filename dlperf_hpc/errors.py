@@ -27,6 +27,11 @@ from dataclasses import dataclass
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
+def number_of(number: int, noun: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def visible(text: str) -> str:
     """Other people's words (names, reasons, outputs) for a terminal or a file that people read.
 

@@ -203,7 +203,8 @@ def _hints(comparison: Comparison, a: Sequence[Subject], b: Sequence[Subject]) -
         lines.append(f"with --across {','.join(keys)} {count} of {len(a)} cases would match")
     if not near:
         lines.append(
-            f"no --across makes them comparable: A has {_in_short(a)}, B has {_in_short(b)}"
+            f"no --across makes them comparable: A has {_in_short(a)}, B has {_in_short(b)}; give"
+            " results of one model on one kind of device"
         )
     return lines
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import Issue, SiteError, SpecError, printable, visible
+from dlperf_hpc.errors import Issue, SiteError, SpecError, number_of, printable, visible
 from dlperf_hpc.records.checks import NODE_LIST
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as
     print(would if arrays else "nothing to rerun")
     for array, script, typed in zip(arrays, scripts, commands):
         text = script or "".join(f"{line}\n" for line in typed)
-        print(visible(f"\n===== {array.name}: {len(array.tasks)} runs\n{text}"))
+        print(visible(f"\n===== {array.name}: {number_of(len(array.tasks), 'run')}\n{text}"))
     return 0
 
 

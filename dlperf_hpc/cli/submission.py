@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.errors import printable, visible
+from dlperf_hpc.errors import number_of, printable, visible
 from dlperf_hpc.records.manifest import Array, Submission
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def report_waiting(outcome: Outcome, engine: Engine, site: Site) -> None:
         value = f" ({limit.name} is {limit.most})" if limit.most is not None else ""
         why = f"the site says {printable(outcome.limit)}{value}"
         to_do = engine.out_of_reach(outcome.limit) or _way_past(arrays[0], limit)
-    told = f"not yet submitted: {len(arrays)} arrays with {runs} runs: {why}\n{to_do}"
+    what = f"{number_of(len(arrays), 'array')} with {number_of(runs, 'run')}"
+    told = f"not yet submitted: {what}: {why}\n{to_do}"
     print(visible(told), file=sys.stderr)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import printable, visible
+from dlperf_hpc.errors import number_of, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine
@@ -267,10 +267,12 @@ def plan_text(manifest: Manifest, engine: Engine, root: Path) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows]
     cases = len({run.case.id for run in manifest.runs})
     total = sum(node_hours(array) for array in manifest.arrays)
-    how = "one after another" if engine.one_queue else f"in {len(manifest.arrays)} arrays"
+    arrays, runs = number_of(len(manifest.arrays), "array"), number_of(len(manifest.runs), "run")
+    how = "one after another" if engine.one_queue else f"in {arrays}"
     title = (
-        f"sweep {manifest.sweep} ({manifest.engine}): {cases} cases x {manifest.repeats} repeats"
-        f" = {len(manifest.runs)} runs {how}, at most {total:.2f} node-hours\nlogs: {root}\n"
+        f"sweep {manifest.sweep} ({manifest.engine}): {number_of(cases, 'case')} x"
+        f" {number_of(manifest.repeats, 'repeat')} = {runs} {how}, at most {total:.2f}"
+        f" node-hours\nlogs: {root}\n"
     )
     return "\n".join([title, *(line.rstrip() for line in lines)])
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.errors import LedgerError, LogError
+from dlperf_hpc.errors import LedgerError, LogError, number_of
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.logs.interpret.rules import Rule
 from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
@@ -59,12 +59,12 @@ class Gathered:
         """One line: how many files, and what became of the runs in them."""
         counts = Counter(result.status.value for result in self.results)
         told = [f"{count} {status}" for status, count in sorted(counts.items())]
-        parts = [f"{len(self.results)} runs" + (f" ({', '.join(told)})" if told else "")]
+        parts = [number_of(len(self.results), "run") + (f" ({', '.join(told)})" if told else "")]
         if self.files:
-            parts.insert(0, f"{self.files} files")
+            parts.insert(0, number_of(self.files, "file"))
             parts.append(f"{len(self.unrecognised)} in no known format")
         if self.unread:
-            parts.append(f"{len(self.unread)} remarks on what was not read")
+            parts.append(f"{number_of(len(self.unread), 'remark')} on what was not read")
         return ", ".join(parts)
 
 

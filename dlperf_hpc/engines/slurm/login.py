@@ -26,7 +26,7 @@ from dlperf_hpc.engines.slurm.limits import (
     submit_remedy,
 )
 from dlperf_hpc.engines.slurm.script import batch_script
-from dlperf_hpc.errors import DlperfError, SiteError
+from dlperf_hpc.errors import DlperfError, SiteError, number_of
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.sweepfile.load import clock_seconds
 
@@ -184,7 +184,7 @@ def limits(config: Mapping[str, str], arrays: Sequence[Array], site: Site) -> Ch
     seen = f"MaxArraySize {size}, MaxJobCount {count}"
     runs = sum(len(array.tasks) for array in arrays)
     if arrays:
-        seen += f"; the sweep: {runs} runs in {len(arrays)} arrays"
+        seen += f"; the sweep: {number_of(runs, 'run')} in {number_of(len(arrays), 'array')}"
     if runs >= int(count):
         return CheckResult("warn", "limits", seen, "submit it in parts: --only")
     return CheckResult("ok", "limits", seen)

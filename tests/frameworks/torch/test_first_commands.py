@@ -56,4 +56,4 @@ def test_the_commands_of_the_readme_in_a_clone(tmp_path: Path) -> None:
     assert re.search(r"^1n1g .* 1/1", told, re.MULTILINE), told
     assert len(list(clone.glob("logs/quickstart-*/report/speedup.csv"))) == 1
     again = call(clone, ".venv/bin/python", *shown.split()[1:], "--dry-run")
-    assert f"logs: {clone}/logs/quickstart\n" in again and "= 1 runs" in again
+    assert f"logs: {clone}/logs/quickstart\n" in again and "= 1 run " in again

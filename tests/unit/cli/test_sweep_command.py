@@ -200,7 +200,7 @@ def test_set_of_the_files_other_keys(spec: Path, capsys: pytest.CaptureFixture[s
     settings = ["topologies=1n1g,2n2g", "repeats=1", "time_limit=00:02:00", "name=other"]
     words = [word for setting in settings for word in ("--set", setting)]
     ran = Ran(capsys, spec, "--cluster", "slurm", *words)
-    assert ran.out.splitlines()[0].startswith("sweep other (slurm): 4 cases x 1 repeats = 4 runs")
+    assert ran.out.splitlines()[0].startswith("sweep other (slurm): 4 cases x 1 repeat = 4 runs")
     assert "other-2n2g  2n2g      2      2     2 min      0.13" in ran.out
     ran = Ran(capsys, spec, "--cluster", "slurm", "--set", "time_limit.1n1g=00:02:00")
     assert "sample-1n1g  1n1g      2      4     2 min" in ran.out

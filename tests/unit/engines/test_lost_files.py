@@ -138,4 +138,4 @@ def test_a_damaged_array_is_a_remark_for_who_looks_and_a_way_out_for_who_submits
     assert f"mv {path} {path}.damaged" in err and "cancel first" in err
     path.rename(f"{path}.damaged")
     assert rerun.main([str(slurm), "--dry-run"]) == 0
-    assert "sample.r1-1n2g: 1 runs" in capsys.readouterr().out
+    assert "sample.r1-1n2g: 1 run" in capsys.readouterr().out
