@@ -122,9 +122,17 @@ class DataError(DlperfError):
 
 
 class RunError(DlperfError):
-    """One run cannot go on, on its compute node; its record says why."""
+    """One run cannot go on, on its compute node; its record says why.
+
+    ``fault`` is the word for what its environment lacks (:data:`dlperf_hpc.records.held.KINDS`), ''
+    where the environment is not known to be why.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, fault: str = "") -> None:
+        self.fault = fault
+        super().__init__(message)
 
 
 class AttemptError(RunError):

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 SUMMARY = "submit the runs that failed again, as new arrays"
 
-_WORDS = {"lost": "unknown", "oom": "out_of_memory"}
-_DEFAULT = "failed,partial,timeout,out_of_memory,preempted,node_failed,lost"
+_WORDS = {"lost": "unknown", "oom": "out_of_memory", "held_back": "held-back"}
+_DEFAULT = "failed,partial,timeout,out_of_memory,preempted,node_failed,held-back,lost"
 _EPILOG = f"""\
 By default, rerun submits the runs with these statuses:
   {_DEFAULT.replace(",", ", ")}
 lost means that neither disk nor scheduler knows what became of a run. Runs that are ok, waiting or
 running are never submitted again; of a run with status rejected, a job that still waits is
-cancelled first. A run keeps its id and its earlier attempts.
+cancelled first. A run keeps its id and its earlier attempts. held-back means that another run of
+the same environment died of the environment: rerun takes it as mended, and tries it anew.
 """
 
 
@@ -195,6 +196,7 @@ def _check_trust(root: Path, site: str | None) -> None:
 def _submit_again(
     arguments: argparse.Namespace, root: Path, ledger: Ledger, engine: Engine, site: Site
 ) -> int:
+    from dlperf_hpc.cli import held
     from dlperf_hpc.cli.submission import follow_and_report, wait_and_report
     from dlperf_hpc.engines.lock import submit_lock
     from dlperf_hpc.engines.submit import adopt, save_arrays, split_arrays, submit
@@ -207,6 +209,7 @@ def _submit_again(
         more, left = _arrays(arguments, ledger, site, kept_back)
         arrays = (*kept_back, *save_arrays(ledger, more))
         ledger = read_ledger(root)
+        held.let_go(root, arrays)
         outcome = submit(ledger, site, arrays)
         if arrays and not engine.detached:
             return follow_and_report(root, site.poll_s, arguments.json)

@@ -95,6 +95,16 @@ def _watched(arguments: argparse.Namespace) -> Collection:
             time.sleep(every_s)
 
 
+def _say_held(collection: Collection) -> None:
+    """Of runs that wait, which will not begin. (Of those whose turn has come, the table tells.)"""
+    from dlperf_hpc.cli import held
+    from dlperf_hpc.records.status import Status
+    from dlperf_hpc.sweepfile.case import Case
+
+    waiting = [r.run.case for r in collection.results if r.status is Status.PENDING]
+    held.say(collection.root, [case for case in waiting if isinstance(case, Case)])
+
+
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
     from dlperf_hpc.errors import printable
@@ -122,6 +132,8 @@ def _status(arguments: argparse.Namespace) -> int:
         print_status(collection, shortest(arguments.directory))
         for line in _of_report_job(collection, arguments.directory):
             print(f"\n{line}")
+    if not archived:
+        _say_held(collection)
     unclear = any(result.status is Status.UNKNOWN for result in collection.results)
     return 1 if unclear or any(result.status.bad for result in collection.results) else 0
 

@@ -178,6 +178,7 @@ def _submit(
     arguments: argparse.Namespace, sweep: Sweep, manifest: Manifest, engine: Engine, site: Site,
     root: Path,
 ) -> int:  # fmt: skip
+    from dlperf_hpc.cli import held
     from dlperf_hpc.cli.submission import wait_and_report
     from dlperf_hpc.engines import submit
     from dlperf_hpc.engines.lock import submit_lock
@@ -191,6 +192,7 @@ def _submit(
         if not new:
             wanted = {run.id for run in manifest.runs}
             ledger, arrays = submit.split_arrays(ledger, site, arrays, wanted)
+            held.say(root, (run.case for run in ledger.manifest.runs))
         outcome = submit.submit(ledger, site, arrays)
         if not engine.detached:
             return _run_here(root, manifest, site, outcome, arguments.json)

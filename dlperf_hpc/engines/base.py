@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dlperf_hpc import in_checkout
 from dlperf_hpc.errors import printable
+from dlperf_hpc.records import held
 from dlperf_hpc.records.status import Status
 
 if TYPE_CHECKING:
@@ -73,11 +74,16 @@ class Capacity:
 class Program:
     """What a task runs. ``arguments`` are those of its environment's Python, on every rank; with
     ``alone`` there are no ranks: the batch script itself runs that Python, once. ``epilogue`` is
-    run after it, with the exit code as its last argument."""
+    run after it, with the exit code as its last argument.
+
+    Where the file ``marker`` is there, ``gate`` is run before anything of the environment is; where
+    it ends with 0, the task has ended, its record is written, and no rank is started."""
 
     arguments: tuple[str, ...]
     epilogue: tuple[str, ...]
     alone: bool = False
+    gate: tuple[str, ...] = ()
+    marker: Path | None = None
 
 
 # What ``-P -m`` does. Only from 3.11 on Python has the option, and the environment's, or the one
@@ -99,9 +105,13 @@ def run_program(root: Path, array: Array) -> Program:
 
     Neither looks for modules in the current directory, unless that is a checkout of this package.
     """
+    ours = (sys.executable, *module_option())
+    of_array = (str(root), array.name)
     return Program(
-        ("-u", *module_option(), "dlperf_hpc.train", str(root), array.name),
-        (sys.executable, *module_option(), "dlperf_hpc.engines.epilogue", str(root), array.name),
+        ("-u", *module_option(), "dlperf_hpc.train", *of_array),
+        (*ours, "dlperf_hpc.engines.epilogue", *of_array),
+        gate=(*ours, "dlperf_hpc.engines.holding", *of_array),
+        marker=held.marker(root, array.environment),
     )
 
 

@@ -13,15 +13,18 @@ import os
 import sys
 from pathlib import Path
 
+from dlperf_hpc.engines.faults import printed_fault
+from dlperf_hpc.engines.holding import hosts_of_launch, learn
 from dlperf_hpc.engines.output import explain, is_slurms_fault, tail
 from dlperf_hpc.errors import AttemptError, DlperfError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import read_manifest
-from dlperf_hpc.records.record import read_record
+from dlperf_hpc.records.record import Record, read_record
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
+    Attempt,
     complete_log,
     finish,
     open_attempt,
@@ -50,13 +53,27 @@ def close(root: Path, array: str, code: int) -> tuple[Status, str]:
         return Status.FAILED, str(error)
     if attempt is None:
         return Status.OK, ""
-    record = read_record(attempt.paths.record)
-    if record is not None:
-        return Status(record["status"]), str(record.get("reason", ""))
-    output = tail(root / layout.JOBS / f"{task_name()}.out", launch_id())
-    status, reason = explain(code, output, read_failures(attempt), run.case.ranks)
-    finish(attempt, status, reason)
-    return status, reason
+    record = read_record(attempt.paths.record, detail=False)
+    if record is None:
+        output = tail(root / layout.JOBS / f"{task_name()}.out", launch_id())
+        record = _explained(attempt, code, output)
+    try:
+        learn(root, manifest, run, record)
+    except (DlperfError, OSError) as error:
+        print(f"dlperf_hpc: no run is held back: {error}", file=sys.stderr)
+    return Status(record["status"]), str(record.get("reason", ""))
+
+
+def _explained(attempt: Attempt, code: int, output: str) -> Record:
+    """Write the record of an attempt by what is left of it; what it says of the end."""
+    failures = read_failures(attempt)
+    status, reason = explain(code, output, failures, attempt.run.case.ranks)
+    own = [failure for failure in failures if not failure.consequence]
+    fault, hosts = (own[0].fault, [own[0].host]) if own else (printed_fault(reason), [])
+    hosts = hosts or hosts_of_launch(fault, output)
+    detail = {"fault": fault, "fault_hosts": hosts} if fault else {}
+    finish(attempt, status, reason, detail=detail)
+    return {"status": status.value, "reason": reason, **detail}
 
 
 def main(argv: list[str]) -> int:

@@ -234,10 +234,16 @@ def _now(open_runs: list[RunResult]) -> str:
 
 
 def _news(results: Iterable[RunResult], reported: set[str]) -> Iterator[str]:
+    """A line for each run that has ended, one for all that the same thing holds back."""
     for result in results:
         if result.status.finished and result.run.id not in reported:
             reported.add(result.run.id)
-            yield _line(result)
+            if result.status is not Status.HELD_BACK:
+                yield _line(result)
+            elif result.reason not in reported:
+                reported.add(result.reason)
+                what = f"every other run that this would end: {result.reason}"
+                yield f"{result.status.value:8} {printable(what)}"
 
 
 def _line(result: RunResult) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Callable
 
 from dlperf_hpc.records.results import misfits
@@ -136,6 +136,19 @@ _OF_STATE_LATER: dict[str, Form] = {
     "job": _text(f"(?:{_JOB}_[0-9]{{1,9}}|{TOKEN})?"),
 }
 
+_OF_HELD_BACK: dict[str, Form] = {
+    "schema": _is_line,
+    "environment": _NAME,
+    "held": _each(_is_a(dict)),
+}
+_OF_ENTRY: dict[str, Form] = {
+    "kind": _NAME,
+    "framework": _NAME,
+    "run": _text(f"{_PART}(?:/{_PART})*"),
+    "reason": _printable,
+}
+_OF_ENTRY_LATER: dict[str, Form] = {"time": _is_line}
+
 
 def printable(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row whose texts can be printed, halves of characters as ``\\udc80``: a scheduler's words
@@ -200,6 +213,15 @@ def check_submission(row: Any) -> None:
 def check_final_state(row: Any) -> None:
     """Misfit for a row that is no final state of ours."""
     _check(row, _OF_STATE, _OF_STATE_LATER)
+
+
+def check_held_back(row: Any, kinds: Collection[str]) -> None:
+    """Misfit for a table that is no marker of ours, or has a kind of fault that is not known."""
+    _check(row, _OF_HELD_BACK)
+    for entry in row["held"]:
+        _check(entry, _OF_ENTRY, _OF_ENTRY_LATER)
+        if entry["kind"] not in kinds:
+            raise Misfit(f"kind is {reprlib.repr(entry['kind'])}")
 
 
 def case_of(row: Any) -> Case:

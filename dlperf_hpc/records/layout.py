@@ -13,6 +13,7 @@ LOCK = ".submitting"  # held by who is submitting; empty
 STOP = ".stop-submitting"  # by whom jobs are cancelled, for who is submitting; a random word
 SPEC_COPY = "sweep.toml"
 EARLIER_SPEC = "sweep.{}.toml"  # before the sweep grew, numbered from 1
+HELD_BACK = "held-back.{}.json"  # of an environment that cannot run: records/held.py
 JOBS = "jobs"  # submitit's folder: batch scripts and what srun or mpiexec printed
 REPORT = "report"
 ATTEMPTS = "attempts"  # beside the logs: earlier attempts, and what single ranks left

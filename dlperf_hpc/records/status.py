@@ -18,6 +18,7 @@ class Status(str, Enum):
     CANCELLED = "cancelled"
     PREEMPTED = "preempted"
     NODE_FAILED = "node_failed"
+    HELD_BACK = "held-back"  # not begun: another run of its environment died of the environment
     REJECTED = "rejected"  # the scheduler would not take it: it can never run as asked
     UNKNOWN = "unknown"  # neither disk nor scheduler says more; not the same as failed
 

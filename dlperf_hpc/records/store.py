@@ -13,7 +13,7 @@ import re
 import traceback
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,8 @@ class Attempt:
 class Failure:
     """What one rank left when it failed. ``consequence``: of another's end (a signal, a
     lost connection), so it cannot say why the run ended. ``place``: where a rank stood that made no
-    progress, as ``file.py:12 function``."""
+    progress, as ``file.py:12 function``. ``fault`` is what the environment lacks, as a word of
+    :data:`dlperf_hpc.records.held.KINDS`; '' where it is not why."""
 
     rank: int
     host: str
@@ -68,6 +69,7 @@ class Failure:
     traceback: str = ""
     consequence: bool = False
     place: str = ""
+    fault: str = ""
 
 
 def _maker(path: Path) -> tuple[str, int] | None:
@@ -247,6 +249,13 @@ def finish(
     """
     begin_log(attempt)
     reason = reason[:_LONGEST_REASON]
+    if not _write_record(attempt, status, reason, detail or {}):
+        return False
+    _add_end(attempt.paths, status.value, reason, trace)
+    return True
+
+
+def _write_record(attempt: Attempt, status: Status, reason: str, detail: Mapping[str, Any]) -> bool:
     record = {
         "schema": SCHEMA,
         "sweep": attempt.sweep,
@@ -258,12 +267,23 @@ def finish(
         "reason": reason,
         "ended": utc(),
         "case": attempt.run.case.to_dict(),
-        **(detail or {}),
+        **detail,
     }
-    if not write_once(attempt.paths.record, dump_json(record)):
+    return write_once(attempt.paths.record, dump_json(record))
+
+
+def leave_undone(sweep: str, run: Run, root: Path, launch: str, reason: str) -> bool:
+    """Write down that a launch held a run back: a record without a log, since nothing was tried,
+    and so of attempt 0. What an earlier launch left moves to ``attempts/``.
+
+    False if the run ended ok before, or if this launch has already begun it. Raises as
+    :func:`open_attempt`.
+    """
+    attempt = open_attempt(sweep, run, root, launch)
+    if attempt is None or attempt.paths.log.exists():
         return False
-    _add_end(attempt.paths, status.value, reason, trace)
-    return True
+    undone = replace(attempt, number=0)
+    return _write_record(undone, Status.HELD_BACK, reason[:_LONGEST_REASON], {})
 
 
 def complete_log(paths: RunPaths) -> None:

@@ -13,6 +13,7 @@ SETUP_MARK = "dlperf_hpc: setup ended with exit code"  # with the code and the l
 PMI2_FAULT = (
     r"mpi/pmi2: .*value not properly terminated"  # of Slurm's own; ranks then wait for ever
 )
+REQUEUE_BOUND = "# put back more often than requeue allows"  # ends the setup line that says so
 REPEAT = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
 JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this repeat began
 REQUEUE = 75  # the epilogue's exit code where the scheduler may put the task back in the queue

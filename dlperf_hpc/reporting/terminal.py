@@ -99,16 +99,26 @@ def trouble_table(
     results: Sequence[RunResult], damaged: Mapping[str, str] = MappingProxyType({})
 ) -> Table | None:
     """Runs that do not count, with their reasons; None if there are none. ``damaged`` are logs that
-    do not even tell which run they are of."""
+    do not even tell which run they are of. Runs that are held back for the same reason have one
+    row."""
     from rich.text import Text
 
     bad = [result for result in results if result.status.bad or result.status is Status.UNKNOWN]
     if not bad and not damaged:
         return None
+    held = Counter(result.reason for result in bad if result.status is Status.HELD_BACK)
     table = _plain_table("runs that do not count")
     for heading in ("run", "status", "reason"):
         table.add_column(heading, overflow="fold")
-    rows = [(result.run.id, result.status.value, result.reason) for result in bad]
+    rows = [
+        (result.run.id, result.status.value, result.reason)
+        for result in bad
+        if result.status is not Status.HELD_BACK
+    ]
+    rows += [
+        (f"{count} run{'s' * (count > 1)}", Status.HELD_BACK.value, reason)
+        for reason, count in held.items()
+    ]
     rows += [(log, Status.UNKNOWN.value, why) for log, why in damaged.items()]
     for cells in rows:
         table.add_row(*(Text(printable(cell)) for cell in cells))
@@ -198,7 +208,10 @@ def _print(
     console = Console(highlight=False)
     for part in parts:
         console.print(Text(printable(part), style="bold") if isinstance(part, str) else part)
-    trouble = trouble_table(bad[:_MOST_SHOWN], dict([*damaged.items()][:_MOST_SHOWN]))
+    held = [result for result in bad if result.status is Status.HELD_BACK]
+    bad = [result for result in bad if result.status is not Status.HELD_BACK]
+    shown = [*bad[:_MOST_SHOWN], *held]
+    trouble = trouble_table(shown, dict([*damaged.items()][:_MOST_SHOWN]))
     if trouble is not None:
         console.print()
         console.print(trouble)

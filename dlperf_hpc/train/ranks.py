@@ -90,7 +90,8 @@ def discover() -> World:
         raise WorldError(
             f"mpi4py cannot start MPI on {socket.gethostname()}: {error}\n"
             "install mpi4py and an MPI library (pip install mpi4py mpich) in this environment, or"
-            " load the site's MPI module in the site profile's setup lines"
+            " load the site's MPI module in the site profile's setup lines",
+            fault="mpi" if isinstance(error, ModuleNotFoundError) else "mpi_library",
         ) from error
     comm = MPI.COMM_WORLD
     return World(comm.Get_rank(), tuple(comm.allgather(socket.gethostname())), comm)
@@ -105,7 +106,8 @@ def check(world: World, case: Case, env: Mapping[str, str] = os.environ) -> None
             " srun's --mpi does not fit the MPI library of this environment."
             f" `srun --mpi=list` shows what this site has; the library here is {mpi_library()}."
             ' Set mpi = "pmi2" or "pmix" under [environment.<name>] of the site profile'
-            " (slurm/<site>.toml)"
+            " (slurm/<site>.toml)",
+            fault="mpi_alone",
         )
     if world.size != case.ranks:
         raise WorldError(
@@ -139,7 +141,9 @@ def gpu_indices(
     mine = seen[world.rank]
     visible = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}"
     if not mine:
-        raise DeviceError(f"{nobody} on {world.host} ({visible})")
+        # Where another rank has GPUs, it is not the environment that lacks them.
+        fault = "" if any(seen) else "gpu"
+        raise DeviceError(f"{nobody} on {world.host} ({visible})", fault)
     neighbours = (u for r, u in enumerate(seen) if r != world.rank and world.hosts[r] == world.host)
     shared = any(mine[0] in uuids for uuids in neighbours)
     first = world.local_rank * count if shared else 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dlperf_hpc.errors import RunError
+from dlperf_hpc.train.lacks import fault_of_import
 
 TORCH_CURE = f"install it there: {sys.executable} -m pip install torch numpy"
 
@@ -23,7 +24,8 @@ def load(module: str, framework: str, cure: str) -> Any:
         raise RunError(
             f"{framework} cannot be imported by {sys.executable}: {error}\n"
             f"{cure}, or name an environment that has it: environment = ... in the sweep,"
-            " [environment.<name>] in the site profile"
+            " [environment.<name>] in the site profile",
+            fault=fault_of_import(error),
         ) from error
 
 

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +39,7 @@ from dlperf_hpc.records.store import (
     read_failures,
 )
 from dlperf_hpc.records.task import LAUNCH_MARK, PMI2_FAULT, launch_id
+from dlperf_hpc.train.lacks import fault_of
 
 _POLL_S = 0.5
 # What a collective says when another rank has gone: true, but not why the run ended.
@@ -58,6 +59,7 @@ _OUT_OF_MEMORY = (
     "bad_alloc",
     "STATUS_ALLOC_FAILED",  # cuBLAS and cuDNN, when their workspace no longer fits
 )
+_BEFORE_TRAINING = ("startup", "build")  # phases in which an environment shows what it lacks
 _NOTICE_S = 90.0
 _STRAGGLERS_S = 3.0  # for the others' accounts: their watchdogs are due within a second
 _MOST_PLACES, _MOST_RANKS = 3, 8  # that a reason names
@@ -87,13 +89,15 @@ class Watchdog:
 
     ``attempt`` is None until it is known which run this is; up to there a failure can only be
     printed. ``settle`` is set while the run can no longer fail, since all that counts is measured:
-    it is given the reason of the end, and writes the record of a run that ended ok.
+    it is given the reason of the end, and writes the record of a run that ended ok. ``modules`` are
+    those that the case's back end cannot do without.
     """
 
     rank: int
     time_limit_s: float
     attempt: Attempt | None = None
     settle: Callable[[str], None] | None = None
+    modules: Collection[str] = ()
     _started: float = field(default_factory=time.monotonic)
     _phase: str = "startup"
     _limit_s: float = float("inf")
@@ -187,7 +191,11 @@ class Watchdog:
             # A damaged sweep is told in one message: how it was read says nothing.
             trace = "" if isinstance(error, LedgerError) else format_trace(error)
             lost_peer = any(word in trace for word in _LOST_PEER)
-            self._end(classify(error), describe(error), trace, consequence=lost_peer)
+            status = classify(error)
+            fault = ""
+            if status is Status.FAILED and not lost_peer and self._phase in _BEFORE_TRAINING:
+                fault = fault_of(error, self.modules)
+            self._end(status, describe(error), trace, consequence=lost_peer, fault=fault)
         finally:
             os._exit(1)
 
@@ -198,6 +206,7 @@ class Watchdog:
         trace: str = "",
         consequence: bool = False,
         place: str = "",
+        fault: str = "",
     ) -> None:
         """Say why, write it down, leave; the first of this process's threads to come here does."""
         self._ending.acquire()
@@ -207,7 +216,8 @@ class Watchdog:
             reason = f"rank {self.rank} on {host}: {reason}"
             _print(f"{trace}dlperf_hpc: {status.value}: {reason}")
             if not self._settled(reason) and self.attempt is not None:
-                failure = Failure(self.rank, host, status, reason, utc(), trace, consequence, place)
+                told = (self.rank, host, status, reason, utc(), trace, consequence, place, fault)
+                failure = Failure(*told)
                 _write_down(self.attempt, failure)
         finally:
             os._exit(1)  # so that the launcher ends the others at once
@@ -231,7 +241,9 @@ def _write_down(attempt: Attempt, failure: Failure) -> None:
         if failure.consequence:
             return
         reason = failure.reason + (_stragglers(attempt) if failure.place else "")
-        if not finish(attempt, failure.status, reason, failure.traceback):
+        # Both keys at once: of an environment's fault it counts on how many hosts it was seen.
+        detail = {"fault": failure.fault, "fault_hosts": [failure.host]} if failure.fault else {}
+        if not finish(attempt, failure.status, reason, failure.traceback, detail):
             _wait_for_end(attempt)
     except Exception as error:  # noqa: BLE001 - the process's edge: what happened is still to be said
         _print(f"dlperf_hpc: could not write the record: {error!r}")

@@ -74,6 +74,7 @@ def _measure(
     _enter(attempt, world, watchdog, "build", limits.startup_s)
     declared = registry()
     workload, backend = declared.workloads[run.case.model], declared.backends[run.case.framework]
+    watchdog.modules = (backend.library, *backend.modules)
     session = backend.open_session(run.case, world, workload)
     declared_facts = {
         **provenance.framework_facts(backend),

@@ -204,6 +204,8 @@ def queued_task(root: Path, array: Array, site: Site, program: Program, name: st
         output=root / layout.JOBS / f"{name}.out",
         timeout_s=float(array.time_limit_s),
         epilogue=program.epilogue,
+        gate=program.gate,
+        marker=program.marker,
     )
 
 

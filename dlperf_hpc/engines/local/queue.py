@@ -31,7 +31,8 @@ class QueuedTask:
     """One mpiexec to be: what to run, where its output goes, how long it may take.
 
     ``state`` is PENDING, RUNNING, then FINISHED, FAILED or CANCELLED. ``epilogue`` is run after
-    mpiexec, with its exit code as last argument.
+    mpiexec, with its exit code as last argument; ``gate`` before it, if the file ``marker`` is
+    there, and where that ends with 0 nothing else is run.
     """
 
     name: str
@@ -40,6 +41,8 @@ class QueuedTask:
     output: Path
     timeout_s: float
     epilogue: Sequence[str]
+    gate: Sequence[str] = ()
+    marker: Path | None = None
     state: str = "PENDING"
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -91,6 +94,9 @@ class TaskQueue:
                 task.state = "CANCELLED"
                 continue
             task.state = "RUNNING"
+            if _is_held_back(task):
+                task.state = "FINISHED"
+                continue
             code = _run(task)
             _run_epilogue(task, code)
             task.state = "FINISHED" if code == 0 else "FAILED"
@@ -157,6 +163,15 @@ def _end(process: subprocess.Popen[bytes]) -> int:
         except subprocess.TimeoutExpired:
             continue
     return process.wait()
+
+
+def _is_held_back(task: QueuedTask) -> bool:
+    if task.marker is None or not task.marker.is_file():
+        return False
+    with _output(task) as output:
+        env = dict(task.env)
+        done = subprocess.run(list(task.gate), env=env, stdout=output, stderr=output, check=False)
+    return done.returncode == 0
 
 
 def _run_epilogue(task: QueuedTask, code: int) -> None:

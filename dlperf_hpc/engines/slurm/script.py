@@ -36,7 +36,15 @@ from dlperf_hpc.errors import Issue, LedgerError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.checks import NODE_LIST
 from dlperf_hpc.records.manifest import Array
-from dlperf_hpc.records.task import ARRAY_MARK, JOB_ENDS, JOB_SECONDS, LAUNCH_MARK, REPEAT, REQUEUE
+from dlperf_hpc.records.task import (
+    ARRAY_MARK,
+    JOB_ENDS,
+    JOB_SECONDS,
+    LAUNCH_MARK,
+    REPEAT,
+    REQUEUE,
+    REQUEUE_BOUND,
+)
 
 PRIVATE = {
     "_make_submission_file_text": ("self", "command", "uid"),
@@ -171,7 +179,7 @@ def _executor(root: Path, array: Array, site: Site, program: Program) -> _Execut
         signal_delay_s=_SIGNAL_BEFORE_END_S,
         stderr_to_stdout=True,
         additional_parameters={name: _readable(array, name, extra[name]) for name in extra},
-        setup=_setup_lines(array, site, environment),
+        setup=_setup_lines(array, site, environment, program),
         srun_args=srun_arguments(root, array, site),
         use_srun=not program.alone,
         teardown=_teardown_lines(array, site, program),
@@ -269,7 +277,7 @@ def _gpu_request(array: Array, site: Site) -> dict[str, Any]:
     return {"gres": f"gpu:{typed}"} if site.gpus == "gres" else {"gpus_per_node": typed}
 
 
-def _setup_lines(array: Array, site: Site, environment: Environment) -> list[str]:
+def _setup_lines(array: Array, site: Site, environment: Environment, program: Program) -> list[str]:
     mark = f"echo {shlex.quote(f'{ARRAY_MARK} {array.token}')}"
     # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
     launch = f"{LAUNCH_MARK} {_TASK}.{_RESTARTS}"
@@ -284,12 +292,22 @@ def _setup_lines(array: Array, site: Site, environment: Environment) -> list[str
         ]
     # srun has not inherited it since 22.05. Our srun has an option for it, any other the variable.
     cpus = [f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}"] if site.cpus_per_task else []
-    return [*marks, "(", *environments.setup_lines(environment, _restart_bound(site)), *cpus]
+    inside = [*_gate_lines(program), *environments.setup_lines(environment, _restart_bound(site))]
+    return [*marks, "(", *inside, *cpus]
+
+
+def _gate_lines(program: Program) -> list[str]:
+    """A first step that ends the task at once if its run is held back; to see that nothing is costs
+    a look for one file."""
+    if program.marker is None:
+        return []
+    looked_for, gate = shlex.quote(str(program.marker)), shlex.join(program.gate)
+    return [f"if [ -f {looked_for} ] && {gate}; then exit 0; fi"]
 
 
 def _restart_bound(site: Site) -> list[str]:
     """A first step that fails when a task has been put back in the queue too often."""
-    bound = f'[ "{_RESTARTS}" -le {site.requeue} ] # put back more often than requeue allows'
+    bound = f'[ "{_RESTARTS}" -le {site.requeue} ] {REQUEUE_BOUND}'
     return [bound] if site.requeue else []
 
 

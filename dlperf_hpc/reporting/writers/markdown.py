@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from dlperf_hpc.analysis.option_pairs import OptionPair
@@ -193,11 +194,17 @@ def _not_ok(results: Sequence[RunResult]) -> str:
         "| run | attempt | status | reason |",
         "| - | - | - | - |",
     ]
+    held = Counter(r.reason for r in other if r.status is Status.HELD_BACK)
     for result in other:
+        if result.status is Status.HELD_BACK:
+            continue
         reason = escape(result.reason)
         lines.append(
             f"| {code(result.run.id)} | {result.attempt} | {result.status.value} | {reason} |"
         )
+    for why, count in held.items():  # one row for all: none of them has anything of its own to say
+        runs = f"{count} run{'s' * (count > 1)}"
+        lines.append(f"| {runs} | 0 | {Status.HELD_BACK.value} | {escape(why)} |")
     return "\n".join(lines)
 
 

@@ -1,0 +1,161 @@
+"""What holds runs back: a marker in the sweep's directory for each environment that cannot run.
+
+A task whose run dies of its environment leaves the marker; tasks that start later, of runs that
+would die of the same fault, end as ``held-back`` without an attempt; ``rerun`` takes the marker
+away. Whoever cannot read a marker as its writer made it goes on as if there were none.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Callable
+
+from dlperf_hpc.files import dump_json, is_mine, open_in, write_atomically
+from dlperf_hpc.records import checks
+from dlperf_hpc.records.lines import utc
+from dlperf_hpc.sweepfile.case import Case
+
+SCHEMA = "dlperf-held-back/1"
+_MOST_BYTES = 1 << 16
+_MOST_ENTRIES = 50
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way in which an environment fails before the window opens.
+
+    ``certain``: one run proves it, since its Python ran, or its launcher said so; of any other kind
+    a single broken node would look the same. ``cases`` says of which cases of the environment it is
+    the end, where that is not all: those of the same back end, of them those that say ``device =
+    cuda``, those of more than one rank.
+    """
+
+    title: str
+    certain: bool = False
+    cases: str = ""
+
+
+KINDS = {
+    "python": Kind("its Python is too old", certain=True),
+    "package": Kind("dlperf_hpc is not installed in it", certain=True),
+    "framework": Kind("a module of the framework is missing", certain=True, cases="framework"),
+    "mpi": Kind("mpi4py is missing", certain=True),
+    "mpi_plugin": Kind("srun has no such MPI plug-in", certain=True),
+    "mpi_alone": Kind("each rank believes that it is alone", certain=True, cases="ranks"),
+    "interpreter": Kind("its Python cannot be started"),
+    "setup": Kind("a line of its setup failed"),
+    "mpi_library": Kind("its MPI library cannot be loaded"),
+    "library": Kind("the framework cannot be loaded", cases="framework"),
+    "gpu": Kind("its framework sees no GPU", cases="gpu"),
+}
+"""By the word that stands in records (key ``fault``) and markers."""
+
+_SAME: dict[str, Callable[[Case, str], bool]] = {
+    "": lambda case, framework: True,
+    "framework": lambda case, framework: case.framework == framework,
+    "ranks": lambda case, framework: case.ranks > 1,
+    "gpu": lambda case, framework: case.framework == framework and case.device == "cuda",
+}
+
+
+def is_end_of(kind: str, framework: str, case: Case) -> bool:
+    """Whether a fault that a run of the back end ``framework`` died of would be the end of a case
+    of the same environment too."""
+    return _SAME[KINDS[kind].cases](case, framework)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One fault of an environment: its ``kind``, the ``run`` that died of it and that run's back
+    end, and its ``reason`` in the words of the run's record."""
+
+    kind: str
+    framework: str
+    run: str
+    reason: str
+    time: str = ""
+
+
+def marker(root: Path, environment: str) -> Path:
+    """The path of an environment's marker in a sweep's directory."""
+    return root / f"held-back.{environment}.json"
+
+
+def read_entries(root: Path, environment: str) -> tuple[Entry, ...]:
+    """What holds runs of an environment back; nothing where there is no marker, or none that its
+    writer made: a regular file of the directory's owner, of this user, or of the group that the
+    directory is shared with."""
+    path = marker(root, environment)
+    try:
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return ()
+    try:
+        with open_in(folder, path.name) as file:
+            if not _is_ours(os.fstat(file.fileno()), os.fstat(folder)):
+                return ()
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            return ()
+        row = checks.parse(data)
+        checks.check_held_back(row, KINDS)
+    except (OSError, ValueError):
+        return ()
+    finally:
+        os.close(folder)
+    if row["schema"] != SCHEMA or row["environment"] != environment:
+        return ()
+    return tuple(
+        Entry(**{name: entry[name] for name in Entry.__dataclass_fields__ if name in entry})
+        for entry in row["held"]
+    )
+
+
+def _is_ours(found: os.stat_result, folder: os.stat_result) -> bool:
+    shared = folder.st_gid if folder.st_mode & stat.S_IWGRP else None
+    return found.st_uid == folder.st_uid or is_mine(found, shared)
+
+
+def entry_for(root: Path, case: Case) -> Entry | None:
+    """What holds a run of this case back; None if nothing does."""
+    for entry in read_entries(root, case.environment):
+        if is_end_of(entry.kind, entry.framework, case):
+            return entry
+    return None
+
+
+def hold_back(root: Path, environment: str, entry: Entry) -> None:
+    """Leave a marker, or add to it; OSError if that cannot be written.
+
+    Two tasks at once may write one of two entries only: the next run that dies writes the other.
+    """
+    entries = read_entries(root, environment)
+    if any((e.kind, e.framework) == (entry.kind, entry.framework) for e in entries):
+        return
+    stamped = Entry(**{**asdict(entry), "time": entry.time or utc()})
+    rows = [asdict(each) for each in (*entries, stamped)[:_MOST_ENTRIES]]
+    row = {"schema": SCHEMA, "environment": environment, "held": rows}
+    write_atomically(marker(root, environment), dump_json(row))
+
+
+def let_go(root: Path, environments: Iterable[str]) -> list[str]:
+    """Take the markers of environments away: the environments whose marker was there. OSError if
+    one cannot be taken away."""
+    found = []
+    for environment in dict.fromkeys(environments):
+        try:
+            marker(root, environment).unlink()
+        except FileNotFoundError:
+            continue
+        found.append(environment)
+    return found
+
+
+def reason(environment: str, entry: Entry) -> str:
+    """Why a run is held back, for its record and for people: the same for all runs of it."""
+    why = f"{KINDS[entry.kind].title}, as run {entry.run} says: {entry.reason}"
+    return f"environment {environment}: {why}; when that is mended, `dlperf rerun` takes these runs"
