@@ -122,9 +122,11 @@ def srun_words(script: str) -> list[str]:
 
 
 def setup_of(script: str) -> list[str]:
-    """What the ranks' own shell runs before srun."""
+    """What the ranks' own shell runs before srun, behind the look for what holds the run back."""
     between = script[script.index("\n(\n") + 3 : script.index("\n# command")]
-    return [line for line in between.split("\n") if line]
+    gate, *lines = [line for line in between.split("\n") if line]
+    assert gate.startswith("if [ -f ") and " dlperf_hpc.engines.holding " in gate
+    return lines
 
 
 def steps_of(script: str) -> list[str]:

@@ -47,6 +47,7 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
     log = f"{root}/jobs/%A_%a"
     train = f"{python} -u -m dlperf_hpc.train {root} sample-2n4g"
     epilogue = f'{python} -m dlperf_hpc.engines.epilogue {root} sample-2n4g "$dlperf_code"'
+    gate = f"{python} -m dlperf_hpc.engines.holding {root} sample-2n4g"
     assert [line for line in script.splitlines() if line] == [
         "#!/bin/bash",
         "# Parameters",
@@ -66,6 +67,7 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
         f"echo 'dlperf_hpc: array {array.token}'",
         MARK,
         "(",
+        f"if [ -f {root}/held-back.default.json ] && {gate}; then exit 0; fi",
         "# command",
         "export SUBMITIT_EXECUTOR=slurm",
         f"srun --unbuffered --output {log}_%t_log.out --output=all --label --kill-on-bad-exit=1"
