@@ -54,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--dry-run", action="store_true", help="print the plan and batch scripts, submit nothing")
     check = "run the checks of `dlperf doctor` for this sweep, and submit none of its runs"
     add("--check", action="store_true", help=check)
+    no_check = "submit a new sweep without a look at its environments and partition before that"
+    add("--no-check", action="store_true", help=no_check)
     add("--wait", action="store_true", help="follow the runs to their end, then report")
     options.add_order_options(made)
     options.add_json(made, "the plan, the submission or the report")
@@ -178,12 +180,15 @@ def _submit(
     arguments: argparse.Namespace, sweep: Sweep, manifest: Manifest, engine: Engine, site: Site,
     root: Path,
 ) -> int:  # fmt: skip
-    from dlperf_hpc.cli import held
+    from dlperf_hpc.cli import beforehand, held
     from dlperf_hpc.cli.submission import wait_and_report
     from dlperf_hpc.engines import submit
     from dlperf_hpc.engines.lock import submit_lock
+    from dlperf_hpc.records import layout
 
     engine.check(manifest, site, root)
+    if not (arguments.no_check or (root / layout.MANIFEST).exists()):
+        beforehand.look(arguments.spec, manifest, site, engine, root)
     submit.make_directory(root)
     with submit_lock(root, engine.lock_patience_s):
         ledger, new = submit.open_sweep(root, manifest, sweep.text)

@@ -185,7 +185,7 @@ def _module(trial: Trial, name: str, found: Mapping[str, Facts]) -> CheckResult:
         where = "" if len(errors) == len(found) else f" on {listed(errors)}"
         python = trial.environment.interpreter
         seen = f"{next(iter(errors.values()))}{where}"
-        return trial.found("FAIL", name, seen, _how_to_install(name, python))
+        return trial.found("FAIL", name, seen, how_to_install(name, python))
     versions = {facts["version"] for facts in found.values()}
     if len(versions) > 1:
         each = listed(f"{host} {facts['version']}" for host, facts in found.items())
@@ -203,7 +203,8 @@ def _module(trial: Trial, name: str, found: Mapping[str, Facts]) -> CheckResult:
     return trial.found("ok", name, seen)
 
 
-def _how_to_install(name: str, python: str) -> str:
+def how_to_install(name: str, python: str) -> str:
+    """What to do where this Python lacks a module."""
     load = "or load its module in setup of the site profile"
     if name == "dlperf_hpc":
         extras = "a checkout of this project, with the extras mpi and that of the framework"

@@ -70,9 +70,6 @@ def targets_of(arrays: Sequence[Array], nodes: int, limit_s: int = LIMIT_S) -> l
 
 def _of(arrays: Sequence[Array], nodes: int, limit_s: int) -> Target:
     cases = [run.case for array in arrays for run in array.tasks]
-    backends = {registry().backends[case.framework] for case in cases}
-    libraries = {backend.library for backend in backends}
-    more = {name for backend in backends for name in backend.modules}
     case = max(cases, key=lambda case: (min(nodes, case.topology.nodes), case.ranks_per_node))
     topology = replace(case.topology, nodes=min(nodes, case.topology.nodes))
     return Target(
@@ -80,9 +77,18 @@ def _of(arrays: Sequence[Array], nodes: int, limit_s: int) -> Target:
         array=_array(
             replace(case, topology=topology), min(limit_s, max(a.time_limit_s for a in arrays))
         ),
-        modules=("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more)),
+        modules=modules_of(arrays),
         devices=frozenset(case.device for case in cases),
     )
+
+
+def modules_of(arrays: Sequence[Array]) -> tuple[str, ...]:
+    """What the environment of these arrays must have: the wrapper, MPI, what back ends declare."""
+    names = {run.case.framework for array in arrays for run in array.tasks}
+    backends = [registry().backends[name] for name in names]
+    libraries = {backend.library for backend in backends}
+    more = {name for backend in backends for name in backend.modules}
+    return ("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more))
 
 
 def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> list[Target]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -209,6 +209,11 @@ class Engine(ABC):
 
         ``arrays`` are those of the sweep that would be submitted in ``root``, if there is one.
         """
+
+    def foresee(self, site: Site, arrays: Sequence[Array]) -> Iterator[CheckResult]:
+        """What the scheduler tells in an instant of why these arrays cannot run: FAIL for what is
+        certain, warn for what is not; nothing of what is well."""
+        return iter(())
 
     def array_bound(self, site: Site) -> int:
         """The most tasks of one array."""

@@ -12,6 +12,7 @@ which ends with 0 if it held the run back, and with 1 if the run is to begin.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from typing import Any
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.faults import fault_hosts, printed_hosts, recorded_fault, several
 from dlperf_hpc.errors import DlperfError, printable
+from dlperf_hpc.files import open_regular
 from dlperf_hpc.records.collect import Files
 from dlperf_hpc.records.held import KINDS, Entry, entry_for, hold_back, is_end_of, reason
 from dlperf_hpc.records.layout import RunPaths
@@ -32,6 +34,9 @@ from dlperf_hpc.records.store import leave_undone
 from dlperf_hpc.records.task import launch_id, repeat_in_job, task_index
 from dlperf_hpc.sweepfile.case import Run
 
+_RUNS_ON_ONE_NODE = 10  # more than a node commonly takes at once: others had the time to begin
+_WORLD = re.compile(rb"^dlperf \S+ world ", re.MULTILINE)  # an event once the session is made
+_HEAD_BYTES = 1 << 16
 _LONGEST = 400  # of a reason that every run held back repeats
 
 
@@ -39,34 +44,52 @@ def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -
     """Leave a marker if the record of this run shows that its environment cannot run.
 
     What only the environment can lack is believed of one run, as long as none of the runs that it
-    would be the end of has ended ok; what a single broken node may lack, when it was seen on a
-    second one, or where there is only one. OSError if the marker cannot be written.
+    would be the end of has got further. What a single broken node may lack is believed when it was
+    seen on a second one, or in ten runs of which none has got further; of one run where there is
+    only one node. OSError if the marker cannot be written.
     """
     kind = recorded_fault(record)
     if not kind:
         return
-    single = get_engine(manifest.engine).max_nodes == 1
-    ok, hosts = False, fault_hosts(record)
-    for other in _others(root, manifest, run, kind):
-        ok |= other.get("status") == Status.OK.value
-        if recorded_fault(other) == kind:
+    needed = _RUNS_ON_ONE_NODE
+    if KINDS[kind].certain or get_engine(manifest.engine).max_nodes == 1:
+        needed = 1
+    further, seen, hosts = False, 1, fault_hosts(record)
+    for paths, other in _others(root, manifest, run, kind):
+        if other is not None and recorded_fault(other) == kind:
+            seen += 1
             hosts |= fault_hosts(other)
-    if several(hosts) or (not ok and (single or KINDS[kind].certain)):
+        else:
+            further = further or _got_further(paths, other)
+    if several(hosts) or (seen >= needed and not further):
         words = printable(str(record.get("reason", "")))[:_LONGEST]
         entry = Entry(kind, run.case.framework, run.id, words)
         hold_back(root, run.case.environment, entry)
         print(f"dlperf_hpc: other runs are held back: {reason(run.case.environment, entry)}")
 
 
-def _others(root: Path, manifest: Manifest, run: Run, kind: str) -> Iterator[Mapping[str, Any]]:
-    """Records of the runs that this fault would be the end of."""
+def _others(
+    root: Path, manifest: Manifest, run: Run, kind: str
+) -> Iterator[tuple[RunPaths, Mapping[str, Any] | None]]:
+    """The other runs that this fault would be the end of, those that have begun, with their
+    records."""
     files = Files(root)
     for other in manifest.runs:
         same = other.case.environment == run.case.environment and other.id != run.id
         if same and is_end_of(kind, run.case.framework, other.case) and files.may_have(other):
-            record = read_record(RunPaths(root, other.id).record, detail=False)
-            if record is not None:
-                yield record
+            paths = RunPaths(root, other.id)
+            yield paths, read_record(paths.record, detail=False)
+
+
+def _got_further(paths: RunPaths, record: Mapping[str, Any] | None) -> bool:
+    """Whether a run has had its ranks, its framework and its devices."""
+    if record is not None and record["status"] == Status.OK.value:
+        return True
+    try:
+        with open_regular(paths.log) as file:
+            return _WORLD.search(file.read(_HEAD_BYTES)) is not None
+    except OSError:
+        return False
 
 
 def hosts_of_launch(kind: str, output: str, env: Mapping[str, str] = os.environ) -> list[str]:

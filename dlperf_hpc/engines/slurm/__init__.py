@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +71,15 @@ class SlurmEngine(Engine):
         from dlperf_hpc.engines.slurm import login
 
         return (yield from login.examine(site, arrays, root))
+
+    def foresee(self, site: Site, arrays: Sequence[Array]) -> Iterator[CheckResult]:
+        """Whether there is such a partition, and whether srun has such MPI plug-ins."""
+        from dlperf_hpc.engines.slurm import hints
+
+        environments = dict.fromkeys(array.environment for array in arrays)
+        plugins = [site.environment_named(name).mpi for name in environments]
+        yield from hints.missing_partitions(site.partition)
+        yield from hints.missing_plugins(dict.fromkeys(plugins))
 
     def array_bound(self, site: Site) -> int:
         """The profile's word, else the controller's, else Slurm's default. An array with more

@@ -141,6 +141,17 @@ def test_what_one_broken_node_may_lack_takes_two(tmp_path: Path) -> None:
     assert held.entry_for(tmp_path, runs[3].case) is not None
 
 
+def test_ten_runs_on_one_node_are_enough_where_none_has_got_further(tmp_path: Path) -> None:
+    runs = runs_of(22)
+    a_sweep(tmp_path, runs, "slurm")
+    begun(tmp_path, runs[0])  # and has its world
+    for run in runs[1:11]:
+        lacking(tmp_path, run, "mpi_library", "n1")
+        assert learnt(tmp_path, run) == []
+    paths(tmp_path, runs[0]).log.unlink()
+    assert learnt(tmp_path, runs[9]) == ["mpi_library"]
+
+
 def test_on_one_machine_there_is_no_second_node(tmp_path: Path) -> None:
     runs = runs_of()
     a_sweep(tmp_path, runs, "local")

@@ -1,0 +1,132 @@
+"""What is looked at before a sweep's first submission: doctor's checks that need no job.
+
+Each environment's Python and its modules, as far as this machine sees them, and what the engine
+tells in an instant. A result is a FAIL only where the compute nodes must see what this machine
+sees; what they may have and this machine lacks is a warning.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_hpc.doctor.diagnosis import OLDEST_PYTHON, how_to_install
+from dlperf_hpc.doctor.trial import modules_of
+from dlperf_hpc.engines.base import CheckResult, Engine, Grade
+from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.environments import Environment, local_variables
+from dlperf_hpc.engines.site import Site
+from dlperf_hpc.records.manifest import Manifest
+
+_PATIENCE_S = 5.0
+_NETWORK = {
+    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "panfs", "wekafs"),
+    *("pvfs2", "orangefs", "glusterfs", "quobyte", "vast"),
+}
+# Where a Python of any version looks for these modules; packages are not imported for it.
+_LOOK = """\
+import json, sys
+from importlib.util import find_spec
+print(json.dumps({"version": sys.version_info[:3], "path": sys.path, "missing": [
+    name for name in sys.argv[1:] if find_spec(name) is None]}))
+"""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a Python says of itself: its version, where it looks for modules, those not found."""
+
+    version: tuple[int, ...]
+    path: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def examine(manifest: Manifest, site: Site, engine: Engine, root: Path) -> Iterator[CheckResult]:
+    """What is not well, certainly (FAIL) or perhaps (warn); nothing of what is well."""
+    for name in dict.fromkeys(array.environment for array in manifest.arrays):
+        arrays = [array for array in manifest.arrays if array.environment == name]
+        yield from _of_environment(name, site.environment_named(name), modules_of(arrays),
+                                   engine, root)  # fmt: skip
+    yield from engine.foresee(site, manifest.arrays)
+
+
+def _of_environment(
+    name: str, environment: Environment, modules: Sequence[str], engine: Engine, root: Path
+) -> Iterator[CheckResult]:
+    if environment.contained or environment.modules or environment.setup:
+        return  # what a container or a shell adds is seen where it runs
+    given = environment.interpreter
+    path = given if "/" in given else shutil.which(given) or ""
+
+    def grade(*places: str) -> Grade:
+        same = not engine.detached or all(is_shared(each, root) for each in places)
+        return "FAIL" if same else "warn"
+
+    if not os.access(path, os.X_OK):
+        seen = f"{given} is not there, or cannot be run, on this machine"
+        to_do = "correct python, venv or conda of this environment in the site profile"
+        yield CheckResult(grade(given) if "/" in given else "warn", "python", seen, to_do, name)
+        return
+    found = _look(path, environment, modules)
+    if found is None:
+        seen = f"{path} does not answer on this machine as a Python does"
+        yield CheckResult("warn", "python", seen, "`dlperf doctor` tries it in a job", name)
+        return
+    if found.version < OLDEST_PYTHON:
+        seen = f"{path} is Python {'.'.join(map(str, found.version))}"
+        to_do = "give this environment a Python 3.9 or newer in the site profile"
+        yield CheckResult(grade(path), "python", seen, to_do, name)
+        return
+    places = [each for each in found.path if each.endswith(("site-packages", "dist-packages"))]
+    for module in found.missing:
+        seen = f"{path} has no module {module}"
+        to_do = how_to_install(module, path)
+        yield CheckResult(grade(*places) if places else "warn", module, seen, to_do, name)
+
+
+def _look(path: str, environment: Environment, modules: Sequence[str]) -> _Seen | None:
+    """What a Python says; None if it does not answer."""
+    if path == sys.executable and not environment.env:
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+        return _Seen(sys.version_info[:3], tuple(sys.path), tuple(missing))
+    env = {**clean_environment(), **local_variables(environment)}
+    try:
+        done = subprocess.run(
+            [path, "-c", _LOOK, *modules], env=env, cwd="/", stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
+        )  # fmt: skip
+        row = json.loads(done.stdout)
+        return _Seen(tuple(row["version"]), tuple(row["path"]), tuple(row["missing"]))
+    except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
+        return None
+
+
+def is_shared(path: str, root: Path, table: str = "/proc/self/mounts") -> bool:
+    """Whether other machines see what this one sees at ``path``, there or not: it is on a network's
+    file system, or on the one of the sweep's directory, which they must see too. (One machine's own
+    root file system is no proof, whatever lies on it.)"""
+    mounts = _mounts(table)
+    point = _mount_point(path, mounts)
+    kind = mounts.get(point, "")
+    return kind in _NETWORK or (point != "/" and point == _mount_point(str(root), mounts))
+
+
+def _mounts(table: str) -> dict[str, str]:
+    """The type of the file system at each mount point."""
+    try:
+        rows = [line.split() for line in Path(table).read_text(errors="replace").splitlines()]
+    except OSError:
+        return {}
+    return {row[1].replace("\\040", " "): row[2] for row in rows if len(row) > 2}
+
+
+def _mount_point(path: str, mounts: dict[str, str]) -> str:
+    whole = Path(os.path.realpath(path))
+    return next((str(each) for each in (whole, *whole.parents) if str(each) in mounts), "/")

@@ -1,0 +1,78 @@
+"""An environment without PyTorch on a real Slurm: one run fails, the others are held back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from fixtures_slurm import Onebox
+from places import ROOT
+from sweeping import Workplace, wait_until
+
+
+@pytest.fixture
+def place(tmp_path: Path, onebox: Onebox) -> Workplace:
+    return Workplace(tmp_path, onebox.env)
+
+
+def test_one_run_fails_the_others_are_held_back_and_rerun_takes_them(
+    place: Workplace, onebox: Onebox
+) -> None:
+    packages = without_torch(place.root / "env")
+    profile = (ROOT / "slurm" / "onebox.toml").read_text(encoding="utf-8")
+    site = place.write("site.toml", f'{profile}python = "{place.root}/env/bin/python"\n')
+    spec = place.tiny("lacking", ["1n1g"], repeats=4)
+    sweep = place.directory("lacking")
+    done = place.verb("sweep", spec, "--site", site, "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    # The login node says so before: not for certain, where the file system may be its own.
+    assert f"note: torch of environment default: {place.root}/env/bin/python has no" in done.stderr
+    assert statuses(place, "lacking") == ["failed", *["held-back"] * 3]
+    shown = place.verb("status", sweep)
+    assert shown.returncode == 1 and shown.stderr == ""
+    (row,) = [line for line in shown.stdout.splitlines() if "3 runs" in line]
+    assert "held-back" in row and shown.stdout.count("torch'") == 2
+    ended = "1n1g held back: nothing is there but records"
+    assert len([*sweep.rglob("*.log")]) == 1, ended
+    assert "slurmstepd" not in (output := outputs(sweep)) and output.count("held-back") == 3
+    again = place.verb("sweep", spec, "--site", site)
+    assert again.returncode == 0 and "note: runs are held back: " in again.stderr
+    blamed = place.verb("rerun", sweep, "--dry-run", "--exclude-nodes", "auto")
+    assert "leaving out" not in blamed.stderr and "4 runs" in blamed.stdout
+
+    for path in Path(sysconfig.get_path("purelib")).glob("*torch*"):
+        (packages / path.name).symlink_to(path)
+    rerun = place.verb("rerun", sweep)
+    assert rerun.returncode == 0 and "environment default is tried anew" in rerun.stderr
+    assert "4 runs" in rerun.stdout
+    wait_until(lambda: "ok" in statuses(place, "lacking"), 120, "a run in the mended environment")
+    place.verb("cancel", sweep)
+    assert "held-back" not in statuses(place, "lacking")
+
+
+def without_torch(folder: Path) -> Path:
+    """An environment like this one, but for PyTorch; where its packages are."""
+    base = Path(sys.executable).resolve()
+    subprocess.run([base, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    there = Path(sysconfig.get_path("purelib"))
+    packages = folder / there.relative_to(sys.prefix)
+    for path in there.iterdir():
+        if "torch" not in path.name:
+            (packages / path.name).symlink_to(path)
+    for path in Path(sys.prefix, "lib").iterdir():
+        if not path.name.startswith("python"):
+            (folder / "lib" / path.name).symlink_to(path)
+    return packages
+
+
+def statuses(place: Workplace, name: str) -> list[str]:
+    done = place.verb("status", place.directory(name), "--json")
+    return [row["status"] for row in json.loads(done.stdout)["runs"]]
+
+
+def outputs(sweep: Path) -> str:
+    return "".join(path.read_text() for path in sorted((sweep / "jobs").glob("*.out")))
