@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lacking import add_torch, without_torch
 from sweeping import Workplace, local_environment, moment, phase_began, wait_until
 
 from dlperf_hpc.records.ledger import read_ledger
@@ -176,3 +177,32 @@ def test_slurm_without_sbatch(place: Workplace) -> None:
     done = bare.verb("sweep", bare.tiny("absent", ["1n1g"]), "--cluster", "slurm")
     assert done.returncode == 2 and "sbatch" in done.stderr and "PATH" in done.stderr
     assert not bare.directory("absent").exists()
+
+
+def test_an_environment_without_torch_is_refused_then_fails_once(place: Workplace) -> None:
+    packages = without_torch(place.root / "env")
+    python = place.root / "env" / "bin" / "python"
+    site = place.write("site.toml", f'[environment.default]\npython = "{python}"\n')
+    spec = place.tiny("lacking", ["1n1g"], repeats=3)
+    local = ("--cluster", "local", "--site", site)
+    refused = place.verb("sweep", spec, *local)
+    assert refused.returncode == 2 and not place.directory("lacking").exists()
+    assert f"{python} has no module torch: install " in refused.stderr
+    assert "--no-check" in refused.stderr and "Traceback" not in refused.stderr
+    done = place.verb("sweep", spec, *local, "--no-check")
+    assert done.returncode == 1, done.stdout + done.stderr
+    told = [line for line in done.stdout.splitlines() if "held-back every other run" in line]
+    assert len(told) + done.stderr.count("held-back every other run") == 1
+    assert [result["status"] for result in runs_of(place)] == ["failed", "held-back", "held-back"]
+    again = place.verb("sweep", spec, *local, "--json")
+    assert "note: runs are held back: environment default: " in again.stderr
+    add_torch(packages)
+    mended = place.verb("rerun", place.directory("lacking"), "--run", "_2")
+    assert "environment default is tried anew" in mended.stderr, mended.stdout + mended.stderr
+    assert [result["status"] for result in runs_of(place)] == ["failed", "ok", "held-back"]
+
+
+def runs_of(place: Workplace) -> list[dict[str, str]]:
+    done = place.verb("status", place.directory("lacking"), "--json")
+    found: list[dict[str, str]] = json.loads(done.stdout)["runs"]
+    return found

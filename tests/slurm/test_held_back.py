@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 from fixtures_slurm import Onebox
+from lacking import add_torch, without_torch
 from places import ROOT
 from sweeping import Workplace, wait_until
 
@@ -44,29 +42,13 @@ def test_one_run_fails_the_others_are_held_back_and_rerun_takes_them(
     blamed = place.verb("rerun", sweep, "--dry-run", "--exclude-nodes", "auto")
     assert "leaving out" not in blamed.stderr and "4 runs" in blamed.stdout
 
-    for path in Path(sysconfig.get_path("purelib")).glob("*torch*"):
-        (packages / path.name).symlink_to(path)
+    add_torch(packages)
     rerun = place.verb("rerun", sweep)
     assert rerun.returncode == 0 and "environment default is tried anew" in rerun.stderr
     assert "4 runs" in rerun.stdout
     wait_until(lambda: "ok" in statuses(place, "lacking"), 120, "a run in the mended environment")
     place.verb("cancel", sweep)
     assert "held-back" not in statuses(place, "lacking")
-
-
-def without_torch(folder: Path) -> Path:
-    """An environment like this one, but for PyTorch; where its packages are."""
-    base = Path(sys.executable).resolve()
-    subprocess.run([base, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
-    there = Path(sysconfig.get_path("purelib"))
-    packages = folder / there.relative_to(sys.prefix)
-    for path in there.iterdir():
-        if "torch" not in path.name:
-            (packages / path.name).symlink_to(path)
-    for path in Path(sys.prefix, "lib").iterdir():
-        if not path.name.startswith("python"):
-            (folder / "lib" / path.name).symlink_to(path)
-    return packages
 
 
 def statuses(place: Workplace, name: str) -> list[str]:
