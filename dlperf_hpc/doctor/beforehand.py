@@ -93,7 +93,7 @@ def _of_environment(
 
 def _look(path: str, environment: Environment, modules: Sequence[str]) -> _Seen | None:
     """What a Python says; None if it does not answer."""
-    if path == sys.executable and not environment.env:
+    if path == sys.executable and not any(name.startswith("PYTHON") for name in environment.env):
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         return _Seen(sys.version_info[:3], tuple(sys.path), tuple(missing))
     env = {**clean_environment(), **local_variables(environment)}

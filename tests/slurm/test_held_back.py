@@ -51,6 +51,19 @@ def test_one_run_fails_the_others_are_held_back_and_rerun_takes_them(
     assert "held-back" not in statuses(place, "lacking")
 
 
+def test_a_partition_that_is_not_there_is_refused_before_anything_is_written(
+    place: Workplace,
+) -> None:
+    spec = place.tiny("nowhere", ["1n1g"])
+    site = place.write("site.toml", 'partition = "nosuch"\n[environment.default]\nmpi = "pmi9"\n')
+    done = place.verb("sweep", spec, "--site", site)
+    assert done.returncode == 2 and not place.directory("nowhere").exists()
+    assert "partition: Slurm has no partition 'nosuch': set partition in" in done.stderr
+    assert "note: mpi: srun has no MPI plug-in pmi9" in done.stderr and "pmi2" in done.stderr
+    forced = place.verb("sweep", spec, "--site", site, "--no-check")
+    assert forced.returncode == 1 and "refused: nowhere-1n1g" in forced.stderr
+
+
 def statuses(place: Workplace, name: str) -> list[str]:
     done = place.verb("status", place.directory(name), "--json")
     return [row["status"] for row in json.loads(done.stdout)["runs"]]

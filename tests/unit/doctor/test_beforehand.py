@@ -53,7 +53,7 @@ def test_a_python_that_lacks_what_the_back_end_declares(
     tmp_path: Path, engine: Engine, grade: str
 ) -> None:
     # By looking in this process, and by asking another Python.
-    for environment in ({}, {"env": {"X": "1"}}):
+    for environment in ({}, {"env": {"PYTHONPATH": "/"}}):
         (result,) = seen(tmp_path, environment, engine)
         assert (result.grade, result.check) == (grade, "tensorflow")
         assert sys.executable in result.seen and "pip" in result.to_do
