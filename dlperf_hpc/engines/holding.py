@@ -112,7 +112,7 @@ def held(root: Path, array_name: str) -> bool:
     why = reason(run.case.environment, entry)
     if not leave_undone(manifest.sweep, run, root, launch_id(), why):
         return False
-    print(f"dlperf_hpc: {Status.HELD_BACK.value}: {run.id}: {why}")
+    print(printable(f"dlperf_hpc: {Status.HELD_BACK.value}: {run.id}: {why}"))
     return True
 
 
