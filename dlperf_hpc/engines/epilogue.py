@@ -69,7 +69,7 @@ def _explained(attempt: Attempt, code: int, output: str) -> Record:
     failures = read_failures(attempt)
     status, reason = explain(code, output, failures, attempt.run.case.ranks)
     own = [failure for failure in failures if not failure.consequence]
-    fault, hosts = (own[0].fault, [own[0].host]) if own else (printed_fault(reason), [])
+    fault, hosts = (own[0].fault, [own[0].host]) if own else (printed_fault(reason, output), [])
     hosts = hosts or hosts_of_launch(fault, output)
     detail = {"fault": fault, "fault_hosts": hosts} if fault else {}
     finish(attempt, status, reason, detail=detail)

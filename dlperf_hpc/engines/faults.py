@@ -15,12 +15,15 @@ from dlperf_hpc.records.task import REQUEUE_BOUND
 
 # Of reasons as `output.explain` words them, where no rank could write a record.
 _PRINTED = (
-    (r"must be 3\.9 or newer", "python"),
-    (r"No module named '?dlperf_hpc\b", "package"),
-    (r"No module named '?mpi4py\b", "mpi"),
     (r"srun has no MPI plug-in", "mpi_plugin"),
     (r"a rank cannot start: exec.*(?:No such file|Permission denied|Exec format)", "interpreter"),
     (rf"setup failed with exit code \d+: (?!.*{re.escape(REQUEUE_BOUND)})", "setup"),
+)
+# Anywhere in the output: srun cuts a traceback into pieces, of which any may come last.
+_SAID = (
+    (r"environment's Python must be 3\.9 or newer", "python"),
+    (r"No module named '?dlperf_hpc\b", "package"),
+    (r"No module named '?mpi4py\b", "mpi"),
 )
 # Of ranks' own reasons, in records of versions that did not write a fault down.
 _EARLIER = (
@@ -31,9 +34,11 @@ _EARLIER = (
 _SAID_BY_SRUN = re.compile(r"srun: error: ([A-Za-z0-9_.-]+(?:\[[0-9,-]+\])?): tasks? ")
 
 
-def printed_fault(reason: str) -> str:
-    """The fault that the reason of a run without a record tells."""
-    return _first(_PRINTED, reason)
+def printed_fault(reason: str, output: str = "") -> str:
+    """The fault that the reason of a run tells of which no rank gave an account, or its output, if
+    ranks left by themselves."""
+    left = "exit code" in reason
+    return _first(_PRINTED, reason) or (_first(_SAID, f"{reason}\n{output}") if left else "")
 
 
 def _first(rules: tuple[tuple[str, str], ...], reason: str) -> str:
@@ -51,7 +56,8 @@ def any_fault(record: Mapping[str, Any]) -> str:
     is to blame."""
     if record.get("status") != "failed":
         return ""
-    return recorded_fault(record) or _first((*_PRINTED, *_EARLIER), str(record.get("reason", "")))
+    reason = str(record.get("reason", ""))
+    return recorded_fault(record) or _first((*_PRINTED, *_SAID, *_EARLIER), reason)
 
 
 def fault_hosts(record: Mapping[str, Any]) -> set[str]:

@@ -36,6 +36,18 @@ NO_MODULE = """\
 2: /v/bin/python3: No module named dlperf_hpc
 srun: error: n[1-2]: tasks 0-3: Exited with exit code 1
 """
+CUT = """\
+0: Traceback (most recent call last):
+srun: error: n1: task 0: Exited with exit code 1
+srun: launch/slurm: _step_signal: Terminating StepId=44.0
+0: ModuleNotFoundError
+0: :
+0: No module named 'dlperf_hpc'
+0: ImportError
+0: :
+0: Error while finding module specification for 'dlperf_hpc.train' (...)
+0:
+"""
 BAD_MPI = """\
 srun: error: MPI: Cannot create context for mpi/foo
 srun: error: Invalid MPI type 'foo', --mpi=list for acceptable types
@@ -82,6 +94,7 @@ def second_task(monkeypatch: pytest.MonkeyPatch) -> None:
         (NO_PYTHON, 2, "interpreter", ["n4", "n3"]),
         (NO_MODULE, 1, "package", ["n[1-2]"]),
         (NO_MODULE.replace("dlperf_hpc", "mpi4py"), 1, "mpi", ["n[1-2]"]),
+        (CUT, 1, "package", ["n1"]),
         (BAD_MPI, 1, "mpi_plugin", ["here"]),
         (NO_FILE, 255, "interpreter", ["here"]),
         ("dlperf_hpc: setup ended with exit code 1: module load x\n", 1, "setup", ["here"]),
@@ -103,7 +116,7 @@ def test_what_launchers_print(
 ) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "here")
     status, reason = explain(code, output, [], ranks=4)
-    assert printed_fault(reason) == kind, reason
+    assert printed_fault(reason, output) == kind, reason
     assert not kind or (status is Status.FAILED and holding.hosts_of_launch(kind, output) == hosts)
 
 
