@@ -168,10 +168,13 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 def _is_held_back(task: QueuedTask) -> bool:
     if task.marker is None or not task.marker.is_file():
         return False
+    argv, env = list(task.gate), dict(task.env)
     with _output(task) as output:
-        env = dict(task.env)
-        done = subprocess.run(list(task.gate), env=env, stdout=output, stderr=output, check=False)
-    return done.returncode == 0
+        try:
+            return subprocess.run(argv, env=env, stdout=output, stderr=output).returncode == 0
+        except OSError as error:  # then the run begins, and says itself what is wrong
+            note(output, f"{argv[0]}: {error}")
+            return False
 
 
 def _run_epilogue(task: QueuedTask, code: int) -> None:
