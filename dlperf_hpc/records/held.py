@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Callable
 
 from dlperf_hpc.files import dump_json, is_mine, open_in, write_atomically
-from dlperf_hpc.records import checks
+from dlperf_hpc.records import checks, layout
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.sweepfile.case import Case
 
@@ -82,7 +82,7 @@ class Entry:
 
 def marker(root: Path, environment: str) -> Path:
     """The path of an environment's marker in a sweep's directory."""
-    return root / f"held-back.{environment}.json"
+    return root / layout.HELD_BACK.format(environment)
 
 
 def read_entries(root: Path, environment: str) -> tuple[Entry, ...]:
