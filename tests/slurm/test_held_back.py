@@ -38,7 +38,8 @@ def test_one_run_fails_the_others_are_held_back_and_rerun_takes_them(
     assert len([*sweep.rglob("*.log")]) == 1, ended
     assert "slurmstepd" not in (output := outputs(sweep)) and output.count("held-back") == 3
     again = place.verb("sweep", spec, "--site", site)
-    assert again.returncode == 0 and "note: runs are held back: " in again.stderr
+    assert again.returncode == 1 and "note: runs are held back: " in again.stderr
+    assert "4 of 4 runs ended as failed or held-back: `dlperf rerun " in again.stderr
     blamed = place.verb("rerun", sweep, "--dry-run", "--exclude-nodes", "auto")
     assert "leaving out" not in blamed.stderr and "4 runs" in blamed.stdout
 
