@@ -70,7 +70,7 @@ def missing_partitions(named: str | None) -> Iterator[CheckResult]:
             done = run(argv, timeout_s=_INSTANT_S) if name else None
         except SiteError:
             return
-        if done is not None and "not found" in done.stdout + done.stderr:
+        if done is not None and f"artition {name} not found" in done.stdout + done.stderr:
             to_do = "set partition in the site profile to one that `sinfo` shows"
             yield CheckResult("FAIL", "partition", f"Slurm has no partition {name!r}", to_do)
 
