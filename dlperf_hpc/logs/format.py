@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 
 from dlperf_hpc.logs.scan.rows import HIGHEST, Rows
 from dlperf_hpc.logs.scanned import (
+    COUNTS,
     FACTS,
+    Count,
     Counter,
     Evidence,
     Fact,
@@ -61,6 +63,7 @@ class Draft:
         self.stamps = Stamps.NONE
         self.steps: list[Step] = []
         self.totals: list[Total] = []
+        self.counts: list[Count] = []
         self.facts: list[Fact] = []
         self.notes: list[Note] = []
         self.state: dict[str, Any] = {}
@@ -127,6 +130,20 @@ class Draft:
             self.note(line, f"{name} {str(value)[:40]!r} is no measurement")
         elif len(self.totals) < MAX_STEPS:
             self.totals.append(Total(line.number, name, number, unit, scope, line.rank))
+
+    def count(self, line: Line, name: str, value: float | str) -> None:
+        """Add how much was trained, or was to be; ``name`` is one of ``COUNTS``. What is no such
+        number is left out: a total that nothing bears out is told as such. Of those that belong
+        to one total only the last of a name is kept."""
+        number, known = _number(value), self.state.setdefault("counts", {})
+        if name not in COUNTS or number is None or number < 0:
+            return
+        at = known.get(name)
+        if at is not None and (not self.totals or self.totals[-1].line < self.counts[at].line):
+            self.counts[at] = Count(line.number, name, number)
+        elif len(self.counts) < MAX_FACTS:
+            known[name] = len(self.counts)
+            self.counts.append(Count(line.number, name, number))
 
     def fact(self, line: Line, name: str, value: Any) -> None:
         """Add a setting that the log states; ``name`` is one of ``FACTS``.
@@ -231,6 +248,7 @@ class Draft:
             stamps=self.stamps,
             steps=tuple(self.steps),
             totals=tuple(self.totals),
+            counts=tuple(self.counts),
         )
 
 

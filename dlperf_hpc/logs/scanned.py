@@ -100,6 +100,31 @@ class Total(NamedTuple):
     rank: int | None = None
 
 
+class Count(NamedTuple):
+    """How much was trained or was to be, as a line says it; ``name`` is one of :data:`COUNTS`."""
+
+    line: int
+    name: str
+    value: float
+
+
+COUNTS: Mapping[str, str] = {
+    "seconds": "time over which a total is taken",
+    "steps_per_s": "steps that were to be done, over that time",
+    "epochs": "epochs done at the end, those before a checkpoint counted",
+    "epochs_error": "by how much that number is rounded at most",
+    "epochs_asked": "epochs to be done",
+    "first_epochs": "epochs done at the first line that says it",
+    "second_epochs": "epochs done at the second",
+    "epoch_samples": "samples of an epoch",
+    "steps": "optimizer steps done at the end, those before a checkpoint counted",
+    "steps_asked": "optimizer steps to be done",
+    "resumed": "optimizer steps done before the checkpoint from which the run goes on",
+    "resumed_epochs": "epochs done before that checkpoint",
+}
+"""Names of counts and what they are: a total is held against them."""
+
+
 class Fact(NamedTuple):
     """A setting that a log or its name states; ``name`` is one of :data:`FACTS`."""
 
@@ -153,6 +178,7 @@ class Reading:
     stamps: Stamps
     steps: tuple[Step, ...] = ()
     totals: tuple[Total, ...] = ()
+    counts: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,4 +238,5 @@ def _reading(data: Mapping[str, Any]) -> Reading:
             Total(line, name, value, Unit(unit), Scope(scope), rank)
             for line, name, value, unit, scope, rank in data["totals"]
         ),
+        counts=tuple(Count(*count) for count in data["counts"]),
     )

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: what it prints of a training run, and the files it writes.
+"""The Trainer of Hugging Face, and PaddleNLP's, which descends from it.
 
 | line | since |
 |---|---|
@@ -7,13 +7,24 @@
 | ``{'train_runtime': 101.9003, 'train_samples_per_second': 1.963, 'epoch': 0.69}`` | 4, the end |
 | ``  train_samples_per_second =      6.213`` | ``***** train metrics *****`` |
 | ``    "train_samples_per_second": 6.213,`` | ``train_results.json``, ``trainer_state.json`` |
+| ``loss: 3.2, .., global_step: 10, .., interval_steps_per_second: 4.427, ..`` | PaddleNLP |
+| ``train_runtime: 88.2, train_samples_per_second: 90.7, train_steps_per_second: ..`` | PaddleNLP |
 
-Process 0 prints. The one speed is the whole run's: all processes' samples over the time of
-``train()``, with warm-up and checkpoints; no line has the speed of a part of it. A loss line has an
-epoch's fraction and no step, so it shows which program wrote the log but is no iteration, unless
-it has ``'step'`` as early ones did. Settings come from the log at level INFO
-(``Instantaneous batch size per device = 8``). Real lines were read where documents and issues
-quote them.
+Process 0 prints. The one speed is the whole run's: the samples that *were to be trained* over the
+time of ``train()``, with warm-up and checkpoints. After early stopping, or where the run went on
+from a checkpoint, fewer were, so the lines that say what was planned and what was done are counted
+(``Num examples = 7,000``, ``Continuing training from global step 500``, the end's ``'epoch'``,
+``TrainOutput(global_step=..``, a progress bar on the line of the end). Until 4.6 the figure of that
+name was of steps (transformers pull request 11818): ``train_steps_per_second`` is not beside it.
+
+A loss line of Hugging Face's has an epoch's fraction and no step, so it shows which program wrote
+the log but is no iteration, unless it has ``'step'`` as early ones did. PaddleNLP's have a step,
+and a time stamp before them; of their speeds the steps/s are read, since in 2022
+``interval_samples_per_second`` was one step's samples over the time of several.
+
+Settings come from the log at level INFO (``Instantaneous batch size per device = 8``); the number
+of devices follows from three of them, unless the model is split over devices. Real lines were read
+where documents, notebooks and issues quote them (PaddleNLP's of 2022-08-31).
 """
 
 from __future__ import annotations
@@ -21,23 +32,59 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.scanned import Evidence
+from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.scanned import Evidence, Printed, Unit
 
 _SPEED = "train_samples_per_second"
+_STEPS = "train_steps_per_second"
+_INTERVAL = ", interval_steps_per_second: "
 _FIGURE = r"[-+.0-9a-z]{1,40}"
 _TOTAL = re.compile(
-    rf"{_SPEED}(?:['\"]: {{0,4}}['\"]?(?P<item>{_FIGURE})['\",}}]| *= *(?P<row>{_FIGURE})\s*$)"
+    rf"{_SPEED}(?:['\"]: {{0,4}}['\"]?(?P<item>{_FIGURE})['\",}}]| *= *(?P<row>{_FIGURE})\s*$"
+    rf"|: (?P<paddle>{_FIGURE}),)"
 )
 _LOG = re.compile(
     rf"\{{'loss': '?(?P<loss>{_FIGURE})'?, (?P<rest>[^{{}}]{{0,2000}}?'epoch': [^{{}}]{{1,400}})\}}"
 )
 _LR = re.compile(rf"'learning_rate': '?({_FIGURE})[',]")
 _STEP = re.compile(r"'step': '?([0-9]{1,18})(?:[', ]|$)")
+_PADDLE = re.compile(
+    rf"(?:\bloss: (?P<loss>{_FIGURE}), )?(?:learning_rate: (?P<lr>{_FIGURE}), )?"
+    rf"global_step: (?P<step>[0-9]{{1,18}}), .{{0,600}}interval_steps_per_second: "
+    rf"(?P<rate>{_FIGURE}),"
+)
 _SETTING = re.compile(
     r"(Instantaneous batch size per device|Total train batch size \(w\. parallel, distributed"
     r" & accumulation\)|Gradient Accumulation steps) = ([0-9,]{1,20})\s*$"
 )
 _SETTINGS = {"I": "batch_size", "T": "global_batch", "G": "accumulation"}
+_SPLIT = re.compile(r"(?:tensor|pipeline|sep|context)_parallel_degree *: *([0-9]{1,6})\b")
+
+_NUMBER = r"['\"]?(?P<value>[0-9][0-9,]{0,24}(?:\.[0-9]{1,20})?)"
+_PLAN = (
+    ("epoch_samples", re.compile(rf"Num examples = {_NUMBER}\s*$")),
+    ("epochs_asked", re.compile(rf"Num Epochs = {_NUMBER}\s*$")),
+    ("steps_asked", re.compile(rf"Total optimization steps = {_NUMBER}\s*$")),
+    ("resumed", re.compile(rf"Continuing training from global step {_NUMBER}\s*$")),
+    ("resumed_epochs", re.compile(rf"Continuing training from epoch {_NUMBER}\s*$")),
+    ("epoch_samples", re.compile(rf"^ *\"?train_samples\"?(?: *= *|: ){_NUMBER},?\s*$")),
+    ("epochs", re.compile(rf"^ *\"?epoch\"?(?: *= *|: ){_NUMBER},?\s*$")),
+    ("steps", re.compile(rf"^ *\"global_step\": {_NUMBER},\s*$")),
+    ("steps_asked", re.compile(rf"^ *\"max_steps\": {_NUMBER},\s*$")),
+    ("seconds", re.compile(rf"^ *\"train_runtime\": {_NUMBER},?\s*$")),
+)
+_DURATION = re.compile(
+    r"^ *train_runtime *= *(?:(?P<days>[0-9]{1,5}) days?, )?(?P<hours>[0-9]{1,6}):"
+    r"(?P<minutes>[0-9]{2}):(?P<seconds>[0-9]{2}(?:\.[0-9]{1,6})?)\s*$"
+)
+_AT_THE_END = (
+    ("seconds", re.compile(rf"\btrain_runtime['\"]?: {_NUMBER}['\"]?[,}}]")),
+    ("steps_per_s", re.compile(rf"\b{_STEPS}['\"]?: {_NUMBER}['\"]?[,}}]")),
+    ("epochs", re.compile(rf"\bepoch['\"]?: {_NUMBER}(?:['\"]?[,}}]|\s*$)")),
+    ("steps", re.compile(rf"\bTrainOutput\(global_step={_NUMBER},")),
+    ("steps", re.compile(rf"\| *{_NUMBER}/[0-9]{{1,18}} \[[0-9:]{{4,12}}<")),
+)
+_EPOCH = re.compile(rf"'epoch': {_NUMBER}")
 
 
 def read(line: Line, draft: Draft) -> None:
@@ -46,8 +93,15 @@ def read(line: Line, draft: Draft) -> None:
         _read_total(line, draft)
     elif match := _LOG.search(line.text):
         _read_log(line, draft, match["loss"], match["rest"])
+    elif _INTERVAL in line.text:
+        _read_paddle(line, draft)
     elif match := _SETTING.search(line.text):
-        draft.hold(line, _SETTINGS[match[1][0]], match[2].replace(",", ""))
+        _read_setting(line, draft, _SETTINGS[match[1][0]], match[2].replace(",", ""))
+    elif match := _SPLIT.search(line.text):
+        if int(match[1]) > 1:
+            draft.state["split"] = True
+    else:
+        _read_plan(line, draft)
 
 
 def _read_total(line: Line, draft: Draft) -> None:
@@ -56,36 +110,129 @@ def _read_total(line: Line, draft: Draft) -> None:
         draft.note(line, f"{_SPEED} without a number")
         return
     known = len(draft.totals)
-    draft.total(line, _SPEED, match["item"] or match["row"])
+    in_line = match["item"] and ("{'" in line.text or "'epoch'" in line.text)
+    of_steps = in_line and _STEPS not in line.text
+    unit = Unit.ITERATIONS_PER_S if of_steps else Unit.SAMPLES_PER_S
+    figure = match["item"] or match["row"] or match["paddle"]
+    draft.total(line, _SPEED, figure, unit)
     if known and len(draft.totals) > known and draft.totals[-1].value == draft.totals[-2].value:
         draft.totals.pop()  # printed as a dictionary, and again as a table
     if draft.totals:
         draft.release_held()
+    if match["row"] is None:
+        for name, pattern in _AT_THE_END:
+            if found := pattern.search(line.text):
+                _count(line, draft, name, found["value"])
+    if of_steps:
+        draft.count(line, "steps_per_s", figure)
+    draft.state.pop("epochs", None)
 
 
 def _read_log(line: Line, draft: Draft, loss: str, rest: str) -> None:
     draft.release_held()
     step, lr = _STEP.search(rest), _LR.search(rest)
+    if epoch := _EPOCH.search(rest):
+        _read_epoch(line, draft, epoch["value"])
     if step:
         draft.step(line, step[1], loss=loss, lr=lr[1] if lr else None)
     else:
         draft.recognise(line)
 
 
+def _read_epoch(line: Line, draft: Draft, epoch: str) -> None:
+    """The first two lines show whether the run began at epoch 0."""
+    seen: list[str] = draft.state.setdefault("epochs", [])
+    if len(seen) < 2 and epoch not in seen:
+        seen.append(epoch)
+        draft.count(line, "first_epochs" if len(seen) == 1 else "second_epochs", epoch)
+
+
+def _read_paddle(line: Line, draft: Draft) -> None:
+    match = _PADDLE.search(line.text)
+    if match is None:
+        draft.note(line, "a step of PaddleNLP's Trainer, but not as it prints it")
+        return
+    if not draft.steps:
+        draft.framework = "paddle"
+        draft.printed = Printed(Unit.ITERATIONS_PER_S)
+    draft.release_held()
+    draft.step(
+        line,
+        match["step"],
+        stamp=full_stamp(line.text[: match.start()]),
+        printed=match["rate"],
+        loss=match["loss"],
+        lr=match["lr"],
+    )
+
+
+def _read_setting(line: Line, draft: Draft, name: str, value: str) -> None:
+    """A setting; with the third of them the number of devices, unless the model is split."""
+    draft.hold(line, name, value)
+    known: dict[str, int] = draft.state.setdefault("batches", {})
+    known[name] = int(value or 0)
+    one = known.get("batch_size", 0) * known.get("accumulation", 0)
+    if len(known) < len(_SETTINGS) or draft.state.get("split"):
+        return
+    if one and known["global_batch"] % one == 0:
+        draft.hold(line, "devices", known["global_batch"] // one)
+    else:
+        draft.note(
+            line,
+            f"a total batch of {known['global_batch']} is no multiple of {known['batch_size']} per "
+            f"device x {known['accumulation']} accumulated: the number of devices is not taken",
+        )
+    known.clear()
+
+
+def _read_plan(line: Line, draft: Draft) -> None:
+    """What is to be trained, or was; or a part of the end's table or file."""
+    for name, pattern in _PLAN:
+        if match := pattern.search(line.text):
+            if "Num examples" in line.text:  # a run begins
+                draft.state.pop("epochs", None)
+                draft.count(line, "resumed", 0)
+                draft.count(line, "resumed_epochs", 0)
+            _count(line, draft, name, match["value"])
+            return
+    if match := _DURATION.search(line.text):
+        days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))
+        seconds = ((days * 24 + hours) * 60 + minutes) * 60 + float(match["seconds"])
+        draft.count(line, "seconds", seconds)
+
+
+def _count(line: Line, draft: Draft, name: str, value: str) -> None:
+    draft.count(line, name, value.replace(",", ""))
+    if name == "epochs":
+        decimals = len(value.partition(".")[2])
+        draft.count(line, "epochs_error", 0.5 * 10.0**-decimals)
+
+
 FORMATS = (
     Format(
         name="hf_trainer",
-        title="Hugging Face Trainer",
+        title="Hugging Face Trainer, PaddleNLP Trainer",
         framework="transformers",
         evidence=Evidence.QUOTED,
         source="huggingface/transformers src/transformers/trainer.py, trainer_utils.py",
-        needles=(_SPEED, "{'loss': "),
+        needles=(_SPEED, "{'loss': ", _INTERVAL),
         instead="the total",
         read=read,
         facts_needles=(
             "Instantaneous batch size per device = ",
             "Total train batch size (w. parallel",
             "Gradient Accumulation steps = ",
+            "_parallel_degree",
+            "Num examples = ",
+            "Num Epochs = ",
+            "Total optimization steps = ",
+            "Continuing training from ",
+            "train_runtime",
+            "train_samples ",
+            '"train_samples": ',
+            '"epoch": ',
+            '"global_step": ',
+            '"max_steps": ',
         ),
     ),
 )

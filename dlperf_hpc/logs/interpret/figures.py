@@ -12,9 +12,19 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import NamedTuple
 
+from dlperf_hpc.logs.interpret.planned import share_done
 from dlperf_hpc.logs.interpret.rules import Basis, By, Mean, Rule
 from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, Segment
-from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Stamps, Step, Unit
+from dlperf_hpc.logs.scanned import (
+    Averaging,
+    Printed,
+    Reading,
+    Scope,
+    Stamps,
+    Step,
+    Total,
+    Unit,
+)
 
 SPAN = 0.5
 """The least share of the window asked for that printed lines must span."""
@@ -65,7 +75,7 @@ class Figure:
 def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     """The figure of one run by ``rule``, whose alternatives are not tried; NoFigure if none."""
     if rule.basis is Basis.TOTAL:
-        return _total(rule, segment)
+        return _total(rule, reading, segment)
     if not segment.steps:
         raise NoFigure("no line has an iteration", expected=True)
     if rule.basis is Basis.CLOCK:
@@ -339,8 +349,9 @@ def _printed(
     )
 
 
-def _total(rule: Rule, segment: Segment) -> Figure:
-    """The last of the totals; one over all devices, in samples, before any other."""
+def _total(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    """The last of the totals; one over all devices, in samples, before any other. Of one that
+    divides what was planned, the part that was done."""
     if not segment.totals:
         raise NoFigure("the program prints no total", expected=not rule.total)
     named = [total for total in segment.totals if rule.total in ("", total.name)]
@@ -358,12 +369,14 @@ def _total(rule: Rule, segment: Segment) -> Figure:
         if fitting:
             best = fitting[-1]
             break
-    printed = Printed(best.unit, best.scope)
+    part, told = _part_done(reading, best)
+    printed = Printed(best.unit, best.scope, scale=part)
     value = _rate(best.value, printed)
     if value is None:
         raise NoFigure(f"line {best.line}: {best.name} {best.value!r} is no speed")
     others = {t.name for t in named} - {best.name}
-    warning = f"the total is {best.name}; there is also {', '.join(sorted(others)[:5])}"
+    if others and not rule.total:
+        told.append(f"the total is {best.name}; there is also {', '.join(sorted(others)[:5])}")
     return Figure(
         rule=rule,
         value=value,
@@ -373,8 +386,22 @@ def _total(rule: Rule, segment: Segment) -> Figure:
         steps=segment.steps,
         last=segment.steps[-1].iteration if segment.steps else None,
         first=segment.after if segment.steps else None,
-        warnings=(warning,) if others and not rule.total else (),
+        warnings=tuple(told),
     )
+
+
+def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
+    """The factor to a total from the part of what it divides that was done, and what to say of it.
+    NoFigure if the total is known to be wrong, and by which factor is not."""
+    share = share_done(reading, total)
+    if share is None or share.value == 1:
+        return 1.0, []
+    divides = f"{total.name} (line {total.line}) divides the samples that were planned"
+    if share.wrong:
+        raise NoFigure(f"{divides}; {share.doubt}")
+    if share.value is None:
+        return 1.0, [f"{divides}; {share.doubt}: after early stopping or resuming it is wrong"]
+    return share.value, [f"{divides}; {share.why}: {share.value:.4g} of the printed figure counts"]
 
 
 # --- the clock
