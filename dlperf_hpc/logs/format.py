@@ -80,6 +80,8 @@ class Draft:
         loss: float | str | None = None,
         lr: float | str | None = None,
         memory_mb: float | str | None = None,
+        global_batch: float | str | None = None,
+        consumed: float | str | None = None,
     ) -> None:
         """Add an iteration that is done.
 
@@ -113,6 +115,8 @@ class Draft:
                 None if loss is None else _number(loss),
                 None if lr is None else _number(lr),
                 None if memory_mb is None else _number(memory_mb),
+                None if global_batch is None else _number(global_batch),
+                None if consumed is None else _number(consumed),
             )
         )
 

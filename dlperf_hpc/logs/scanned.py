@@ -77,7 +77,9 @@ class Stamps(str, Enum):
 
 class Step(NamedTuple):
     """A line that is printed at an iteration. ``iteration`` is how many iterations are done then,
-    counted from 1 however the log counts; ``stamp`` is in seconds, ``memory_mb`` in MB (2**20)."""
+    counted from 1 however the log counts; ``stamp`` is in seconds, ``memory_mb`` in MB (2**20).
+    ``global_batch`` is the setting as this very line states it, and ``consumed`` the samples that
+    were trained until then, for programs whose batch grows as they run."""
 
     line: int
     iteration: int
@@ -87,6 +89,8 @@ class Step(NamedTuple):
     loss: float | None = None
     lr: float | None = None
     memory_mb: float | None = None
+    global_batch: float | None = None
+    consumed: float | None = None
 
 
 class Total(NamedTuple):

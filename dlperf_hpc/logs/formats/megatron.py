@@ -131,11 +131,12 @@ _ELAPSED = re.compile(
     rf"elapsed time per iteration ?\((?P<unit>ms|s)\): *(?P<time>{_FIGURE})(?:/{_FIGURE})? *\|"
 )
 _BATCH = re.compile(r"\| (?:global|gloabl) batch size: *([0-9]{1,18}) *\|")
+_CONSUMED = re.compile(r"\| consumed samples: *([0-9]{1,15}) *\|")
 _LR = re.compile(rf"\| learning rate: *({_FIGURE}) *\|")
 _LOSS = re.compile(rf"\| lm[ _]loss: *({_FIGURE}) *\|")
 _ROWS = Rows(
     rf"(?: \[(?P<full>{FULL_STAMP})\])? iteration +(?P<iteration>{WHOLE})/ *{WHOLE} \|"
-    rf" consumed samples: +[0-9]+ \|(?: consumed tokens: +[0-9]+ \|)?"
+    rf" consumed samples: +(?P<consumed>{WHOLE}) \|(?: consumed tokens: +[0-9]+ \|)?"
     rf" elapsed time per iteration \(ms\): (?P<printed>{DECIMAL}) \|"
     rf"(?: throughput per GPU \(TFLOP/s/GPU\): {DECIMAL} \|)?"
     rf" learning rate: (?P<lr>{DECIMAL}) \| global batch size: +(?P<global_batch>{WHOLE}) \|"
@@ -196,6 +197,8 @@ def _read_iteration(
         loss=_first(_LOSS, keys),
         lr=_first(_LR, keys),
         memory_mb=_memory_of(draft, head["n"]),
+        global_batch=batch[1] if batch else None,
+        consumed=_first(_CONSUMED, keys),
     )
 
 

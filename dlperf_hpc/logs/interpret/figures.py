@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import NamedTuple
@@ -55,7 +55,8 @@ class Figure:
     ``printed`` describes the log's own figure (for the clock, iterations/s). The window lies after
     iteration ``first``, up to ``last``; ``steps`` are its lines, and ``end_line`` is the last of
     these. ``times`` are seconds per iteration, one per line, if they are known. ``lacking`` is why
-    the window is not complete, '' if it is.
+    the window is not complete, '' if it is. ``batch`` is how many samples an iteration of the
+    window has, over all devices, where its lines state that themselves; a mean, if it changes.
     """
 
     rule: Rule
@@ -70,6 +71,7 @@ class Figure:
     times: tuple[float, ...] = ()
     lacking: str = ""
     warnings: tuple[str, ...] = ()
+    batch: float | None = None
 
 
 def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
@@ -88,7 +90,70 @@ def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         found = _since_last(rule, reading, segment)
     if not (math.isfinite(found.value) and found.value > 0):
         raise NoFigure(f"{found.value!r} {found.unit.value} is no speed")
-    return found
+    return _with_batch(found, segment) if found.unit is Unit.ITERATIONS_PER_S else found
+
+
+def _with_batch(found: Figure, segment: Segment) -> Figure:
+    """The figure with the samples of an iteration, where its lines state them. NoFigure if they
+    change, and how many samples the window has does not follow from its lines."""
+    steps = sorted({s.iteration: s for s in found.steps}.values(), key=lambda s: s.iteration)
+    stated = _batches(steps)
+    if not stated or found.first is None:
+        return found
+    numbers = [step.iteration for step in segment.steps]
+    at = bisect_left(numbers, found.first)
+    before = segment.steps[at] if at < len(numbers) and numbers[at] == found.first else None
+    batch = _mean_batch(before, found.first, steps)
+    contiguous = steps[0].iteration == found.first + 1
+    sizes = stated if contiguous or before is None else stated | _batches([before])
+    if len(sizes) == 1:
+        return replace(found, batch=batch)
+    ends = [found.first, *(step.iteration for step in steps)]
+    spaces = {after - begin for begin, after in zip(ends, ends[1:])}
+    if found.rule.mean is Mean.RATES or (found.rule.mean is Mean.FIGURES and len(spaces) > 1):
+        raise NoFigure(
+            "the global batch changes within the lines, whose mean then has no one batch"
+        )
+    told = (
+        f"the global batch changes within the window (up to {max(stated):g}, from {min(sizes):g}): "
+        "the samples that its lines state are counted"
+    )
+    return replace(found, batch=batch, warnings=(*found.warnings, told))
+
+
+def _mean_batch(before: Step | None, first: int, steps: Sequence[Step]) -> float:
+    """Samples of an iteration: by the samples consumed until the window's two ends, else by each
+    line's batch, which is that of the iterations since the line before if it did not change."""
+    sizes = _batches((*([before] if before else []), *steps))
+    begun = before.consumed if before else (None if first else 0.0)
+    ended = steps[-1].consumed
+    if begun is not None and ended is not None:
+        mean = (ended - begun) / (steps[-1].iteration - first)
+        if not 0.99 * min(sizes) <= mean <= 1.01 * max(sizes):
+            raise NoFigure(
+                f"line {steps[-1].line}: the samples consumed are {mean:g} an iteration, "
+                f"the global batch is {_span(sizes)}"
+            )
+        return sizes.pop() if len(sizes) == 1 else mean
+    samples, latest = 0.0, before
+    for step in steps:
+        done = latest.iteration if latest else first
+        known = latest is None or latest.global_batch == step.global_batch
+        if step.global_batch is None or not (known or step.iteration == done + 1):
+            raise NoFigure(
+                f"line {step.line}: the global batch changes ({_span(sizes)}), and how many "
+                f"samples the iterations from {done} to {step.iteration} had is not known"
+            )
+        samples, latest = samples + step.global_batch * (step.iteration - done), step
+    return samples / (steps[-1].iteration - first)
+
+
+def _batches(steps: Iterable[Step]) -> set[float]:
+    return {step.global_batch for step in steps if step.global_batch is not None}
+
+
+def _span(sizes: Collection[float]) -> str:
+    return " to ".join(dict.fromkeys([f"{min(sizes):g}", f"{max(sizes):g}"]))
 
 
 class _Window(NamedTuple):

@@ -136,10 +136,13 @@ class _Run:
     def result(self) -> RunResult | None:
         """The run, its number and its status; None if its topology is not known."""
         settings = self._settings()
-        case = self._case(settings)
-        if case is None:
+        if self._case(settings) is None:
             return None
         outcome = self._outcome(settings)
+        if outcome.measured is not None:
+            settings = self._settings(outcome.measured.figure)
+        case = self._case(settings)
+        assert case is not None, "a batch says nothing of devices"
         status, reason, late = self._status(outcome)
         warnings = [*self.segment.notes, *settings.warnings, *outcome.warnings, *late]
         _, assumed = topology_of(settings.values)
@@ -161,9 +164,16 @@ class _Run:
             external=window,
         )
 
-    def _settings(self) -> Settings:
+    def _settings(self, measured: Figure | None = None) -> Settings:
+        """The run's settings; the global batch that iterations' lines state is the window's."""
         line = self.segment.steps[0].line if self.segment.steps else self.scanned.end_line
-        return resolved(self.scanned.facts, self.stated, self.named, line, self.reading.framework)
+        facts = self.scanned.facts
+        if measured is not None and measured.batch is not None:
+            facts = tuple(fact for fact in facts if fact.name != "global_batch")
+            if {step.global_batch for step in measured.steps} == {measured.batch}:
+                own = Fact(measured.steps[0].line, "global_batch", int(measured.batch))
+                facts = (*facts, own)
+        return resolved(facts, self.stated, self.named, line, self.reading.framework)
 
     def _outcome(self, settings: Settings) -> _Outcome:
         """The first of the rule's alternatives that gives a complete window, else a partial one."""

@@ -73,7 +73,7 @@ def converted(
     assumed: list[str] = []
     if figure.unit is Unit.ITERATIONS_PER_S:
         # all devices do an iteration together, whoever prints its time
-        factor = samples_per_iteration(values, counter, assumed)
+        factor = figure.batch or samples_per_iteration(values, counter, assumed)
     else:
         factor = _over(figure.printed.scope, values, processes, figure.rule.per_node)
         if figure.unit is Unit.TOKENS_PER_S:

@@ -70,7 +70,7 @@ def unpacked(content: bytes, most: int = 0) -> ScannedFile:
 def checked(file: ScannedFile) -> ScannedFile:
     """What came out of a cache, if every value in it has its type; KeyError or TypeError if not."""
     parts: list[Iterable[Any]] = [[file], file.readings, file.facts, file.troubles, file.notes]
-    parts += [[each.printed, *each.totals] for each in file.readings]
+    parts += [[each.printed, *each.totals, *each.counts] for each in file.readings]
     for value in itertools.chain(*parts):
         kind: Any = type(value)
         for name, kinds in _types(kind).items():

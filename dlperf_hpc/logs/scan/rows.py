@@ -124,7 +124,7 @@ DECIMAL = r"-?[0-9]{1,15}(?:\.[0-9]{1,25})?(?:[eE][-+][0-9]{1,2})?"
 FULL_STAMP = r"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
 ABSL_STAMP = r"[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}"
 
-_FLOATS = ("printed", "loss", "lr", "memory_mb")
+_FLOATS = ("printed", "loss", "lr", "memory_mb", "global_batch", "consumed")
 _STAMPS: Mapping[str, tuple[Stamps, Callable[[Sequence[str]], list[float] | None]]] = {
     "full": (Stamps.ABSOLUTE, full_stamps),
     "absl": (Stamps.NO_YEAR, absl_stamps),
@@ -137,10 +137,11 @@ class Rows:
     """The form of a whole line, as a pattern that spans no line's end.
 
     Its groups are named as the fields of :class:`~dlperf_hpc.logs.scanned.Step` that they are:
-    ``iteration`` or, if it counts from 0, ``index``; ``printed``, ``loss``, ``lr``, ``memory_mb``;
-    for the stamp ``full``, ``absl`` (see :func:`full_stamps`, :func:`absl_stamps`) or ``epoch``
-    (seconds since 1970); and as the settings that a line repeats. ``usual`` is given the draft and
-    the texts of a run's groups by their names, and is false if ``read`` has more to do for them.
+    ``iteration`` or, if it counts from 0, ``index``; ``printed``, ``loss``, ``lr``, ``memory_mb``,
+    ``global_batch``, ``consumed``; for the stamp ``full``, ``absl`` (see :func:`full_stamps`,
+    :func:`absl_stamps`) or ``epoch`` (seconds since 1970); and as the settings that a line repeats.
+    ``usual`` is given the draft and the texts of a run's groups by their names, and is false if
+    ``read`` has more to do for them.
     """
 
     pattern: str

@@ -163,7 +163,7 @@ def test_iterations_of_a_cnn_count_from_one_and_on_over_epochs() -> None:
 def test_gpt2_counts_from_one_and_its_loss_is_kept_as_printed() -> None:
     draft = read(GPT2, [GPT2_LINE])
 
-    assert draft.steps[0][1:] == (10, None, 1607400000.12, 103.9, 1.364, None, None)
+    assert draft.steps[0][1:8] == (10, None, 1607400000.12, 103.9, 1.364, None, None)
 
 
 def test_a_table_needs_its_head_and_may_print_it_again() -> None:
@@ -172,7 +172,7 @@ def test_a_table_needs_its_head_and_may_print_it_again() -> None:
     draft = read(GPT, [ROW, smi, HEAD, RULE, ROW, HEAD.replace("batches ", "step    ", 1), later])
 
     assert [(step.line, step.iteration) for step in draft.steps] == [(5, 10), (7, 20)]
-    assert draft.steps[0][4:] == (35.88042, 11.23708, None, 11838.0)
+    assert draft.steps[0][4:8] == (35.88042, 11.23708, None, 11838.0)
     assert draft.steps[1].memory_mb is None
     assert not draft.notes
 
@@ -221,7 +221,7 @@ def test_speed_of_paddle_bert_counts_every_trainers_steps() -> None:
     head = "worker_endpoints:['a:1', 'b:1'] trainers_num:2 current_endpoint:a:1  trainer_id:0"
     alone, pair = read(PADDLE_BERT, [PADDLE_LINE]), read(PADDLE_BERT, [head, PADDLE_LINE])
 
-    assert alone.steps[0][1:] == (60, None, None, 1.060437, 10.487363, None, None)
+    assert alone.steps[0][1:8] == (60, None, None, 1.060437, 10.487363, None, None)
     assert (alone.printed.unit, alone.printed.scale) == (Unit.ITERATIONS_PER_S, 1.0)
     assert pair.printed.scale == 0.5
     assert pair.steps == [alone.steps[0]._replace(line=2)]
@@ -257,7 +257,7 @@ def test_paddlenlp_prints_the_speed_of_one_device() -> None:
     draft = read(NLP, [lines[0], lines[1] + ", max_mem_allocated: 5120 MB"])
 
     assert [step.iteration for step in draft.steps] == [40, 50]
-    assert draft.steps[1][4:] == (492.25918, 11.128925, None, 5120.0)
+    assert draft.steps[1][4:8] == (492.25918, 11.128925, None, 5120.0)
     assert draft.printed.scope is Scope.DEVICE
     assert draft.counter is Counter.MICRO_STEPS
 
@@ -471,7 +471,7 @@ def test_excerpts_of_real_logs() -> None:
     assert [step.iteration for step in bert.steps] == [20, 40, 60, 80]
     assert printed(bert) == [81.638, 121.513, 104.633, 118.725]
     assert facts(gpt) == {"global_batch": 512, "gpus_per_node": 8, "nodes": 4}
-    assert gpt.steps[0][1:] == (10, None, None, 35.88042, 11.23708, None, 11958.0)
+    assert gpt.steps[0][1:8] == (10, None, None, 35.88042, 11.23708, None, 11958.0)
     assert gpt.steps[-1].iteration == 10 * len(gpt.steps)
     assert [step.iteration for step in paddle.steps] == [60, 80, 100]
     assert len(imagenet.steps) == 28
