@@ -29,7 +29,9 @@ from dlperf_hpc.records.record import settled
 from dlperf_hpc.records.results import RunResult
 
 if TYPE_CHECKING:  # a report of nothing but sweeps does without
+    from dlperf_hpc.logs.rankfiles import RankFile, Told
     from dlperf_hpc.logs.scan.search import ScanCache, Scanned
+    from dlperf_hpc.logs.scanned import ScannedFile
 
 OWN = "dlperf"
 _SHORTER_THAN_A_LINE = 1000
@@ -140,6 +142,7 @@ def _gathered(
         for scanned in scan_all(sources, cache, advance):
             loose.take(scanned)
             cached += scanned.cached
+        loose.finish()
     results = [result for sweep in sweeps for result in sweep.results] + loose.results
     if not results and not sweeps:
         known = sum(loose.formats.values())
@@ -183,11 +186,11 @@ class _Loose:
         self.formats: Counter[str] = Counter()
         self._rule, self._stated = rule, stated
         self._taken: Counter[str] = Counter()
+        self._ranks: list[RankFile] = []
 
     def take(self, scanned: Scanned) -> None:
         """Add what one file tells."""
-        from dlperf_hpc.logs.interpret.runs import interpret
-        from dlperf_hpc.logs.names import facts_of_path, variant_of_path
+        from dlperf_hpc.logs.rankfiles import RankFile, content_of, rank_name
 
         name, file = scanned.source.name, scanned.file
         self.unread += [
@@ -208,10 +211,33 @@ class _Loose:
             self._own(scanned.source)
             return
         where = f"{scanned.source.path}/{scanned.source.member}"
+        found, rank = self._told(file, name, where), rank_name(where.rstrip("/"))
+        if rank is None:
+            self.unread += found.problems
+            self.results += self._numbered(found)
+            return
+        bare = self._told(file, name, rank.bare)
+        shown = "/".join(name.split("/")[-2:])
+        self._ranks.append(RankFile(rank, shown, content_of(file), found, bare))
+
+    def finish(self) -> None:
+        """Add the runs of which every rank has a file, each once: they are known at the end."""
+        from dlperf_hpc.logs.rankfiles import told_once
+
+        results, remarks = told_once(self._ranks, self._numbered)
+        self.results += results
+        self.unread += remarks
+
+    def _told(self, file: ScannedFile, name: str, where: str) -> Told:
+        """The runs of a file by the settings in a path, and what keeps it from having any."""
+        from dlperf_hpc.logs.interpret.runs import interpret
+        from dlperf_hpc.logs.names import facts_of_path, variant_of_path
+        from dlperf_hpc.logs.rankfiles import Told
+
         named = facts_of_path(where)
         found = interpret(file, named, variant_of_path(where), self._stated, self._rule)
-        self.unread += [f"{name}: {problem}" for problem in found.problems]
-        self.results += self._numbered(found.results, any(fact.name == "repeat" for fact in named))
+        problems = tuple(f"{name}: {problem}" for problem in found.problems)
+        return Told(found.results, problems, any(fact.name == "repeat" for fact in named))
 
     def _own(self, source: Source) -> None:
         try:
@@ -225,10 +251,10 @@ class _Loose:
         self.unread.append(why)
         self.damaged[name] = why.removeprefix(f"{name}: ")
 
-    def _numbered(self, results: Iterable[RunResult], named: bool) -> list[RunResult]:
+    def _numbered(self, told: Told) -> list[RunResult]:
         """Runs whose repeat nothing names are counted in the order in which they are found."""
-        kept = list(results)
-        if named or not kept or not isinstance(kept[0].run, ObservedRun):
+        kept = list(told.results)
+        if told.named or not kept or not isinstance(kept[0].run, ObservedRun):
             return kept
         case = kept[0].run.case.id
         self._taken[case] += 1

@@ -1,0 +1,213 @@
+"""Files that launchers write for each rank of one run: copies of its lines, and not its repeats.
+
+| launcher | files |
+|---|---|
+| paddle.distributed.launch | ``log/workerlog.0`` .. ``workerlog.7`` |
+| horovodrun and mpirun ``--output-filename`` | ``out/rank.0/stdout``, ``out/1/rank.00/stdout`` |
+| torchrun ``--log-dir`` | ``logs/<id>/attempt_0/0/stdout.log``: restart, then local rank |
+| submitit | ``3274571_10_0_log.out``: job, array index, task |
+| others | ``train_rank0.log``, ``run.rank_3.log``, ``node_rank1.txt`` |
+
+A name alone proves little (``lora_rank_8.log``): files are one run if their names differ in the
+rank, their settings do not contradict each other, and they have the same iterations in the same
+minutes. Only the first three names do without a time stamp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from dlperf_hpc.logs.scanned import ScannedFile, Stamps
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.status import Status
+
+SAME_MINUTES_S = 120.0
+"""Ranks of one run print an iteration within so many seconds."""
+
+_STREAM = r"(?:filtered_)?(?:stdout|stderr)(?:\.log|\.txt)?(?:\.gz|\.zst|\.xz|\.bz2)?"
+_SURE = (
+    re.compile(r"(?P<before>.*/|)workerlog\.(?P<rank>[0-9]{1,6})(?P<after>(?:\.log)?(?:\.gz)?)"),
+    re.compile(rf"(?P<before>.*/|)rank[._-]?(?P<rank>[0-9]{{1,6}})(?P<after>/{_STREAM})"),
+    re.compile(
+        rf"(?P<before>.*/|)attempt_(?P<attempt>[0-9]{{1,4}})/(?P<rank>[0-9]{{1,6}})"
+        rf"(?P<after>/{_STREAM})"
+    ),
+)
+_LIKELY = (
+    re.compile(
+        r"(?P<before>(?:.*[/._-])?)(?:local_?|node_?)?rank[._-]?(?P<rank>[0-9]{1,6})"
+        r"(?P<after>(?:[._-][^/]*)?)"
+    ),
+    re.compile(r"(?P<before>(?:.*/)?[0-9]+(?:_[0-9]+)?)_(?P<rank>[0-9]{1,6})(?P<after>_log\.\w+)"),
+)
+_OF_STREAM = re.compile(r"(?:filtered_)?(?:stdout|stderr)(?=[^/]*\Z)|_log\.(?:out|err)\Z")
+
+
+@dataclass(frozen=True)
+class RankName:
+    """What a path says of the rank that wrote it. ``run`` is the same for all ranks of a run and
+    all its restarts, ``bare`` the path without the rank; ``sure``: no other file is called so."""
+
+    run: str
+    bare: str
+    rank: int
+    attempt: int = 0
+    sure: bool = False
+
+
+def rank_name(path: str) -> RankName | None:
+    """The rank in a path; None if there is none."""
+    for sure, patterns in ((True, _SURE), (False, _LIKELY)):
+        for pattern in patterns:
+            if match := pattern.fullmatch(path):
+                before, after = match["before"], match["after"]
+                attempt = int(match.groupdict().get("attempt") or 0)
+                run = _OF_STREAM.sub("*", f"{before}*{after}")
+                bare = before.rstrip("._-") + (after or "")
+                return RankName(run, bare.replace("//", "/"), int(match["rank"]), attempt, sure)
+    return None
+
+
+class Told(NamedTuple):
+    """What one file tells: its runs, why it has none, and whether its name says which repeat."""
+
+    results: tuple[RunResult, ...]
+    problems: tuple[str, ...] = ()
+    named: bool = False
+
+
+@dataclass(frozen=True)
+class Content:
+    """What two files of one run have in common."""
+
+    format: str
+    first: int
+    last: int
+    lines: int
+    begun: float | None
+    ended: float | None
+    stamps: Stamps
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def content_of(file: ScannedFile) -> Content:
+    """The iterations, the minutes and the settings of a file."""
+    reading = file.readings[0]
+    facts = {fact.name: fact.value for fact in reversed(file.facts)}
+    if not reading.steps:
+        return Content(reading.format, 0, 0, 0, None, None, reading.stamps, facts)
+    first, last = reading.steps[0], reading.steps[-1]
+    return Content(
+        reading.format,
+        first.iteration,
+        last.iteration,
+        len(reading.steps),
+        first.stamp,
+        last.stamp,
+        reading.stamps,
+        facts,
+    )
+
+
+@dataclass(frozen=True)
+class RankFile:
+    """A rank's file: what it tells by its own name, and by the name without the rank."""
+
+    name: RankName
+    shown: str
+    file: Content
+    told: Told
+    bare: Told
+
+
+def one_run(one: RankFile, other: RankFile) -> bool:
+    """Whether two files whose names differ in the rank alone are of one run, by their content."""
+    a, b = one.file, other.file
+    if one.name.attempt != other.name.attempt or a.format != b.format:
+        return False
+    if any(b.facts.get(name, value) != value for name, value in a.facts.items()):
+        return False
+    # A rank may be cut off a few lines before another.
+    line = max(1, (a.last - a.first) // max(1, a.lines - 1))
+    if a.first != b.first or abs(a.last - b.last) > 2 * line:
+        return False
+    pairs = [(a.begun, b.begun), *([(a.ended, b.ended)] if a.last == b.last else [])]
+    stamped = [(x, y) for x, y in pairs if x is not None and y is not None]
+    if not stamped:
+        return one.name.sure and a.lines > 0
+    return all(abs(x - y) <= SAME_MINUTES_S for x, y in stamped)
+
+
+def runs_of(files: Iterable[RankFile]) -> Iterator[tuple[list[list[RankFile]], bool]]:
+    """The files of each run: of each of its attempts a list, and whether there is more than one
+    file. The first of a list is the one that counts."""
+    by_run: dict[str, list[RankFile]] = {}
+    for each in files:
+        by_run.setdefault(each.name.run, []).append(each)
+    for group in by_run.values():
+        clusters: list[list[RankFile]] = []
+        for each in sorted(group, key=lambda each: (each.name.attempt, each.name.rank)):
+            home = next((found for found in clusters if one_run(found[0], each)), None)
+            if home is None:
+                clusters.append([each])
+            else:
+                home.append(each)
+        for cluster in clusters:
+            cluster.sort(key=_merit)
+        yield from _attempts(clusters)
+
+
+def _attempts(clusters: Sequence[list[RankFile]]) -> Iterator[tuple[list[list[RankFile]], bool]]:
+    """Restarts of one run together, if each attempt is one; other clusters by themselves."""
+    attempts = [cluster[0].name.attempt for cluster in clusters]
+    if len(clusters) > 1 and len(set(attempts)) == len(attempts):
+        yield list(clusters), True
+    else:
+        yield from (([cluster], len(cluster) > 1) for cluster in clusters)
+
+
+def _merit(each: RankFile) -> tuple[bool, bool, int, int]:
+    """Which file of a run counts: one in which it broke, then one with a number and most lines."""
+    results = each.bare.results
+    broken = any(result.status.bad and result.status is not Status.PARTIAL for result in results)
+    numbers = any(result.samples_per_s is not None for result in results)
+    return (not broken, not numbers, -each.file.lines, each.name.rank)
+
+
+def _merged(cluster: Sequence[RankFile]) -> Told:
+    """What the file that counts tells, with a remark of which files the run has."""
+    best = cluster[0]
+    if len(cluster) == 1:
+        return best.bare
+    ranks = sorted(cluster, key=lambda each: each.name.rank)
+    remark = (
+        f"one run of {len(cluster)} files, one per rank ({ranks[0].shown} to {ranks[-1].shown}): "
+        f"that of rank {best.name.rank} counts"
+    )
+    results = [replace(each, warnings=(*each.warnings, remark)) for each in best.bare.results]
+    return best.bare._replace(results=tuple(results))
+
+
+def told_once(
+    files: Sequence[RankFile], numbered: Callable[[Told], list[RunResult]]
+) -> tuple[list[RunResult], list[str]]:
+    """The runs of all rank files, each once, and the remarks on files that tell of none."""
+    results: list[RunResult] = []
+    remarks: list[str] = []
+    for attempts, several in runs_of(files):
+        if not several:
+            ((alone,),) = attempts
+            results += numbered(alone.told)
+            remarks += alone.told.problems
+            continue
+        told = [_merged(cluster) for cluster in attempts]
+        made = [
+            replace(result, attempt=attempt)
+            for attempt, result in enumerate((one for each in told for one in each.results), 1)
+        ]
+        results += numbered(Told(tuple(made), named=told[0].named))
+        remarks += [problem for each in told if not each.results for problem in each.problems]
+    return results, remarks
