@@ -145,7 +145,8 @@ def of_external(windows: Sequence[ExternalWindow]) -> list[Flag]:
          "all-reduce of an update and no update is in their time"),
         ("unsteady", lambda w: w.steady is False, "are not steady (drift, or a jump inside the "
          "window)"),
-        ("printed-only", lambda w: w.basis != "clock", "rest on printed figures alone"),
+        ("printed-only", lambda w: "clock" not in (w.basis, w.check_basis), "rest on printed "
+         "figures alone"),
         ("clock-and-print-differ", _differ, "were printed otherwise than the clock says"),
     ]  # fmt: skip
     counted = [(flag, sum(map(test, windows)), text) for flag, test, text in tests]
@@ -153,7 +154,7 @@ def of_external(windows: Sequence[ExternalWindow]) -> list[Flag]:
 
 
 def _differ(window: ExternalWindow) -> bool:
-    if window.basis != "clock" or window.check_samples_per_s is None:
+    if "clock" not in (window.basis, window.check_basis) or window.check_samples_per_s is None:
         return False
     return abs(window.check_samples_per_s / window.samples_per_s - 1) > CROSS_CHECK
 

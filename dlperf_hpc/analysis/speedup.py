@@ -144,12 +144,12 @@ def chosen(results: Iterable[RunResult]) -> list[RunResult]:
 
 
 def _rank(result: RunResult) -> tuple[bool, int]:
-    ok = result.status is Status.OK
+    ok = result.counts
     return not ok, result.attempt if ok else -result.attempt
 
 
 def throughput(result: RunResult) -> float | None:
-    """Samples/s of a run that counts: status ok, and a positive finite number; else None."""
+    """Samples/s of a run that counts: ok or whole, and a positive finite number; else None."""
     if result.window is not None and not result.window.elapsed_s > 0:
         return None
     value = result.samples_per_s

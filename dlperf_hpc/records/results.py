@@ -209,7 +209,8 @@ class ExternalWindow:
     program's own figures) or ``total`` (its one figure for the whole run). ``factor`` is what the
     log's figures were multiplied by: samples per iteration for the clock, samples/s per printed
     ``unit`` else. ``first`` and ``last`` count iterations: the window lies after ``first`` of them,
-    up to ``last``. ``check_samples_per_s`` is the throughput on the other basis, if there is one.
+    up to ``last``. ``check_samples_per_s`` is the throughput on another basis, ``check_basis``, if
+    there is one.
     ``optimizer_steps`` are those of the window, None where the accumulation is not known.
     """
 
@@ -224,6 +225,7 @@ class ExternalWindow:
     last: int | None = None
     elapsed_s: float | None = None
     check_samples_per_s: float | None = None
+    check_basis: str = ""
     optimizer_steps: int | None = None
     loss_first: float | None = None
     loss_last: float | None = None
@@ -256,6 +258,8 @@ class RunResult:
     ours: see :func:`dlperf_hpc.records.task.launch_id`. ``to_do`` is what a user can do about a run
     that does not start or end, with DIR in it for the sweep's directory. ``contradictions`` are
     those of a log of ours with a whole summary, see :mod:`dlperf_hpc.records.consistency`.
+    ``whole``: the window was complete before what ``status`` tells, which came from outside (a
+    cancelled job): it counts.
     """
 
     run: RunFacts
@@ -275,12 +279,18 @@ class RunResult:
     checkpoint: Checkpoint | None = None
     to_do: str = ""
     contradictions: tuple[Contradiction, ...] = ()
+    whole: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether its window may count: the run ended ok, or was ended behind a whole window."""
+        return self.status is Status.OK or self.whole
 
     @property
     def samples_per_s(self) -> float | None:
-        """Throughput if the run ended ok, else None: a number is never invented."""
+        """Throughput of a run that counts, else None: a number is never invented."""
         measured = self.window or self.external
-        return measured.samples_per_s if measured and self.status is Status.OK else None
+        return measured.samples_per_s if measured and self.counts else None
 
     def as_named(self, place: str, path: str) -> RunResult:
         """With files below ``place`` told of as below ``path``; both end with a slash."""

@@ -45,6 +45,7 @@ class Rule:
     The window lies after ``first`` iterations up to ``last`` (None: open), or holds the lines with
     a figure [``first``:``last``], counted without those up to iteration ``skip``. ``need`` lines
     must be there if not ``last``. ``every_rank``: of each iteration the median over ranks.
+    ``formats``: lines of these alone (none named: of any).
     ``per_node``: one process per node prints. ``nearest``: if nothing is printed inside the window,
     the next that is printed will do. ``tries`` are what a rule with alternatives consists of.
     """
@@ -61,6 +62,7 @@ class Rule:
     every_rank: bool = False
     per_node: bool = False
     nearest: bool = False
+    formats: tuple[str, ...] = ()
     alternatives: tuple[Rule, ...] = ()
 
     @property
@@ -102,6 +104,7 @@ class _Named:
     text: str
     warmup: int = WARMUP
     iterations: int = ITERATIONS
+    formats: tuple[str, ...] = ()
 
 
 def _default(w: int, n: int) -> Rule:
@@ -123,21 +126,25 @@ _NAMED: Mapping[str, _Named] = {
         "mean of SamplesPerSec of lines [18:120]; the first is of step 3, and each is a running "
         "average from there, so that it is no window. Mended: a log that ends before counted as if "
         "it were whole; lines of later DeepSpeeds broke the script",
+        formats=("deepspeed",),
     ),
     "deepspeed-gpt2": _Named(
         lambda w, n: replace(_lines(max(0, w - 2), w + n), need=max(1, w + n - 2)),
         "deepspeed-logs with 100 iterations after 100: lines [98:200]",
         warmup=100,
+        formats=("deepspeed",),
     ),
     "deepspeed-time": _Named(
         lambda w, n: _clock(w, w + n),
         "the clock between micro-steps 20 and 120. Mended: the script looked for one source line "
         "number of DeepSpeed's, and gave 0 for any other or for a log that ends before",
+        formats=("deepspeed",),
     ),
     "tf2-bert-time": _Named(
         lambda w, n: _clock(w, w + n),
         "the clock between steps 20 and 120. Mended: it counted lines, not steps, and speeds were "
         "negative over midnight",
+        formats=("tf2_bert",),
     ),
     "tf2-resnet-logs": _Named(
         lambda w, n: _lines(max(1, w // 100), (w + n) // 100),
@@ -145,110 +152,154 @@ _NAMED: Mapping[str, _Named] = {
         "that is too short",
         warmup=100,
         iterations=500,
+        formats=("tf2_resnet",),
     ),
     "tf2-resnet-time": _Named(
         lambda w, n: _clock(w, w + n),
         "the clock between steps 100 and 600. Mended: speeds were negative over midnight",
         warmup=100,
         iterations=500,
+        formats=("tf2_resnet",),
     ),
     "ngc-tf-bert-logs": _Named(
         lambda w, n: _mean(w, w + n),
         "mean of throughput_train of the lines after iteration 20 up to 120. Mended: it took lines "
         "[2:12] of those whose iteration ends in 0, and newer units gave NaN",
+        formats=(
+            "ngc_tf1_bert",
+            "dllogger_json",
+        ),
     ),
     "ngc-tf-bert-time": _Named(
         lambda w, n: _clock(w, w + n),
         "the clock between iterations 20 and 120. Mended: 'Iteration: 20' also fitted 200 to 209",
+        formats=(
+            "ngc_tf1_bert",
+            "dllogger_json",
+        ),
     ),
     "ngc-tf-resnet-logs": _Named(
         lambda w, n: _lines(max(0, w - 20), max(0, w - 20) + n),
         "mean of the images/s of lines [0:100]; the program prints none of its first 20 steps. "
         "Mended: a log that ends before counted",
+        formats=(
+            "ngc_tf1_resnet",
+            "dllogger_json",
+        ),
     ),
     "ngc-tf-resnet-time": _Named(
         lambda w, n: _clock_lines(max(0, w - 20), max(0, w - 20) + n - 1),
         "the clock between the 1st and the 100th line: 99 iterations",
+        formats=(
+            "ngc_tf1_resnet",
+            "dllogger_json",
+        ),
     ),
     "ngc-pytorch-bert-time": _Named(
         lambda w, n: _clock_lines(max(0, w - 1), w + n - 1, skip=5),
         "the clock between the 20th and the 110th line after iteration 5. Mended: iterations are "
         "counted by their numbers, not by lines; the last line broke the script",
         iterations=90,
+        formats=(
+            "dllogger_pytorch_bert",
+            "dllogger_json",
+        ),
     ),
     "ngc-pytorch-resnet-time": _Named(
         lambda w, n: _clock_lines(max(0, w - 1), w + n - 1, skip=5),
         "the clock between the 20th and the 120th line after iteration 5. Mended: iterations are "
         "counted by their numbers, not by lines",
+        formats=(
+            "dllogger_pytorch_resnet",
+            "dllogger_json",
+        ),
     ),
     "pytorch-resnet-time": _Named(
         lambda w, n: _printed(w + 5, w + n + 5),
         "samples over the Time of the iterations after 25 up to 125, which are lines 21 to 120 "
         "after iteration 5; taken from the running averages. Mended: times from 10 s on lost their "
         "first digits",
+        formats=("pytorch_imagenet",),
     ),
     "mxnet-ngc-logs": _Named(
         lambda w, n: replace(_lines(w, w + n), every_rank=True),
         "of each iteration the median over ranks, then the mean of rows [20:120]. Mended: it broke "
         "unless every rank had printed every iteration",
+        formats=(
+            "mxnet_ngc",
+            "dllogger_mxnet_resnet",
+            "dllogger_json",
+        ),
     ),
     "mxnet-bert": _Named(
         lambda w, n: replace(_lines(w, w + n), every_rank=True, mean=Mean.RATES),
         "of each iteration the median over ranks, then the mean of the speeds of rows [100:200]. "
         "Mended: it broke unless every rank had printed every iteration",
         warmup=100,
+        formats=("mxnet_gluon_bert",),
     ),
     "insightface": _Named(
         lambda w, n: replace(_lines(w // 20, (w + n) // 20), per_node=True),
         "mean of the Speed of lines [1:6], one per 20 batches, times the nodes. Mended: NaN for a "
         "log that is too short",
+        formats=("insightface",),
     ),
     "partialfc": _Named(
         lambda w, n: _lines(max(0, w - 1), None),
         "mean of Total: from line 20 on",
+        formats=("insightface_partial_fc",),
     ),
     "paddle-resnet-logs": _Named(
         lambda w, n: replace(_lines(w, w + n), mean=Mean.RATES),
         "mean of the speeds (batch / elapse) of lines [20:120]: a mean of rates, which is above "
         "samples over time. Mended: a log that ends before counted",
+        formats=("paddle18_resnet",),
     ),
     "paddle-resnet-time": _Named(
         lambda w, n: _clock(w, w + n),
         "the clock between the batches of index 19 and 119: iterations 20 to 120",
+        formats=("paddle18_resnet",),
     ),
     "paddle-bert": _Named(
         lambda w, n: _lines(w, w + n),
         "mean of the steps/s of lines [20:120]. Mended: it counted the devices of one node only",
+        formats=("paddle18_bert",),
     ),
     "mindspore": _Named(
         lambda w, n: _printed(w, w + n),
         "samples over the time of the steps after 20 up to 120. Mended: it took for granted that "
         "the lines of all ranks are in one log",
+        formats=("mindspore",),
     ),
     "oneflow": _Named(
         lambda w, n: _clock(w, w + n),
         "the clock between the steps of index 19 and 119: iterations 20 to 120. Mended: it broke "
         "if one of them was missing",
+        formats=("oneflow_bert",),
     ),
     "oneflow-cnn": _Named(
         lambda w, n: _clock(w, w + n),
         "the clock between iterations 20 and 120. Mended: it broke if one of them was missing",
+        formats=("oneflow_cnn",),
     ),
     "oneflow-gpt": _Named(
         lambda w, n: _mean(w, w + n),
         "mean of the throughput of batches after 300 up to 400. Mended: 101 figures, or 11, were "
         "divided by 100",
         warmup=300,
+        formats=("oneflow_gpt",),
     ),
     "oneflow-insightface": _Named(
         lambda w, n: _lines(max(0, w - 1), w + n, skip=5),
         "mean of the throughput of the 20th to the 120th line after iteration 5: 101 figures",
+        formats=("oneflow_insightface",),
     ),
     "hugectr": _Named(
         lambda w, n: _mean(w, None),
         "samples over the mean time of the lines after iteration 100. Mended: it left out "
         "iteration 100 alone, whatever came before",
         warmup=100,
+        formats=("hugectr",),
     ),
 }
 
@@ -306,7 +357,7 @@ def rule(text: str = DEFAULT, warmup: int | None = None, iterations: int | None 
     w, n = _window(text, named, (first, last), warmup, iterations)
     if named is None:
         return replace(_GENERAL[name](w, w + n), name=f"{name}[{w}:{w + n}]")
-    made = named.build(w, n)
+    made = replace(named.build(w, n), formats=named.formats)
     if made.last is not None and made.last <= (made.first or 0):
         raise _refused(text, f"{name} has no line in iterations {w} to {w + n}", None)
     return replace(made, name=made.name or f"{name}[{w}:{w + n}]")

@@ -33,8 +33,14 @@ from dlperf_hpc.records.results import ExternalWindow, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.steady import drift, is_steady
 
+FROM_OUTSIDE = (Status.CANCELLED, Status.TIMEOUT, Status.PREEMPTED)
+"""Ends of a job that say nothing of what the program had done until then."""
+
 MIN_FOR_STEADY = 10
 """Lines in a window from which on it is asked whether it is steady."""
+
+
+_AFTER = "after the window"
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def interpret(
     others are compared with it.
     """
     best: list[RunResult] = []
-    for reading in sorted(scanned.readings, key=lambda reading: -_usable_lines(reading, rule)):
+    for reading in sorted(scanned.readings, key=lambda reading: _usefulness(reading, rule)):
         runs = [
             _Run(scanned, reading, segment, named, variant, stated, rule)
             for segment in segments_of(reading)
@@ -101,6 +107,11 @@ def _unplaced(scanned: ScannedFile, named: Sequence[Fact], stated: Mapping[str, 
     if devices:
         return f"it ran on {devices} devices, on an unknown number of nodes: give --nodes"
     return "the number of devices is not known: give --nodes and --gpus-per-node"
+
+
+def _usefulness(reading: Reading, rule: Rule) -> tuple[bool, int]:
+    """Which reading to try first: the least; those of the rule's own formats, with most lines."""
+    return bool(rule.formats) and reading.format not in rule.formats, -_usable_lines(reading, rule)
 
 
 def _usable_lines(reading: Reading, rule: Rule) -> int:
@@ -162,6 +173,7 @@ class _Run:
             facts=dict(settings.values),
             warnings=tuple(dict.fromkeys(warnings)),
             external=window,
+            whole=status in FROM_OUTSIDE and reason.endswith(f"({_AFTER})"),
         )
 
     def _settings(self, measured: Figure | None = None) -> Settings:
@@ -177,6 +189,12 @@ class _Run:
 
     def _outcome(self, settings: Settings) -> _Outcome:
         """The first of the rule's alternatives that gives a complete window, else a partial one."""
+        if self.rule.formats and self.reading.format not in self.rule.formats:
+            own = " or ".join(self.rule.formats)
+            there = self.reading.format
+            return _Outcome(
+                None, f"{self.rule.name} takes lines of {own}: there are none, but of {there}"
+            )
         partial: _Measured | None = None
         reasons: list[str] = []
         expected: list[str] = []
@@ -237,7 +255,8 @@ class _Run:
         return Status.OK, outcome.reason, warnings
 
     def _after(self, troubles: Sequence[Trouble]) -> tuple[Status, str, list[str]]:
-        """The status by trouble after the window, which counts unless a total stands before it."""
+        """The status by trouble after the window: of what ended the job from outside only if
+        nothing broke before; none if the program's total stands before it."""
         worst = _most_specific(troubles)
         totals = [
             total.line
@@ -247,7 +266,9 @@ class _Run:
         ]
         if totals and min(totals) < min(trouble.line for trouble in troubles):
             return Status.OK, "", [f"after the program's summary: {_trouble_text(worst, '')}"]
-        return _kind(worst), _trouble_text(worst, "after the window"), []
+        first = next((t for t in troubles if not t.text.startswith("srun: error: ")), worst)
+        worst = first if _kind(first) not in FROM_OUTSIDE else worst
+        return _kind(worst), _trouble_text(worst, _AFTER), []
 
     def _case(self, settings: Settings) -> ObservedCase | None:
         values = settings.values
@@ -269,7 +290,7 @@ class _Run:
 
     def _window(self, measured: _Measured, settings: Settings) -> tuple[ExternalWindow, list[str]]:
         found, speed = measured.figure, measured.speed
-        check, warnings = self._check(measured, settings)
+        check, check_basis, warnings = self._check(measured, settings)
         if check is None:
             warnings += speed.assumed  # no other basis confirms it
         losses = [step.loss for step in found.steps if step.loss is not None]
@@ -289,6 +310,7 @@ class _Run:
             last=found.last,
             elapsed_s=found.elapsed_s,
             check_samples_per_s=check,
+            check_basis=check_basis,
             optimizer_steps=optimizer_steps(
                 settings.values, self.reading.counter, found.first, found.last
             ),
@@ -308,25 +330,31 @@ class _Run:
         ]
         return max(seen, default=None)
 
-    def _check(self, measured: _Measured, settings: Settings) -> tuple[float | None, list[str]]:
-        """The speed on another basis, and a warning for each that differs."""
+    def _check(
+        self, measured: _Measured, settings: Settings
+    ) -> tuple[float | None, str, list[str]]:
+        """The speed on another basis, which that is, and a warning for each that differs."""
         found, speed = measured.figure, measured.speed.samples_per_s
         basis = found.rule.basis.value
-        checks: list[tuple[str, float]] = []
+        checks: list[tuple[str, float, str]] = []
         other = on_other_basis(found, self.reading, self.segment, settings.values)
         if other is not None:
-            checks.append(("the clock" if basis == "printed" else "printed figures", other))
+            on_clock = found.rule.basis is not Basis.CLOCK
+            name = "the clock" if on_clock else "printed figures"
+            checks.append((name, other, (Basis.CLOCK if on_clock else Basis.PRINTED).value))
         for reading in self.scanned.readings:
             if reading is not self.reading:
                 check = by_other_reading(found, self.segment, reading, settings.values)
                 if check is not None:
-                    checks.append((f"{reading.format} lines by {check[0]}", check[1]))
+                    checks.append((f"{reading.format} lines by {check[0]}", check[1], check[0]))
         warnings = [
             f"samples/s by {name} over those by {basis}: {differs}"
-            for name, value in checks
+            for name, value, _ in checks
             if (differs := disagreement(speed, value, settings.values))
         ]
-        return (checks[0][1] if checks else None), warnings
+        # A clock says most, whichever lines have it.
+        best = min(checks, key=lambda each: each[2] != Basis.CLOCK.value, default=("", None, ""))
+        return best[1], best[2], warnings
 
 
 def _most_specific(troubles: Sequence[Trouble]) -> Trouble:

@@ -38,6 +38,7 @@ _TOO_LONG = f"longer than {LONGEST_LINE} bytes"
 
 _NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
 _NONE: frozenset[int] = frozenset()
+_LAST_NUMBER = re.compile(rb"(?<![0-9.eE+-])[0-9]{1,15}\.([0-9]{2,4})\Z")
 _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
 
 MOST_TROUBLES = 50
@@ -87,8 +88,8 @@ class _Pass:
     ``lines`` and ``seen`` (bytes) are counted so far. ``cut`` is the line that the file's end cuts,
     ``lost`` if it held a needle, and ``rest`` what follows the last line end. ``endless`` are the
     numbers of lines too long to be read, and ``last`` has for each set of needles the last line
-    that held them. Lines that hold a set of needles in ``settled`` can be read many at once: no
-    draft begins with them. The other fields are what was found.
+    that held them, ``before`` the one before it. Lines that hold a set of needles in ``settled``
+    can be read many at once: no draft begins with them. The other fields are what was found.
     """
 
     launcher: Launcher
@@ -99,10 +100,17 @@ class _Pass:
     rest: bytes = b""
     endless: list[int] = field(default_factory=list)
     last: dict[frozenset[int], bytes] = field(default_factory=dict)
+    before: dict[frozenset[int], bytes] = field(default_factory=dict)
     drafts: dict[str, Draft] = field(default_factory=dict)
     settled: set[frozenset[int]] = field(default_factory=set)
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+
+    def keep(self, needles: frozenset[int], line: bytes) -> None:
+        """Remember a line as the last that held these needles."""
+        if needles in self.last:
+            self.before[needles] = self.last[needles]
+        self.last[needles] = line
 
 
 class Scanner:
@@ -188,7 +196,7 @@ class Scanner:
         """Show a line that may begin a draft. If it has, later lines with the same needles are
         collected and read many at once, where a format has rows for them."""
         self._show(state, number, data, needles)
-        state.last[needles] = data
+        state.keep(needles, data)
         takers = self._takers(needles)
         if any(each.rows for each in takers) and all(e.name in state.drafts for e in takers):
             state.settled.add(needles)
@@ -197,7 +205,8 @@ class Scanner:
         """Show lines in a row: by the formats' rows, if nothing is unusual in them."""
         if not run.lines:
             return
-        state.last[run.needles] = run.lines[-1]
+        for data in run.lines[-2:]:
+            state.keep(run.needles, data)
         ranks, text = self._stripped(state.launcher, run)
         if not text:
             for number, data in zip(run.numbers, run.lines):
@@ -267,7 +276,7 @@ class Scanner:
             if chunk.whole or self._is_whole(chunk.data, needles, state):
                 if found:
                     self._show(state, chunk.number, chunk.data, needles, chunk.rank, chunk.host)
-                    state.last[needles] = chunk.data
+                    state.keep(needles, chunk.data)
             else:
                 state.cut, state.lost = chunk.number, state.lost or bool(needles)
 
@@ -295,7 +304,7 @@ class Scanner:
                 needles = self._needles.of(chunk.data)
                 if needles:
                     self._show(state, number, chunk.data, needles, chunk.rank, chunk.host)
-                    state.last[needles] = chunk.data
+                    state.keep(needles, chunk.data)
 
     def _in_block(self, block: bytes, begin: int, end: int, state: _Pass) -> None:
         """Lines with needles of a part of a block that is whole lines."""
@@ -350,9 +359,18 @@ class Scanner:
 
     def _is_whole(self, rest: bytes, needles: frozenset[int], state: _Pass) -> bool:
         """Whether a last line without a newline was written to its end. Where a number was cut
-        cannot be seen, but the text behind the last number can be compared with earlier lines."""
-        tail, before = _tail(rest), _tail(state.last.get(needles, b""))
-        return bool(tail) and tail == before and len(rest) <= LONGEST_LINE
+        cannot be seen, but the text behind the last number can be compared with earlier lines. A
+        line that ends with a dictionary is whole if all that it opened is closed; one that ends
+        with a number, if this has as many decimals as that of two lines before it."""
+        if len(rest) > LONGEST_LINE:
+            return False
+        tail, earlier = _tail(rest), state.last.get(needles, b"")
+        if tail:
+            return tail == _tail(earlier) or (bool(needles) and _is_closed(rest))
+        places = _places(rest)
+        return bool(places) and places == _places(earlier) == _places(
+            state.before.get(needles, b"")
+        )
 
 
 def _line_ends(block: bytes, hits: Sequence[Hit]) -> Callable[[int, int], int]:
@@ -377,6 +395,19 @@ def _holds_one(each: Format, text: str) -> bool:
 def _tail(line: bytes) -> bytes:
     """What follows the last digit."""
     return line[len(line.rstrip(_NO_DIGITS)) :] if line else b""
+
+
+def _is_closed(line: bytes) -> bool:
+    """Whether a line ends with the end of a dictionary, and leaves none open."""
+    opened = line.count(b"{")
+    return line.rstrip().endswith(b"}") and opened == line.count(b"}") > 0
+
+
+def _places(line: bytes) -> int:
+    """How many decimals the number has with which a line ends; 0 if so few or so many that it may
+    not be printed with a fixed number of them."""
+    match = _LAST_NUMBER.search(line)
+    return len(match[1]) if match else 0
 
 
 def _end_of_line(block: bytes, start: int, end: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading_samples import facts, reading, scanned, steps
 
+from dlperf_hpc.analysis.flags import of_external
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import Interpretation, interpret
 from dlperf_hpc.logs.scanned import (
     FACTS,
+    Averaging,
     Counter,
     Fact,
     Printed,
@@ -163,7 +166,8 @@ def test_a_speed_of_one_process_needs_to_know_of_how_many() -> None:
     one_rank = reading([s for s in lines if s.rank == 0], printed=process)
     result = one(scanned(one_rank, end_line=9999))
     assert result.samples_per_s is None and "how many ran on the 16 devices" in result.reason
-    per_node = one(scanned(one_rank, end_line=9999), text="insightface")
+    face = replace(one_rank, format="insightface")
+    per_node = one(scanned(face, end_line=9999), text="insightface")
     assert per_node.samples_per_s == pytest.approx(2 * 64.0)
 
 
@@ -282,7 +286,7 @@ def test_the_format_that_gives_a_number_counts() -> None:
         (130, 60, "failed", Status.FAILED),  # inside the window
         (63, 64, "failed", Status.FAILED),  # the window never ended
         (10, 11, "out_of_memory", Status.OUT_OF_MEMORY),
-        (130, 140, "timeout", Status.TIMEOUT),  # after the window
+        (130, 140, "node_failed", Status.NODE_FAILED),  # after the window
         (130, 140, "what", Status.FAILED),
     ],
 )
@@ -290,6 +294,53 @@ def test_trouble_ends_a_run_badly(last: int, at: int, kind: str, status: Status)
     result = one(scanned(log(last), troubles=[Trouble(at, kind, "it broke")]))
     assert (result.status, result.samples_per_s) == (status, None)
     assert result.reason.startswith(f"line {at}: it broke")
+
+
+@pytest.mark.parametrize("kind", [Status.CANCELLED, Status.TIMEOUT, Status.PREEMPTED])
+def test_a_job_that_is_ended_behind_a_whole_window_has_its_number(kind: Status) -> None:
+    srun = Trouble(139, "failed", "srun: error: node1: task 3: Terminated")
+    result = one(scanned(log(), troubles=[srun, Trouble(140, kind.value, "ended")]))
+    assert (result.status, result.reason) == (kind, "line 140: ended (after the window)")
+    assert result.samples_per_s == pytest.approx(SPEED) and result.counts
+    inside = one(scanned(log(), troubles=[Trouble(60, kind.value, "ended")]))
+    assert (inside.status, inside.samples_per_s, inside.counts) == (kind, None, False)
+    short = one(scanned(log(63), troubles=[Trouble(64, kind.value, "ended")]))
+    assert (short.status, short.samples_per_s) == (kind, None)
+
+
+def test_what_broke_before_it_was_cancelled_has_no_number() -> None:
+    """A rank fails, and srun cancels the others."""
+    troubles = [Trouble(135, "failed", "Traceback"), Trouble(140, "cancelled", "CANCELLED AT")]
+    result = one(scanned(log(), troubles=troubles))
+    assert (result.status, result.samples_per_s) == (Status.FAILED, None)
+    assert result.reason == "line 135: Traceback (after the window)"
+
+
+def test_a_named_rule_takes_its_own_formats_lines_alone() -> None:
+    """DeepSpeed's timer stands under Megatron's lines: 'deepspeed-logs' is not Megatron's time."""
+    timer = reading(
+        steps(range(3, 131), printed=lambda n: 100.0),
+        format="deepspeed",
+        printed=Printed(averaging=Averaging.RUNNING, origin=2),
+    )
+    both = one(scanned(log(format="megatron"), timer), text="deepspeed-logs")
+    assert window(both).format == "deepspeed" and both.samples_per_s == pytest.approx(100.0)
+    alone = one(scanned(log(format="megatron")), text="deepspeed-logs")
+    assert (alone.samples_per_s, alone.external) == (None, None)
+    assert alone.reason == (
+        "deepspeed-logs[20:120] takes lines of deepspeed: there are none, but of megatron"
+    )
+
+
+def test_figures_beside_a_clock_are_not_printed_only() -> None:
+    result = one(scanned(log()), text="printed[20:120]")
+    seen = window(result)
+    assert (seen.basis, seen.check_basis) == ("printed", "clock")
+    assert [flag.name for flag in of_external([seen])] == []
+    belied = replace(seen, check_samples_per_s=2 * seen.samples_per_s)
+    assert [flag.name for flag in of_external([belied])] == ["clock-and-print-differ"]
+    alone = window(one(scanned(reading(steps(range(1, 131), printed=lambda n: SPEED)))))
+    assert [flag.name for flag in of_external([alone])] == ["printed-only"]
 
 
 def test_trouble_after_the_programs_last_word_is_a_warning() -> None:

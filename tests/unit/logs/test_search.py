@@ -294,3 +294,12 @@ def test_settings_behind_the_first_mebibyte_are_those_of_formats_recognised() ->
         file = scanner().scan("a.log", len(log), blocks)
         assert [fact.value for fact in file.facts] == known
         assert len(file.readings[0].steps) == 1
+
+
+@pytest.mark.parametrize(("end", "steps"), [("54.982", 4), ("54.98", 3), ("54", 3), ("4.1", 3)])
+def test_a_last_number_is_whole_with_as_many_decimals_as_two_before(end: str, steps: int) -> None:
+    line = "step: {}, total_loss: 9.725, mlm_loss: 8.960, nsp_loss: 0.766, throughput: {}"
+    lines = [line.format(n, f"{n}.125") for n in (19, 39, 59)]
+    text = "\n".join([*lines, line.format(79, end)]).encode()
+    found = scanner().scan("a.log", len(text), [text])
+    assert len(found.readings[0].steps) == steps

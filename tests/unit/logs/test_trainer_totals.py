@@ -219,3 +219,16 @@ def test_devices_of_a_split_model_do_not_follow_from_the_batch(tmp_path: Path) -
     log.write_text("\n".join([split, *plan(), *losses(1, 10), summary(10 * EPOCH_S)]) + "\n")
     (result,) = gather([log], rule(), {"devices": 16}, ScanCache(None)).results
     assert result.run.case.topology.devices == 16
+
+
+def test_a_summary_without_a_newline_behind_it_is_whole(tmp_path: Path) -> None:
+    """Only what is closed is: every shorter end of the line gives nothing."""
+    log = tmp_path / "run.log"
+    whole = "\n".join([*plan(), *losses(1, 10), summary(10 * EPOCH_S)])
+    log.write_text(whole)
+    (result,) = gather([log], rule(), {}, ScanCache(None)).results
+    assert result.samples_per_s == pytest.approx(RATE) and result.status.value == "ok"
+    for end in (1, 5, 30, 90):
+        log.write_text(whole[:-end])
+        (result,) = gather([log], rule(), {}, ScanCache(None)).results
+        assert result.samples_per_s is None
