@@ -55,6 +55,8 @@ FLAGS: Mapping[str, str] = {
     "printed-only": "samples/s is what the program printed: no clock in the log to hold it against",
     "clock-and-print-differ": "what the program printed is more than "
     f"{100 * CROSS_CHECK:.0f} % off what the log's own clock says",
+    "total-and-lines-differ": "samples/s is the program's total, and more than "
+    f"{100 * CROSS_CHECK:.0f} % off what all lines of the same log say",
     "shared-allocation": "runs that count were measured in turn inside one job "
     "(`repeats_per_job`): their spread knows nothing of other nodes and other days",
     "log-contradicts-itself": "figures of a run's own log cannot be true together: it was changed "
@@ -148,13 +150,22 @@ def of_external(windows: Sequence[ExternalWindow]) -> list[Flag]:
         ("printed-only", lambda w: "clock" not in (w.basis, w.check_basis), "rest on printed "
          "figures alone"),
         ("clock-and-print-differ", _differ, "were printed otherwise than the clock says"),
+        ("total-and-lines-differ", _total_differs, "are totals that the lines of the same log "
+         "contradict"),
     ]  # fmt: skip
     counted = [(flag, sum(map(test, windows)), text) for flag, test, text in tests]
     return [Flag(flag, f"{hits} of {n} windows {text}") for flag, hits, text in counted if hits]
 
 
+def _total_differs(window: ExternalWindow) -> bool:
+    if window.basis != "total" or window.check_samples_per_s is None:
+        return False
+    return abs(window.check_samples_per_s / window.samples_per_s - 1) > CROSS_CHECK
+
+
 def _differ(window: ExternalWindow) -> bool:
-    if "clock" not in (window.basis, window.check_basis) or window.check_samples_per_s is None:
+    bases = (window.basis, window.check_basis)
+    if "clock" not in bases or "total" in bases or window.check_samples_per_s is None:
         return False
     return abs(window.check_samples_per_s / window.samples_per_s - 1) > CROSS_CHECK
 

@@ -26,7 +26,7 @@ AVERAGE_DIGITS: Mapping[str, int] = {
 
 _DOUBTS = (
     *("over-peak", "super-linear", "no-optimizer-step", "all-steps-skipped", "bimodal"),
-    *("unsteady", "mixed-settings", "clock-and-print-differ"),
+    *("unsteady", "mixed-settings", "clock-and-print-differ", "total-and-lines-differ"),
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
 

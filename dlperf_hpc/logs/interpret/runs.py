@@ -24,6 +24,7 @@ from dlperf_hpc.logs.interpret.speed import (
     by_other_reading,
     converted,
     disagreement,
+    of_all_lines,
     on_other_basis,
     optimizer_steps,
 )
@@ -337,6 +338,10 @@ class _Run:
         found, speed = measured.figure, measured.speed.samples_per_s
         basis = found.rule.basis.value
         checks: list[tuple[str, float, str]] = []
+        if found.rule.basis is Basis.TOTAL:
+            whole = of_all_lines(self.reading, self.segment, settings.values)
+            if whole is not None:
+                checks.append((f"all lines by {_told(whole[0])}", whole[1], whole[0]))
         other = on_other_basis(found, self.reading, self.segment, settings.values)
         if other is not None:
             on_clock = found.rule.basis is not Basis.CLOCK
@@ -355,6 +360,10 @@ class _Run:
         # A clock says most, whichever lines have it.
         best = min(checks, key=lambda each: each[2] != Basis.CLOCK.value, default=("", None, ""))
         return best[1], best[2], warnings
+
+
+def _told(basis: str) -> str:
+    return "the clock" if basis == Basis.CLOCK.value else "printed figures"
 
 
 def _most_specific(troubles: Sequence[Trouble]) -> Trouble:

@@ -163,6 +163,21 @@ def on_other_basis(
     return _speed(rule, reading, segment, values)
 
 
+def of_all_lines(
+    reading: Reading, segment: Segment, values: Mapping[str, Any]
+) -> tuple[str, float] | None:
+    """Basis and samples/s of all iterations behind the first line, which has the warm-up in it:
+    what a total is held against. None where the lines give no speed, or are fewer than three."""
+    if len(segment.steps) < 3:
+        return None
+    ends = segment.steps[0].iteration, segment.steps[-1].iteration
+    for basis in (Basis.PRINTED, Basis.CLOCK):
+        speed = _speed(Rule("check", basis, *ends), reading, segment, values)
+        if speed is not None:
+            return basis.value, speed
+    return None
+
+
 def by_other_reading(
     taken: Figure, segment: Segment, other: Reading, values: Mapping[str, Any]
 ) -> tuple[str, float] | None:

@@ -264,11 +264,13 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
 
 
 def foreign_results() -> list[RunResult]:
-    """Runs of another program: on printed figures alone, and with a clock that contradicts them."""
+    """Runs of another program: on printed figures alone, with a clock that contradicts them, and
+    with a total that its lines contradict."""
     window = ExternalWindow(
         100.0, "clock[20:120]", "clock", "samples/s", 1.0, "deepspeed", "real logs"
     )
     windows = [replace(window, basis="printed"), replace(window, check_samples_per_s=800.0)]
+    windows.append(replace(windows[1], basis="total", check_basis="printed"))
     seen = ObservedCase("deepspeed", "bert", Topology(1, 1), "fp32", 32)
     return [
         RunResult(ObservedRun(seen, i, "a.log"), Status.OK, external=window)

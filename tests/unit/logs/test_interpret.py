@@ -343,6 +343,27 @@ def test_figures_beside_a_clock_are_not_printed_only() -> None:
     assert [flag.name for flag in of_external([alone])] == ["printed-only"]
 
 
+def test_a_total_is_held_against_the_lines_of_the_same_log() -> None:
+    """NVIDIA's TensorFlow BERT: steps skipped for an overflow are in the total's time, not in its
+    samples."""
+    lines = steps(range(1, 51), printed=lambda n: 1000.0 if n > 1 else 200.0)
+    belied = one(scanned(reading(lines, [Total(60, "average", 880.0)])))
+    seen = window(belied)
+    assert (seen.basis, seen.check_basis) == ("total", "printed")
+    assert seen.check_samples_per_s == pytest.approx(1000.0)
+    assert (
+        "samples/s by all lines by printed figures over those by total: 1000 / 880 = 1.136: "
+        "no known factor explains it"
+    ) in belied.warnings
+    assert [flag.name for flag in of_external([seen])] == [
+        "printed-only",
+        "total-and-lines-differ",
+    ]
+    fits = one(scanned(reading(lines, [Total(60, "average", 980.0)])))
+    assert not any("over those by total" in warning for warning in fits.warnings)
+    assert [flag.name for flag in of_external([window(fits)])] == ["printed-only"]
+
+
 def test_trouble_after_the_programs_last_word_is_a_warning() -> None:
     file = scanned(log(totals=[Total(135, "t", SPEED)]), troubles=[Trouble(140, "failed", "kill")])
     result = one(file)
