@@ -45,6 +45,7 @@ _COUNTS = {
     **dict.fromkeys(("seq", "seqlen"), ("seq_len", 10**7)),
     "gpu": ("devices", 10**6),
 }
+_SPELT = ("batchsize", "globalbatchsize")
 _OWN_COUNTS = ("acc", "seq", "gbs")
 _MICRO = ("mb", "mbs", "mbz")
 _MOST_NODES, _MOST_GPUS = 99_999, 999
@@ -470,6 +471,15 @@ def _counted(part: _Part, words: _Words, at: int) -> int:
     return 1
 
 
+def _spelt(part: _Part, words: _Words, at: int) -> int:
+    """``globalBatchSize-64``: the number stands behind its name."""
+    digits = words.at(at + 1)
+    if words.all[at] not in _SPELT or not digits.isdigit() or not words.joined(at + 1):
+        return 0
+    _count(part, *_COUNTS[words.all[at]], digits)
+    return 2
+
+
 def _count(part: _Part, name: str, most: int, digits: str) -> None:
     if 0 < _whole(digits) <= most:
         part.facts.append((name, _whole(digits)))
@@ -539,7 +549,7 @@ def _tag(part: _Part, words: _Words, at: int) -> int:
 
 
 _READERS: tuple[Callable[[_Part, _Words, int], int], ...] = (
-    _model, _framework, _topology, _counted, _precision, _xla, _zero, _checkpointing, _tag,
+    _model, _framework, _topology, _counted, _spelt, _precision, _xla, _zero, _checkpointing, _tag,
 )  # fmt: skip
 
 

@@ -7,8 +7,10 @@
 | 3.3 | ``[HCTR][07:03:04.414][INFO][RK0][main]: Iter: ...``; no ``lr`` if the GPU schedules it |
 
 The time is seconds of all the iterations that the brackets name, those since the line before, and
-holds an evaluation if one fell among them. The number is taken as the count of iterations done,
-which it is in the latest versions; before them it was an index, so one more was done.
+holds an evaluation if one fell among them. ``Training batchsize: 65536, evaluation batchsize: ..``
+is the batch of all devices. ``Finish 1200 iterations with batchsize: 65536 in 879.05s.`` (its issue
+186) is a total with the evaluations in its time. The number is taken as the count of iterations
+done, which it is in the latest versions; before them it was an index, so one more was done.
 """
 
 from __future__ import annotations
@@ -23,6 +25,11 @@ _ITERATION = re.compile(
     rf"\bIter: (?P<done>[0-9]+) Time\((?P<count>[0-9]{{1,9}}) iters\): "
     rf"(?P<time>{NUMBER})(?:s|(?= Loss: ))(?: Loss: (?P<loss>{NUMBER}))?(?: lr: ?(?P<lr>{NUMBER}))?"
 )
+_BATCH = re.compile(r"Training batchsize: (?P<batch>[0-9]{1,12}), evaluation batchsize: ")
+_FINISH = re.compile(
+    r"Finish (?P<count>[0-9]{1,12}) iterations with batchsize: (?P<batch>[0-9]{1,12}) "
+    r"in (?P<time>[0-9]{1,12}\.[0-9]{1,6})s"
+)
 _CLOCK = re.compile(
     r"\[(?:[0-9]+d)?(?P<hour>[0-9]{2})[:h](?P<minute>[0-9]{2})[:m]"
     r"(?P<second>[0-9]{2}(?:\.[0-9]{1,6})?)s?\]"
@@ -33,12 +40,15 @@ def read(line: Line, draft: Draft) -> None:
     """A printed iteration."""
     match = _ITERATION.search(line.text)
     if match is None:
+        if _read_whole(line, draft):
+            return
         if "Iter: " in line.text:
             draft.note(line, "an iteration of HugeCTR, but not whole")
         return
     count = int(match["count"])
     if count and not draft.steps:
         draft.printed = replace(draft.printed, scale=1 / count)
+    draft.release_held()
     known = count > 0 and draft.printed.scale == 1 / count
     if not known:
         draft.note(line, f"a time of {count} iterations, unlike the first line's")
@@ -51,6 +61,22 @@ def read(line: Line, draft: Draft) -> None:
         loss=match["loss"],
         lr=match["lr"],
     )
+
+
+def _read_whole(line: Line, draft: Draft) -> bool:
+    """The batch as the program begins, or its last line: iterations, batch and time of all."""
+    if batch := _BATCH.search(line.text):
+        draft.hold(line, "global_batch", batch["batch"])
+        return True
+    finish = _FINISH.search(line.text)
+    if finish is None:
+        return False
+    draft.release_held()
+    draft.fact(line, "global_batch", finish["batch"])
+    samples, seconds = int(finish["count"]) * int(finish["batch"]), float(finish["time"])
+    if seconds > 0:
+        draft.total(line, "Finish", samples / seconds)
+    return True
 
 
 def _clock(text: str) -> float | None:
@@ -71,8 +97,9 @@ FORMATS = (
         framework="hugectr",
         evidence=Evidence.QUOTED,
         source="NVIDIA-Merlin/HugeCTR HugeCTR/src/pybind/model.cpp; its issue 186",
-        needles=(" iters): ",),
+        needles=(" iters): ", " iterations with batchsize: "),
         read=read,
         printed=Printed(Unit.S_PER_ITERATION),
+        facts_needles=("Training batchsize: ",),
     ),
 )

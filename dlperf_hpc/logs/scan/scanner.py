@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
+from dlperf_hpc.logs.scan.launch import LAUNCH
 from dlperf_hpc.logs.scan.needles import Group, Hit, Needles
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
@@ -117,7 +118,7 @@ class Scanner:
     """Looks for known formats in files, one after another; make it once in a process."""
 
     def __init__(self, known: Iterable[Format]) -> None:
-        known = tuple(known)
+        known = (*known, LAUNCH)
         wanting: dict[str, list[Format]] = {needle: [] for needle in TROUBLE_NEEDLES}
         for each in known:
             for needle in dict.fromkeys(each.needles):
@@ -243,7 +244,7 @@ class Scanner:
         """The needles to look for in the next block."""
         begun = any([draft.steps for draft in state.drafts.values()])
         early = state.seen < (SETTINGS_BYTES if begun else LATE_SETTINGS_BYTES)
-        return self._groups(early, frozenset(state.drafts))
+        return self._groups(early, frozenset(state.drafts) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
         """The needles to look for, of formats in ``known`` and of others.
@@ -469,6 +470,8 @@ def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
     readings = [reading for _, reading in made if reading is not None]
     # Formats that share a needle are shown the same lines: only those that read a figure count.
     stated = {fact for draft, reading in made if reading is not None for fact in draft.facts}
+    if readings and LAUNCH.name in state.drafts:
+        stated.update(state.drafts[LAUNCH.name].facts)
     facts = sorted(stated, key=lambda fact: (fact.line, fact.name, str(fact.value)))
     # A format that read no figure only shares words with this file: its notes would be noise.
     remarks = [note for draft, reading in made if reading is not None for note in draft.notes]

@@ -1,0 +1,105 @@
+"""How a run was launched, as its log shows it: command lines that a script prints.
+
+``torchrun --nnodes 16 --nproc_per_node 4 train.py``, ``srun --nodes=2 --ntasks=2 python ..``,
+``horovodrun -np 8 -H a:4,b:4 ..``, ``mpirun -np 8 -H a:4,b:4 python ..``,
+``deepspeed --num_nodes 2 --num_gpus 8 ..``, ``accelerate launch --num_machines 2 ..``, and the
+``min_nodes        : 2`` of torchrun's own log. They belong to no program: the settings count only in a
+file in which a format is recognised. A value that is a shell's variable is none, and what was not
+written is not taken for a default, but for torchrun's one node.
+"""  # noqa: E501 - a line of a log
+
+from __future__ import annotations
+
+import re
+
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.scanned import Evidence
+
+NAME = "launch line"
+
+_VALUE = r"[= ]{1,2}['\"]?"
+_PER_NODE = re.compile(rf"--nproc[-_]per[-_]node{_VALUE}([0-9]{{1,4}})\b")
+_NNODES = re.compile(rf"--nnodes{_VALUE}([0-9]{{1,5}})(?::([0-9]{{1,5}}))?(?![0-9:])")
+_TORCHRUN = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|-?-standalone)\b")
+_SRUN_NODES = re.compile(rf"(?:--nodes{_VALUE}|\s-N ?)([0-9]{{1,5}})(?![-0-9,])")
+_PROCESSES = re.compile(r"\s(?:-np|-n|--num-proc|--np)[= ]([0-9]{1,6})\b")
+_HOSTS = re.compile(
+    r"\s(?:-H|--hosts?)[= ]((?:[\w.-]{1,255}:[0-9]{1,4},){0,4096}[\w.-]{1,255}:[0-9]{1,4})(?=\s)"
+)
+_NUM_NODES = re.compile(rf"--num_nodes{_VALUE}([0-9]{{1,5}})\b")
+_NUM_GPUS = re.compile(rf"--num_gpus{_VALUE}([0-9]{{1,4}})\b")
+_MACHINES = re.compile(rf"--num_machines{_VALUE}([0-9]{{1,5}})\b")
+_NUM_PROCESSES = re.compile(rf"--num_processes{_VALUE}([0-9]{{1,6}})\b")
+_BATCH = re.compile(rf"--per_device_train_batch_size{_VALUE}([0-9]{{1,7}})\b")
+_ELASTIC = re.compile(r"^\s*(?:min_nodes|nproc_per_node)\s*: ([0-9]{1,5})\s*$")
+_PROGRAM = re.compile(r"\.py\b|\bpython|\btorchrun\b")
+
+
+def read(line: Line, draft: Draft) -> None:
+    """The nodes and devices of a command line, and the batch that it gives to its program."""
+    text = line.text
+    if match := _ELASTIC.search(text):
+        draft.fact(line, "nodes" if "min_nodes" in text else "gpus_per_node", match[1])
+        return
+    if match := _BATCH.search(text):
+        draft.fact(line, "batch_size", match[1])
+    if not _PROGRAM.search(text):
+        return
+    if per_node := _PER_NODE.search(text):
+        draft.fact(line, "gpus_per_node", per_node[1])
+        _read_nnodes(line, draft)
+    elif match := _NUM_GPUS.search(text):
+        draft.fact(line, "gpus_per_node", match[1])
+        if nodes := _NUM_NODES.search(text):
+            draft.fact(line, "nodes", nodes[1])
+    elif match := _MACHINES.search(text):
+        draft.fact(line, "nodes", match[1])
+        if processes := _NUM_PROCESSES.search(text):
+            draft.fact(line, "devices", processes[1])
+    elif "srun " in text:
+        if nodes := _SRUN_NODES.search(text):
+            draft.fact(line, "nodes", nodes[1])
+    elif "mpirun " in text or "horovodrun " in text:
+        _read_hosts(line, draft)
+
+
+def _read_nnodes(line: Line, draft: Draft) -> None:
+    nodes = _NNODES.search(line.text)
+    if nodes is not None:
+        if nodes[2] in (None, nodes[1]):
+            draft.fact(line, "nodes", nodes[1])
+    elif "--nnodes" not in line.text and _TORCHRUN.search(line.text) and "srun " not in line.text:
+        draft.fact(line, "nodes", 1)
+
+
+def _read_hosts(line: Line, draft: Draft) -> None:
+    """Hosts and their slots, if the processes fill them."""
+    hosts, processes = _HOSTS.search(line.text), _PROCESSES.search(line.text)
+    if hosts is None:
+        return
+    slots = {host.rsplit(":", 1)[1] for host in hosts[1].split(",")}
+    count = hosts[1].count(",") + 1
+    if len(slots) == 1 and (processes is None or int(processes[1]) == count * int(*slots)):
+        draft.fact(line, "nodes", count)
+        draft.fact(line, "gpus_per_node", slots.pop())
+
+
+LAUNCH = Format(
+    name=NAME,
+    title="launch lines",
+    framework="",
+    evidence=Evidence.SOURCE,
+    source="the launchers' documents",
+    needles=(),
+    read=read,
+    facts_needles=(
+        "nproc",
+        "min_nodes ",
+        "srun ",
+        "mpirun ",
+        "horovodrun ",
+        "--num_gpus",
+        "--num_machines",
+        "--per_device_train_batch_size",
+    ),
+)

@@ -1,0 +1,125 @@
+"""Nodes and devices by the command lines in a log; batches as programs and names spell them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dlperf_hpc.logs.gather import gather
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.names import facts_of_path
+from dlperf_hpc.logs.scan.search import ScanCache
+from dlperf_hpc.records.results import RunResult
+
+HOROVOD = [
+    "Model: resnet50",
+    "Batch size: 32",
+    "Number of GPUs: {}",
+    *[f"Iter #{n}: 100.0 img/sec per GPU" for n in range(10)],
+    "Img/sec per GPU: 100.0 +-0.5",
+]
+
+
+def read(tmp_path: Path, lines: list[str]) -> RunResult:
+    log = tmp_path / "run.log"
+    log.write_text("\n".join(lines) + "\n")
+    (result,) = gather([log], rule(), {}, ScanCache(None)).results
+    return result
+
+
+def horovod(devices: int) -> list[str]:
+    total = f"Total img/sec on {devices} GPU(s): {100.0 * devices:.1f} +-1.0"
+    return [line.format(devices) for line in HOROVOD] + [total]
+
+
+@pytest.mark.parametrize(
+    ("launch", "devices", "topology"),
+    [
+        ("+ torchrun --nproc_per_node 4 --nnodes 16 train.py --epochs 1", 64, "16n4g"),
+        ("python -m torch.distributed.run --nnodes=16 --nproc-per-node=4 train.py", 64, "16n4g"),
+        ("srun --nodes=2 --ntasks=2 python synthetic.py", 2, "2n1g"),
+        ("srun -N 4 --ntasks-per-node=4 python synthetic.py", 16, "4n4g"),
+        ("horovodrun -np 8 -H a01:4,a02:4 python synthetic.py", 8, "2n4g"),
+        ("mpirun -np 4 -H a01:2,a02:2 -bind-to none python synthetic.py", 4, "2n2g"),
+        ("deepspeed --num_nodes 4 --num_gpus 4 train.py", 16, "4n4g"),
+        ("accelerate launch --num_machines 4 --num_processes 16 train.py", 16, "4n4g"),
+        ("  min_nodes        : 2\n  max_nodes        : 2\n  nproc_per_node   : 4", 8, "2n4g"),
+    ],
+)
+def test_a_launch_line_says_how_devices_lie_on_nodes(
+    tmp_path: Path, launch: str, devices: int, topology: str
+) -> None:
+    result = read(tmp_path, [launch, *horovod(devices)])
+    assert str(result.run.case.topology) == topology
+    assert not any("--nodes" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "torchrun --nnodes $SLURM_NNODES --nproc_per_node $GPUS train.py",
+        "torchrun --nnodes 1:4 train.py",
+        "srun --nodes=3 --ntasks=3 hostname",
+        "srun --nodes=1-4 python train.py",
+        "mpirun -np 3 -H a01:2,a02:2 python synthetic.py",
+        "mpirun -np 8 python synthetic.py",
+    ],
+)
+def test_what_a_launch_line_does_not_say_is_not_taken(tmp_path: Path, launch: str) -> None:
+    result = read(tmp_path, [launch, *horovod(16)])
+    assert str(result.run.case.topology) == "2n8g"
+    assert any("are taken for 2n8g (--nodes)" in warning for warning in result.warnings)
+
+
+def test_a_launch_line_that_contradicts_the_program_is_told(tmp_path: Path) -> None:
+    result = read(tmp_path, ["torchrun --nnodes 2 --nproc_per_node 4 train.py", *horovod(16)])
+    assert result.run.case.topology.devices == 16
+    assert any(
+        "16 devices" in warning and "8 (nodes x GPUs" in warning for warning in result.warnings
+    )
+
+
+def test_a_launch_line_by_itself_is_no_log(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("torchrun --nnodes 2 --nproc_per_node 4 train.py\n")
+    (tmp_path / "other.log").write_text("\n".join(horovod(4)) + "\n")
+    found = gather([tmp_path], rule(), {}, ScanCache(None))
+    assert found.unrecognised == (str(log),) and len(found.results) == 1
+
+
+def test_the_batch_on_a_command_line(tmp_path: Path) -> None:
+    launch = "torchrun --nnodes 1 --nproc_per_node 4 run_glue.py --per_device_train_batch_size 16"
+    end = (
+        "{'train_runtime': 100.0, 'train_samples_per_second': 64.0, "
+        "'train_steps_per_second': 1.0, 'epoch': 1.0}"
+    )
+    result = read(tmp_path, [launch, end])
+    assert (result.run.case.batch_size, str(result.run.case.topology)) == (16, "1n4g")
+
+
+def test_a_batch_that_a_name_spells() -> None:
+    facts = facts_of_path("/logs/bert_fp16_4n8g_globalBatchSize-64.log")
+    assert ("global_batch", 64) in [(fact.name, fact.value) for fact in facts]
+
+
+def test_hugectr_s_own_batch_and_total(tmp_path: Path) -> None:
+    """Its issue 186: 'Finish 1200 iterations with batchsize: 65536 in 879.05s.'"""
+    head = "[HUGECTR][02:51:00][INFO][RANK0]: "
+    lines = [
+        f"{head}Training batchsize: 65536, evaluation batchsize: 65536",
+        *[
+            f"[HUGECTR][02:51:{n:02d}][INFO][RANK0]: Iter: {100 * n} Time(100 iters): 1.000000s"
+            " Loss: 0.13 lr:0.001"
+            for n in range(1, 13)
+        ],
+        f"{head}Finish 1200 iterations with batchsize: 65536 in 13.50s.",
+    ]
+    log = tmp_path / "run.log"
+    log.write_text("\n".join(lines) + "\n")
+    stated = {"nodes": 1, "gpus_per_node": 8}
+    (result,) = gather([log], rule(), stated, ScanCache(None)).results
+    assert result.samples_per_s == pytest.approx(6553600.0)
+    (total,) = gather([log], rule("total"), stated, ScanCache(None)).results
+    assert total.samples_per_s == pytest.approx(1200 * 65536 / 13.5)
+    assert any("over those by total" in warning for warning in total.warnings)
