@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dlperf_hpc.analysis.accelerators import CEILING
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
 from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import ExternalWindow, RunResult, Window
+from dlperf_hpc.records.results import REST_DIFFERS, ExternalWindow, RunResult, Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import shared_job
 
@@ -55,6 +55,8 @@ FLAGS: Mapping[str, str] = {
     "printed-only": "samples/s is what the program printed: no clock in the log to hold it against",
     "clock-and-print-differ": "what the program printed is more than "
     f"{100 * CROSS_CHECK:.0f} % off what the log's own clock says",
+    "window-and-rest-differ": "the iterations behind the window of an external log, if there are "
+    f"half as many, are more than {100 * REST_DIFFERS:.0f} % slower or faster than it",
     "total-and-lines-differ": "samples/s is the program's total, and more than "
     f"{100 * CROSS_CHECK:.0f} % off what all lines of the same log say",
     "shared-allocation": "runs that count were measured in turn inside one job "
@@ -150,11 +152,17 @@ def of_external(windows: Sequence[ExternalWindow]) -> list[Flag]:
         ("printed-only", lambda w: "clock" not in (w.basis, w.check_basis), "rest on printed "
          "figures alone"),
         ("clock-and-print-differ", _differ, "were printed otherwise than the clock says"),
+        ("window-and-rest-differ", _rest_differs, "are followed by iterations of another speed"),
         ("total-and-lines-differ", _total_differs, "are totals that the lines of the same log "
          "contradict"),
     ]  # fmt: skip
     counted = [(flag, sum(map(test, windows)), text) for flag, test, text in tests]
     return [Flag(flag, f"{hits} of {n} windows {text}") for flag, hits, text in counted if hits]
+
+
+def _rest_differs(window: ExternalWindow) -> bool:
+    rest = window.rest_samples_per_s
+    return rest is not None and abs(rest / window.samples_per_s - 1) > REST_DIFFERS
 
 
 def _total_differs(window: ExternalWindow) -> bool:

@@ -36,6 +36,9 @@ from dlperf_hpc.logs.scanned import (
 MAX_STEPS = 200_000
 """Iterations kept of one file: memory stays flat whatever is in it."""
 
+FIRST_EPOCH_ONLY = "only the first was read"
+"""How a note ends that says that later epochs count for no row of the file."""
+
 MAX_FACTS = 1000
 """Settings kept of one file."""
 
@@ -198,7 +201,7 @@ class Draft:
         first = self.state.setdefault("epoch", epoch)
         if epoch != first and "epochs" not in self.state:
             self.state["epochs"] = True
-            self.note(line, "count and mean begin anew with each epoch: only the first was read")
+            self.note(line, f"count and mean begin anew with each epoch: {FIRST_EPOCH_ONLY}")
         return bool(epoch != first)
 
     def over_epochs(self, line: Line, epoch: int, done: int) -> int:

@@ -201,6 +201,10 @@ _OVER_DEVICES: dict[str, Callable[[Sequence[float]], Any]] = {
 }
 
 
+REST_DIFFERS = 0.04
+"""A run whose speed behind the window is off by more is told: the window does not stand for it."""
+
+
 @dataclass(frozen=True)
 class ExternalWindow:
     """What an external log gives by ``rule``: throughput over all devices, and how it was found.
@@ -210,7 +214,8 @@ class ExternalWindow:
     log's figures were multiplied by: samples per iteration for the clock, samples/s per printed
     ``unit`` else. ``first`` and ``last`` count iterations: the window lies after ``first`` of them,
     up to ``last``. ``check_samples_per_s`` is the throughput on another basis, ``check_basis``, if
-    there is one.
+    there is one; ``rest_samples_per_s`` that of the iterations behind the window, if there are half
+    as many.
     ``optimizer_steps`` are those of the window, None where the accumulation is not known.
     """
 
@@ -226,6 +231,7 @@ class ExternalWindow:
     elapsed_s: float | None = None
     check_samples_per_s: float | None = None
     check_basis: str = ""
+    rest_samples_per_s: float | None = None
     optimizer_steps: int | None = None
     loss_first: float | None = None
     loss_last: float | None = None

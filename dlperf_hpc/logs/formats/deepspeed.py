@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import FIRST_EPOCH_ONLY, Draft, Format, Line
 from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed
 
@@ -110,7 +110,7 @@ def _read_timer(line: Line, draft: Draft, match: re.Match[str], stamp: float | N
     if not whole and int(match["epoch"]):
         if "epochs" not in draft.state:
             draft.state["epochs"] = True
-            draft.note(line, "steps are counted anew in each epoch: only the first was read")
+            draft.note(line, f"steps are counted anew in each epoch: {FIRST_EPOCH_ONLY}")
         return
     if whole and int(match["era"]) == 0:
         _read_accumulation(line, draft, int(match["micro"]), int(whole))

@@ -365,6 +365,9 @@ def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         value: float | None = _mean(rates)
     else:
         value = _rate(_mean([row.value for row in rows]), reading.printed)
+    told: tuple[str, ...] = ()
+    if reading.printed.averaging is Averaging.RUNNING:
+        told = ("the lines print running averages: their mean is a mean of means, of no window",)
     steps = [row.step for row in rows]
     numbers = [step.iteration for step in segment.steps]
     before = bisect_left(numbers, steps[0].iteration)
@@ -372,6 +375,7 @@ def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         _printed(rule, reading, value or math.nan, steps, _Window(0, 0, lacking)),
         first=numbers[before - 1] if before else segment.after,
         last=max(step.iteration for step in steps),
+        warnings=told,
     )
 
 

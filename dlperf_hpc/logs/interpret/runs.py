@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlperf_hpc.logs.format import FIRST_EPOCH_ONLY
 from dlperf_hpc.logs.interpret.figures import Figure, NoFigure, figure
 from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
 from dlperf_hpc.logs.interpret.segments import Segment, segments_of
@@ -21,6 +22,7 @@ from dlperf_hpc.logs.interpret.settings import (
 from dlperf_hpc.logs.interpret.speed import (
     Converted,
     MissingFact,
+    behind_window,
     by_other_reading,
     converted,
     disagreement,
@@ -30,7 +32,7 @@ from dlperf_hpc.logs.interpret.speed import (
 )
 from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Trouble
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import ExternalWindow, RunResult
+from dlperf_hpc.records.results import REST_DIFFERS, ExternalWindow, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.steady import drift, is_steady
 
@@ -156,7 +158,8 @@ class _Run:
         case = self._case(settings)
         assert case is not None, "a batch says nothing of devices"
         status, reason, late = self._status(outcome)
-        warnings = [*self.segment.notes, *settings.warnings, *outcome.warnings, *late]
+        partly = [note.text for note in self.scanned.notes if note.text.endswith(FIRST_EPOCH_ONLY)]
+        warnings = [*self.segment.notes, *partly, *settings.warnings, *outcome.warnings, *late]
         _, assumed = topology_of(settings.values)
         warnings += [assumed] if assumed else []
         window = None
@@ -294,6 +297,13 @@ class _Run:
         check, check_basis, warnings = self._check(measured, settings)
         if check is None:
             warnings += speed.assumed  # no other basis confirms it
+        rest = behind_window(found, self.reading, self.segment, settings.values)
+        if rest is not None and abs(rest / speed.samples_per_s - 1) > REST_DIFFERS:
+            change = 100 * (rest / speed.samples_per_s - 1)
+            warnings.append(
+                f"behind the window, from iteration {found.last} on, it is {rest:.6g} samples/s: "
+                f"{change:+.1f} %"
+            )
         losses = [step.loss for step in found.steps if step.loss is not None]
         if losses and found.steps[-1].loss is None:
             at = found.steps[-1].iteration
@@ -312,6 +322,7 @@ class _Run:
             elapsed_s=found.elapsed_s,
             check_samples_per_s=check,
             check_basis=check_basis,
+            rest_samples_per_s=rest,
             optimizer_steps=optimizer_steps(
                 settings.values, self.reading.counter, found.first, found.last
             ),

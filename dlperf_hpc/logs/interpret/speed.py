@@ -178,6 +178,20 @@ def of_all_lines(
     return None
 
 
+def behind_window(
+    taken: Figure, reading: Reading, segment: Segment, values: Mapping[str, Any]
+) -> float | None:
+    """Samples/s of the iterations behind a window, on its basis; None if they are fewer than half
+    of the window's, or give no speed."""
+    if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
+        return None
+    end = segment.steps[-1].iteration if segment.steps else 0
+    if end - taken.last < max(1, (taken.last - taken.first) / 2):
+        return None
+    rule = Rule("check", taken.rule.basis, taken.last, end, per_node=taken.rule.per_node)
+    return _speed(rule, reading, segment, values)
+
+
 def by_other_reading(
     taken: Figure, segment: Segment, other: Reading, values: Mapping[str, Any]
 ) -> tuple[str, float] | None:

@@ -19,6 +19,7 @@ from dlperf_hpc.logs.scanned import (
     Averaging,
     Counter,
     Fact,
+    Note,
     Printed,
     Reading,
     ScannedFile,
@@ -341,6 +342,48 @@ def test_figures_beside_a_clock_are_not_printed_only() -> None:
     assert [flag.name for flag in of_external([belied])] == ["clock-and-print-differ"]
     alone = window(one(scanned(reading(steps(range(1, 131), printed=lambda n: SPEED)))))
     assert [flag.name for flag in of_external([alone])] == ["printed-only"]
+
+
+def slowing(by: float, last: int = 220) -> Reading:
+    """2 iterations/s up to 120, then slower."""
+    lines = steps(
+        range(1, last + 1),
+        stamp=lambda n: clock(min(n, 120)) + max(0, n - 120) * by / 2,
+        printed=lambda n: SPEED if n <= 120 else SPEED / by,
+    )
+    return reading(lines)
+
+
+@pytest.mark.parametrize("text", ["default", "printed[20:120]", "mean[20:120]"])
+def test_a_run_that_slows_down_behind_the_window_is_told(text: str) -> None:
+    """As MXNet's logs do, by 5 and by 12 %."""
+    for by in (1.05, 1.12):
+        result = one(scanned(slowing(by)), text=text)
+        seen = window(result)
+        assert seen.samples_per_s == pytest.approx(SPEED), "the window counts as it is"
+        assert seen.rest_samples_per_s == pytest.approx(SPEED / by)
+        assert f"{100 / by - 100:+.1f} %" in " ".join(result.warnings)
+        assert "window-and-rest-differ" in [flag.name for flag in of_external([seen])]
+    steady = one(scanned(slowing(1.02)), text=text)
+    assert "window-and-rest-differ" not in [f.name for f in of_external([window(steady)])]
+    short = window(one(scanned(slowing(2.0, last=150)), text=text))
+    assert short.rest_samples_per_s is None, "30 iterations behind 100 are too few"
+
+
+@pytest.mark.parametrize("text", ["lines[10:20]", "mean[20:120]"])
+def test_a_mean_of_running_averages_is_told(text: str) -> None:
+    averages = Printed(averaging=Averaging.RUNNING)
+    lines = steps(range(1, 131), printed=lambda n: SPEED)
+    result = one(scanned(reading(lines, printed=averages)), text=text)
+    assert any("a mean of means" in warning for warning in result.warnings)
+    plain = one(scanned(reading(lines)), text=text)
+    assert not any("means" in warning for warning in plain.warnings)
+
+
+def test_a_row_says_that_only_the_first_epoch_was_read() -> None:
+    text = "count and mean begin anew with each epoch: only the first was read"
+    file = replace(scanned(log()), notes=(Note(131, text),))
+    assert text in one(file).warnings
 
 
 def test_a_total_is_held_against_the_lines_of_the_same_log() -> None:
