@@ -221,11 +221,13 @@ class _Loose:
         self._ranks.append(RankFile(rank, shown, content_of(file), found, bare))
 
     def finish(self) -> None:
-        """Add the runs of which every rank has a file, each once: they are known at the end."""
+        """Add the runs of which every rank has a file, each once, and tell which runs fall out of a
+        series: both are known at the end."""
+        from dlperf_hpc.logs.neighbours import with_gaps_told
         from dlperf_hpc.logs.rankfiles import told_once
 
         results, remarks = told_once(self._ranks, self._numbered)
-        self.results += results
+        self.results = with_gaps_told([*self.results, *results])
         self.unread += remarks
 
     def _told(self, file: ScannedFile, name: str, where: str) -> Told:

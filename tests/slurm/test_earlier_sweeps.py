@@ -51,7 +51,7 @@ REWORDED = {
 EXITS = {"report-external-printed": 1}
 """Exit codes that are others since: a log of ours without its case is a trouble now."""
 
-WARNED = ("divides the samples that were planned",)
+WARNED = ("divides the samples that were planned", "in a series of its own")
 """Parts of warnings that are new since: a row that has one besides those it had is as it was."""
 
 GONE = ("printed-only", "rest on printed figures alone")

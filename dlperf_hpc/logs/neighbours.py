@@ -1,0 +1,60 @@
+"""Logs that leave out a setting which their neighbours state, and so are a series by themselves.
+
+A series is what runs have in common but for the topology. Where one log of several does not say its
+precision, say, it falls out of the curve to which it belongs; the row names the others and the
+option that says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from dlperf_hpc.logs.interpret.speed import OPTIONS
+from dlperf_hpc.records.observed import ObservedCase, ObservedRun
+from dlperf_hpc.records.results import RunResult
+
+_PARTS = {"model": "model", "batch_size": "batch size per device", "precision": "precision"}
+_NAMED = 5  # rows that are named at most
+
+
+def with_gaps_told(results: Sequence[RunResult]) -> list[RunResult]:
+    """The results, those that fall out of a series with a warning that says why."""
+    cases = {r.run.case for r in results if isinstance(r.run, ObservedRun)}
+    if len(cases) < 2:
+        return list(results)
+    stated: dict[tuple[str, tuple[Any, ...]], list[ObservedCase]] = {}
+    for case in cases:
+        for part in _PARTS:
+            if getattr(case, part):
+                stated.setdefault((part, _but(case, part)), []).append(case)
+    told = []
+    for result in results:
+        gaps = []
+        if isinstance(result.run, ObservedRun):
+            case = result.run.case
+            gaps = [
+                _gap(part, stated[part, _but(case, part)])
+                for part in _PARTS
+                if not getattr(case, part) and (part, _but(case, part)) in stated
+            ]
+        told.append(replace(result, warnings=(*result.warnings, *gaps)) if gaps else result)
+    return told
+
+
+def _but(case: ObservedCase, part: str) -> tuple[Any, ...]:
+    """What a series has in common, without one of its parts."""
+    parts = [getattr(case, name) for name in _PARTS if name != part]
+    return (case.framework, *parts, case.tags)
+
+
+def _gap(part: str, others: Sequence[ObservedCase]) -> str:
+    rows = sorted({(case.topology, getattr(case, part)) for case in others}, key=str)
+    named = ", ".join(f"{topology} ({value})" for topology, value in rows[:_NAMED])
+    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+    option = OPTIONS.get(part, f"--{part}")
+    return (
+        f"neither the log nor its name states the {_PARTS[part]}, which {named}{more} state: the "
+        f"run is in a series of its own ({option})"
+    )
