@@ -30,7 +30,8 @@ from dlperf_hpc.logs.interpret.speed import (
     on_other_basis,
     optimizer_steps,
 )
-from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Trouble
+from dlperf_hpc.logs.scan.prefixes import CONTAINER
+from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Trouble
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import REST_DIFFERS, ExternalWindow, RunResult
 from dlperf_hpc.records.status import Status
@@ -159,6 +160,11 @@ class _Run:
         assert case is not None, "a batch says nothing of devices"
         status, reason, late = self._status(outcome)
         partly = [note.text for note in self.scanned.notes if note.text.endswith(FIRST_EPOCH_ONLY)]
+        if self.scanned.launcher == CONTAINER and self.reading.stamps is Stamps.NONE:
+            partly.append(
+                "what stands before the lines is a container's or a journal's: its stamps are when "
+                "a line was collected, and no clock of the program"
+            )
         warnings = [*self.segment.notes, *partly, *settings.warnings, *outcome.warnings, *late]
         _, assumed = topology_of(settings.values)
         warnings += [assumed] if assumed else []

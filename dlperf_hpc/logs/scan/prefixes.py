@@ -7,6 +7,11 @@
 | ``pdsh`` | ``vs003: ``, ``10.0.0.7: ``; before its own messages ``pdsh@vs001: vs003: `` |
 | ``torchrun`` | ``[default0]:``, ``[rank0]: `` (PyTorch itself prints the latter before errors) |
 | ``agent`` | a cloud agent's ``2021-05-29 19:53:45 run6222: `` |
+| ``container`` | Kubernetes' ``2026-01-05T10:00:05.123456789Z stdout F ``, ``docker logs -t`` |
+| | (a stamp with nanoseconds), compose's ``trainer-1  | ``, journald's ``host python[7]: `` |
+
+A container's or a journal's stamp is when a line was collected, many at once if output is buffered:
+it is taken off, and never the program's clock.
 
 Tags and torchrun's form cannot be mistaken; they are taken off wherever they stand. A number or
 a word before a colon can be anything (``INFO:``, ``step: 19``, ``12: ``): it is taken for a label
@@ -30,6 +35,9 @@ from ahocorasick_rs import BytesAhoCorasick
 
 from dlperf_hpc.logs.scan.demux import HEAD_BYTES, STAMP, TAG, demultiplex, is_spaced
 
+CONTAINER = "container"
+"""The launcher's name where a container's or a journal's stamps stand before the lines."""
+
 _DEEPEST = 8
 _PART_BYTES = 1 << 12  # of the head in each of four places
 _MOST_KNOWN = 4096  # prefixes whose rank and host are remembered
@@ -49,6 +57,16 @@ _HOST = r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}):(?: |\Z)"
 _PDSH = re.compile(rf"(?:pdsh@[A-Za-z0-9._-]{{1,253}}: )?{_HOST}")
 _AGENT = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}} [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}} {_HOST}")
 _LABEL = re.compile(r"(?:(?P<host>P[0-9]{1,4}) )?(?P<label> {0,6}(?P<rank>[0-9]{1,7})):(?: |\Z)")
+_ISO = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+_ZONE = r"(?:Z|[+-][0-9]{2}:?[0-9]{2})"
+_CONTAINER = re.compile(
+    rf"(?:{_ISO}\.[0-9]{{1,9}}{_ZONE} std(?:out|err) [FP] "
+    rf"|{_ISO}\.[0-9]{{7,9}}{_ZONE} "
+    rf"|[A-Za-z0-9][\w.-]{{0,100}}[-_][0-9]{{1,4}} {{1,60}}\| (?:{_ISO}\.[0-9]{{1,9}}{_ZONE} )?"
+    rf"|(?:[A-Z][a-z]{{2}} [ 0-9][0-9] [0-9:]{{8}}|{_ISO}(?:\.[0-9]{{1,9}})?{_ZONE}) "
+    r"[A-Za-z0-9][\w.-]{0,252} [\w.@/-]{1,100}\[[0-9]{1,9}\]: )",
+    re.ASCII,
+)
 _NUMBERS = re.compile(r"[0-9]+")
 _IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 _SOURCE_FILE = (".py", ".sh", ".c", ".cc", ".cpp", ".cu", ".h")
@@ -61,7 +79,9 @@ _NO_HOSTS = frozenset(
 )
 # What may be a line's prefix, on the bytes of a whole head: quick, and misses only named hosts.
 _CANDIDATE = re.compile(
-    rb"\n(?:\[(?:rank|default)[0-9]|(?:P[0-9]{1,4} )? {0,6}[0-9]{1,7}:(?=[ \r\n])"
+    rb"\n(?:[0-9]{4}-[0-9-]{5}T[0-9:]{8}|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} "
+    rb"|[A-Za-z0-9][A-Za-z0-9_.-]{0,100}[-_][0-9]{1,4} {1,60}\|"
+    rb"|\[(?:rank|default)[0-9]|(?:P[0-9]{1,4} )? {0,6}[0-9]{1,7}:(?=[ \r\n])"
     rb"|(?:[0-9]{4}-[0-9-]{5} [0-9:]{8} |pdsh@[A-Za-z0-9._-]{1,253}: )?"
     rb"[A-Za-z._-]{0,252}[0-9][A-Za-z0-9._-]{0,252}:(?=[ \r\n]))"
 )
@@ -108,8 +128,8 @@ class Form(NamedTuple):
 class Launcher:
     """How a file's lines are to be freed of what the launcher added.
 
-    ``name`` is the outermost of ompi, horovodrun, srun, pdsh, torchrun, agent; or none. A
-    ``tagged`` file goes through :func:`~dlperf_hpc.logs.scan.demux.demultiplex` first.
+    ``name`` is the outermost of ompi, horovodrun, srun, pdsh, torchrun, agent, container; or none.
+    A ``tagged`` file goes through :func:`~dlperf_hpc.logs.scan.demux.demultiplex` first.
     """
 
     name: str = "none"
@@ -226,6 +246,7 @@ def _form(lines: list[str], named: frozenset[str]) -> Form | None:
     """The form that most of the lines begin with."""
     return (
         _torchrun(lines)
+        or _container(lines)
         or _labels(lines)
         or _hosts("agent", _AGENT, lines, named)
         or _hosts("pdsh", _PDSH, lines, named)
@@ -239,6 +260,11 @@ def _most(covered: int, lines: list[str]) -> bool:
 def _torchrun(lines: list[str]) -> Form | None:
     covered = sum([_IS_TORCHRUN.match(line) is not None for line in lines if line[:1] == "["])
     return Form("torchrun", _IS_TORCHRUN) if _most(covered, lines) else None
+
+
+def _container(lines: list[str]) -> Form | None:
+    covered = sum([_CONTAINER.match(line) is not None for line in lines])
+    return Form(CONTAINER, _CONTAINER) if _most(covered, lines) else None
 
 
 def _labels(lines: list[str]) -> Form | None:
