@@ -97,9 +97,9 @@ FORMATS = (
         framework="hugectr",
         evidence=Evidence.QUOTED,
         source="NVIDIA-Merlin/HugeCTR HugeCTR/src/pybind/model.cpp; its issue 186",
-        needles=(" iters): ", " iterations with batchsize: "),
+        needles=(" iters): ",),
         read=read,
         printed=Printed(Unit.S_PER_ITERATION),
-        facts_needles=("Training batchsize: ",),
+        facts_needles=("Training batchsize: ", " iterations with batchsize: "),
     ),
 )
