@@ -272,7 +272,10 @@ def _begins_as_ours(source: Source) -> bool:
     """Whether a file that no format knows is the first bytes of a log of ours."""
     if source.size > _SHORTER_THAN_A_LINE:
         return False
-    head = b"".join(blocks(source))
+    try:
+        head = b"".join(blocks(source))
+    except LogError:
+        return False  # why it cannot be read is told already
     return head.startswith(b"dlperf 2") and b"\n" not in head
 
 
