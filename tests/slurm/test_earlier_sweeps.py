@@ -45,6 +45,7 @@ REWORDED = {
     "is believed, for what ran wrote it": "counts, for the program that ran wrote it",
     "no line tells of an iteration": "no line has an iteration",
     "a verdict could be wrong": "an outcome could be wrong",
+    " 1 remarks on": " 1 remark on",
 }
 """Words that are other words since, in texts for people (flags, notes, the summary of sources)."""
 
