@@ -28,7 +28,7 @@ def test_commands_are_bounded_by_arrays() -> None:
     assert (found["runs"], found["arrays"]) == (60, [21, 9, 21, 9])
     assert {step["name"]: step["commands"] for step in found["steps"]} == {
         "sweep --dry-run": {"scontrol": 1},
-        "sweep": {"scontrol": 1, "sbatch": 4},
+        "sweep": {"scontrol": 2, "sbatch": 4},  # how large may an array be, is the partition there?
         "sweep again": {"squeue": 1},  # nothing to submit: how do the runs stand?
         "status": {"squeue": 1},
         "cancel": {"squeue": 2, "scancel": 1},  # what it ended is asked before it is forgotten
