@@ -142,7 +142,8 @@ def _(scene: Scene) -> Commands:
     (empty / "jobs").mkdir(parents=True)
     scene.plant(empty)
     empty.chmod(0o777)
-    where = ["--cluster", "local", "--logs", str(scene.shared)]
+    # --no-check: the user that is attacked may not start the Python of this checkout.
+    where = ["--cluster", "local", "--no-check", "--logs", str(scene.shared)]
     return [
         Command(["sweep", str(spec), *where], told=REFUSED),
         Command(["sweep", str(spec), *where, "--name", "empty"], told=REFUSED),
@@ -251,7 +252,7 @@ def _tiny_sweep(scene: Scene, name: str, **more: Any) -> Command:
         'repeats = 1\ntopologies = ["1n1g"]\n[case]\nframework = "ddp"\nmodel = "bert-tiny"\n'
         "batch_size = 2\nseq_len = 16\n[measure]\nwarmup = 1\niterations = 2\n"
     )
-    argv = ["sweep", str(spec), "--cluster", "local", "--logs", str(scene.home)]
+    argv = ["sweep", str(spec), "--cluster", "local", "--no-check", "--logs", str(scene.home)]
     return Command(argv, told="1n1g", writes=[scene.home / name], **more)
 
 
