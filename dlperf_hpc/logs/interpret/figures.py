@@ -100,6 +100,8 @@ def _with_batch(found: Figure, segment: Segment) -> Figure:
     stated = _batches(steps)
     if not stated or found.first is None:
         return found
+    if steps[-1].iteration <= found.first:
+        raise NoFigure(f"line {steps[-1].line}: no iteration lies behind iteration {found.first}")
     numbers = [step.iteration for step in segment.steps]
     at = bisect_left(numbers, found.first)
     before = segment.steps[at] if at < len(numbers) and numbers[at] == found.first else None

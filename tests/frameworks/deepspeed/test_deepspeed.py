@@ -198,7 +198,7 @@ batch_size = 8
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ('precision = "fp16"\ndevice = "cpu"', "precision: fp16 needs a GPU: what a CPU"),
+        ('precision = "fp16"\ndevice = "cpu"', "precision: fp16 needs a GPU: a CPU only"),
         ('zero_stage = 1\noptimizer.name = "lamb"', "zero_stage: 1 is invalid for lamb"),
         ("zero_stage = 3\ncompile = true", "zero_stage: 3 is invalid with compile"),
         ("zero_stage = 4", "case.zero_stage: 4 is invalid"),
