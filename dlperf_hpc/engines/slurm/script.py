@@ -56,7 +56,6 @@ PRIVATE = {
 parameters."""
 
 _SAYS_SO_AFTER_S = 8.0  # that sbatch has not answered yet: a full controller lets it wait minutes
-_REFUSED = ".refused.sh"  # the last script that sbatch did not take, below jobs/
 _SIGNAL_BEFORE_END_S = 10  # SIGUSR2 so long before Slurm's own end, for a record of why
 # What a running task is called, and how often it has been put back, for the shell to fill in.
 _TASK = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
@@ -74,16 +73,13 @@ class _Executor(SlurmExecutor):
         """A dry run makes its scripts on any machine; submitting looks for sbatch itself."""
         return 2
 
-    # The batch script as a file, where sbatch's answer and complaints go, and what finds the job's
-    # id in the answer.
-    file: Path
+    # Where sbatch's answer and complaints go, and what finds the job's id in the answer.
     answer: Path
     complaint: Path
     job_in: Callable[[str], str]
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         """``--parsable``: the job's id, and nothing else that sbatch itself would print."""
-        self.file = submission_file_path
         shell = 'exec sbatch --parsable "$0" >"$1" 2>"$2"'
         paths = (submission_file_path, self.answer, self.complaint)
         return ["/bin/sh", "-c", shell, *map(str, paths)]
@@ -125,8 +121,6 @@ def submit(
             try:
                 job = executor._submit_command(_command(root, array, site, program))
             except FailedJobError as error:
-                # A wave of waiting arrays asks again and again: one file stays, that of the last.
-                executor.file.replace(executor.file.with_name(_REFUSED))
                 raise SubmissionError(_text(executor.complaint)) from error
     return str(job.job_id)
 
