@@ -105,3 +105,10 @@ def test_a_constant_batch_is_as_before(tmp_path: Path) -> None:
     result = read(tmp_path, lines, global_batch=32)
     assert result.samples_per_s == pytest.approx(32.0)
     assert any("the log says 16" in told for told in result.warnings)
+
+
+def test_a_single_line_has_no_window(tmp_path: Path) -> None:
+    """Nothing says how many iterations it stands for, so that there is no number."""
+    result = read(tmp_path, [line(10, 2560, 256)], "lines")
+    assert result.samples_per_s is None
+    assert "no iteration lies behind iteration 10" in result.reason
