@@ -105,6 +105,7 @@ bench: $(VENV)/.test env-frameworks slurm
 	$(RUN) benchmarks/scan_logs.py
 	$(RUN) benchmarks/ten_thousand.py
 	$(RUN) benchmarks/many_reports.py
+	$(RUN) benchmarks/history.py
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md

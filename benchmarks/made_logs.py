@@ -23,6 +23,11 @@ PRINTERS: dict[str, Printer] = {
         f" learning rate: {1.5e-4:.3E} | global batch size: {64:5d} | lm loss: {_loss(n):.6E} |"
         " loss scale: 65536.0 | number of skipped iterations:   0 |"
     ),
+    "nemo": lambda n, r: (
+        f"Training epoch 0, iteration {n - 1}/499999 | lr: 0.00015 | global_batch_size: 64"
+        f" | global_step: {n - 1} | reduced_train_loss: {_loss(n):.4}"
+        f" | train_step_timing in s: {r.uniform(1.5, 1.6):.4} | consumed_samples: {64 * n}"
+    ),
     "tf2_bert": lambda n, r: (
         f"{_absl(n)} model_training_utils.py:505] Train Step: {n}/500000  / loss = {_loss(n):.6f}"
         f"  masked_lm_accuracy = {r.random():.6f}  lm_example_loss = {_loss(n):.6f}"
@@ -64,10 +69,27 @@ PRINTERS: dict[str, Printer] = {
         f" loss: {_loss(n):7.4f} top1:  0.0039 top5:  0.0078 batch_cost: 0.75584 s,"
         f" reader_cost: 0.03820 s, ips: {r.uniform(330, 340):.5f} samples/sec."
     ),
+    "nanogpt": lambda n, r: (
+        f"iter {n - 1}: loss {_loss(n):.4f}, time {r.uniform(120, 130):.2f}ms, mfu 31.25%"
+    ),
+    "nanochat": lambda n, r: (
+        f"step {n - 1:5d} | loss: {_loss(n):.6f} | lr 6.0000e-05 | norm: 1.0312"
+        f" | dt: {r.uniform(310, 320):.2f}ms | tok/sec: {r.uniform(1600000, 1700000):.2f}"
+    ),
+    "llm_c": lambda n, r: (
+        f"step {n:4d}/500000 | loss {_loss(n):7.6f} (+0.21z)| norm 1.0312 (-0.02z)"
+        f"| lr 1.00e-04 | {r.uniform(310, 320):.2f} ms | 48.9% bf16 MFU"
+        f" | {r.uniform(1600000, 1700000):.0f} tok/s"
+    ),
+    "maxtext": lambda n, r: (
+        f"{_absl(n)} metric_logger.py:226] completed step: {n - 1}, seconds: 5.125,"
+        f" TFLOP/s/device: 149.250, Tokens/s/device: {r.uniform(9500, 9700):.3f},"
+        f" total_weights: 393216, loss: {_loss(n):.3f}, lm_loss: {_loss(n):.3f}"
+    ),
 }
 """A line with a speed or a step's end, per format: the ``n``-th of its log, from 1."""
 
-_NOISE: tuple[Printer, ...] = (
+NOISE_LINES: tuple[Printer, ...] = (
     lambda n, r: (
         f"vs003:{n}:{n + 77} [{r.randrange(8)}] NCCL INFO Channel {r.randrange(12):02d} :"
         f" {r.randrange(8)}[1a000] -> {r.randrange(8)}[3d000] via P2P/IPC"
@@ -195,7 +217,9 @@ def _pool(launcher: str, noise: int, chance: random.Random) -> list[bytes]:
         return [b""]
     return [
         b"".join(
-            (_prefix(launcher, chance) + chance.choice(_NOISE)(10000 + n, chance) + "\n").encode()
+            (
+                _prefix(launcher, chance) + chance.choice(NOISE_LINES)(10000 + n, chance) + "\n"
+            ).encode()
             for n in range(chance.randrange(noise // 2, noise + noise // 2 + 1))
         )
         for _ in range(200)

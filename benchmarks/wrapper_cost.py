@@ -1,11 +1,14 @@
 """What does the wrapper cost? Its timed loop beside the training loop one would write by hand.
 
-``python benchmarks/wrapper_cost.py [--framework NAME] [--rounds N] [--device cpu|cuda] [--control]
-[--json]``, in the Python of that framework's environment. One process, one rank. Both loops drive
-the same model, optimizer, process group and data, in turn (ABBA, so that a drift of the machine
-meets both alike): a round is two blocks of each, and its ratio is that of the two throughputs.
+``python benchmarks/wrapper_cost.py [--framework NAME] [--rounds N] [--device cpu|cuda] [--control |
+--timer] [--json]``, in the Python of that framework's environment. One process, one rank. Both
+loops drive the same model, optimizer, process group and data, in turn (ABBA, so that a drift of the
+machine meets both alike): a round is two blocks of each, and its ratio is that of the two
+throughputs.
 Target: the median within 0.5 % of 1. With ``--control`` the bare loop stands in both places: how
-far its ratio is from 1, a process of this framework cannot tell on this machine.
+far its ratio is from 1, a process of this framework cannot tell on this machine. With ``--timer``
+it is a loop of one's own under ``dlperf_hpc.Timer`` beside the wrapper's, with a back end of
+PyTorch's.
 
 Nothing else should run on the machine: the interval says how much of it was noise. On a CPU the
 greatest noise is the C library giving memory back and faulting it in again, in blocks now of one
@@ -18,14 +21,18 @@ import argparse
 import ctypes
 import gc
 import importlib
+import itertools
 import json
 import statistics
+import tempfile
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from bare_loops import BARE
 
+from dlperf_hpc import Timer
 from dlperf_hpc.analysis.statistics import Interval, median_interval
 from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.train.ranks import discover
@@ -87,27 +94,27 @@ def wrapped_loop(session: Session, guard: Watchdog, iterations: int) -> int:
     return timed_loop(session, iterations, guard.beat)
 
 
-def measure(
-    framework: str,
-    session: Session,
-    guard: Watchdog,
-    rounds: int,
-    iterations: int,
-    control: bool = False,
-) -> list[float]:
-    """Throughput of the wrapper's loop (the ``control``: the bare one) over that of the bare one,
-    round by round."""
-    bare, ratios = BARE[framework], []
+def timer_loop(session: Session, logs: str, iterations: int) -> int:
+    """The same iterations as a loop of one's own under ``dlperf_hpc.Timer``; nanoseconds of its
+    window. What it does before and after that, as writing its log, is not in them."""
+    timer = Timer(batch_size=1, warmup=1, iterations=iterations, logs=logs, quiet=True)
+    for _ in timer(itertools.repeat(None)):
+        session.iterate()
+        timer.loss(session._loss)  # type: ignore[attr-defined]
+    assert timer.samples_per_s
+    return round(1e9 * iterations / timer.samples_per_s)
+
+
+def measure(sides: Mapping[str, Callable[[], int]], rounds: int) -> list[float]:
+    """Throughput of side B over that of side A, round by round; each side gives the nanoseconds of
+    a block."""
+    ratios = []
     gc.collect()
     gc.disable()  # once: a collection between blocks takes longer than a block
     for number in range(rounds):
-        order = "ABBA" if number % 2 == 0 else "BAAB"
         spent = {"A": 0, "B": 0}
-        for side in order:
-            if side == "A" or control:
-                spent[side] += bare(session, iterations)
-            else:
-                spent[side] += wrapped_loop(session, guard, iterations)
+        for side in "ABBA" if number % 2 == 0 else "BAAB":
+            spent[side] += sides[side]()
         ratios.append(spent["A"] / spent["B"])
     return ratios
 
@@ -136,7 +143,11 @@ def verdict(interval: Interval | None) -> str:
 
 
 def summary(
-    ratios: list[float], case: Case, facts: dict[str, Any], iterations: int, control: bool = False
+    ratios: list[float],
+    case: Case,
+    facts: dict[str, Any],
+    iterations: int,
+    compared: str = "wrapper / bare",
 ) -> dict[str, Any]:
     """Everything that is printed, as plain values."""
     interval = median_interval(ratios)
@@ -149,7 +160,7 @@ def summary(
         "device": facts["device_name"],
         "library": facts.get("torch") or facts.get("tensorflow"),
         "iterations_per_block": iterations,
-        "compared": "bare / bare" if control else "wrapper / bare",
+        "compared": compared,
         "ratios": [round(ratio, 5) for ratio in ratios],
         "median": statistics.median(ratios),
         "interval": vars(interval) if interval else None,
@@ -190,7 +201,11 @@ def main() -> None:
     parser.add_argument(
         "--small", action="store_true", help="steps of a few ms: the wrapper's share at its largest"
     )
-    parser.add_argument("--control", action="store_true", help="the bare loop against itself")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--control", action="store_true", help="the bare loop against itself")
+    instead.add_argument(
+        "--timer", action="store_true", help="dlperf_hpc.Timer against the wrapper"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     arguments.model = arguments.model or {"cpu": "bert-tiny", "cuda": "bert-base"}[arguments.device]
@@ -204,9 +219,18 @@ def main() -> None:
         workload = replace(workload, build=build_small, batch=batch_small)
     session = registry().backends[case.framework].open_session(case, discover(), workload)
     warm_up(session, arguments.warmup, guard.beat)
-    iterations, control = arguments.iterations, arguments.control
-    ratios = measure(case.framework, session, guard, arguments.rounds, iterations, control)
-    found = summary(ratios, case, session.facts(), iterations, control)
+    iterations = arguments.iterations
+    loops: dict[str, Callable[[], int]] = {
+        "bare": lambda: BARE[case.framework](session, iterations),
+        "wrapper": lambda: wrapped_loop(session, guard, iterations),
+        "timer": lambda: timer_loop(session, logs, iterations),
+    }
+    one, other = "wrapper", "bare"
+    if arguments.control or arguments.timer:
+        one, other = ("timer", "wrapper") if arguments.timer else ("bare", "bare")
+    with tempfile.TemporaryDirectory() as logs:
+        ratios = measure({"A": loops[other], "B": loops[one]}, arguments.rounds)
+    found = summary(ratios, case, session.facts(), iterations, f"{one} / {other}")
     found["marks_us"] = marks_us(session, guard)
     print(json.dumps(found)) if arguments.json else show(found)
     session.close()

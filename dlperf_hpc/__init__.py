@@ -3,9 +3,33 @@
 import os
 import sys
 
+TYPE_CHECKING = False  # to type checkers it is true; importing typing would take time
+if TYPE_CHECKING:
+    from dlperf_hpc.timer.lightning import LightningTimer
+    from dlperf_hpc.timer.timer import Timer
+    from dlperf_hpc.timer.trainer import TrainerTimer
+
 __version__ = "0.1.0"
 
+__all__ = ["LightningTimer", "Timer", "TrainerTimer", "__version__"]
+
+# Loaded when they are asked for: whoever starts a verb waits for none of them.
+_PUBLIC = {
+    "LightningTimer": "dlperf_hpc.timer.lightning",
+    "Timer": "dlperf_hpc.timer.timer",
+    "TrainerTimer": "dlperf_hpc.timer.trainer",
+}
+
 # Pythons that are too old import this file too, before they are told so: no syntax of newer ones.
+
+
+def __getattr__(name):  # type: ignore[no-untyped-def]
+    """The public classes, from where they are."""
+    if name not in _PUBLIC:
+        raise AttributeError("module 'dlperf_hpc' has no attribute %r" % name)  # noqa: UP031
+    import importlib
+
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
 
 
 def in_checkout() -> bool:

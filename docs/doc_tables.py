@@ -13,6 +13,7 @@ from pathlib import Path
 from dlperf_hpc.logs.format import Format
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
+from dlperf_hpc.logs.recognised import PROGRAMS, TRAINS, Program
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
 from dlperf_hpc.sweepfile.declarations import Option, Registry
 from dlperf_hpc.train.registry import registry
@@ -51,13 +52,21 @@ SCRIPTS: Mapping[str, str] = {
 }
 """Named rules and the script of Oneflow-Inc/DLPerf that each stands for."""
 
-_OF_DEVICES = (Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S)
+_OF_DEVICES = (Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S, Unit.UNPADDED_TOKENS_PER_S)
 
 
 def formats_table() -> str:
-    """Markdown: every log format, what its reader rests on, and what its figures are."""
+    """Markdown: every log format, what its reader rests on, and what its figures are; then the
+    programs that are recognised only."""
     heads = ("format", "program", "evidence", "printed speed", "counts", "lines from")
-    return f"{len(formats())} formats:\n\n{_table(heads, map(_format_row, formats()))}"
+    rows = [*map(_format_row, formats()), *map(_program_row, PROGRAMS)]
+    counts = f"{len(formats())} formats, and {len(PROGRAMS)} programs that are recognised only:"
+    return f"{counts}\n\n{_table(heads, rows)}"
+
+
+def _program_row(each: Program) -> Sequence[str]:
+    kind = "" if each.kind == TRAINS else f" ({each.kind})"
+    return "-", each.name, each.evidence.value, f"none: recognised only{kind}", "-", each.source
 
 
 def _format_row(each: Format) -> Sequence[str]:

@@ -13,6 +13,7 @@ outcome:
 - ``undecided``: it reaches over an end of the band: too much noise for that tolerance
 - ``too few runs``: no outcome of so few runs could be trusted, however far apart they lie
 - ``missing in A``, ``missing in B``: that side has no run of the case that counts
+- ``other unit``: no unit of throughput is common to both (samples/s here, tokens/s there)
 
 **The interval** comes from ranks: the k-th smallest to the k-th largest of all n * m ratios of a
 run of B to a run of A. If one distribution is the other times a factor, the factor lies beyond an
@@ -39,6 +40,7 @@ from enum import Enum
 from functools import lru_cache
 from itertools import combinations
 
+from dlperf_hpc.analysis.flags import BOTH_UNITS
 from dlperf_hpc.analysis.setups import (
     HARDWARE,
     Difference,
@@ -48,10 +50,11 @@ from dlperf_hpc.analysis.setups import (
     setup_of,
     together,
 )
-from dlperf_hpc.analysis.speedup import chosen, throughput
+from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
 from dlperf_hpc.analysis.statistics import Interval, median_interval, ratio_interval
-from dlperf_hpc.published import SAMPLES_PER_S, Published, framework_name, model_name
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.published import SAMPLES_PER_S as PUBLISHED_SPEED
+from dlperf_hpc.published import Published, framework_name, model_name
+from dlperf_hpc.records.results import SAMPLES_PER_S, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Topology
 
@@ -75,6 +78,7 @@ class Outcome(str, Enum):
     TOO_FEW = "too few runs"
     MISSING_IN_A = "missing in A"
     MISSING_IN_B = "missing in B"
+    OTHER_UNIT = "other unit"
 
 
 def band(tolerance: float) -> tuple[float, float]:
@@ -203,38 +207,45 @@ class Identity:
         return tuple(values[key] for key in KEYS if key not in across)
 
 
+Speeds = Mapping[str, tuple[float, ...]]
+
+
 @dataclass(frozen=True)
 class Subject:
     """One case on one side.
 
-    ``speeds`` (samples/s over all devices) are of the runs that count, of ``runs`` known of;
-    ``statuses`` says what became of all. ``published`` is the row of a published figure, whose one
-    speed it is, and None for measured runs. ``setup`` is what the runs that count were made on and
-    with.
+    ``speeds`` are the throughputs over all devices of the runs that count, by each unit that all of
+    these have, of ``runs`` known of; ``statuses`` says what became of all. ``published`` is the row
+    of a published figure, whose one speed it is, and None for measured runs. ``setup`` is what the
+    runs that count were made on and with.
     """
 
     case: Identity
-    speeds: tuple[float, ...]
+    speeds: Speeds = field(hash=False)
     runs: int = 1
     statuses: str = ""
     published: Published | None = None
     setup: Setup = field(default_factory=dict, hash=False)
 
     @property
-    def median(self) -> float | None:
-        """Of the runs that count."""
-        return statistics.median(self.speeds) if self.speeds else None
+    def counted(self) -> int:
+        """How many runs count."""
+        return max(map(len, self.speeds.values()), default=0)
+
+    def median(self, unit: str) -> float | None:
+        """Of the runs that count; None if they have no throughput in that unit."""
+        return statistics.median(self.speeds[unit]) if unit in self.speeds else None
 
 
 @dataclass(frozen=True)
 class Compared:
     """One case of both sides; ``a`` or ``b`` is None if that side does not know the case.
 
-    ``ratio`` is that of the medians, B / A; ``interval`` is the one of :func:`rank_interval`, which
-    decides. ``of_medians`` is the conservative one of the ratio of medians: wider, and valid
-    whatever the two shapes. Each is None where a side has too few runs to have one. ``note`` says
-    in words what the outcome alone does not; ``differences`` are hardware, hosts and versions that
-    are not alike.
+    ``ratio`` is that of the medians, B / A, in ``unit``; ``interval`` is the one of
+    :func:`rank_interval`, which decides. ``of_medians`` is the conservative one of the ratio of
+    medians: wider, and valid whatever the two shapes. Each is None where a side has too few runs to
+    have one. ``note`` says in words what the outcome alone does not; ``differences`` are hardware,
+    hosts and versions that are not alike.
     """
 
     a: Subject | None
@@ -245,6 +256,7 @@ class Compared:
     of_medians: Interval | None = None
     note: str = ""
     differences: tuple[Difference, ...] = ()
+    unit: str = SAMPLES_PER_S
 
 
 @dataclass(frozen=True)
@@ -316,12 +328,12 @@ def published_subjects(rows: Iterable[Published]) -> list[Subject]:
             Identity(
                 row.framework, row.model, row.precision, row.batch_size, row.topology, row.options
             ),
-            speeds=(row.value,),
+            speeds={SAMPLES_PER_S: (row.value,)},
             published=row,
             setup={HARDWARE: (row.hardware,)} if row.hardware else {},
         )
         for row in rows
-        if row.metric == SAMPLES_PER_S and row.kind != "run"
+        if row.metric == PUBLISHED_SPEED and row.kind != "run"
     ]
 
 
@@ -405,12 +417,11 @@ def _identity(result: RunResult) -> Identity:
 
 
 def _subject(case: Identity, results: Sequence[RunResult]) -> Subject:
-    values = [throughput(result) for result in results]
+    measured, units = of_one_unit(results)
     statuses = [result.status for result in results]
     counted = ", ".join(f"{s.value} {statuses.count(s)}" for s in Status if s in statuses)
-    speeds = tuple(value for value in values if value is not None)
-    made = setup_of(result for result, value in zip(results, values) if value is not None)
-    return Subject(case, speeds, len(results), counted, setup=made)
+    speeds = {unit: tuple(result.rates[unit] for result in measured) for unit in units}
+    return Subject(case, speeds, len(results), counted, setup=setup_of(measured))
 
 
 def _pooled(group: Sequence[Subject]) -> Subject:
@@ -418,25 +429,39 @@ def _pooled(group: Sequence[Subject]) -> Subject:
         return group[0]
     return Subject(
         case=group[0].case,
-        speeds=tuple(speed for subject in group for speed in subject.speeds),
+        speeds=_speeds_together([subject.speeds for subject in group if subject.speeds]),
         runs=sum(subject.runs for subject in group),
         statuses="; ".join(subject.statuses for subject in group),
         setup=together(subject.setup for subject in group),
     )
 
 
+def _speeds_together(parts: Sequence[Speeds]) -> Speeds:
+    """In each unit that all have; where there is none, in one, of those that have it."""
+    if not parts:
+        return {}
+    units = units_of_all(parts) or (first_unit(parts),)
+    return {unit: tuple(v for part in parts for v in part.get(unit, ())) for unit in units}
+
+
 def _missing(a: Subject | None, b: Subject | None) -> Compared:
     without_a = a is None or not a.speeds
     outcome = Outcome.MISSING_IN_A if without_a else Outcome.MISSING_IN_B
-    return Compared(a, b, outcome, note="; ".join(_lost(a, b)))
+    other = b if without_a else a
+    unit = next(iter(other.speeds), SAMPLES_PER_S) if other else SAMPLES_PER_S
+    return Compared(a, b, outcome, note="; ".join(_lost(a, b)), unit=unit)
 
 
 def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared:
-    median_a, median_b = a.median, b.median
-    if median_a is None or median_b is None:
+    if not a.speeds or not b.speeds:
         return _missing(a, b)
-    ratio = median_b / median_a
-    interval = _interval(a, b, risk)
+    units = units_of_all([a.speeds, b.speeds])
+    if not units:
+        return _in_other_units(a, b)
+    unit = units[0]
+    of_a, of_b = a.speeds[unit], b.speeds[unit]
+    ratio = statistics.median(of_b) / statistics.median(of_a)
+    interval = _interval(a, b, unit, risk)
     outcome = outcome_of(ratio, interval, tolerance, risk)
     notes = _lost(a, b) + _unknown(a, b)
     if outcome is Outcome.TOO_FEW:
@@ -447,29 +472,37 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
         outcome=outcome,
         ratio=ratio,
         interval=interval,
-        of_medians=ratio_interval(median_interval(b.speeds), median_interval(a.speeds)),
+        of_medians=ratio_interval(median_interval(of_b), median_interval(of_a)),
         note="; ".join(notes),
         differences=differences(a.setup, b.setup),
+        unit=unit,
     )
 
 
-def _interval(a: Subject, b: Subject, risk: float) -> Interval | None:
+def _in_other_units(a: Subject, b: Subject) -> Compared:
+    units = [" and ".join(side.speeds) for side in (a, b)]
+    told = f"A has {units[0]}, B {units[1]}: {BOTH_UNITS}"
+    return Compared(a, b, Outcome.OTHER_UNIT, note="; ".join([*_lost(a, b), told]))
+
+
+def _interval(a: Subject, b: Subject, unit: str, risk: float) -> Interval | None:
+    of_a, of_b = a.speeds[unit], b.speeds[unit]
     if a.published and b.published:
         return None
     if b.published:
-        return point_interval(a.speeds, b.speeds[0], risk)
+        return point_interval(of_a, of_b[0], risk)
     if a.published:
-        inverse = point_interval(b.speeds, a.speeds[0], risk)
+        inverse = point_interval(of_b, of_a[0], risk)
         return inverse and Interval(1 / inverse.high, 1 / inverse.low, inverse.coverage)
-    return rank_interval(a.speeds, b.speeds, risk)
+    return rank_interval(of_a, of_b, risk)
 
 
 def _lost(a: Subject | None, b: Subject | None) -> list[str]:
     """Runs that do not count, so that nobody takes a case that failed for one never tried."""
     return [
-        f"{len(subject.speeds)} of {subject.runs} runs of {side} count ({subject.statuses})"
+        f"{subject.counted} of {subject.runs} runs of {side} count ({subject.statuses})"
         for side, subject in (("A", a), ("B", b))
-        if subject and len(subject.speeds) < subject.runs
+        if subject and subject.counted < subject.runs
     ]
 
 

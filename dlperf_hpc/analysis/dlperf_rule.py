@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlperf_hpc.analysis.speedup import chosen, throughput
+from dlperf_hpc.analysis.speedup import chosen
 from dlperf_hpc.records.results import RunResult
 
 BASE = "1n1g"
@@ -100,7 +100,7 @@ def dlperf_tables(results: Sequence[RunResult]) -> dict[str, DlperfTable]:
         case = result.run.case
         batch_sizes[case.series] = (case.model, case.batch_size)
         runs = speeds.setdefault(case.series, {}).setdefault(str(case.topology), {})
-        value = throughput(result)
+        value = result.samples_per_s
         if value is not None:
             runs[result.run.repeat] = value
     return {name: dlperf_table(*batch_sizes[name], speeds[name]) for name in speeds}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dlperf_hpc.analysis.accelerators import CEILING
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
 from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import REST_DIFFERS, ExternalWindow, RunResult, Window
+from dlperf_hpc.records.results import REST_DIFFERS, ExternalWindow, Rates, RunResult, Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import shared_job
 
@@ -52,12 +52,14 @@ FLAGS: Mapping[str, str] = {
     "mixed-settings": "runs under one name differ in their settings",
     "no-number": "a run ended ok, but its throughput is not a positive finite number; it does not "
     "count",
-    "printed-only": "samples/s is what the program printed: no clock in the log to hold it against",
+    "mixed-units": "the throughputs of a series, or of a case's runs, are in units that are not "
+    "divided by one another: samples/s here, tokens/s there",
+    "printed-only": "the speed is what the program printed: no clock in the log to hold it against",
     "clock-and-print-differ": "what the program printed is more than "
     f"{100 * CROSS_CHECK:.0f} % off what the log's own clock says",
     "window-and-rest-differ": "the iterations behind the window of an external log, if there are "
     f"half as many, are more than {100 * REST_DIFFERS:.0f} % slower or faster than it",
-    "total-and-lines-differ": "samples/s is the program's total, and more than "
+    "total-and-lines-differ": "the speed is the program's total, and more than "
     f"{100 * CROSS_CHECK:.0f} % off what all lines of the same log say",
     "shared-allocation": "runs that count were measured in turn inside one job "
     "(`repeats_per_job`): their spread knows nothing of other nodes and other days",
@@ -79,21 +81,21 @@ class Flag:
     note: str
 
 
-def of_sample(sample: Sample | None) -> list[Flag]:
-    """Flags about the repeats as numbers (samples/s)."""
+def of_sample(sample: Sample | None, unit: str) -> list[Flag]:
+    """Flags about the repeats as numbers, in ``unit``."""
     if sample is None:
         return []
     found = []
     if sample.n < MIN_REPEATS:
         found.append(Flag("too-few-repeats", _coverage_note(sample)))
     if sample.split is not None:
-        note = _groups_note(sample, sample.split)
+        note = _groups_note(sample, sample.split, unit)
         found.append(Flag("bimodal", note))
     if sample.outliers:
         listed = ", ".join(
             f"{v:.2f} ({100 * (v / sample.median - 1):+.1f} %)" for v in sample.outliers
         )
-        found.append(Flag("outlier", f"far from the median, but counted: {listed} samples/s"))
+        found.append(Flag("outlier", f"far from the median, but counted: {listed} {unit}"))
     return found
 
 
@@ -105,16 +107,39 @@ def _coverage_note(sample: Sample) -> str:
     return f"{sample.n} runs count: the interval of the median covers {covered:.4g} %; {wanted}"
 
 
-def _groups_note(sample: Sample, split: Split) -> str:
+def _groups_note(sample: Sample, split: Split, unit: str) -> str:
     low, high = split.low_count, sample.n - split.low_count
     median = "in the larger one"
     if low == high:
         median = "between them, where no run is"
     return (
         f"the runs form two groups, {low} from {sample.minimum:.2f} to {split.low_end:.2f} and "
-        f"{high} from {split.high_start:.2f} to {sample.maximum:.2f} samples/s; the median is "
-        f"{median}"
+        f"{high} from {split.high_start:.2f} to {sample.maximum:.2f} {unit}; the median is {median}"
     )
+
+
+BOTH_UNITS = "one is not divided by the other; the sequence length (--seq-len) may give both"
+
+
+def of_left_out(units: Sequence[str], left_out: Sequence[Rates]) -> list[Flag]:
+    """Runs of one case that do not count because they have no throughput in ``units``."""
+    if not left_out:
+        return []
+    runs = "1 run is" if len(left_out) == 1 else f"{len(left_out)} runs are"
+    theirs = " and ".join(dict.fromkeys(unit for rates in left_out for unit in rates))
+    note = f"{runs} in {theirs} and left out, the others are in {units[0]}: {BOTH_UNITS}"
+    return [Flag("mixed-units", note)]
+
+
+def of_mixed_series(units: Mapping[str, str]) -> list[Flag]:
+    """Whether the cases of a series, by their topologies, are in several units."""
+    if len(set(units.values())) < 2:
+        return []
+    found: dict[str, list[str]] = {}
+    for topology, unit in units.items():
+        found.setdefault(unit, []).append(topology)
+    listed = ", ".join(f"{', '.join(names)} in {unit}" for unit, names in found.items())
+    return [Flag("mixed-units", f"{listed}: {BOTH_UNITS}")]
 
 
 def of_windows(case: CaseFacts, windows: Sequence[Window]) -> list[Flag]:
@@ -149,7 +174,7 @@ def of_external(windows: Sequence[ExternalWindow]) -> list[Flag]:
          "all-reduce of an update and no update is in their time"),
         ("unsteady", lambda w: w.steady is False, "are not steady (drift, or a jump inside the "
          "window)"),
-        ("printed-only", lambda w: "clock" not in (w.basis, w.check_basis), "rest on printed "
+        ("printed-only", lambda w: not _has_clock(w), "rest on printed "
          "figures alone"),
         ("clock-and-print-differ", _differ, "were printed otherwise than the clock says"),
         ("window-and-rest-differ", _rest_differs, "are followed by iterations of another speed"),
@@ -161,37 +186,43 @@ def of_external(windows: Sequence[ExternalWindow]) -> list[Flag]:
 
 
 def _rest_differs(window: ExternalWindow) -> bool:
-    rest = window.rest_samples_per_s
-    return rest is not None and abs(rest / window.samples_per_s - 1) > REST_DIFFERS
+    return window.rest is not None and abs(window.rest / window.speed - 1) > REST_DIFFERS
 
 
 def _total_differs(window: ExternalWindow) -> bool:
-    if window.basis != "total" or window.check_samples_per_s is None:
+    if window.basis != "total" or window.check is None:
         return False
-    return abs(window.check_samples_per_s / window.samples_per_s - 1) > CROSS_CHECK
+    return abs(window.check / window.speed - 1) > CROSS_CHECK
+
+
+def _has_clock(window: ExternalWindow) -> bool:
+    """Whether a time of its own stands behind a figure: stamps, or when the lines came."""
+    return bool({"clock", "arrival"} & {window.basis, window.check_basis})
 
 
 def _differ(window: ExternalWindow) -> bool:
     bases = (window.basis, window.check_basis)
-    if "clock" not in bases or "total" in bases or window.check_samples_per_s is None:
+    if not _has_clock(window) or "total" in bases or window.check is None:
         return False
-    return abs(window.check_samples_per_s / window.samples_per_s - 1) > CROSS_CHECK
+    return abs(window.check / window.speed - 1) > CROSS_CHECK
 
 
 def _no_step(window: Window) -> bool:
-    return window.optimizer_steps == 0 and window.skipped_steps == 0
+    return window.optimizer_steps == 0 and not window.skipped_steps
 
 
 def _all_skipped(window: Window) -> bool:
-    return 0 < window.skipped_steps >= window.optimizer_steps
+    return 0 < (window.skipped_steps or 0) >= window.optimizer_steps
 
 
 def _no_loss(window: Window) -> bool:
-    return not (math.isfinite(window.loss_first) and math.isfinite(window.loss_last))
+    losses = (window.loss_first, window.loss_last)
+    return not all(loss is not None and math.isfinite(loss) for loss in losses)
 
 
 def _loss_stuck(window: Window) -> bool:
-    return window.optimizer_steps > 0 and window.loss_first == window.loss_last
+    told = window.loss_first is not None
+    return told and window.optimizer_steps > 0 and window.loss_first == window.loss_last
 
 
 def _not_as_asked(case: CaseFacts, window: Window) -> list[str]:
@@ -203,7 +234,7 @@ def _not_as_asked(case: CaseFacts, window: Window) -> list[str]:
     return [
         f"a window reports {name} {seen}, the case asks for {asked}"
         for name, (seen, asked) in pairs.items()
-        if seen != asked
+        if seen != asked and None not in (seen, asked)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dlperf_hpc.analysis.speedup import CaseSummary
+from dlperf_hpc.analysis.speedup import CaseSummary, units_of_all
 from dlperf_hpc.analysis.statistics import Interval, ratio_interval
 
 
@@ -17,13 +17,15 @@ from dlperf_hpc.analysis.statistics import Interval, ratio_interval
 class OptionPair:
     """Case ``on`` has the tag ``name``, case ``off`` lacks it, and all else is the same.
 
-    ``ratio`` is samples/s on / off, of the medians. ``memory_mb`` is the difference of the peaks of
-    a device, on - off; MB, None where one of them is not known.
+    ``ratio`` is the speed on / off, of the medians, in ``unit``: samples/s if both sides have it.
+    ``memory_mb`` is the difference of the peaks of a device, on - off; MB, None where one of them
+    is not known.
     """
 
     name: str
     off: CaseSummary
     on: CaseSummary
+    unit: str
     ratio: float
     interval: Interval | None
     memory_mb: float | None
@@ -39,12 +41,15 @@ def option_pairs(summaries: Sequence[CaseSummary]) -> list[OptionPair]:
         _pair(name, by_variant[rest], on)
         for on in counted
         for name, rest in _without_one(on)
-        if rest in by_variant and _same_devices(by_variant[rest], on)
+        if rest in by_variant and _comparable(by_variant[rest], on)
     ]
 
 
-def _same_devices(off: CaseSummary, on: CaseSummary) -> bool:
-    """False if both cases tell their devices, and these are others: that is no option's doing."""
+def _comparable(off: CaseSummary, on: CaseSummary) -> bool:
+    """False if both cases tell their devices, and these are others: that is no option's doing.
+    False also for throughputs in different units."""
+    if not units_of_all([off.samples, on.samples]):
+        return False
     return not off.devices or not on.devices or off.devices == on.devices
 
 
@@ -68,13 +73,15 @@ def _without_one(summary: CaseSummary) -> Iterator[tuple[str, _Variant]]:
 
 
 def _pair(name: str, off: CaseSummary, on: CaseSummary) -> OptionPair:
-    assert off.sample is not None and on.sample is not None
+    unit = units_of_all([off.samples, on.samples])[0]
+    before, after = off.samples[unit], on.samples[unit]
     known = off.memory_mb is not None and on.memory_mb is not None
     return OptionPair(
         name=name,
         off=off,
         on=on,
-        ratio=on.sample.median / off.sample.median,
-        interval=ratio_interval(on.sample.interval, off.sample.interval),
+        unit=unit,
+        ratio=after.median / before.median,
+        interval=ratio_interval(after.interval, before.interval),
         memory_mb=(on.memory_mb or 0.0) - (off.memory_mb or 0.0) if known else None,
     )

@@ -28,6 +28,7 @@ _TOLD: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cuDNN": ("world", ("cudnn",)),
     "NCCL": ("world", ("nccl",)),
     "driver": ("", ("drivers",)),
+    "kernel": ("provenance", ("kernel",)),
     "MPI": ("provenance", ("mpi",)),
     "Python": ("provenance", ("python",)),
     "dlperf_hpc": ("provenance", ("tool", "tool_commit")),

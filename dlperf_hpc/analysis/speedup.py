@@ -1,14 +1,14 @@
 """From runs to one summary per case: median, its interval, speedup, efficiency, flags.
 
-Speedup is the ratio of the medians of samples/s, never a mean of ratios (Hoefler & Belli, SC'15,
-rule 4), and names what it refers to (rule 1). Where there is no number there is None, and a reason.
+Speedup is the ratio of the medians of one throughput, never a mean of ratios (Hoefler & Belli,
+SC'15, rule 4), and names what it refers to (rule 1). The throughput is in samples/s, else in what
+all cases of a series have: tokens/s. Where there is no number there is None, and a reason.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from dlperf_hpc.analysis import flags, flops
@@ -16,7 +16,13 @@ from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.setups import chips, device_names
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
 from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import Checkpoint, ExternalWindow, RunResult, Window
+from dlperf_hpc.records.results import (
+    SAMPLES_PER_S,
+    Checkpoint,
+    ExternalWindow,
+    RunResult,
+    Window,
+)
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Topology
 
@@ -27,9 +33,11 @@ DEFAULT_BASE = Topology(1, 1)
 class CaseSummary:
     """What the runs of one case say.
 
-    ``sample`` describes the samples/s, over all devices, of the runs that count: status ok, and a
-    positive finite throughput. ``base_sample`` is that of ``base``, the topology of the same series
-    that ``speedup`` refers to; the base itself has speedup 1 and no interval. ``efficiency`` is
+    ``samples`` describe the throughputs, over all devices, of the runs that count (status ok, and a
+    positive finite throughput), by each unit that all of these have. ``unit`` is the one that
+    ``speedup`` is made of, and ``sample`` what is said in it. ``base_samples`` are those of
+    ``base``, the topology of the same series that ``speedup`` refers to; the base itself has
+    speedup 1 and no interval. ``efficiency`` is
     speedup / (devices / base devices), 1 = linear. ``speedup_missing`` says why ``speedup`` is
     None, else ''. ``scaling`` is ``weak`` (global batch grows with the devices), ``strong`` (it is
     fixed), ``mixed``, or None for a series with one device count or unknown batches.
@@ -49,11 +57,12 @@ class CaseSummary:
     case: CaseFacts
     runs: int
     statuses: tuple[tuple[Status, int], ...]
-    sample: Sample | None
+    samples: Mapping[str, Sample]
     accumulation: int | None
     global_batch: int | None
+    unit: str = SAMPLES_PER_S
     base: Topology | None = None
-    base_sample: Sample | None = None
+    base_samples: Mapping[str, Sample] = field(default_factory=dict)
     speedup: float | None = None
     speedup_interval: Interval | None = None
     efficiency: float | None = None
@@ -80,19 +89,42 @@ class CaseSummary:
     notes: tuple[str, ...] = ()
 
     @property
+    def sample(self) -> Sample | None:
+        """What the runs that count say in ``unit``."""
+        return self.samples.get(self.unit)
+
+    @property
+    def base_sample(self) -> Sample | None:
+        """What the base's runs that count say in ``unit``."""
+        return self.base_samples.get(self.unit)
+
+    @property
     def ok(self) -> int:
         """Runs that count."""
         return 0 if self.sample is None else self.sample.n
 
     @property
+    def speed(self) -> float | None:
+        """Median over the runs that count, over all devices, in ``unit``."""
+        return self.median(self.unit)
+
+    @property
     def samples_per_s(self) -> float | None:
         """Median over the runs that count, over all devices."""
-        return None if self.sample is None else self.sample.median
+        return self.median(SAMPLES_PER_S)
 
     @property
     def samples_per_s_per_device(self) -> float | None:
         """Median over the runs that count, of one device."""
-        total = self.samples_per_s
+        return self.per_device(SAMPLES_PER_S)
+
+    def median(self, unit: str) -> float | None:
+        """Median over the runs that count, over all devices; None if ``unit`` is not known."""
+        return self.samples[unit].median if unit in self.samples else None
+
+    def per_device(self, unit: str) -> float | None:
+        """That of one device."""
+        total = self.median(unit)
         return None if total is None else total / self.case.topology.devices
 
     @property
@@ -121,14 +153,14 @@ def summarise(
         summary, found[name] = _alone(group, accelerator)
         series.setdefault(summary.case.series, []).append(summary)
     done: dict[str, CaseSummary] = {}
-    for members in series.values():
+    for members in map(_in_one_unit, series.values()):
         scaling = _scaling(members)
         compared = [
             replace(_compared(member, members, wanted, named=base is not None), scaling=scaling)
             for member in members
         ]
         for member in compared:
-            extra = _of_series(member, compared)
+            extra = flags.of_sample(member.sample, member.unit) + _of_series(member, compared)
             done[member.case.id] = _with_flags(member, found[member.case.id] + extra)
     return [done[name] for name in groups]
 
@@ -148,54 +180,81 @@ def _rank(result: RunResult) -> tuple[bool, int]:
     return not ok, result.attempt if ok else -result.attempt
 
 
-def throughput(result: RunResult) -> float | None:
-    """Samples/s of a run that counts: ok or whole, and a positive finite number; else None."""
-    if result.window is not None and not result.window.elapsed_s > 0:
-        return None
-    value = result.samples_per_s
-    return value if value is not None and math.isfinite(value) and value > 0 else None
+def units_of_all(known: Iterable[Collection[str]]) -> tuple[str, ...]:
+    """The units that all have: samples/s first, then in the order of the first."""
+    first, *others = [*known] or [()]
+    shared = [unit for unit in first if all(unit in other for other in others)]
+    return tuple(sorted(shared, key=_rank_of_unit))
+
+
+def of_one_unit(results: Iterable[RunResult]) -> tuple[list[RunResult], tuple[str, ...]]:
+    """The runs that have a number, as far as there is one unit for them, and the units that all of
+    these have. If no unit is common to all, samples/s counts, else what the first run has."""
+    measured = [result for result in results if result.rates]
+    if measured and not units_of_all([result.rates for result in measured]):
+        unit = first_unit([result.rates for result in measured])
+        measured = [result for result in measured if unit in result.rates]
+    return measured, units_of_all([result.rates for result in measured])
+
+
+def first_unit(known: Iterable[Iterable[str]]) -> str:
+    """Samples/s if some have it, else the first unit that one has."""
+    return min((unit for units in known for unit in units), key=_rank_of_unit)
+
+
+def _rank_of_unit(unit: str) -> bool:
+    return unit != SAMPLES_PER_S
 
 
 def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
     case = group[0].run.case
     runs = chosen(group)
-    values, counted, numberless = [], [], []
-    for result in runs:
-        value = throughput(result)
-        if value is not None:
-            values.append(value)
-            counted.append(result)
-        elif result.status is Status.OK:
-            numberless.append(result.run.id)
+    counted, units = of_one_unit(runs)
+    described = ((unit, describe([result.rates[unit] for result in counted])) for unit in units)
+    samples = {unit: sample for unit, sample in described if sample is not None}
+    numberless = [r.run.id for r in runs if r.status is Status.OK and not r.rates]
+    left_out = [r.rates for r in runs if r.rates and not set(units) <= r.rates.keys()]
     windows = [result.window for result in counted if result.window is not None]
     external = [result.external for result in counted if result.external is not None]
     statuses = [result.status for result in runs]
-    sample = describe(values)
     summary = CaseSummary(
         case=case,
         runs=len(runs),
         statuses=tuple((s, statuses.count(s)) for s in Status if s in statuses),
-        sample=sample,
+        samples=samples,
+        unit=next(iter(samples), SAMPLES_PER_S),
         accumulation=_agreed([w.accumulation for w in windows], case.accumulation),
         global_batch=_agreed([w.global_batch for w in windows], case.global_batch),
     )
-    found = flags.of_results(group, numberless) + flags.of_sample(sample)
-    found += flags.of_windows(case, windows) + flags.of_external(external)
-    found += flags.of_launches(counted)
-    if sample is not None:
-        accelerator = flops.accelerator_of(counted, accelerator)
-        work = flops.flops_of_runs(counted)
-        # Every run must be possible, so the fastest is held against the accelerator.
-        found += flops.of_physics(case, sample.maximum, accelerator, work)
-        summary = replace(
-            summary,
-            tflops_per_device=flops.tflops_per_device(case, sample.median, work),
-            mfu=flops.mfu(case, sample.median, accelerator, work),
-            devices=chips({name for result in counted for name in device_names(result)}),
-        )
+    found = flags.of_results(group, numberless) + flags.of_windows(case, windows)
+    found += flags.of_external(external) + flags.of_launches(counted)
+    found += flags.of_left_out(units, left_out)
+    summary, impossible = _with_flops(summary, counted, accelerator)
+    found += impossible
     summary = _with_checkpoints(_with_gpus(summary, counted), counted)
     return _with_windows(summary, windows, external), found
+
+
+def _with_flops(
+    summary: CaseSummary, counted: Sequence[RunResult], accelerator: str | None
+) -> tuple[CaseSummary, list[Flag]]:
+    """With what the samples/s mean in FLOPS, and whether that is possible."""
+    summary = replace(
+        summary, devices=chips({name for result in counted for name in device_names(result)})
+    )
+    sample, case = summary.samples.get(SAMPLES_PER_S), summary.case
+    if sample is None:
+        return summary, []
+    accelerator = flops.accelerator_of(counted, accelerator)
+    work = flops.flops_of_runs(counted)
+    summary = replace(
+        summary,
+        tflops_per_device=flops.tflops_per_device(case, sample.median, work),
+        mfu=flops.mfu(case, sample.median, accelerator, work),
+    )
+    # Every run must be possible, so the fastest is held against the accelerator.
+    return summary, flops.of_physics(case, sample.maximum, accelerator, work)
 
 
 def _with_checkpoints(summary: CaseSummary, counted: Sequence[RunResult]) -> CaseSummary:
@@ -238,19 +297,28 @@ def _with_windows(
     both: list[Window | ExternalWindow] = [*windows, *external]
     memory = [w.memory_mb for w in both if w.memory_mb is not None]
     steps = [w.optimizer_steps for w in both if w.optimizer_steps is not None]
+    skipped = [w.skipped_steps for w in windows if w.skipped_steps is not None]
+    spreads = [w.rank_spread for w in windows if w.rank_spread is not None]
     exposed = [w.exposed_comm for w in windows if w.exposed_comm is not None]
     return replace(
         summary,
         optimizer_steps=min(steps, default=None),
-        skipped_steps=max((w.skipped_steps for w in windows), default=None),
-        rank_spread=max((w.rank_spread for w in windows), default=None),
+        skipped_steps=max(skipped, default=None),
+        rank_spread=max(spreads, default=None),
         memory_mb=max(memory, default=None),
         exposed_comm=median(exposed) if exposed else None,
     )
 
 
-def _agreed(seen: Sequence[int], asked: int | None) -> int | None:
+def _agreed(seen: Sequence[int | None], asked: int | None) -> int | None:
     return seen[0] if len(set(seen)) == 1 else asked
+
+
+def _in_one_unit(members: Sequence[CaseSummary]) -> list[CaseSummary]:
+    """The cases of a series, each in the unit that all have of which runs count; in its own where
+    there is none."""
+    units = units_of_all([member.samples for member in members if member.samples])
+    return [replace(member, unit=units[0]) if units else member for member in members]
 
 
 def _scaling(members: Sequence[CaseSummary]) -> str | None:
@@ -273,17 +341,22 @@ def _compared(
     base = next((m for m in members if m.case.topology == wanted), None)
     if base is None:
         return replace(member, speedup_missing=_no_base(members, wanted, named))
-    member = replace(member, base=wanted, base_sample=base.sample)
+    member = replace(member, base=wanted, base_samples=base.samples)
     if member.sample is None:
         return replace(member, speedup_missing=f"no run counts ({member.status_text})")
-    if base.sample is None:
+    if not base.samples:
         reason = f"no run of the base {wanted} counts ({base.status_text})"
         return replace(member, speedup_missing=reason)
+    if member.base_sample is None:
+        reason = f"this is in {member.unit}, the base {wanted} in {base.unit}: {flags.BOTH_UNITS}"
+        return replace(member, speedup_missing=reason)
     growth = member.case.topology.devices / wanted.devices
-    speedup = member.sample.median / base.sample.median
+    speedup = member.sample.median / member.base_sample.median
     # the base over itself is 1 by definition: an interval would only repeat the base's own noise
     itself = member.case.topology == wanted
-    interval = None if itself else ratio_interval(member.sample.interval, base.sample.interval)
+    interval = (
+        None if itself else ratio_interval(member.sample.interval, member.base_sample.interval)
+    )
     efficiency_interval = None
     if interval is not None:
         low, high = interval.low / growth, interval.high / growth
@@ -311,10 +384,12 @@ def _no_base(members: Sequence[CaseSummary], wanted: Topology, named: bool) -> s
 
 def _of_series(member: CaseSummary, members: Sequence[CaseSummary]) -> list[Flag]:
     """Flags that need the base or the other topologies of the series."""
+    units = {str(each.case.topology): each.unit for each in members if each.samples}
+    found = flags.of_mixed_series(units)
     if member.base is None or member.efficiency is None:
-        return []
+        return found
     growth = member.case.topology.devices / member.base.devices
-    found = flags.of_efficiency(member.efficiency, member.efficiency_interval, growth)
+    found += flags.of_efficiency(member.efficiency, member.efficiency_interval, growth)
     smaller = _next_smaller(member, members)
     if smaller and min(smaller.values()) - member.efficiency > DROP:
         name, value = min(smaller.items(), key=lambda item: item[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,16 +15,16 @@ from dlperf_hpc.errors import printable
 
 if TYPE_CHECKING:
     from dlperf_hpc.analysis.comparison import Comparison, Subject
-    from dlperf_hpc.records.results import RunResult
 
 SUMMARY = "tell which cases got faster or slower: two sweeps, or published results"
 
 PUBLISHED = "published"
 
 _DESCRIPTION = """\
-Compare the cases of B with those of A: the ratio of their median samples/s with its interval, and
-an outcome. B/A above 1 means that B is faster. Exit code: 0 no case is slower, 1 a case is slower
-(or has another outcome of --fail-on), 2 invalid request, or no case could be compared.
+Compare the cases of B with those of A: the ratio of their median samples/s (tokens/s where that is
+all they have) with its interval, and an outcome. B/A above 1 means that B is faster. Exit code: 0
+no case is slower, 1 a case is slower (or has another outcome of --fail-on), 2 invalid request, or
+no case could be compared.
 """
 _EPILOG = """\
 A and B are a sweep's directory (logs/<sweep>), any directory of job logs, or the published results
@@ -40,12 +40,12 @@ Two cases are compared if framework, model, precision, batch size, topology and 
 --across names keys that need not be equal. docs/comparing.md explains the outcomes.
 """
 
-_FAIL_ON = {
-    "slower": "slower",
-    "undecided": "undecided",
-    "too-few": "too few runs",
-    "missing": "missing in B",
-    "nothing": "",
+_FAIL_ON: Mapping[str, tuple[str, ...]] = {
+    "slower": ("slower",),
+    "undecided": ("undecided",),
+    "too-few": ("too few runs",),
+    "missing": ("missing in B", "other unit"),
+    "nothing": (),
 }
 
 
@@ -63,54 +63,24 @@ def _parser() -> argparse.ArgumentParser:
             default=[],
             help=f"add the runs of this directory to {side.upper()}",
         )
-    made.add_argument(
-        "--tolerance",
-        default="2%",
-        metavar="T",
-        help="difference that does not matter (default: 2%%)",
-    )
-    made.add_argument(
-        "--risk",
-        default="5%",
-        metavar="R",
-        help="how often an outcome may be wrong; a case with too few runs for this risk gets no"
-        " outcome (default: 5%%)",
-    )
+    options.add_outcome_options(made)
     made.add_argument("--across", default="", metavar="KEY,...", help="keys that need not be equal")
     made.add_argument(
         "--fail-on",
         default="slower",
         metavar="WHAT,...",
         help=f"outcomes that make the exit code 1: {', '.join(_FAIL_ON)} (default: slower; "
-        "missing: A has the case, B does not)",
+        "missing: A has the case, B does not, or not in the same unit)",
     )
     made.add_argument(
         "--markdown", type=Path, metavar="FILE", help="also write the tables to this file"
     )
+    made.add_argument(
+        "--junit", type=Path, metavar="FILE", help="also write a JUnit file: a test for each case"
+    )
     options.add_json(made, "the comparison")
     options.add_external_options(made, accelerator=False)
     return made
-
-
-def _fraction(where: str, text: str) -> float:
-    """``2%`` or ``0.02``: from 0 to below 1."""
-    number, percent, more = text.strip().partition("%")
-    try:
-        value = float(number) / (100 if percent else 1)
-    except ValueError:
-        value = -1.0
-    if more or not 0 <= value < 1:
-        raise usage_error(where, f"{text!r} is not a fraction", "write it as 2% or 0.02")
-    return value
-
-
-def _words(where: str, text: str, known: Sequence[str]) -> list[str]:
-    words = [word for word in text.replace(" ", "").split(",") if word]
-    strange = [word for word in words if word not in known]
-    if strange:
-        there = f"there are {', '.join(known)}"
-        raise usage_error(where, f"there is no {', '.join(strange)}", there)
-    return words
 
 
 @dataclass(frozen=True)
@@ -146,23 +116,6 @@ def _wanted(where: str, text: str, keys: Sequence[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def _results(
-    arguments: argparse.Namespace, directory: Path
-) -> tuple[Sequence[RunResult], Sequence[str]]:
-    """The results of a directory, and remarks on what could not be read there."""
-    from dlperf_hpc.logs.gather import gather
-    from dlperf_hpc.records import layout
-
-    found = gather(
-        [directory],
-        options.rule(arguments),
-        options.stated_settings(arguments),
-        options.cache(arguments),
-        leave_out=[directory / layout.REPORT],
-    )
-    return found.results, found.unread
-
-
 def _subjects(arguments: argparse.Namespace, place: _Place) -> list[Subject]:
     """The selected cases of one place; SpecError if there are none."""
     from dlperf_hpc import published
@@ -173,10 +126,7 @@ def _subjects(arguments: argparse.Namespace, place: _Place) -> list[Subject]:
         found = comparison.published_subjects(published.select(rows, place.wanted))
         held = {key: published.values_of(rows, key) for key in place.wanted}
     else:
-        results, unread = _results(arguments, place.directory)
-        for line in unread:
-            print(f"not read: {printable(line)}", file=sys.stderr)
-        everything = comparison.subjects(results)
+        everything = comparison.subjects(options.results_below(arguments, place.directory))
         found = comparison.selected(everything, place.wanted)
         held = {
             key: sorted({text for subject in everything for text in comparison.texts(subject, key)})
@@ -196,7 +146,7 @@ def _hints(comparison: Comparison, a: Sequence[Subject], b: Sequence[Subject]) -
     if any(case.ratio is not None for case in comparison.cases):
         return []
     if any(case.a and case.b for case in comparison.cases):
-        return ["nothing was compared: no case has runs that count on both sides"]
+        return ["nothing was compared: no case has runs that count on both sides, in one unit"]
     lines = ["nothing was compared: no case of A matches a case of B"]
     near = nearest(a, b)
     for keys, count in near.items():
@@ -222,14 +172,10 @@ def _in_short(side: Sequence[Subject]) -> str:
 def _compare(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.analysis import comparison as analysis
 
-    tolerance = _fraction("--tolerance", arguments.tolerance)
-    risk = _fraction("--risk", arguments.risk)
-    if not 0 < risk < 0.5:
-        raise usage_error(
-            "--risk", f"{arguments.risk!r} is not between 0 and 50%", "write it as 5%"
-        )
-    across = _words("--across", arguments.across, analysis.KEYS)
-    fail_on = _words("--fail-on", arguments.fail_on, tuple(_FAIL_ON))
+    tolerance = options.fraction("--tolerance", arguments.tolerance)
+    risk = options.risk(arguments.risk)
+    across = options.words("--across", arguments.across, analysis.KEYS)
+    fail_on = options.words("--fail-on", arguments.fail_on, tuple(_FAIL_ON))
     places = {
         "A": [_place(text) for text in (arguments.a, *arguments.also_a)],
         "B": [_place(text) for text in (arguments.b, *arguments.also_b)],
@@ -240,11 +186,32 @@ def _compare(arguments: argparse.Namespace) -> int:
     comparison = analysis.compare(a, b, tolerance, risk, across)
     hints = _hints(comparison, a, b)
     sides = {name: [place.text for place in side] for name, side in places.items()}
+    bad = {outcome for word in fail_on for outcome in _FAIL_ON[word]}
+    _write(arguments, comparison, sides, hints, bad)
     _show(arguments, comparison, sides, hints)
     if hints:
         return 2
-    bad = {_FAIL_ON[word] for word in fail_on}
     return 1 if any(case.outcome.value in bad for case in comparison.cases) else 0
+
+
+def _write(
+    arguments: argparse.Namespace,
+    comparison: Comparison,
+    sides: Mapping[str, Sequence[str]],
+    hints: Sequence[str],
+    bad: Collection[str],
+) -> None:
+    """The files that the command asks for."""
+    if not arguments.markdown and not arguments.junit:
+        return
+    from dlperf_hpc.reporting import comparison as reporting
+    from dlperf_hpc.reporting.writers import write_atomic
+
+    if arguments.markdown:
+        text = reporting.comparison_markdown(comparison, sides, hints)
+        write_atomic(arguments.markdown, text.encode())
+    if arguments.junit:
+        write_atomic(arguments.junit, reporting.comparison_junit(comparison, bad))
 
 
 def _show(
@@ -255,11 +222,6 @@ def _show(
 ) -> None:
     from dlperf_hpc.reporting import comparison as reporting
 
-    if arguments.markdown:
-        from dlperf_hpc.reporting.writers import write_atomic
-
-        text = reporting.comparison_markdown(comparison, sides, hints)
-        write_atomic(arguments.markdown, text.encode())
     if arguments.json:
         import json
 

@@ -142,7 +142,8 @@ def _extract(arguments: argparse.Namespace) -> int:
         print(json.dumps(told, indent=1, allow_nan=False))
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
-    counted = tuple(f"{log}:" for log in extraction.counted_logs(found.results))
+    others = [name for name in (*found.unrecognised, *found.programs) if not _is_log(name)]
+    counted = tuple(f"{log}:" for log in (*extraction.counted_logs(found.results), *others))
     return 1 if out or any(not line.startswith(counted) for line in found.unread) else 0
 
 
@@ -207,10 +208,14 @@ def _last_part(log_dir: str) -> str:
     return name[: -len(".zip")] if name.lower().endswith(".zip") and name[4:] else name
 
 
+def _is_log(name: str) -> bool:
+    return name.lower().endswith(_LOGS)
+
+
 def _unknown(found: Gathered, show: Any) -> Iterator[str]:
     """Logs that no format fits; other files are none of ours."""
     for name in found.unrecognised:
-        if name.lower().endswith(_LOGS):
+        if _is_log(name):
             yield f"left out: {show(name)}: no line of any known format (report --formats)"
 
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dlperf_hpc import version_line
+from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.engines import CHOICES
-from dlperf_hpc.errors import Issue, SpecError, visible
+from dlperf_hpc.errors import Issue, SpecError, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import Rule
     from dlperf_hpc.logs.scan.search import ScanCache
+    from dlperf_hpc.records.results import RunResult
 
 
 class _Parser(argparse.ArgumentParser):
@@ -166,6 +170,54 @@ def seconds(text: str) -> float:
     return value
 
 
+def add_outcome_options(made: argparse.ArgumentParser) -> None:
+    """``--tolerance`` and ``--risk``: when a ratio of two speeds is a difference."""
+    made.add_argument(
+        "--tolerance",
+        default="2%",
+        metavar="T",
+        help="difference that does not matter (default: 2%%)",
+    )
+    made.add_argument(
+        "--risk",
+        default="5%",
+        metavar="R",
+        help="how often an outcome may be wrong; a case with too few runs for this risk gets no"
+        " outcome (default: 5%%)",
+    )
+
+
+def fraction(where: str, text: str) -> float:
+    """``2%`` or ``0.02``: from 0 to below 1. SpecError naming the option for anything else."""
+    number, percent, more = text.strip().partition("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if more or not 0 <= value < 1:
+        raise usage_error(where, f"{text!r} is not a fraction", "write it as 2% or 0.02")
+    return value
+
+
+def risk(text: str) -> float:
+    """The fraction of ``--risk``: above 0 and below one half. SpecError for anything else."""
+    value = fraction("--risk", text)
+    if not 0 < value < 0.5:
+        raise usage_error("--risk", f"{text!r} is not between 0 and 50%", "write it as 5%")
+    return value
+
+
+def words(where: str, text: str, known: Sequence[str]) -> list[str]:
+    """Names with commas between them. SpecError naming the option for one that is not known."""
+    found = [word for word in text.replace(" ", "").split(",") if word]
+    strange = [word for word in found if word not in known]
+    if strange:
+        raise usage_error(
+            where, f"there is no {', '.join(strange)}", f"there are {', '.join(known)}"
+        )
+    return found
+
+
 _COUNTS = {
     "devices": "devices of the run, over all nodes",
     "nodes": "nodes of the run",
@@ -233,3 +285,21 @@ def cache(arguments: argparse.Namespace) -> ScanCache:
     from dlperf_hpc.logs.scan.search import ScanCache, default_path
 
     return ScanCache(None if arguments.no_cache else default_path())
+
+
+def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[RunResult]:
+    """The results of all runs at and below a directory or archive but for its report; tells on
+    standard error what could not be read. LedgerError if there is no log in a known format."""
+    from dlperf_hpc.logs.gather import gather
+    from dlperf_hpc.records import layout
+
+    found = gather(
+        [directory],
+        rule(arguments),
+        stated_settings(arguments),
+        cache(arguments),
+        leave_out=[directory / layout.REPORT],
+    )
+    for line in found.unread:
+        print(f"not read: {printable(line)}", file=sys.stderr)
+    return found.results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.progress import reading_bar
-from dlperf_hpc.errors import LedgerError, printable, visible
+from dlperf_hpc.errors import LedgerError, number_of, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
@@ -173,23 +173,43 @@ def _tell_unwritten(
 
 def _tell(found: Gathered, shortly: bool) -> None:
     """What was not read, to standard error: the report has all of it."""
-    for line in found.unread[:_MOST_SHOWN]:
+    lines = [*_told_once(found.programs), *_without_programs(found)]
+    for line in lines[:_MOST_SHOWN]:
         print(f"not read: {printable(line)}", file=sys.stderr)
-    if len(found.unread) > _MOST_SHOWN:
-        more = len(found.unread) - _MOST_SHOWN
+    if len(lines) > _MOST_SHOWN:
+        more = len(lines) - _MOST_SHOWN
         print(f"and {more} more remarks: report.json has them all", file=sys.stderr)
     if found.unrecognised and not shortly:
         shown = ", ".join(map(printable, found.unrecognised[:3]))
         others = ", ..." if len(found.unrecognised) > 3 else ""
-        print(
-            f"no known format: {len(found.unrecognised)} files ({shown}{others})", file=sys.stderr
-        )
+        count = number_of(len(found.unrecognised), "file")
+        print(f"no known format: {count} ({shown}{others})", file=sys.stderr)
+
+
+def _told_once(programs: Mapping[str, str]) -> Iterator[str]:
+    """A line for each program whose speed is not read, however many files it wrote."""
+    from dlperf_hpc.logs.recognised import no_speed
+
+    files: dict[str, list[str]] = {}
+    for name, program in programs.items():
+        files.setdefault(program, []).append(name)
+    for program, names in files.items():
+        others = f" and {number_of(len(names) - 1, 'other file')}" if len(names) > 1 else ""
+        yield f"{names[0]}{others}: {no_speed(program)}"
+
+
+def _without_programs(found: Gathered) -> Iterator[str]:
+    """What was not read, but for files that :func:`_told_once` tells."""
+    return (line for line in found.unread if line.partition(": ")[0] not in found.programs)
 
 
 def _list_formats() -> int:
     from dlperf_hpc.logs.formats import formats
+    from dlperf_hpc.logs.recognised import PROGRAMS
 
     _print_columns([(each.name, each.evidence.value, each.title) for each in formats()])
+    named = ", ".join(each.name for each in PROGRAMS)
+    print(f"\nThese programs are recognised, but no speed is read of them: {named}")
     return 0
 
 

@@ -56,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--check", action="store_true", help=check)
     no_check = "submit a new sweep without a look at its environments and partition before that"
     add("--no-check", action="store_true", help=no_check)
+    try_log = (
+        "print what would be read of this log as a run of the sweep's program, and submit nothing"
+    )
+    add("--try-log", type=Path, metavar="LOG", help=try_log)
     add("--wait", action="store_true", help="follow the runs to their end, then report")
     options.add_order_options(made)
     options.add_json(made, "the plan, the submission or the report")
@@ -139,10 +143,24 @@ def _load(arguments: argparse.Namespace) -> Sweep:
     if arguments.name is not None:
         overrides["name"] = arguments.name
     path = sweep_file(arguments.spec)
-    sweep = load_sweep(path, registry(), overrides)
+    sweep = load_sweep(path, registry(), overrides, _formats(path))
     for note in sweep.notes:
         print(printable(f"note: {path}: {note}"), file=sys.stderr)
     return _narrowed(sweep, arguments.only)
+
+
+def _formats(path: Path) -> list[str] | None:
+    """The names of the log formats, for a sweep that may have a program; they take their time."""
+    from dlperf_hpc.files import read_regular
+
+    try:
+        if b"program" not in read_regular(path) and not (path.parent / "programs").is_dir():
+            return None
+    except OSError:  # who reads the file says so
+        return None
+    from dlperf_hpc.logs.formats import formats
+
+    return [each.name for each in formats()]
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -154,6 +172,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.records import layout
 
     sweep = _load(arguments)
+    if arguments.try_log:
+        from dlperf_hpc.cli import trial
+
+        return trial.show(sweep, arguments.try_log, arguments.json)
     engine = choose_engine(arguments.cluster or sweep.cluster)
     site = load_site(arguments.site or sweep.site)
     root = (arguments.logs / sweep.name).absolute()
@@ -233,6 +255,7 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
     from dlperf_hpc.cli.standing import compared, compared_text
     from dlperf_hpc.engines.plan import node_hours
 
+    children = _children(root, manifest, site)
     scripts = {array.name: engine.script(root, array, site) for array in manifest.arrays}
     found = compared(root, manifest)
     if as_json:
@@ -244,6 +267,7 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
                 "time_limit_s": array.time_limit_s,
                 "node_hours": node_hours(array),
                 "script": scripts[array.name],
+                **({"command": children[key]} if (key := _child_key(array)) in children else {}),
             }
             for array in manifest.arrays
         ]
@@ -251,6 +275,8 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
         print(json.dumps({**made, "directory": found} if found else made, indent=1))
         return 0
     print(visible(plan_text(manifest, engine, root)))
+    for (topology, program), words in children.items():
+        print(visible(f"\n{program} on {topology}, each task: {words}"))
     if found:
         print(visible(f"\n{compared_text(found)}"))
     most = engine.max_nodes or sys.maxsize
@@ -262,6 +288,30 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
         if script is not None:
             print(visible(f"\n===== {name}: the batch script\n{script}"))
     return 0
+
+
+def _child_key(array: Array) -> tuple[str, str]:
+    return str(array.topology), array.tasks[0].case.framework
+
+
+def _children(root: Path, manifest: Manifest, site: Site) -> dict[tuple[str, str], str]:
+    """What each task of a user's program starts, by topology and program: its first case's."""
+    import shlex
+
+    from dlperf_hpc.engines import environments
+    from dlperf_hpc.sweepfile.programs import shown_command
+
+    found: dict[tuple[str, str], str] = {}
+    for array in manifest.arrays:
+        case = array.tasks[0].case
+        if not case.launch or _child_key(array) in found:
+            continue
+        words = environments.command(site.environment_named(case.environment), root, ())
+        made = shown_command(manifest.programs[case.framework], case, manifest.measure, words)
+        env = [f"{name}={value}" for name, value in made.env.items()]
+        inside = f" (in {made.workdir})" if made.workdir else ""
+        found[_child_key(array)] = shlex.join([*env, *made.argv]) + inside
+    return found
 
 
 def plan_text(manifest: Manifest, engine: Engine, root: Path) -> str:

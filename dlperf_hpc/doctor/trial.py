@@ -84,10 +84,13 @@ def _of(arrays: Sequence[Array], nodes: int, limit_s: int) -> Target:
 
 def modules_of(arrays: Sequence[Array]) -> tuple[str, ...]:
     """What the environment of these arrays must have: the wrapper, MPI, what back ends declare."""
-    names = {run.case.framework for array in arrays for run in array.tasks}
+    cases = [run.case for array in arrays for run in array.tasks]
+    names = {case.framework for case in cases if not case.launch}  # a program brings its own
     backends = [registry().backends[name] for name in names]
     libraries = {backend.library for backend in backends}
     more = {name for backend in backends for name in backend.modules}
+    if not names:
+        return ()
     return ("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more))
 
 

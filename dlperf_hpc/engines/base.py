@@ -73,8 +73,10 @@ class Capacity:
 @dataclass(frozen=True)
 class Program:
     """What a task runs. ``arguments`` are those of its environment's Python, on every rank; with
-    ``alone`` there are no ranks: the batch script itself runs that Python, once. ``epilogue`` is
-    run after it, with the exit code as its last argument.
+    ``alone`` there are no ranks: the batch script itself runs that Python, once. ``supervised``:
+    they are those of the Python that submits, and the command of the environment's Python follows
+    them, as the supervisor of a user's program needs it. ``epilogue`` is run after it, with the
+    exit code as its last argument.
 
     Where the file ``marker`` is there, ``gate`` is run before anything of the environment is; where
     it ends with 0, the task has ended, its record is written, and no rank is started."""
@@ -82,6 +84,7 @@ class Program:
     arguments: tuple[str, ...]
     epilogue: tuple[str, ...]
     alone: bool = False
+    supervised: bool = False
     gate: tuple[str, ...] = ()
     marker: Path | None = None
 
@@ -101,15 +104,19 @@ def module_option() -> tuple[str, ...]:
 
 
 def run_program(root: Path, array: Array) -> Program:
-    """The program of an array's runs: the worker, then the epilogue in the Python that submits.
+    """The program of an array's runs: the worker (of a user's program its supervisor), then the
+    epilogue in the Python that submits.
 
     Neither looks for modules in the current directory, unless that is a checkout of this package.
     """
     ours = (sys.executable, *module_option())
     of_array = (str(root), array.name)
+    supervised = bool(array.tasks[0].case.launch)
+    module = "dlperf_hpc.train.program" if supervised else "dlperf_hpc.train"
     return Program(
-        ("-u", *module_option(), "dlperf_hpc.train", *of_array),
+        ("-u", *module_option(), module, *of_array),
         (*ours, "dlperf_hpc.engines.epilogue", *of_array),
+        supervised=supervised,
         gate=(*ours, "dlperf_hpc.engines.holding", *of_array),
         marker=held.marker(root, array.environment),
     )

@@ -17,7 +17,7 @@ from dlperf_hpc.engines.faults import printed_fault
 from dlperf_hpc.engines.holding import hosts_of_launch, learn
 from dlperf_hpc.engines.output import explain, is_slurms_fault, tail
 from dlperf_hpc.errors import AttemptError, DlperfError
-from dlperf_hpc.records import layout
+from dlperf_hpc.records import layout, supervised
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import read_manifest
@@ -53,10 +53,16 @@ def close(root: Path, array: str, code: int) -> tuple[Status, str]:
         return Status.FAILED, str(error)
     if attempt is None:
         return Status.OK, ""
+    if run.case.launch:
+        supervised.gather_lines(attempt)
+        wanted = manifest.programs[run.case.framework].format
+        supervised.end(attempt, manifest.measure, wanted)
     record = read_record(attempt.paths.record, detail=False)
     if record is None:
         output = tail(root / layout.JOBS / f"{task_name()}.out", launch_id())
         record = _explained(attempt, code, output)
+    if run.case.launch:
+        supervised.clear(attempt)
     try:
         learn(root, manifest, run, record)
     except (DlperfError, OSError) as error:

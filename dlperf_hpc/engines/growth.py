@@ -61,6 +61,10 @@ def _of_sweep(there: Manifest, asked: Manifest) -> Iterator[tuple[str, Any, Any]
         old, new = asdict(getattr(there, table)), asdict(getattr(asked, table))
         for key in old:
             yield f"{table}.{key}", old[key], new[key]
+    for name in there.programs.keys() & asked.programs.keys():
+        old, new = there.programs[name].to_dict(), asked.programs[name].to_dict()
+        for key in old:
+            yield f"program.{name}.{key}", old[key], new[key]
 
 
 def _of_time_limits(there: Manifest, asked: Manifest) -> Iterator[tuple[str, Any, Any]]:
@@ -132,6 +136,7 @@ def grow(ledger: Ledger, asked: Manifest, text: str) -> Ledger:
         repeats=max(there.repeats, asked.repeats),
         arrays=(*there.arrays, *added),
         site=_site_with(there.site, asked.site, {array.environment for array in added}),
+        programs={**there.programs, **asked.programs},
     )
     if grown == there:
         return ledger

@@ -25,15 +25,19 @@ class _Group:
 
     topology: Topology
     environment: str
+    program: str = ""
 
     def name(self, sweep: str) -> str:
-        """Readable in squeue: sweep, topology, and the environment where it is not the default."""
-        suffix = "" if self.environment == "default" else f"-{self.environment}"
-        return f"{sweep}-{self.topology}{suffix}"
+        """Readable in squeue: sweep, topology, the environment where it is not the default, and a
+        user's program, whose tasks are started in a way of their own."""
+        more = [] if self.environment == "default" else [self.environment]
+        more += [self.program] if self.program else []
+        return "-".join([sweep, str(self.topology), *more])
 
 
 def _group_of(run: Run) -> _Group:
-    return _Group(run.case.topology, run.case.environment)
+    case = run.case
+    return _Group(case.topology, case.environment, case.framework if case.launch else "")
 
 
 def arrays_of(
@@ -199,6 +203,7 @@ def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BO
         tool_version=__version__,
         created=utc(),
         source=str(sweep.source).encode(errors="backslashreplace").decode(),
+        programs=sweep.programs,
     )
 
 

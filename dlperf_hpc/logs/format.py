@@ -21,6 +21,7 @@ from dlperf_hpc.logs.scanned import (
     FACTS,
     Count,
     Counter,
+    Epoch,
     Evidence,
     Fact,
     Note,
@@ -29,6 +30,7 @@ from dlperf_hpc.logs.scanned import (
     Scope,
     Stamps,
     Step,
+    Steps,
     Total,
     Unit,
 )
@@ -64,10 +66,11 @@ class Draft:
         self.framework = declared.framework
         self.evidence = declared.evidence
         self.stamps = Stamps.NONE
-        self.steps: list[Step] = []
+        self.steps = Steps()
         self.totals: list[Total] = []
         self.counts: list[Count] = []
         self.facts: list[Fact] = []
+        self.epochs: list[Epoch] = []
         self.notes: list[Note] = []
         self.state: dict[str, Any] = {}
         """For a format whose lines explain one another (a table's head and its rows)."""
@@ -159,7 +162,7 @@ class Draft:
         another value in between is: several runs may share a file.
         """
         kind = FACTS[name]
-        if kind is int:
+        if kind is int and value is not None:
             value = _whole(value)
         if value is None or value == "" or (kind is int and value <= 0):
             return
@@ -194,15 +197,52 @@ class Draft:
     def later_epoch(self, line: Line, epoch: str) -> bool:
         """Whether a line is of another epoch than the first that is printed.
 
-        This is for programs whose count and whose means begin anew with each epoch. Such a line is
-        noted once, and not to be read: another epoch is no other run, and no line prints a mean
-        over two epochs.
+        This is for programs whose bars or numbers of different epochs cannot be put one behind the
+        other. Such a line is noted once, and not to be read: another epoch is no other run.
         """
         first = self.state.setdefault("epoch", epoch)
-        if epoch != first and "epochs" not in self.state:
-            self.state["epochs"] = True
+        if epoch != first and "later_epochs" not in self.state:
+            self.state["later_epochs"] = True
             self.note(line, f"count and mean begin anew with each epoch: {FIRST_EPOCH_ONLY}")
         return bool(epoch != first)
+
+    def in_epoch(self, line: Line, epoch: int, done: int, length: int | None = None) -> int | None:
+        """Iterations done since the first epoch of the file began, of a number that begins anew
+        with each epoch, as the running average beside it does.
+
+        ``length`` is the number of an epoch's iterations as the line states it. None for a line
+        that states another than those before it, unless the line before it does as well: it may be
+        damaged.
+        """
+        if length is not None and not self._fits(line, length):
+            return None
+        first = min(epoch, self.state.get("first_epoch", epoch))
+        self.state["first_epoch"] = first
+        at = self.over_epochs(line, epoch if length is None else epoch - first, done)
+        if (not self.epochs or self.epochs[-1].after != at - done) and self.has_room(1):
+            self.epochs.append(Epoch(line.number, at - done))
+        return at
+
+    def _fits(self, line: Line, length: int) -> bool:
+        if self.state.setdefault("epoch_length", length) != length:
+            if self.state.get("other_length") != length:
+                self.state["other_length"] = length
+                self.note(line, f"an epoch of {length} iterations: those before had another number")
+                return False
+            self.state["epoch_length"] = length
+        self.state["other_length"] = None
+        return True
+
+    def first_epoch_up_to(self, epoch: int, done: int) -> bool:
+        """Whether ``epoch`` alone was read until now, so that its numbers count as they stand, as
+        those of :attr:`Format.rows` do; if so, ``done`` of its iterations are known of."""
+        most: dict[int, int] = self.state.get("most_of_epoch", {})
+        if self.state.get("first_epoch") != epoch or len(self.epochs) != 1:
+            return False
+        if epoch in most:
+            most[epoch] = max(most[epoch], done)
+        self.state["other_length"] = None
+        return True
 
     def over_epochs(self, line: Line, epoch: int, done: int) -> int:
         """Iterations done since the file began, of a number that begins anew with each epoch.
@@ -253,9 +293,10 @@ class Draft:
             printed=self.printed,
             counter=self.counter,
             stamps=self.stamps,
-            steps=tuple(self.steps),
+            steps=self.steps,
             totals=tuple(self.totals),
             counts=tuple(self.counts),
+            epochs=tuple(self.epochs),
         )
 
 
@@ -301,6 +342,12 @@ def word(literal: str) -> str:
     r"""The pattern ``\b`` and ``literal``, which begins with a letter. It is found at the speed of
     the literal alone; a pattern that begins with an assertion is tried at each character."""
     return rf"{literal}(?<!\w{literal})"
+
+
+def first_of(pattern: re.Pattern[str], text: str) -> str | None:
+    """The first group of where a pattern is found; None if it is not."""
+    match = pattern.search(text)
+    return match[1] if match else None
 
 
 def one_more(digits: str) -> int | str:

@@ -22,9 +22,10 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.archive import unpacked
 from dlperf_hpc.records.collect import Collection, full_results
 from dlperf_hpc.records.living import with_life
-from dlperf_hpc.records.logfile import result_of_log
+from dlperf_hpc.records.logfile import PROGRAM, result_of_log
 from dlperf_hpc.records.manifest import SCHEMA, Manifest
 from dlperf_hpc.records.observed import ObservedRun
+from dlperf_hpc.records.record import SCHEMA as RECORD
 from dlperf_hpc.records.record import settled
 from dlperf_hpc.records.results import RunResult
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:  # a report of nothing but sweeps does without
 
 OWN = "dlperf"
 _SHORTER_THAN_A_LINE = 1000
+_HELP = "what to do about a log that is not read: docs/unread-logs.md"
+_RECORD = f'{{\n "schema": "{RECORD}"'.encode()  # as dump_json begins one
 Progress = Callable[[int, int, int], None]
 """Called with files done, bytes done, and bytes in all."""
 
@@ -44,7 +47,8 @@ class Gathered:
     """Runs found, and what was found of no use.
 
     ``unread`` says of a file, or of a line in it, why it was not read; ``unrecognised`` are
-    files in which no known format was recognised; ``damaged`` are logs of ours that do not even
+    files in which no known format was recognised, ``programs`` the names of others with the program
+    that their lines tell and whose speed is not read; ``damaged`` are logs of ours that do not even
     tell which run they are of, with the reason; ``manifest`` is the sweep's if there is just one.
     """
 
@@ -56,6 +60,7 @@ class Gathered:
     formats: Mapping[str, int] = field(default_factory=dict)
     manifest: Manifest | None = None
     damaged: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
 
     def summary(self) -> str:
         """One line: how many files, and what became of the runs in them."""
@@ -64,6 +69,9 @@ class Gathered:
         parts = [number_of(len(self.results), "run") + (f" ({', '.join(told)})" if told else "")]
         if self.files:
             parts.insert(0, number_of(self.files, "file"))
+            if self.programs:
+                named = ", ".join(dict.fromkeys(self.programs.values()))
+                parts.append(f"{len(self.programs)} recognised ({named}), no speed read")
             parts.append(f"{len(self.unrecognised)} in no known format")
         if self.unread:
             parts.append(f"{number_of(len(self.unread), 'remark')} on what was not read")
@@ -118,7 +126,7 @@ def _gathered(
     progress: Progress,
     leave_out: Iterable[Path],
 ) -> Gathered:
-    roots = _sweeps(paths)
+    roots = sweeps_below(paths)
     sweeps, unread = _read_sweeps(roots, paths)
     found = list(
         find([path for path in paths if path not in roots], leave_out=[*roots, *leave_out])
@@ -143,7 +151,8 @@ def _gathered(
             loose.take(scanned)
             cached += scanned.cached
         loose.finish()
-    results = [result for sweep in sweeps for result in sweep.results] + loose.results
+    results = _read_further([r for sweep in sweeps for r in sweep.results], rule)
+    results += loose.results
     if not results and not sweeps:
         known = sum(loose.formats.values())
         raise LedgerError(_nothing(paths, len(sources), known, [*unread, *loose.unread]))
@@ -156,6 +165,7 @@ def _gathered(
         formats=loose.formats,
         manifest=sweeps[0].manifest if len(sweeps) == 1 and not loose.results else None,
         damaged=loose.damaged,
+        programs=loose.programs,
     )
 
 
@@ -184,6 +194,7 @@ class _Loose:
         self.unrecognised: list[str] = []
         self.damaged: dict[str, str] = {}
         self.formats: Counter[str] = Counter()
+        self.programs: dict[str, str] = {}
         self._rule, self._stated = rule, stated
         self._taken: Counter[str] = Counter()
         self._ranks: list[RankFile] = []
@@ -201,13 +212,12 @@ class _Loose:
             if file.readings or not note.line
         ]
         if not file.readings:
-            if _begins_as_ours(scanned.source):
-                self._no_run(name, f"{name}: a log of this tool, cut in its first line")
-            else:
-                self.unrecognised.append(name)
+            if not _is_record(scanned.source):  # what that says stands in the log beside it
+                self._unread(scanned)
             return
-        self.formats[file.readings[0].format] += 1
-        if file.readings[0].format == OWN:
+        ours = file.readings[0].format == OWN or _is_of_a_program(scanned.source, file)
+        self.formats[OWN if ours else file.readings[0].format] += 1
+        if ours:
             self._own(scanned.source)
             return
         where = f"{scanned.source.path}/{scanned.source.member}"
@@ -219,6 +229,21 @@ class _Loose:
         bare = self._told(file, name, rank.bare)
         shown = "/".join(name.split("/")[-2:])
         self._ranks.append(RankFile(rank, shown, content_of(file), found, bare))
+
+    def _unread(self, scanned: Scanned) -> None:
+        """Tell of a file in which no format was recognised."""
+        from dlperf_hpc.logs.recognised import no_speed
+
+        name, file = scanned.source.name, scanned.file
+        if _begins_as_ours(scanned.source):
+            self._no_run(name, f"{name}: a log of this tool, cut in its first line")
+        elif file.program:
+            self.programs[name] = file.program
+            self.unread.append(f"{name}: {no_speed(file.program)}")
+        else:
+            self.unrecognised.append(name)
+            if file.nearest:
+                self.unread.append(f"{name}: no known format; {file.nearest}")
 
     def finish(self) -> None:
         """Add the runs of which every rank has a file, each once, and tell which runs fall out of a
@@ -243,11 +268,12 @@ class _Loose:
 
     def _own(self, source: Source) -> None:
         try:
-            result = settled(result_of_log(Path(source.name), b"".join(blocks(source))))
+            data = b"".join(blocks(source))
+            result = settled(result_of_log(Path(source.name), data))
         except LogError as error:
             self._no_run(source.name, str(error))
         else:
-            self.results.append(with_life(result, Path(source.name)))
+            self.results += _read_further([with_life(result, Path(source.name))], self._rule, data)
 
     def _no_run(self, name: str, why: str) -> None:
         self.unread.append(why)
@@ -268,6 +294,38 @@ class _Loose:
         ]
 
 
+def _is_of_a_program(source: Source, file: ScannedFile) -> bool:
+    """Whether a file with lines of several formats is a log of ours, of a user's program."""
+    if all(reading.format != OWN for reading in file.readings):
+        return False
+    try:
+        head = next(iter(blocks(source)), b"")
+    except LogError:
+        return False  # why it cannot be read is told already
+    return head.startswith(b"dlperf 2") and b" begin format=" in head.partition(b"\n")[0]
+
+
+def _read_further(
+    results: list[RunResult], rule: Rule, data: bytes | None = None
+) -> list[RunResult]:
+    """The results, with the figures of users' programs where there are any among them."""
+    if not any(PROGRAM in result.facts for result in results):
+        return results
+    from dlperf_hpc.logs.supervised import with_figures
+
+    return with_figures(results, rule, data)
+
+
+def _is_record(source: Source) -> bool:
+    """Whether a file is the record of a run of ours."""
+    if not source.name.endswith(".json"):
+        return False
+    try:
+        return next(iter(blocks(source)), b"").startswith(_RECORD)
+    except LogError:
+        return False
+
+
 def _begins_as_ours(source: Source) -> bool:
     """Whether a file that no format knows is the first bytes of a log of ours."""
     if source.size > _SHORTER_THAN_A_LINE:
@@ -279,7 +337,7 @@ def _begins_as_ours(source: Source) -> bool:
     return head.startswith(b"dlperf 2") and b"\n" not in head
 
 
-def _sweeps(paths: Iterable[Path]) -> list[Path]:
+def sweeps_below(paths: Iterable[Path]) -> list[Path]:
     """Directories at and below ``paths`` with a manifest of ours, not looking inside them."""
     found: list[Path] = []
     for path in paths:
@@ -319,13 +377,15 @@ def _nothing(paths: Sequence[Path], files: int, known: int, unread: Sequence[str
     where = ", ".join(map(str, paths))
     listed = "".join(f"\n  {line}" for line in unread[:10])
     if known:
-        return f"{where}: no run can be told of the {known} logs in known formats:{listed}"
+        logs = number_of(known, "log")
+        return f"{where}: no run can be told of {logs} in known formats ({_HELP}):{listed}"
     give = "give a sweep's directory (logs/<sweep>), or logs"
     if not files and unread:
         return f"{where}: nothing was read:{listed}"
     if not files:
         return f"{where}: there is no file that may be a log; {give}"
     return (
-        f"{where}: no {layout.MANIFEST}, and no log in a known format among {files} files; {give}"
-        f" in one of the formats that `dlperf report --formats` lists{listed}"
+        f"{where}: no {layout.MANIFEST}, and no log in a known format among"
+        f" {number_of(files, 'file')}; {give} in one of the formats that `dlperf report --formats`"
+        f" lists ({_HELP}){listed}"
     )

@@ -2,7 +2,8 @@
 
 A series is what runs have in common but for the topology. Where one log of several does not say its
 precision, say, it falls out of the curve to which it belongs; the row names the others and the
-option that says it.
+option that says it. (A timed loop of a user's own has a launch: its log says what is known, and no
+option adds to it.)
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NAMED = 5  # rows that are named at most
 
 def with_gaps_told(results: Sequence[RunResult]) -> list[RunResult]:
     """The results, those that fall out of a series with a warning that says why."""
-    cases = {r.run.case for r in results if isinstance(r.run, ObservedRun)}
+    cases = {r.run.case for r in results if isinstance(r.run, ObservedRun) and not r.launch}
     if len(cases) < 2:
         return list(results)
     stated: dict[tuple[str, tuple[Any, ...]], list[ObservedCase]] = {}
@@ -32,7 +33,7 @@ def with_gaps_told(results: Sequence[RunResult]) -> list[RunResult]:
     told = []
     for result in results:
         gaps = []
-        if isinstance(result.run, ObservedRun):
+        if isinstance(result.run, ObservedRun) and not result.launch:
             case = result.run.case
             gaps = [
                 _gap(part, stated[part, _but(case, part)])

@@ -105,8 +105,7 @@ def content_of(file: ScannedFile) -> Content:
         first.iteration,
         last.iteration,
         len(reading.steps),
-        first.stamp,
-        last.stamp,
+        *((None, None) if reading.stamps is Stamps.ELAPSED else (first.stamp, last.stamp)),
         reading.stamps,
         facts,
     )
@@ -173,7 +172,7 @@ def _merit(each: RankFile) -> tuple[bool, bool, int, int]:
     """Which file of a run counts: one in which it broke, then one with a number and most lines."""
     results = each.bare.results
     broken = any(result.status.bad and result.status is not Status.PARTIAL for result in results)
-    numbers = any(result.samples_per_s is not None for result in results)
+    numbers = any(result.rates for result in results)
     return (not broken, not numbers, -each.file.lines, each.name.rank)
 
 

@@ -7,10 +7,13 @@ Nothing here is converted or averaged: a step holds the figures as its line prin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import Any, NamedTuple, Optional, overload
 
 
 class Evidence(str, Enum):
@@ -26,6 +29,7 @@ class Unit(str, Enum):
 
     SAMPLES_PER_S = "samples/s"
     TOKENS_PER_S = "tokens/s"
+    UNPADDED_TOKENS_PER_S = "tokens/s without padding"  # no samples/s follow from these
     ITERATIONS_PER_S = "iterations/s"
     MS_PER_ITERATION = "ms/iteration"
     S_PER_ITERATION = "s/iteration"
@@ -72,6 +76,7 @@ class Stamps(str, Enum):
     ABSOLUTE = "absolute"  # date with year, or seconds since the epoch
     NO_YEAR = "no year"  # month, day and time: differences wrap at New Year
     TIME_ONLY = "time only"  # wraps at midnight
+    ELAPSED = "elapsed"  # since the run or a part of it began: no hour of any day, and coarse
     NONE = "none"
 
 
@@ -79,7 +84,8 @@ class Step(NamedTuple):
     """A line that is printed at an iteration. ``iteration`` is how many iterations are done then,
     counted from 1 however the log counts; ``stamp`` is in seconds, ``memory_mb`` in MB (2**20).
     ``global_batch`` is the setting as this very line states it, and ``consumed`` the samples that
-    were trained until then, for programs whose batch grows as they run."""
+    were trained until then, for programs whose batch grows as they run. ``arrival`` is when the
+    line came (s), where a supervisor of ours has noted it."""
 
     line: int
     iteration: int
@@ -91,6 +97,177 @@ class Step(NamedTuple):
     memory_mb: float | None = None
     global_batch: float | None = None
     consumed: float | None = None
+    arrival: float | None = None
+
+
+WHOLE_FIELDS = ("line", "iteration", "rank")
+"""Fields of a :class:`Step` that are whole numbers; the others are floats."""
+
+GAPS = tuple([("q", -1) if name in WHOLE_FIELDS else ("d", math.nan) for name in Step._fields])
+"""Of each field of a :class:`Step`, what its column consists of (typecodes as :mod:`array` has
+them), and the number that stands there for None."""
+
+_MOST_LATE = 4096
+
+Column = Optional["array[Any]"]  # None: no step has a value
+
+
+class Steps(MutableSequence[Step]):
+    """Steps as columns: a :class:`Step` is made when it is asked for.
+
+    A column takes 8 bytes a step where a named tuple and its numbers take 40, and a block's lines
+    become steps, bytes of the cache and a window's figures without a loop over them in Python.
+    """
+
+    __slots__ = ("_columns", "_late")
+
+    def __init__(self, steps: Iterable[Step] = ()) -> None:
+        self._columns: list[Column] = [None] * len(GAPS)
+        self._late = list(steps)  # not yet in the columns
+
+    @classmethod
+    def of(cls, columns: Sequence[Column]) -> Steps:
+        """The steps that these columns hold, which stand in the order of a step's fields."""
+        made = cls()
+        made._columns = list(columns)
+        return made
+
+    def columns(self) -> Sequence[Column]:
+        """One column for each field of a step, of GAPS' kinds; not to be changed."""
+        if self._late:
+            late = [_column(kind, gap, c) for (kind, gap), c in zip(GAPS, zip(*self._late))]
+            count, self._late = len(self._late), []
+            self._add(late, count)
+        return self._columns
+
+    def column(self, name: str) -> Column:
+        """A field's numbers, GAPS' where a step has none; None if no step has any."""
+        return self.columns()[Step._fields.index(name)]
+
+    def values(self, name: str) -> list[Any]:
+        """A field's values, None where a step has none."""
+        at = Step._fields.index(name)
+        return list(_values(self.columns()[at], at, len(self)))
+
+    def add(self, columns: Sequence[Column], count: int) -> None:
+        """Append ``count`` steps, given by their columns."""
+        self.columns()
+        self._add(columns, count)
+
+    def _add(self, columns: Sequence[Column], count: int) -> None:
+        done = len(self)
+        for at, (mine, more) in enumerate(zip(self._columns, columns)):
+            if mine is None and more is None:
+                continue
+            kind, gap = GAPS[at]
+            if mine is None:
+                mine = self._columns[at] = array(kind, [gap]) * done
+            mine.extend(array(kind, [gap]) * count if more is None else more)
+
+    def __len__(self) -> int:
+        lines = self._columns[0]
+        return (0 if lines is None else len(lines)) + len(self._late)
+
+    def __iter__(self) -> Iterator[Step]:
+        count = len(self)
+        columns = [_values(column, at, count) for at, column in enumerate(self.columns())]
+        return map(Step._make, zip(*columns))
+
+    @overload
+    def __getitem__(self, at: int) -> Step: ...
+    @overload
+    def __getitem__(self, at: slice) -> Steps: ...
+    def __getitem__(self, at: int | slice) -> Step | Steps:
+        if isinstance(at, slice):
+            return Steps.of([None if c is None else c[at] for c in self.columns()])
+        at = self._from_end(at)
+        if at >= -len(self._late):
+            return self._late[at]
+        numbers = [None if c is None else c[at] for c in self.columns()]
+        return Step._make([None if n == -1 or n != n else n for n in numbers])
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        if not isinstance(at, slice):
+            first = self._from_end(at) + len(self)
+            at, value = slice(first, first + 1), [value]
+        begin, end, step = at.indices(len(self))
+        if step != 1:
+            raise ValueError("steps are replaced in a row")
+        # A format changes its latest steps: what stands before them is left alone.
+        tail = self._taken_off(begin)
+        tail[: max(0, end - begin)] = value
+        self._late += tail
+
+    def _taken_off(self, begin: int) -> list[Step]:
+        """The steps from ``begin`` on, which are here no more."""
+        late = begin - (len(self) - len(self._late))
+        if late < 0:
+            tail = list(self[begin:])
+            for column in self._columns:
+                if column is not None:
+                    del column[begin:]
+            self._late = []
+        else:
+            tail = self._late[late:]
+            del self._late[late:]
+        return tail
+
+    def _from_end(self, at: int) -> int:
+        """A step's place, counted from the end: below 0."""
+        count = len(self)
+        if not -count <= at < count:
+            raise IndexError("no such step")
+        return at - count if at >= 0 else at
+
+    def __delitem__(self, at: int | slice) -> None:
+        if not isinstance(at, slice):
+            at = slice(at, at + 1 or None)
+        self[at] = []
+
+    def insert(self, at: int, value: Step) -> None:
+        """Put a step before the ``at``-th."""
+        self[at:at] = [value]
+
+    def append(self, value: Step) -> None:
+        """Add a step behind all."""
+        self._late.append(value)
+        if len(self._late) >= _MOST_LATE:
+            self.columns()
+
+    def clear(self) -> None:
+        """Remove all steps."""
+        self._columns, self._late = [None] * len(GAPS), []
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Steps, list, tuple)):
+            return len(self) == len(other) and all(map(Step.__eq__, self, other))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Steps({list(self)!r})"
+
+
+def _column(kind: str, gap: float, values: Sequence[Any]) -> Column:
+    if values.count(None) == len(values):
+        return None
+    return array(kind, [gap if v is None else v for v in values] if None in values else values)
+
+
+def _values(column: Column, at: int, count: int) -> Iterable[Any]:
+    """A column's values, None for the gaps."""
+    if column is None:
+        return repeat(None, count)
+    numbers = column.tolist()
+    if GAPS[at][0] == "d":
+        return [None if v != v else v for v in numbers] if _has_nan(numbers) else numbers
+    return [None if v == -1 else v for v in numbers] if -1 in numbers else numbers
+
+
+def _has_nan(numbers: Sequence[float]) -> bool:
+    total = sum(numbers)
+    return total != total
 
 
 class Total(NamedTuple):
@@ -102,6 +279,14 @@ class Total(NamedTuple):
     unit: Unit = Unit.SAMPLES_PER_S
     scope: Scope = Scope.ALL
     rank: int | None = None
+
+
+class Epoch(NamedTuple):
+    """From ``line`` on, up to the line of the next one, running averages are of the iterations
+    behind ``after``."""
+
+    line: int
+    after: int
 
 
 class Count(NamedTuple):
@@ -172,7 +357,8 @@ FACTS: Mapping[str, type] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """A log as one format reads it."""
+    """A log as one format reads it. ``epochs`` are those of a program whose running averages begin
+    anew with each, in the order of the lines."""
 
     format: str
     framework: str
@@ -180,9 +366,10 @@ class Reading:
     printed: Printed
     counter: Counter
     stamps: Stamps
-    steps: tuple[Step, ...] = ()
+    steps: Steps = field(default_factory=Steps)
     totals: tuple[Total, ...] = ()
     counts: tuple[Count, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,7 +378,9 @@ class ScannedFile:
 
     ``facts`` are the settings that the log states, in the order of its lines; ``end_line`` is the
     number of lines; ``cut``: the last of these has no newline and was not read, since it may not be
-    whole. ``launcher`` is the launcher's name (:mod:`.scan.prefixes`).
+    whole. ``launcher`` is the launcher's name (:mod:`.scan.prefixes`). Of a file without a reading,
+    ``program`` is who wrote it, where its lines tell (:mod:`.programs`), and ``nearest`` a line
+    that a format has asked for and could not read, and why.
     """
 
     path: str
@@ -203,10 +392,16 @@ class ScannedFile:
     troubles: tuple[Trouble, ...] = ()
     notes: tuple[Note, ...] = ()
     launcher: str = field(default="")
+    program: str = ""
+    nearest: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_dict` reads them back."""
-        return asdict(self)
+        data = asdict(replace(self, readings=()))
+        for reading in self.readings:
+            bare = asdict(replace(reading, steps=Steps()))
+            data["readings"] += ({**bare, "steps": list(reading.steps)},)
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ScannedFile:
@@ -237,10 +432,11 @@ def _reading(data: Mapping[str, Any]) -> Reading:
         ),
         counter=Counter(data["counter"]),
         stamps=Stamps(data["stamps"]),
-        steps=tuple(Step(*step) for step in data["steps"]),
+        steps=Steps([Step(*step) for step in data["steps"]]),
         totals=tuple(
             Total(line, name, value, Unit(unit), Scope(scope), rank)
             for line, name, value, unit, scope, rank in data["totals"]
         ),
         counts=tuple(Count(*count) for count in data["counts"]),
+        epochs=tuple(Epoch(*epoch) for epoch in data["epochs"]),
     )

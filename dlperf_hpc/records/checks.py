@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 from dlperf_hpc.records.results import misfits
 from dlperf_hpc.sweepfile.case import LINE, NAME, Case, Limits, Measure, Topology
+from dlperf_hpc.sweepfile.programs import LAUNCHES, UserProgram, read_program
 
 NODE_LIST = r"[A-Za-z0-9_.\[][A-Za-z0-9_.\[\],-]*"
 """Nodes as Slurm writes them: ``n1,n[3-5]``."""
@@ -109,7 +110,8 @@ _OF_ARRAY_LATER: dict[str, Form] = {  # keys that a manifest may lack
 _OF_CASE: dict[str, Form] = {
     **dict.fromkeys(("framework", "model", "precision"), _NAME),
     "topology": _is_topology,
-    **dict.fromkeys(("batch_size", "seq_len"), _whole(1)),
+    "batch_size": _whole(1),
+    "seq_len": _whole(0),  # 0: of a user's program, that was given none
 }
 _OF_CASE_LATER: dict[str, Form] = {
     **dict.fromkeys(("data", "device", "environment"), _NAME),
@@ -118,6 +120,8 @@ _OF_CASE_LATER: dict[str, Form] = {
     "processes_per_node": _or_none(_whole(1)),
     "data_path": _is_line,
     "tags": _each(_text(_TAG)),
+    "launch": lambda value: value == "" or (isinstance(value, str) and value in LAUNCHES),
+    "replicas": _or_none(_whole(1)),
     **dict.fromkeys(("optimizer", "schedule", "options"), _is_a(dict)),
 }
 _OF_SUBMISSION: dict[str, Form] = {"array": _text(_ARRAY), "token": _text(TOKEN)}
@@ -236,6 +240,25 @@ def case_of(row: Any) -> Case:
         if not (_NAME(name) and (isinstance(value, _PLAIN) or _is_line(value))):
             raise Misfit(f"options.{reprlib.repr(name)} is {reprlib.repr(value)}")
     return case
+
+
+def programs_of(tables: Any, cases: Collection[Case]) -> dict[str, UserProgram]:
+    """The programs of a manifest; Misfit for a table that no sweep file could have had, and for a
+    case whose program is missing, or is started in another way."""
+    if not isinstance(tables, dict):
+        raise Misfit(f"programs is {reprlib.repr(tables)}")
+    found = {}
+    for name, table in tables.items():
+        program, issues = read_program(name, table)
+        if program is None:
+            raise Misfit(str(issues[0]))
+        found[name] = program
+    for case in cases:
+        if case.launch and (program := found.get(case.framework)) is None:
+            raise Misfit(f"programs: there is no {case.framework!r}, of which {case.id} is a case")
+        if case.launch and program is not None and program.launch != case.launch:
+            raise Misfit(f"programs: launch of {case.framework!r} is not that of {case.id}")
+    return found
 
 
 def measure_of(row: Mapping[str, Any]) -> Measure:

@@ -49,19 +49,22 @@ def _in_summary(window: Window, summary: Table) -> Found:
         yield apart("the summary says samples_per_s", rate, "samples / elapsed_s",
                      window.samples_per_s), True  # fmt: skip
     spread = _number(summary, "rank_spread")
-    if spread is not None and not _near(spread, window.rank_spread, 1e-6):
-        yield apart("the summary says rank_spread", spread, "its times", window.rank_spread), False
-    through = window.iterations * window.global_batch
-    if window.samples * window.accumulation != through:
-        yield apart("the summary says samples", window.samples,
-                     "iterations x global_batch / accumulation",
-                     through / max(1, window.accumulation)), True  # fmt: skip
-    if window.elapsed_min_s > window.elapsed_s:
+    seen = window.rank_spread
+    if spread is not None and seen is not None and not _near(spread, seen, 1e-6):
+        yield apart("the summary says rank_spread", spread, "its times", seen), False
+    if window.global_batch is not None and window.accumulation is not None:
+        through = window.iterations * window.global_batch
+        if window.samples * window.accumulation != through:
+            yield apart("the summary says samples", window.samples,
+                         "iterations x global_batch / accumulation",
+                         through / max(1, window.accumulation)), True  # fmt: skip
+    if window.elapsed_min_s is not None and window.elapsed_min_s > window.elapsed_s:
         yield apart("the summary says elapsed_min_s", window.elapsed_min_s, "elapsed_s",
                      window.elapsed_s), True  # fmt: skip
-    if not window.skipped_steps <= window.optimizer_steps <= max(1, window.iterations):
+    skipped = window.skipped_steps or 0
+    if not skipped <= window.optimizer_steps <= max(1, window.iterations):
         yield (f"the summary says optimizer_steps {window.optimizer_steps} with skipped_steps"
-               f" {window.skipped_steps} and iterations {window.iterations}"), False  # fmt: skip
+               f" {skipped} and iterations {window.iterations}"), False  # fmt: skip
 
 
 def _waits_at_the_end(tables: Mapping[str, Table]) -> bool:
@@ -136,12 +139,14 @@ def _in_times(window: Window, timeline: Timeline, span: float, whole: bool) -> F
             if not _near(told, seen, 2 * _ROUNDED):
                 yield apart(f"the summary says step_ms_p{share}", told, "the iteration lines",
                              seen), True  # fmt: skip
-        if not _near(window.loss_first, timeline.losses[0], 0):
-            yield apart("the summary says loss_first", window.loss_first,
-                         "the first iteration line", timeline.losses[0]), False  # fmt: skip
-    if not _near(window.loss_last, timeline.losses[1], 0):
-        yield apart("the summary says loss_last", window.loss_last, "the last iteration line",
-                     timeline.losses[1]), False  # fmt: skip
+        yield from _in_losses("first", window.loss_first, timeline.losses[0])
+    yield from _in_losses("last", window.loss_last, timeline.losses[1])
+
+
+def _in_losses(place: str, told: float | None, seen: float | None) -> Found:
+    if told is not None and seen is not None and not _near(told, seen, 0):
+        yield apart(f"the summary says loss_{place}", told, f"the {place} iteration line",
+                     seen), False  # fmt: skip
 
 
 def _odd_iterations(timeline: Timeline, above_only: bool) -> Found:
@@ -166,6 +171,8 @@ def _in_world(window: Window, world: Table, ranks: Sequence[Table]) -> Found:
         return
     if count != window.ranks:
         yield f"the summary says ranks {window.ranks}, the world line {count}", True
+    if world.get("met") is False:  # a timed loop's ranks that did not find each other
+        return
     seen = [row.get("rank") for row in ranks]
     if seen != list(range(count)) and sorted(map(str, seen)) != sorted(map(str, range(count))):
         lost = sorted(set(range(count)) - {each for each in seen if isinstance(each, int)})

@@ -53,6 +53,19 @@ class RunPaths:
         """The directory of the checkpoint that an attempt saves, where one is measured."""
         return self.attempts / f"{self.log.stem}.attempt{attempt}.checkpoint"
 
+    def supervised(self, attempt: int) -> Path:
+        """The directory in which the supervisors of an attempt of a user's program leave what they
+        tell one another and the epilogue, while it runs."""
+        return self.attempts / f"{self.log.stem}.attempt{attempt}.program"
+
+    def scratch(self, attempt: int) -> Path:
+        """An attempt's own directory for what a user's program writes, gone when it ends."""
+        return self.attempts / f"{self.log.stem}.attempt{attempt}.scratch"
+
+    def output(self, attempt: int) -> Path:
+        """An attempt's own directory for what a user's program writes, and which stays."""
+        return self.attempts / f"{self.log.stem}.attempt{attempt}.out"
+
     def failures(self, attempt: int) -> list[Path]:
         """All failure files of an attempt."""
         return sorted(self.attempts.glob(f"{self.log.stem}.attempt{attempt}.rank*.json"))

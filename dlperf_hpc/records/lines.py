@@ -97,12 +97,15 @@ def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def write_line(event: str, values: Mapping[str, Any], when: str | None = None) -> str:
-    """The line without its newline. None means "no data" and is left out.
+def write_line(
+    event: str, values: Mapping[str, Any], when: str | None = None, nulls: bool = False
+) -> str:
+    """The line without its newline. None means "no data" and is left out; with ``nulls`` it is
+    written as ``null``, for a key that a reader would miss.
 
     ValueError for a name that could not be read back, or a number that is not JSON.
     """
-    told = {key: value for key, value in flatten(values).items() if value is not None}
+    told = {key: value for key, value in flatten(values).items() if nulls or value is not None}
     if not (_EVENT.fullmatch(event) and all(map(_KEY.fullmatch, told))):
         raise ValueError(f"not names for a log line: {event!r} with {list(told)}")
     pairs = "".join(f" {key}={encode(value)}" for key, value in told.items())

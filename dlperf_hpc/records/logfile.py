@@ -19,6 +19,7 @@ from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import open_regular, read_regular
 from dlperf_hpc.records.consistency import in_log
 from dlperf_hpc.records.lines import PREFIX, Line, read_line, read_values, split_line, unflatten
+from dlperf_hpc.records.observed import OBSERVED, ObservedCase, ObservedRun
 from dlperf_hpc.records.results import (
     Checkpoint,
     Contradiction,
@@ -32,6 +33,10 @@ from dlperf_hpc.records.timeline import Timeline, read_timeline
 from dlperf_hpc.sweepfile.case import Case, Run
 
 FORMAT = 1
+PROGRAM = "program"
+"""The event that says which user's program a log is of, and how its lines are read."""
+PROGRAM_END = "program_end"
+"""The event that says how all of its processes ended; without it no run of a program is ok."""
 _TAIL_BYTES = 8192
 _STATED = ("flops_per_sample", "framework_name", "framework_version")
 """What a run states about its workload and framework, in whichever table of the log."""
@@ -50,6 +55,7 @@ _FIGURES = b"".join(
 )
 _SUMMARY = re.compile(rb" summary%s(?: [a-z_0-9]+=[-+.\w]+)*\n" % _FIGURES)
 _OK = b" end status=ok\n"
+_PROGRAM_OK = re.compile(rb"\ndlperf \S{27} program_end [^\n]*\ndlperf \S{27} end status=ok\n\Z")
 
 
 @dataclass
@@ -115,6 +121,8 @@ def _take(log: ParsedLog, line: Line, text: str) -> None:
         log.iterations.append(line.values)
     elif line.event == "phase":
         log.phase = str(line.values.get("name", ""))
+    elif line.event == "note":
+        log.warnings.append(str(line.values.get("text", "")))
     elif line.event == "end":
         if log.end is not None and log.end.values != line.values:
             log.repeated.append("end")
@@ -218,7 +226,8 @@ def read_end(path: Path) -> Line | None:
 
 def glance(path: Path, run_id: str) -> tuple[Line | None, bool]:
     """Whether a log is seen at once to prove that this run ended ok (it begins as that run's, and
-    ends with a whole summary and an end that says ok, as they are written); if not so, its ``end``
+    ends with a whole summary, or the end of a user's program, and an end that says ok, as they are
+    written); if not so, its ``end``
     line as :func:`read_end` gives it: the run may be ok, but the whole log must be read.
     """
     try:
@@ -232,7 +241,8 @@ def glance(path: Path, run_id: str) -> tuple[Line | None, bool]:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
     begin = head.partition(b"\n")[0]
     begins = _BEGIN.match(begin) is not None and f" run={run_id} ".encode() in begin
-    if begins and tail.endswith(_OK) and _SUMMARY.match(tail, tail.rfind(b" summary ")):
+    summed = _SUMMARY.match(tail, tail.rfind(b" summary ")) or _PROGRAM_OK.search(tail)
+    if begins and tail.endswith(_OK) and summed:
         return None, True
     return read_end(path), False
 
@@ -285,15 +295,20 @@ def _ending(log: ParsedLog, window: Window | None) -> tuple[Status, str]:
         place = f"phase {log.phase}" if log.phase else "before its first phase"
         return Status.UNKNOWN, f"the log ends at {log.last} in {place}, without an end line"
     status, reason = told_by(log.end)
-    if status is Status.OK and window is None:
+    if status is Status.OK and window is None and PROGRAM_END not in log.tables:
         return Status.PARTIAL, "the log says ok but holds no complete summary"
     return status, reason
 
 
-def _run(log: ParsedLog) -> Run:
+def _run(log: ParsedLog) -> Run | ObservedRun:
     try:
         case, damaged = _case(log.case)
-        run = Run(case, log.begin["repeat"])
+        repeat = log.begin["repeat"]
+        run: Run | ObservedRun = (
+            ObservedRun(case, repeat, str(log.path))
+            if isinstance(case, ObservedCase)
+            else Run(case, repeat)
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LogError(f"{log.path}: cut before its case was written ({error!r})") from error
     for name, value in (*damaged, *misfits(run)):
@@ -304,11 +319,13 @@ def _run(log: ParsedLog) -> Run:
 
 
 @functools.lru_cache(maxsize=1024)
-def _case(text: str | None) -> tuple[Case, list[tuple[str, Any]]]:
+def _case(text: str | None) -> tuple[Case | ObservedCase, list[tuple[str, Any]]]:
     """The case of a log's line, one value for all repeats, and what in it does not fit."""
     if text is None:
         raise KeyError("case")
-    case = Case.from_dict(_shared_table(text))
+    table = _shared_table(text)
+    observed = table.get(OBSERVED) is True
+    case = ObservedCase.from_dict(table) if observed else Case.from_dict(table)
     return case, misfits(case)
 
 
@@ -325,7 +342,9 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     window, checkpoint = _window(log), _checkpoint(log)
     status, reason = _ending(log, window)
     facts: dict[str, Any] = {
-        name: log.tables[name] for name in ("world", "provenance") if name in log.tables
+        name: log.tables[name]
+        for name in ("world", "provenance", PROGRAM, PROGRAM_END)
+        if name in log.tables
     }
     facts.update(
         (name, table[name]) for table in log.tables.values() for name in _STATED if name in table

@@ -30,6 +30,7 @@ from dlperf_hpc.records.checks import Misfit
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run, Topology
+from dlperf_hpc.sweepfile.programs import UserProgram
 
 SCHEMA = "dlperf-manifest/1"
 _WITHOUT = "rename it, and `dlperf report` works from the logs alone"
@@ -78,7 +79,8 @@ class Array:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A sweep as planned. ``site`` is the site profile's content, for provenance and reruns."""
+    """A sweep as planned. ``site`` is the site profile's content, for provenance and reruns;
+    ``programs`` are the users' programs of its cases, by name."""
 
     sweep: str
     engine: str
@@ -91,6 +93,7 @@ class Manifest:
     tool_version: str = ""
     created: str = ""
     source: str = ""
+    programs: Mapping[str, UserProgram] = field(default_factory=dict)
 
     @property
     def runs(self) -> list[Run]:
@@ -131,7 +134,14 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         arrays.append({**array_row(array), "tasks": tasks})
     head = {key: value for key, value in vars(manifest).items() if key != "arrays"}
     head.update(measure=asdict(manifest.measure), limits=asdict(manifest.limits))
+    head.update(programs=_tables_of(manifest.programs))
+    if not manifest.programs:
+        del head["programs"]
     return {"schema": SCHEMA, **head, "cases": dicts, "arrays": arrays}
+
+
+def _tables_of(programs: Mapping[str, UserProgram]) -> dict[str, Any]:
+    return {name: program.to_dict() for name, program in programs.items()}
 
 
 def _from_json(data: Mapping[str, Any]) -> Manifest:
@@ -154,6 +164,7 @@ def _from_json(data: Mapping[str, Any]) -> Manifest:
         tool_version=data["tool_version"],
         created=data["created"],
         source=data["source"],
+        programs=checks.programs_of(data.get("programs", {}), cases),
     )
 
 
@@ -233,6 +244,8 @@ def _extended(data: dict[str, Any], grown: Manifest) -> dict[str, Any]:
         tasks = [[numbers[run.case.id], run.repeat] for run in array.tasks]
         arrays.append({**array_row(array), "tasks": tasks})
     head = {"base": grown.base, "repeats": grown.repeats, "site": grown.site}
+    if grown.programs:
+        head["programs"] = {**data.get("programs", {}), **_tables_of(grown.programs)}
     return {**data, **head, "cases": cases, "arrays": arrays}
 
 

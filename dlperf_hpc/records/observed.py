@@ -2,17 +2,21 @@
 
 :class:`CaseFacts` and :class:`RunFacts` are what every reader of results may ask for. A sweep's own
 :class:`~dlperf_hpc.sweepfile.case.Case` has all of it; an :class:`ObservedCase`, which an external
-log tells of, has gaps: what neither the log, nor its name, nor the user says is None (or ''), and
-whatever would need it is left out, with a reason. Only the topology must be known: without it there
-is no row to put the run in, and the log is listed with what to say.
+log or a timed loop tells of, has gaps: what neither the log, nor its name, nor the user says is
+None (or ''), and whatever would need it is left out, with a reason. Only the topology must be
+known: without it there is no row to put the run in, and the log is listed with what to say.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from dlperf_hpc.sweepfile.case import Topology
+
+OBSERVED = "observed"
+"""The key that marks the ``case`` line of a log of ours whose case was not asked for by a sweep."""
 
 
 class CaseFacts(Protocol):
@@ -75,6 +79,19 @@ class ObservedCase:
     accumulation: int | None = None
     global_batch: int | None = None
     tags: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, as in a log's ``case`` line; :meth:`from_dict` reads them back."""
+        return {OBSERVED: True, **asdict(self), "topology": str(self.topology)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ObservedCase:
+        """Inverse of :meth:`to_dict`; unknown keys are passed over. KeyError, TypeError or
+        ValueError for a table that is none."""
+        values = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        values["topology"] = Topology.parse(values["topology"])
+        values["tags"] = tuple(map(str, values.get("tags") or ()))
+        return cls(**{"framework": "", "model": "", **values})
 
     @property
     def ranks(self) -> int:

@@ -16,7 +16,7 @@ from dlperf_hpc.files import read_regular
 from dlperf_hpc.records.checks import parse
 from dlperf_hpc.records.consistency import apart, by_how_much
 from dlperf_hpc.records.layout import RunPaths
-from dlperf_hpc.records.logfile import result_of_log
+from dlperf_hpc.records.logfile import PROGRAM_END, result_of_log
 from dlperf_hpc.records.observed import RunFacts
 from dlperf_hpc.records.results import Contradiction, RunResult
 from dlperf_hpc.records.status import Status
@@ -73,7 +73,7 @@ def with_record(result: RunResult, record: Record | None) -> RunResult:
     if record["attempt"] != result.attempt:
         return result
     status, reason = Status(record["status"]), str(record.get("reason", ""))
-    if status is Status.OK and result.window is None:
+    if status is Status.OK and result.window is None and PROGRAM_END not in result.facts:
         status, reason = Status.PARTIAL, "its record says ok, but the log has no whole summary"
     return replace(result, status=status, reason=reason, source="record")
 

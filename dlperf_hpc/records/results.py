@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from math import isfinite
 from operator import or_
 from sys import float_info
@@ -64,6 +64,8 @@ class Window:
     ``elapsed_s`` is the slowest rank's, ``elapsed_min_s`` the fastest's; ``samples`` counts
     sequences through forward and backward over all ranks; ``global_batch`` is samples per
     optimizer step. Percentiles are over the iterations' times, each ending with its slowest rank.
+    A loop of a user's own (``dlperf_hpc.Timer``) leaves None where nobody told a figure, or where
+    it would mean nothing: batches that differ have no ``global_batch``.
     ``exposed_comm``, measured after the window, is the share of an optimizer step that goes when
     gradient synchronisation does; noise can make it negative.
     """
@@ -71,20 +73,20 @@ class Window:
     warmup: int
     iterations: int
     optimizer_steps: int
-    skipped_steps: int
-    accumulation: int
-    global_batch: int
+    skipped_steps: int | None
+    accumulation: int | None
+    global_batch: int | None
     ranks: int
     samples: int
     elapsed_s: float
-    elapsed_min_s: float
+    elapsed_min_s: float | None
     step_ms_p5: float
     step_ms_p50: float
     step_ms_p95: float
     step_ms_p99: float
-    loss_first: float
-    loss_last: float
-    data_wait_s: float
+    loss_first: float | None
+    loss_last: float | None
+    data_wait_s: float | None
     memory_mb: float | None = None
     drift: float | None = None
     steady: bool | None = None
@@ -96,8 +98,10 @@ class Window:
         return self.samples / self.elapsed_s
 
     @property
-    def rank_spread(self) -> float:
+    def rank_spread(self) -> float | None:
         """(slowest - fastest) / slowest of the ranks' elapsed times; 0 is perfect."""
+        if self.elapsed_min_s is None:
+            return None
         return (self.elapsed_s - self.elapsed_min_s) / self.elapsed_s
 
     @classmethod
@@ -201,6 +205,21 @@ _OVER_DEVICES: dict[str, Callable[[Sequence[float]], Any]] = {
 }
 
 
+SAMPLES_PER_S = "samples/s"
+TOKENS_PER_S = "tokens/s"
+
+Rates = Mapping[str, float]
+"""Throughputs of one run over all devices, by their units: what was measured first, then what
+follows from it. A program that counts something else has that unit here."""
+
+
+def rates_of(samples_per_s: float, seq_len: int | None) -> Rates:
+    """Samples/s, and tokens/s where samples are sequences of a known length, padding included. A
+    model without sequences has the length 1."""
+    rates = {SAMPLES_PER_S: samples_per_s}
+    return {**rates, TOKENS_PER_S: samples_per_s * seq_len} if seq_len and seq_len > 1 else rates
+
+
 REST_DIFFERS = 0.04
 """A run whose speed behind the window is off by more is told: the window does not stand for it."""
 
@@ -209,17 +228,20 @@ REST_DIFFERS = 0.04
 class ExternalWindow:
     """What an external log gives by ``rule``: throughput over all devices, and how it was found.
 
+    ``rates`` are in samples/s if the settings for that are known; of a program that prints
+    tokens/s, whose sequence length is not known, in tokens/s alone. The first is ``speed``, in
+    ``speed_unit``.
     ``basis`` is ``clock`` (samples over the difference of two time stamps), ``printed`` (the
     program's own figures) or ``total`` (its one figure for the whole run). ``factor`` is what the
-    log's figures were multiplied by: samples per iteration for the clock, samples/s per printed
-    ``unit`` else. ``first`` and ``last`` count iterations: the window lies after ``first`` of them,
-    up to ``last``. ``check_samples_per_s`` is the throughput on another basis, ``check_basis``, if
-    there is one; ``rest_samples_per_s`` that of the iterations behind the window, if there are half
-    as many.
+    log's figures were multiplied by: samples per iteration for the clock, ``speed_unit`` per
+    printed ``unit`` else. ``first`` and ``last`` count iterations: the window lies after ``first``
+    of them, up to ``last``. ``check`` is the throughput in ``speed_unit`` on another basis,
+    ``check_basis``, if there is one; ``rest`` that of the iterations behind the window, if there
+    are half as many.
     ``optimizer_steps`` are those of the window, None where the accumulation is not known.
     """
 
-    samples_per_s: float
+    rates: Rates
     rule: str
     basis: str
     unit: str
@@ -229,15 +251,30 @@ class ExternalWindow:
     first: int | None = None
     last: int | None = None
     elapsed_s: float | None = None
-    check_samples_per_s: float | None = None
+    check: float | None = None
     check_basis: str = ""
-    rest_samples_per_s: float | None = None
+    rest: float | None = None
     optimizer_steps: int | None = None
     loss_first: float | None = None
     loss_last: float | None = None
     memory_mb: float | None = None
     drift: float | None = None
     steady: bool | None = None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples/s over all devices, where they are known."""
+        return self.rates.get(SAMPLES_PER_S)
+
+    @property
+    def speed_unit(self) -> str:
+        """What the window was measured in."""
+        return next(iter(self.rates))
+
+    @property
+    def speed(self) -> float:
+        """Throughput over all devices, in ``speed_unit``."""
+        return self.rates[self.speed_unit]
 
 
 @dataclass(frozen=True)
@@ -292,11 +329,21 @@ class RunResult:
         """Whether its window may count: the run ended ok, or was ended behind a whole window."""
         return self.status is Status.OK or self.whole
 
+    @cached_property
+    def rates(self) -> Rates:
+        """Throughputs of a run that counts, as far as they are positive finite numbers, else none:
+        a number is never invented."""
+        found: Rates = {}
+        if self.counts and self.window is not None and self.window.elapsed_s > 0:
+            found = rates_of(self.window.samples_per_s, self.run.case.seq_len)
+        elif self.counts and self.external is not None:
+            found = self.external.rates
+        return {unit: value for unit, value in found.items() if isfinite(value) and value > 0}
+
     @property
     def samples_per_s(self) -> float | None:
-        """Throughput of a run that counts, else None: a number is never invented."""
-        measured = self.window or self.external
-        return measured.samples_per_s if measured and self.counts else None
+        """Samples/s of a run that counts, where these are known."""
+        return self.rates.get(SAMPLES_PER_S)
 
     def as_named(self, place: str, path: str) -> RunResult:
         """With files below ``place`` told of as below ``path``; both end with a slash."""

@@ -32,6 +32,7 @@ from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.living import hold, other_attempt
 from dlperf_hpc.records.logfile import FORMAT, read_end
+from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.record import SCHEMA, ended_ok, read_record
 from dlperf_hpc.records.results import misfits
 from dlperf_hpc.records.status import Status
@@ -44,14 +45,22 @@ _BUSY = "another attempt at this run lives: {0}; this one ends and leaves that o
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One try at a run. ``launch`` is shared by all its processes and by no other attempt's."""
+class Begun:
+    """One try at a run, whether a sweep asked for it or a timed loop tells of it. ``launch`` is
+    shared by all its processes and by no other attempt's."""
 
     sweep: str
-    run: Run
+    run: Run | ObservedRun
     paths: RunPaths
     number: int
     launch: str
+
+
+@dataclass(frozen=True)
+class Attempt(Begun):
+    """One try at a run of a sweep."""
+
+    run: Run
 
 
 @dataclass(frozen=True)
@@ -179,8 +188,9 @@ def take_log(attempt: Attempt, limit_s: float) -> str:
     return ""
 
 
-def begin_log(attempt: Attempt, limit_s: float | None = None) -> None:
-    """Write the first lines of the log, once: which run this is, and its case."""
+def begin_log(attempt: Begun, limit_s: float | None = None) -> bool:
+    """Write the first lines of the log, once: which run this is, and its case. False if there is a
+    log already."""
     run = attempt.run
     begin = {
         "format": FORMAT,
@@ -192,12 +202,12 @@ def begin_log(attempt: Attempt, limit_s: float | None = None) -> None:
         "limit_s": limit_s,
     }
     lines = [write_line("begin", begin), write_line("case", run.case.to_dict()), ""]
-    write_once(attempt.paths.log, "\n".join(lines))
+    return write_once(attempt.paths.log, "\n".join(lines))
 
 
-def log_event(attempt: Attempt, event: str, values: Mapping[str, Any]) -> None:
-    """Append one line to the run's log."""
-    append_line(attempt.paths.log, write_line(event, values))
+def log_event(attempt: Begun, event: str, values: Mapping[str, Any], nulls: bool = False) -> None:
+    """Append one line to the run's log, as :func:`dlperf_hpc.records.lines.write_line` makes it."""
+    append_line(attempt.paths.log, write_line(event, values, nulls=nulls))
 
 
 def leave_failure(attempt: Attempt, failure: Failure) -> None:
@@ -237,7 +247,7 @@ def failure_hosts(paths: RunPaths, attempt: int) -> list[str]:
 
 
 def finish(
-    attempt: Attempt,
+    attempt: Begun,
     status: Status,
     reason: str = "",
     trace: str = "",
@@ -255,7 +265,7 @@ def finish(
     return True
 
 
-def _write_record(attempt: Attempt, status: Status, reason: str, detail: Mapping[str, Any]) -> bool:
+def _write_record(attempt: Begun, status: Status, reason: str, detail: Mapping[str, Any]) -> bool:
     record = {
         "schema": SCHEMA,
         "sweep": attempt.sweep,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 _ITERATION = re.compile(
-    rb"^dlperf (\S{27}) iteration n=([0-9]+) loss=(\S+) ms=([0-9.eE+-]+)\r?$", re.MULTILINE
+    rb"^dlperf (\S{27}) iteration n=([0-9]+)(?: loss=(\S+))? ms=([0-9.eE+-]+)\r?$", re.MULTILINE
 )
 _OPENED = re.compile(rb"^dlperf (\S{27}) window_open iteration=([0-9]+)\r?$", re.MULTILINE)
 
@@ -20,13 +20,14 @@ _STAMPED = len("dlperf 2026-11-21T14:53:20.696482Z")
 @dataclass(frozen=True)
 class Timeline:
     """The iteration lines of a log: numbers of the line and of the iteration before the window,
-    stamps (the first is the window's opening), milliseconds, and the first and last loss."""
+    stamps (the first is the window's opening), milliseconds, and the first and last loss, None
+    where it is not told."""
 
     before: int
     numbers: tuple[int, ...]
     stamps: Sequence[bytes]
     ms: Sequence[float]
-    losses: tuple[float, float]
+    losses: tuple[float | None, float | None]
 
     def seconds(self, first: int, last: int) -> float:
         """Time between two stamps. ValueError if one of them is none."""
@@ -87,5 +88,9 @@ def _line_by_line(data: bytes) -> Timeline | None:
         numbers=tuple(map(int, numbers)),
         stamps=[opened[1], *stamps],
         ms=list(map(float, ms)),
-        losses=(float(losses[0]), float(losses[-1])),
+        losses=(_loss(losses[0]), _loss(losses[-1])),
     )
+
+
+def _loss(text: bytes) -> float | None:
+    return float(text) if text else None

@@ -11,11 +11,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from dlperf_hpc.analysis.speedup import CaseSummary, throughput
+from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import Checkpoint, ExternalWindow, GpuUse, RunResult, Window
+from dlperf_hpc.records.results import (
+    SAMPLES_PER_S,
+    TOKENS_PER_S,
+    Checkpoint,
+    ExternalWindow,
+    GpuUse,
+    RunResult,
+    Window,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -70,7 +78,8 @@ def _case_columns(case: Callable[[Row], CaseFacts]) -> tuple[Column[Row], ...]:
         Column("precision", "text", "", "number format asked for", lambda r: case(r).precision),
         Column("batch_size", "integer", "samples", "batch of one device in one iteration",
                lambda r: case(r).batch_size),
-        Column("seq_len", "integer", "tokens", "length of one sequence", lambda r: case(r).seq_len),
+        Column("seq_len", "integer", "tokens", "length of one sequence",
+               lambda r: case(r).seq_len or None),
         Column("tags", "text", "", "options that tell the case from its default variant, "
                "joined by '-'", lambda r: "-".join(case(r).tags)),
         Column("topology", "text", "", "<nodes>n<devices per node>g",
@@ -84,52 +93,83 @@ def _case_columns(case: Callable[[Row], CaseFacts]) -> tuple[Column[Row], ...]:
     )  # fmt: skip
 
 
-def _sample(of: Callable[[Sample], Any]) -> Callable[[CaseSummary], Any]:
-    return lambda s: None if s.sample is None else of(s.sample)
+_RATE, _TOKENS = SAMPLES_PER_S, TOKENS_PER_S
 
 
-def _base(of: Callable[[Sample], Any]) -> Callable[[CaseSummary], Any]:
-    return lambda s: None if s.base_sample is None else of(s.base_sample)
+def _sample(of: Callable[[Sample], Any], unit: str = "") -> Callable[[CaseSummary], Any]:
+    """What the runs that count say in ``unit``; without one, in that of the speedup."""
+
+    def value(summary: CaseSummary) -> Any:
+        sample = summary.samples.get(unit or summary.unit)
+        return None if sample is None else of(sample)
+
+    return value
+
+
+def _base(of: Callable[[Sample], Any], unit: str) -> Callable[[CaseSummary], Any]:
+    return lambda s: None if unit not in s.base_samples else of(s.base_samples[unit])
 
 
 def _end(interval: Interval | None, name: str) -> float | None:
     return None if interval is None else getattr(interval, name)
 
 
-_RATE = "samples/s"
+def _low(sample: Sample) -> float | None:
+    return _end(sample.interval, "low")
+
+
+def _high(sample: Sample) -> float | None:
+    return _end(sample.interval, "high")
+
+
 _RATES: tuple[Column[CaseSummary], ...] = (
     Column("samples_per_s", "number", _RATE, "median of the runs that count, over all devices",
            lambda s: s.samples_per_s),
     Column("samples_per_s_low", "number", _RATE, "lower end of the median's confidence interval",
-           _sample(lambda x: _end(x.interval, "low"))),
+           _sample(_low, _RATE)),
     Column("samples_per_s_high", "number", _RATE, "upper end of the median's confidence interval",
-           _sample(lambda x: _end(x.interval, "high"))),
+           _sample(_high, _RATE)),
     Column("ci_coverage", "number", "fraction", "true coverage of that interval; empty for 1 run",
            _sample(lambda x: _end(x.interval, "coverage"))),
     Column("samples_per_s_mean", "number", _RATE, "arithmetic mean, for comparison with DLPerf's "
-           "average_speed; nothing here is computed from it", _sample(lambda x: x.mean)),
+           "average_speed; nothing here is computed from it", _sample(lambda x: x.mean, _RATE)),
     Column("samples_per_s_min", "number", _RATE, "slowest run that counts",
-           _sample(lambda x: x.minimum)),
+           _sample(lambda x: x.minimum, _RATE)),
     Column("samples_per_s_max", "number", _RATE, "fastest run that counts",
-           _sample(lambda x: x.maximum)),
+           _sample(lambda x: x.maximum, _RATE)),
     Column("spread", "number", "fraction", "(max - min) / median", _sample(lambda x: x.spread)),
     Column("samples_per_s_per_device", "number", _RATE, "median / devices",
            lambda s: s.samples_per_s_per_device),
+    Column("tokens_per_s", "number", _TOKENS, "median of the runs that count, over all devices: "
+           "samples_per_s x seq_len, so that padding counts, or where the length is not known as "
+           "the program prints it", lambda s: s.median(_TOKENS)),
+    Column("tokens_per_s_low", "number", _TOKENS, "lower end of the median's confidence interval",
+           _sample(_low, _TOKENS)),
+    Column("tokens_per_s_high", "number", _TOKENS, "upper end of the median's confidence interval",
+           _sample(_high, _TOKENS)),
+    Column("tokens_per_s_min", "number", _TOKENS, "slowest run that counts",
+           _sample(lambda x: x.minimum, _TOKENS)),
+    Column("tokens_per_s_max", "number", _TOKENS, "fastest run that counts",
+           _sample(lambda x: x.maximum, _TOKENS)),
+    Column("tokens_per_s_per_device", "number", _TOKENS, "median / devices",
+           lambda s: s.per_device(_TOKENS)),
 )  # fmt: skip
 
 _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
     Column("base", "text", "", "topology of the same series that speedup refers to",
            lambda s: None if s.base is None else str(s.base)),
     Column("base_samples_per_s", "number", _RATE, "median of the base, over all its devices",
-           _base(lambda x: x.median)),
+           _base(lambda x: x.median, _RATE)),
     Column("base_low", "number", _RATE, "lower end of the base's confidence interval",
-           _base(lambda x: _end(x.interval, "low"))),
+           _base(_low, _RATE)),
     Column("base_high", "number", _RATE, "upper end of the base's confidence interval",
-           _base(lambda x: _end(x.interval, "high"))),
-    Column("speedup", "number", "ratio", "samples_per_s / base_samples_per_s", lambda s: s.speedup),
-    Column("speedup_low", "number", "ratio", "samples_per_s_low / base_high; empty for the base",
-           lambda s: _end(s.speedup_interval, "low")),
-    Column("speedup_high", "number", "ratio", "samples_per_s_high / base_low; empty for the base",
+           _base(_high, _RATE)),
+    Column("speedup", "number", "ratio", "samples_per_s / base_samples_per_s, or where speedup_of "
+           "says so the same of tokens_per_s", lambda s: s.speedup),
+    Column("speedup_low", "number", "ratio", "samples_per_s_low / base_high, or the same of "
+           "tokens_per_s; empty for the base", lambda s: _end(s.speedup_interval, "low")),
+    Column("speedup_high", "number", "ratio", "samples_per_s_high / base_low, or the same of "
+           "tokens_per_s; empty for the base",
            lambda s: _end(s.speedup_interval, "high")),
     Column("speedup_coverage", "number", "fraction", "the speedup's interval covers at least this: "
            "the product of the two coverages", lambda s: _end(s.speedup_interval, "coverage")),
@@ -140,6 +180,15 @@ _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
     Column("efficiency_high", "number", "ratio", "speedup_high / (devices / devices of the base)",
            lambda s: _end(s.efficiency_interval, "high")),
     Column("speedup_missing", "text", "", "why there is no speedup", lambda s: s.speedup_missing),
+    Column("speedup_of", "text", "", "throughput that speedup, efficiency, spread and ci_coverage "
+           "are of: samples/s, or tokens/s where not all cases of the series have samples/s",
+           lambda s: s.unit if s.samples else ""),
+    Column("base_tokens_per_s", "number", _TOKENS, "median of the base, over all its devices",
+           _base(lambda x: x.median, _TOKENS)),
+    Column("base_tokens_per_s_low", "number", _TOKENS, "lower end of the base's confidence "
+           "interval", _base(_low, _TOKENS)),
+    Column("base_tokens_per_s_high", "number", _TOKENS, "upper end of the base's confidence "
+           "interval", _base(_high, _TOKENS)),
 )  # fmt: skip
 
 CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
@@ -199,12 +248,12 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
 
 def _window(of: Callable[[Window], Any]) -> Callable[[RunResult], Any]:
     """A figure of the window, but only of a run that counts: a cut run leaves no number behind."""
-    return lambda r: None if r.window is None or throughput(r) is None else of(r.window)
+    return lambda r: None if r.window is None or not r.rates else of(r.window)
 
 
 def _external(of: Callable[[ExternalWindow], Any]) -> Callable[[RunResult], Any]:
     """A figure of the window in another program's log, but only of a run that counts."""
-    return lambda r: None if r.external is None or throughput(r) is None else of(r.external)
+    return lambda r: None if r.external is None or not r.rates else of(r.external)
 
 
 def _either(of: Callable[[Window | ExternalWindow], Any]) -> Callable[[RunResult], Any]:
@@ -212,19 +261,23 @@ def _either(of: Callable[[Window | ExternalWindow], Any]) -> Callable[[RunResult
 
     def value(result: RunResult) -> Any:
         window = result.window or result.external
-        return None if window is None or throughput(result) is None else of(window)
+        return None if window is None or not result.rates else of(window)
 
     return value
 
 
 def _checkpoint(of: Callable[[Checkpoint], Any]) -> Callable[[RunResult], Any]:
     """A figure of the checkpoint of a run that counts."""
-    return lambda r: None if r.checkpoint is None or throughput(r) is None else of(r.checkpoint)
+    return lambda r: None if r.checkpoint is None or not r.rates else of(r.checkpoint)
 
 
 def _gpu(of: Callable[[GpuUse], Any]) -> Callable[[RunResult], Any]:
     """What NVML saw, of a run that counts."""
-    return lambda r: None if r.gpu is None or throughput(r) is None else of(r.gpu)
+    return lambda r: None if r.gpu is None or not r.rates else of(r.gpu)
+
+
+def _check(unit: str) -> Callable[[RunResult], Any]:
+    return _external(lambda w: w.check if w.speed_unit == unit else None)
 
 
 _EXTERNAL: tuple[Column[RunResult], ...] = (
@@ -233,16 +286,20 @@ _EXTERNAL: tuple[Column[RunResult], ...] = (
            "lines, source only", _external(lambda w: w.evidence)),
     Column("rule", "text", "", "window rule by which the figure was taken from the log",
            _external(lambda w: w.rule)),
-    Column("basis", "text", "", "clock: time stamps; printed: the program's own figures; total: "
-           "its one figure for the whole run", _external(lambda w: w.basis)),
+    Column("basis", "text", "", "clock: time stamps; arrival: when a user's program printed its "
+           "lines; printed: the program's own figures; total: its one figure for the whole run",
+           _external(lambda w: w.basis)),
     Column("unit", "text", "", "of the log's own figures", _external(lambda w: w.unit)),
-    Column("factor", "number", "", "samples per iteration for the clock, else samples/s over all "
-           "devices per printed unit", _external(lambda w: w.factor)),
+    Column("factor", "number", "", "samples per iteration for the clock, else samples/s (tokens/s "
+           "in a row that has no samples/s) over all devices per printed unit",
+           _external(lambda w: w.factor)),
     Column("first_iteration", "integer", "", "the window begins after it",
            _external(lambda w: w.first)),
     Column("last_iteration", "integer", "", "the window ends with it", _external(lambda w: w.last)),
     Column("check_samples_per_s", "number", _RATE, "the same window on the other basis",
-           _external(lambda w: w.check_samples_per_s)),
+           _check(_RATE)),
+    Column("check_tokens_per_s", "number", _TOKENS, "the same, of a row that has no samples/s",
+           _check(_TOKENS)),
 )  # fmt: skip
 
 
@@ -254,7 +311,14 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            lambda r: r.attempt),
     Column("status", "text", "", "what became of it; only ok counts", lambda r: r.status.value),
     Column("reason", "text", "", "why it is not ok", lambda r: r.reason),
-    Column("samples_per_s", "number", _RATE, "samples / elapsed_s, over all devices", throughput),
+    Column("samples_per_s", "number", _RATE, "samples / elapsed_s, over all devices",
+           lambda r: r.samples_per_s),
+    Column("tokens_per_s", "number", _TOKENS, "over all devices: samples_per_s x seq_len, so that "
+           "padding counts, or where the length is not known as the program prints it",
+           lambda r: r.rates.get(_TOKENS)),
+    Column("tokens_per_s_per_device", "number", _TOKENS, "tokens_per_s / devices",
+           lambda r: None if _TOKENS not in r.rates
+           else r.rates[_TOKENS] / r.run.case.topology.devices),
     Column("warmup", "integer", "iterations", "untimed, before the window",
            _window(lambda w: w.warmup)),
     Column("iterations", "integer", "iterations", "timed: the window",

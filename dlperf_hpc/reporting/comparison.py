@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.comparison import (
     Compared,
     Comparison,
+    Identity,
     Outcome,
     Subject,
     band,
@@ -15,6 +16,8 @@ from dlperf_hpc.analysis.comparison import (
 )
 from dlperf_hpc.analysis.statistics import Interval, median_interval
 from dlperf_hpc.errors import printable
+from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S
+from dlperf_hpc.reporting.junit import Entry, junit
 from dlperf_hpc.reporting.text import code, escape, number
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ def _case_json(case: Compared) -> dict[str, Any]:
         **_ends("ratio", interval),
         "error": error_of(interval) if interval else None,
         **_ends("of_medians", case.of_medians),
+        "unit": case.unit if case.outcome is not Outcome.OTHER_UNIT else None,
         "note": case.note,
         "differences": [
             {"what": each.what, "a": list(each.a), "b": list(each.b)} for each in case.differences
@@ -68,10 +72,8 @@ def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
     }
 
 
-def _subject_json(subject: Subject | None) -> dict[str, Any] | None:
-    if subject is None:
-        return None
-    case, row = subject.case, subject.published
+def identity_json(case: Identity) -> dict[str, Any]:
+    """What a case is, null for what is not known."""
     return {
         "framework": case.framework or None,
         "model": case.model or None,
@@ -79,13 +81,28 @@ def _subject_json(subject: Subject | None) -> dict[str, Any] | None:
         "batch_size": case.batch_size,
         "topology": str(case.topology),
         "tags": list(case.tags),
+    }
+
+
+def _subject_json(subject: Subject | None) -> dict[str, Any] | None:
+    if subject is None:
+        return None
+    row = subject.published
+    return {
+        **identity_json(subject.case),
         "runs": None if row else subject.runs,
-        "runs_ok": None if row else len(subject.speeds),
-        "samples_per_s": subject.median,
-        **_ends("samples_per_s", None if row else median_interval(subject.speeds)),
+        "runs_ok": None if row else subject.counted,
+        **_speed_json(subject, "samples_per_s", SAMPLES_PER_S),
+        **_speed_json(subject, "tokens_per_s", TOKENS_PER_S),
         "published": row.source if row else None,
         "hardware": row.hardware if row else None,
     }
+
+
+def _speed_json(subject: Subject, name: str, unit: str) -> dict[str, float | None]:
+    without = subject.published or unit not in subject.speeds
+    interval = None if without else median_interval(subject.speeds[unit])
+    return {name: subject.median(unit), **_ends(name, interval)}
 
 
 def print_comparison(comparison: Comparison, hints: Sequence[str] = ()) -> None:
@@ -172,7 +189,7 @@ def _table(cases: Sequence[Compared]) -> Table:
 
 def _cells(case: Compared) -> tuple[str, ...]:
     names = [side.case.text("topology") for side in (case.a, case.b) if side]
-    medians = [number(side.median) if side else "" for side in (case.a, case.b)]
+    medians = [_median(side, case) for side in (case.a, case.b)]
     interval = case.interval
     return (
         ">".join(dict.fromkeys(names)),
@@ -184,6 +201,15 @@ def _cells(case: Compared) -> tuple[str, ...]:
     )
 
 
+def _median(side: Subject | None, case: Compared) -> str:
+    if side is None or not side.speeds:
+        return ""
+    if case.outcome is Outcome.OTHER_UNIT:
+        unit = next(iter(side.speeds))
+        return f"{number(side.median(unit))} {unit}"
+    return number(side.median(case.unit))
+
+
 def _ratio(value: float) -> str:
     """Three digits after the point, so that 0.2 % shows; fewer where the number is long."""
     return f"{value:.3f}" if value < 100 else f"{value:.4g}"
@@ -192,7 +218,7 @@ def _ratio(value: float) -> str:
 def _runs(side: Subject | None) -> str:
     if side is None:
         return "-"
-    return "pub" if side.published else str(len(side.speeds))
+    return "pub" if side.published else str(side.counted)
 
 
 def _percent(value: float) -> str:
@@ -213,9 +239,22 @@ def _beneath(cases: Sequence[Compared]) -> list[str]:
     for case in cases:
         if case.note:
             notes.setdefault(case.note, []).append(_cells(case)[0])
-    lines = [f"{runs} runs: {text}" for runs, text in sorted(worth.items())]
+    lines = _other_than_samples(cases)
+    lines += [f"{runs} runs: {text}" for runs, text in sorted(worth.items())]
     lines += _differing(cases)
     return lines + [f"{', '.join(names)}: {note}" for note, names in notes.items()]
+
+
+def _other_than_samples(cases: Sequence[Compared]) -> list[str]:
+    """What A and B are medians of, where that is not samples/s; with the cases if not all are."""
+    found: dict[str, list[str]] = {}
+    for case in cases:
+        if case.outcome is not Outcome.OTHER_UNIT and case.unit != SAMPLES_PER_S:
+            found.setdefault(case.unit, []).append(_cells(case)[0])
+    return [
+        ("" if len(names) == len(cases) else f"{', '.join(names)}: ") + f"A and B in {unit}"
+        for unit, names in found.items()
+    ]
 
 
 def _differing(cases: Sequence[Compared]) -> list[str]:
@@ -253,3 +292,25 @@ def comparison_markdown(
         parts.append("\n".join(f"- {escape(line)}" for line in _beneath(cases)))
     parts.append("\n".join(f"- {escape(line)}" for line in [*summary_lines(comparison), *hints]))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def comparison_junit(comparison: Comparison, bad: Collection[str]) -> bytes:
+    """A test for each case: it failed if its outcome is among ``bad``, and says nothing if it has
+    no ratio."""
+    entries = []
+    for case in comparison.cases:
+        row = _cells(case)
+        told = "; ".join(
+            f"{name} {cell}" for name, cell in zip(_HEADINGS[1:], row[1:]) if cell.strip()
+        )
+        wrong = case.outcome.value in bad
+        entries.append(
+            Entry(
+                group=_title(case).replace("/", "."),
+                name=row[0],
+                failure=told if wrong else "",
+                skipped="" if wrong or case.ratio is not None else case.outcome.value,
+                output="\n".join([told, *_beneath([case])]),
+            )
+        )
+    return junit("dlperf compare", entries)

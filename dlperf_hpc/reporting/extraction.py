@@ -14,7 +14,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_table, round2
 from dlperf_hpc.analysis.flags import FLAGS
-from dlperf_hpc.analysis.speedup import chosen, summarise, throughput
+from dlperf_hpc.analysis.speedup import chosen, summarise
 from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
@@ -106,7 +106,7 @@ def _table(
     rounded: dict[str, dict[int, float]] = {}
     lines = []
     for result in group:
-        name, value = str(result.run.case.topology), throughput(result)
+        name, value = str(result.run.case.topology), result.samples_per_s
         runs = speeds.setdefault(name, {})
         if value is not None:
             runs[result.run.repeat] = value
@@ -155,25 +155,31 @@ def _labels(cases: Mapping[str, CaseFacts]) -> dict[str, str]:
 
 def counted_logs(results: Sequence[RunResult]) -> set[str]:
     """Logs that a number was taken from."""
-    return {_log(result) for result in chosen(results) if throughput(result) is not None}
+    return {_log(result) for result in chosen(results) if result.samples_per_s is not None}
 
 
 def left_out(results: Sequence[RunResult], show: Show) -> list[str]:
     """Each log without a number in a table, and why."""
     counted = counted_logs(results)
-    owners = {r.run.id: _log(r) for r in chosen(results) if throughput(r) is not None}
+    owners = {r.run.id: _log(r) for r in chosen(results) if r.samples_per_s is not None}
     reasons: dict[str, str] = {}
     for result in results:
         if _log(result) in counted:
             continue
-        if throughput(result) is not None:
+        if result.samples_per_s is not None:
             run = f"run {result.run.repeat} of {result.run.case.topology}"
             reason = f"{show(owners[result.run.id])} is {run} as well, and counts"
         else:
             status = "" if result.status is Status.OK else f"{result.status.value}: "
-            reason = f"{status}{result.reason or 'it has no speed'}"
+            reason = f"{status}{result.reason or _without_samples(result)}"
         reasons[_log(result)] = reason
     return [f"left out: {show(log)}: {reason}" for log, reason in reasons.items()]
+
+
+def _without_samples(result: RunResult) -> str:
+    if not result.rates:
+        return "it has no speed"
+    return f"it gives {' and '.join(result.rates)}, DLPerf's tables are in samples/s (--seq-len)"
 
 
 def warnings(results: Sequence[RunResult], show: Show) -> list[str]:
@@ -209,7 +215,7 @@ def bases(results: Sequence[RunResult], asked: str) -> list[str]:
     used = Counter(
         result.external.rule if result.external else "the timed window of our own logs"
         for result in chosen(results)
-        if throughput(result) is not None
+        if result.samples_per_s is not None
     )
     if set(used) <= {asked}:
         return []

@@ -14,7 +14,7 @@ from typing import Any
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_tables
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
-from dlperf_hpc.analysis.speedup import CaseSummary, summarise, throughput
+from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
@@ -106,7 +106,7 @@ class Report:
     @cached_property
     def counted(self) -> tuple[RunResult, ...]:
         """The runs that count: they ended ok, with a throughput."""
-        return tuple(result for result in self.runs if throughput(result) is not None)
+        return tuple(result for result in self.runs if result.rates)
 
     @cached_property
     def troubles(self) -> tuple[RunResult, ...]:

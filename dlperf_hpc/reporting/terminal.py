@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.text import interval_text, number, percent
+from dlperf_hpc.reporting.text import interval_text, percent, speed_heading, speed_text
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -76,14 +76,15 @@ def _series_table(name: str, members: Sequence[CaseSummary]) -> Table:
 
     table = _plain_table(printable(name))
     table.add_column("case", no_wrap=True)
-    for heading in ("samples/s", "CI", "speedup", "eff.", "runs"):
+    throughput = speed_heading(summary.unit for summary in members if summary.samples)
+    for heading in (throughput, "CI", "speedup", "eff.", "runs"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("flags", overflow="fold")
     for summary in members:
         interval = None if summary.sample is None else summary.sample.interval
         cells = (
             str(summary.case.topology),
-            number(summary.samples_per_s),
+            speed_text(summary.speed, summary.unit, throughput),
             interval_text(interval),
             "" if summary.speedup is None else f"{summary.speedup:.2f}",
             percent(summary.efficiency),

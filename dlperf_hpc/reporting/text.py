@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
+from dlperf_hpc.records.results import SAMPLES_PER_S
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 
 
 def number(value: float | None) -> str:
-    """Two digits after the point, four significant ones below 10; '' for None."""
+    """Two digits after the point, none from 100 000 on, four significant ones below 10; '' for
+    None."""
     if value is None:
         return ""
+    if abs(value) >= 100_000:
+        return f"{value:.0f}"
     return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
+
+
+def speed_heading(units: Iterable[str]) -> str:
+    """The heading of a column of throughputs: their unit, if they have one in common."""
+    found = {*units}
+    return found.pop() if len(found) == 1 else "throughput" if found else SAMPLES_PER_S
+
+
+def speed_text(value: float | None, unit: str, heading: str) -> str:
+    """A throughput, with its unit where the column's heading does not say it."""
+    return number(value) if value is None or unit == heading else f"{number(value)} {unit}"
 
 
 def interval_text(interval: Interval | None) -> str:

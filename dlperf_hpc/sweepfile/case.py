@@ -132,7 +132,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Case:
-    """One point of a sweep without its repeat. ``batch_size`` is per device."""
+    """One point of a sweep without its repeat. ``batch_size`` is per device.
+
+    Of a user's program (:mod:`.programs`) ``launch`` says how it is started; '' is a back end of
+    ours. There ``batch_size`` is per replica, of which there are ``replicas`` (None: one per
+    device), and ``seq_len`` 0 where it is not given.
+    """
 
     framework: str
     model: str
@@ -152,11 +157,14 @@ class Case:
     seed: int = 1
     options: tuple[tuple[str, Any], ...] = ()
     tags: tuple[str, ...] = ()
+    launch: str = ""
+    replicas: int | None = None
 
     @property
     def ranks(self) -> int:
-        """Processes over all nodes: one per GPU unless ``processes_per_node`` says otherwise."""
-        return self.topology.nodes * self.ranks_per_node
+        """Processes over all nodes that the launcher starts: one per GPU unless
+        ``processes_per_node`` says otherwise."""
+        return 1 if self.launch == "once" else self.topology.nodes * self.ranks_per_node
 
     @property
     def ranks_per_node(self) -> int:
@@ -166,7 +174,7 @@ class Case:
     @property
     def micro_batch(self) -> int:
         """Samples over all devices in one iteration (one micro-batch)."""
-        return self.batch_size * self.topology.devices
+        return self.batch_size * (self.replicas or self.topology.devices)
 
     @property
     def global_batch(self) -> int:
@@ -192,7 +200,10 @@ class Case:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_dict` reads them back."""
-        return {**asdict(self), "topology": str(self.topology), "options": dict(self.options)}
+        row = {**asdict(self), "topology": str(self.topology), "options": dict(self.options)}
+        if not self.launch:  # of a back end's case nothing is told that only a program's has
+            del row["launch"], row["replicas"]
+        return row
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Case:

@@ -8,8 +8,11 @@ the compute node.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from dlperf_hpc.sweepfile.programs import UserProgram
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,14 @@ class WorkloadDeclaration:
 
 @dataclass(frozen=True)
 class Registry:
-    """Everything declared in this installation, by name."""
+    """Everything declared in this installation, by name, and a sweep's own ``programs``."""
 
     backends: Mapping[str, BackendDeclaration]
     workloads: Mapping[str, WorkloadDeclaration]
+    programs: Mapping[str, UserProgram] = field(default_factory=dict)
 
     def options(self, framework: str, model: str) -> tuple[Option, ...]:
-        """The options a case of this back end and workload may set."""
+        """The options a case of this back end and workload, or of this program, may set."""
+        if framework in self.programs:
+            return self.programs[framework].options
         return self.backends[framework].options + self.workloads[model].options

@@ -12,13 +12,16 @@ import itertools
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from dlperf_hpc.errors import Issue
+from dlperf_hpc.errors import Issue, number_of
+from dlperf_hpc.sweepfile import programs
 from dlperf_hpc.sweepfile.case import (
     NO_FP16,
     SCHEDULES,
     Case,
+    Measure,
     Optimizer,
     Schedule,
     Topology,
@@ -27,12 +30,14 @@ from dlperf_hpc.sweepfile.case import (
 )
 from dlperf_hpc.sweepfile.conditions import comparisons, counts_of
 from dlperf_hpc.sweepfile.declarations import Registry
-from dlperf_hpc.sweepfile.keys import KEYS
+from dlperf_hpc.sweepfile.expressions import ExpressionError
+from dlperf_hpc.sweepfile.keys import KEYS, no_such
 from dlperf_hpc.sweepfile.tables import Rule, Tables, Values
 
 MOST_CASES = 10_000  # a slip of the pen makes more, a sweep does not
 MOST_COMPARISONS = 1_000_000  # of a case with an [[exclude]] or [[override]]
 _MOST_ISSUES = 100
+_MEASURE = Measure()
 _REQUIRED = ("framework", "model", "batch_size")
 # Parts of a run's name already; every other key that leaves its default becomes a tag.
 _IN_THE_NAME = {"framework", "model", "precision", "batch_size", "topology"}
@@ -70,7 +75,11 @@ class Expansion:
 
 
 def expand(
-    tables: Tables, topologies: Sequence[Topology], registry: Registry, narrowed: bool = False
+    tables: Tables,
+    topologies: Sequence[Topology],
+    registry: Registry,
+    narrowed: bool = False,
+    measure: Measure = _MEASURE,
 ) -> Expansion:
     """All cases of the sweep, and every issue that no single value shows.
 
@@ -83,8 +92,11 @@ def expand(
     issues: dict[Issue, None] = {}
     used: set[str] = set()
     merged = 0
+    commands = _Commands(registry, measure)
     for point in _points(tables, topologies, registry, used):
         missing = [key for key in _REQUIRED if key not in point]
+        if not missing and commands.leaves_out(point):
+            continue
         found = [
             Issue(f"case.{key}", "is missing: give it in [case] or [matrix]")
             for key in missing
@@ -94,6 +106,7 @@ def expand(
             found = _point_issues(point, registry)
         if not missing and not found:
             case = _case(point, registry)
+            found = commands.issues(case) if case.launch else []
             if narrowed and cases.get(case.id) == case:
                 merged += 1
             elif case.id in cases:
@@ -106,9 +119,69 @@ def expand(
             break
     rules = (*tables.exclude, *tables.override)
     notes = [f"{rule.where} matches no case" for rule in rules if rule.where not in used]
+    notes += commands.notes()
     if merged:
         notes.append(f"--set made {merged} cases equal to others: {len(cases)} are left")
     return Expansion(list(cases.values()), list(issues), notes)
+
+
+@dataclass
+class _Commands:
+    """The commands of programs' cases: each must come out, and no two cases may have the same.
+
+    ``left_out`` are, by program and condition of ``require``, the topologies of the cases for which
+    it does not hold.
+    """
+
+    registry: Registry
+    measure: Measure
+    left_out: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _taken: dict[tuple[Any, ...], str] = field(default_factory=dict)
+
+    def leaves_out(self, point: Values) -> bool:
+        """Whether a condition of its program leaves a case out. One that cannot be told leaves
+        none out: :func:`_program_issues` says so."""
+        program = self.registry.programs.get(point["framework"])
+        if program is None or not program.require:
+            return False
+        try:
+            condition = programs.unmet(program, _told(point, self.registry))
+        except ExpressionError:
+            return False
+        if condition:
+            self.left_out.setdefault((program.name, condition), []).append(point["topology"])
+        return bool(condition)
+
+    def issues(self, case: Case) -> list[Issue]:
+        """What is wrong with the command of a case."""
+        program = self.registry.programs[case.framework]
+        values = programs.plan_values(case, self.measure)
+        try:
+            later = (*programs.TASK_NAMES, *programs.RUN_NAMES)
+            made = programs.command(program, values, later)
+        except ExpressionError as error:
+            return [_of_program(program.name, error, f"in case {case.id}")]
+        place = (program.name, case.topology, case.environment, made.workdir)
+        other = self._taken.setdefault((*place, made.argv, *made.env.values()), case.id)
+        if other == case.id:
+            return []
+        message = f"{case.id} and {other} start the same command: it would be measured twice"
+        hint = "name what tells them apart as a placeholder in run, or leave one of them out"
+        return [Issue(f"program.{program.name}.run", message, hint)]
+
+    def notes(self) -> list[str]:
+        """How many cases each condition leaves out, and where."""
+        return [
+            f"program.{name}.require: {condition} leaves out {number_of(len(where), 'case')}"
+            f" ({', '.join(dict.fromkeys(where))})"
+            for (name, condition), where in self.left_out.items()
+        ]
+
+
+def _of_program(name: str, error: ExpressionError, hint: str | None = None) -> Issue:
+    """What is wrong in a program's table, which the error names with its key."""
+    key, _, words = str(error).partition(": ")
+    return Issue(f"program.{name}.{key}", words, hint)
 
 
 def _too_large(tables: Tables, topologies: int) -> Issue | None:
@@ -158,8 +231,8 @@ def _points(
 
 def _full(point: Values, registry: Registry) -> Values:
     """What holds for a case, with what its file says nothing of."""
-    counts = counts_of(point["topology"])
-    return {**_defaults(point, registry), **point, **_accumulation(point), **counts}
+    full = {**_defaults(point, registry), **point, **counts_of(point["topology"])}
+    return {**full, **_accumulation(full, registry)}
 
 
 def _matches(full: Values, rule: Rule) -> bool:
@@ -175,6 +248,9 @@ _KEY_DEFAULTS = {name: key.default for name, key in KEYS.items()}
 def _defaults(point: Values, registry: Registry) -> Values:
     """What holds for a case where its file says nothing."""
     values = dict(_KEY_DEFAULTS)
+    program = registry.programs.get(point.get("framework", ""))
+    if program is not None:
+        return {**values, **program.keys}
     backend = registry.backends.get(point.get("framework", ""))
     workload = registry.workloads.get(point.get("model", ""))
     if workload is not None:
@@ -184,19 +260,67 @@ def _defaults(point: Values, registry: Registry) -> Values:
     return values
 
 
-def _accumulation(point: Values) -> Values:
+def _accumulation(full: Values, registry: Registry) -> Values:
     """The accumulation that a global batch comes to."""
-    if "global_batch" not in point or "batch_size" not in point:
+    if full.get("global_batch") is None or full.get("batch_size") is None:
         return {}
-    return {"accumulation": point["global_batch"] // _per_iteration(point)}
+    try:
+        return {"accumulation": full["global_batch"] // _per_iteration(full, registry)}
+    except ExpressionError:
+        return {}  # :func:`_replica_issues` says so
 
 
-def _per_iteration(point: Values) -> int:
-    return int(point["batch_size"]) * Topology.parse(point["topology"]).devices
+def _per_iteration(full: Values, registry: Registry) -> int:
+    """Samples of one iteration over all devices; ExpressionError if a program does not say how
+    many of its replicas there are."""
+    return int(full["batch_size"]) * _replicas(full, registry)
+
+
+def _replicas(full: Values, registry: Registry) -> int:
+    program = registry.programs.get(full["framework"])
+    if program is None:
+        return Topology.parse(full["topology"]).devices
+    return programs.replicas_of(program, {**full, **_counts(full, registry)})
+
+
+def _counts(full: Values, registry: Registry) -> Values:
+    """What a topology comes to for a program."""
+    counts = counts_of(full["topology"])
+    alone = registry.programs[full["framework"]].launch == "node"
+    ranks = counts["nodes"] if alone else counts["devices"]
+    return {**counts, "ranks": ranks, "ranks_per_node": ranks // counts["nodes"]}
+
+
+def _told(point: Values, registry: Registry) -> Values:
+    """What a condition of a program may name: ``replicas`` only where it comes out."""
+    full = _full(point, registry)
+    values = {**full, **_counts(full, registry)}
+    try:
+        return {**values, "replicas": _replicas(full, registry)}
+    except ExpressionError:
+        return values
+
+
+def _program_issues(point: Values, full: Values, registry: Registry) -> list[Issue]:
+    """What is wrong with a case of a user's program: its model and its data are its own."""
+    name = point["framework"]
+    issues = _option_issues(point, registry)
+    if "processes_per_node" in point:
+        rule = f"is given, but launch of program.{name} says how many processes there are"
+        issues.append(Issue("processes_per_node", rule))
+    try:
+        programs.unmet(registry.programs[name], _told(point, registry))
+        return issues + _batch_issues(point, full, registry)
+    except ExpressionError as error:
+        return [*issues, _of_program(name, error)]
 
 
 def _point_issues(point: Values, registry: Registry) -> list[Issue]:
     full = {**_defaults(point, registry), **point}
+    if full["framework"] in registry.programs:
+        return _program_issues(point, full, registry)
+    if full["model"] not in registry.workloads:
+        return [no_such("model", "model", full["model"], registry.workloads, registry)]
     backend, workload = registry.backends[full["framework"]], registry.workloads[full["model"]]
     issues = []
     if backend.library not in workload.libraries:
@@ -226,7 +350,7 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
     if backend.check:
         issues += [Issue(key, message) for key, message in backend.check(full)]
     issues += _optimizer_issues(point, full) + _schedule_issues(point, full)
-    return issues + _option_issues(point, registry) + _batch_issues(point)
+    return issues + _option_issues(point, registry) + _batch_issues(point, full, registry)
 
 
 def _optimizer_issues(point: Values, full: Values) -> list[Issue]:
@@ -292,26 +416,34 @@ def _option_issues(point: Values, registry: Registry) -> list[Issue]:
     ]
 
 
-def _batch_issues(point: Values) -> list[Issue]:
+def _batch_issues(point: Values, full: Values, registry: Registry) -> list[Issue]:
+    replicas = _replicas(full, registry)  # also where nothing divides: they must come out whole
     if "global_batch" not in point:
         return []
     if "accumulation" in point:
         return [Issue("global_batch", "is given together with accumulation: give one of the two")]
     total, topology = point["global_batch"], point["topology"]
-    if total % _per_iteration(point) == 0:
+    if total and total % (point["batch_size"] * replicas) == 0:
         return []
-    devices = Topology.parse(topology).devices
-    product = f"batch_size {point['batch_size']} x {devices} devices of {topology}"
-    message = f"{total} does not divide by {_per_iteration(point)} = {product}"
+    each = "devices" if point["framework"] in registry.backends else "replicas"
+    product = f"batch_size {point['batch_size']} x {replicas} {each} of {topology}"
+    message = f"{total} does not divide by {point['batch_size'] * replicas} = {product}"
     return [Issue("global_batch", message)]
 
 
 def _case(point: Values, registry: Registry) -> Case:
     full = _full(point, registry)
     options = [option.name for option in registry.options(full["framework"], full["model"])]
+    topology = Topology.parse(full["topology"])
+    program = registry.programs.get(full["framework"])
+    if program is not None:
+        full["processes_per_node"] = program.per_node(topology)
+        full["seq_len"] = full["seq_len"] or 0
     return Case(
         **{key: full[key] for key in _PLAIN_KEYS},
-        topology=Topology.parse(full["topology"]),
+        topology=topology,
+        launch=program.launch if program else "",
+        replicas=_replicas(full, registry) if program else None,
         optimizer=Optimizer(**_table(_OPTIMIZER, full)),
         schedule=Schedule(**_table(_SCHEDULE, full)),
         options=tuple((name, full[name]) for name in sorted(options)),

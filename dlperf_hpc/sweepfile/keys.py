@@ -152,6 +152,7 @@ def known_keys(registry: Registry) -> dict[str, Any]:
     types["topology"] = str
     declared = [option for backend in registry.backends.values() for option in backend.options]
     declared += [option for model in registry.workloads.values() for option in model.options]
+    declared += [option for program in registry.programs.values() for option in program.options]
     types.update({option.name: _option_type(option) for option in declared})
     return types
 
@@ -225,7 +226,7 @@ def topology_issue(where: str, value: Any) -> Issue | None:
 
 
 _NAMED: dict[str, Callable[[Registry], Iterable[str]]] = {
-    "framework": lambda registry: registry.backends,
+    "framework": lambda registry: [*registry.backends, *registry.programs],
     "model": lambda registry: registry.workloads,
     "precision": lambda registry: PRECISIONS,
 }
@@ -234,8 +235,14 @@ _NAMED: dict[str, Callable[[Registry], Iterable[str]]] = {
 def _name_issue(
     where: str, kind: str, value: str, built: Iterable[str], registry: Registry
 ) -> Issue | None:
-    if value in built:
+    # A program's model is a label; :mod:`.expand` refuses one that a back end does not have.
+    if value in built or (kind == "model" and registry.programs):
         return None
+    return no_such(where, kind, value, built, registry)
+
+
+def no_such(where: str, kind: str, value: str, built: Iterable[str], registry: Registry) -> Issue:
+    """There is no framework, model or precision of this name; with the nearest there is."""
     from dlperf_hpc.sweepfile.synonyms import name_hint
 
     known = f"there are: {', '.join(sorted(built))}"

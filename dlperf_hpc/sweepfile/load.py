@@ -6,8 +6,8 @@ All issues of a file are found in one go; nothing half-checked leaves this modul
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,16 +15,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dlperf_hpc.errors import MOST_SHOWN, Issue, SpecError
-from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Topology
+from dlperf_hpc.sweepfile.case import NAME, Case, Limits, Measure, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
 from dlperf_hpc.sweepfile.keys import KEYS, Name, nearest, shown, topology_issue
 from dlperf_hpc.sweepfile.overrides import apply_overrides, flat_case_tables
+from dlperf_hpc.sweepfile.programs import UserProgram, read_program
 from dlperf_hpc.sweepfile.tables import read_tables
 from dlperf_hpc.sweepfile.tomlfile import pydantic_issues, read_toml
 
 DEFAULT_TIME_LIMIT = "00:30:00"
 MOST_RUNS = 100_000
+PROGRAMS = "programs"
+"""The folder beside a sweep file in which a program may have a file of its own."""
+
 _CLOCK = re.compile(
     r"(?:(?:(?P<d>[0-9]{1,3})-)?(?P<h>[0-9]{1,3}):)?(?P<m>[0-9]{1,4}):(?P<s>[0-5][0-9])"
 )
@@ -77,6 +81,7 @@ class SweepFile(_Table):
     zip: list[dict[str, Annotated[list[Any], Field(min_length=1)]]] = []
     exclude: list[dict[str, Any]] = []
     override: list[_Override] = []
+    program: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ class Sweep:
 
     ``time_limit_s`` is by topology, in seconds, for one run. ``repeats_per_job`` divides
     ``repeats`` and counts on a cluster only. ``notes`` are odd in the file but may be meant.
+    ``programs`` are those that its cases are of, by name.
     """
 
     name: str
@@ -101,6 +107,7 @@ class Sweep:
     cases: tuple[Case, ...]
     notes: tuple[str, ...] = ()
     repeats_per_job: int = 1
+    programs: Mapping[str, UserProgram] = field(default_factory=dict)
 
 
 def clock_seconds(text: str) -> int:
@@ -246,11 +253,71 @@ class _Reading:
         return 0
 
 
-def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None = None) -> Sweep:
+def _named_frameworks(file: SweepFile) -> Iterator[str]:
+    """The values of ``framework`` that the file's cases may have."""
+    singles = [file.case, *(each.set for each in file.override)]
+    lists = [file.matrix, *file.zip]
+    found = [table.get("framework") for table in singles]
+    found += [value for table in lists for value in table.get("framework", ())]
+    yield from dict.fromkeys(name for name in found if isinstance(name, str))
+
+
+def _programs(
+    file: SweepFile, path: Path, registry: Registry, formats: Iterable[str] | None
+) -> tuple[Registry, list[Issue]]:
+    """The registry with the sweep's programs: its own tables, and for names that neither they nor
+    a back end has, ``programs/NAME.toml`` beside the sweep file."""
+    tables, issues = dict(file.program), []
+    for name in _named_frameworks(file):
+        beside = path.parent / PROGRAMS / f"{name}.toml"
+        if name in registry.backends or not re.fullmatch(NAME, name) or not beside.exists():
+            continue
+        if name in tables:
+            message = f"stands here and in {beside}: two programs of one name"
+            issues.append(Issue(f"program.{name}", message, "rename or remove one of them"))
+        else:
+            tables[name] = read_toml(beside)[1]
+    found: dict[str, UserProgram] = {}
+    for name, table in tables.items():
+        program, wrong = read_program(name, table, formats)
+        issues += wrong
+        if name in registry.backends:
+            message = f"{name!r} is a back end of dlperf_hpc: two programs of one name"
+            issues.append(Issue(f"program.{name}", message, "give yours another name"))
+        elif program is not None:
+            issues += _type_issues(program, replace(registry, programs=found))
+            found[name] = program
+    return replace(registry, programs=found), issues
+
+
+def _type_issues(program: UserProgram, registry: Registry) -> list[Issue]:
+    """Own keys that are of another type elsewhere: a value in [matrix] has one type."""
+    options = [o for each in registry.programs.values() for o in each.options]
+    options += [o for each in registry.backends.values() for o in each.options]
+    options += [o for each in registry.workloads.values() for o in each.options]
+    types = {option.name: type(option.default) for option in options}
+    return [
+        Issue(
+            f"program.{program.name}.keys.{key}",
+            f"{key} is a {types[key].__name__} elsewhere, and here {shown(default)}",
+            "rename it, or give it a default of that type",
+        )
+        for key, default in program.keys.items()
+        if types.get(key, type(default)) is not type(default)
+    ]
+
+
+def load_sweep(
+    path: Path,
+    registry: Registry,
+    overrides: dict[str, Any] | None = None,
+    formats: Iterable[str] | None = None,
+) -> Sweep:
     """Read and check a sweep file. SpecError lists everything wrong with it.
 
     ``overrides`` are ``--set`` values by key: a top-level key, a dotted path, or a case key, which
-    then takes the place of every other value the file gives it.
+    then takes the place of every other value the file gives it. ``formats`` are the log formats
+    that a program's ``read.format`` may name; None: any.
     """
     text, tables = read_toml(path)
     if not tables:
@@ -260,11 +327,17 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
     file, issues = _read_file(apply_overrides(flat, overrides or {}, SweepFile.model_fields))
     reading = _Reading(file, issues, tables.get("topologies"))
     base, limits, per_job = reading.base(), reading.time_limits(), reading.repeats_per_job()
+    registry, of_programs = _programs(file, path, registry, formats)
+    if of_programs:  # what follows would speak of programs that there are not
+        raise SpecError(str(path), [*issues, *of_programs])
     read, more = read_tables(file, registry, reading.names)
     if file.measure.keep_checkpoint and not file.measure.checkpoint:
         message = "there is none to keep: set measure.checkpoint = true too"
         issues.append(Issue("measure.keep_checkpoint", message))
-    expansion = expand(read, reading.topologies, registry, narrowed=bool(overrides))
+    measure = Measure(**file.measure.model_dump())
+    expansion = expand(
+        read, reading.topologies, registry, narrowed=bool(overrides), measure=measure
+    )
     issues += [*more, *expansion.issues]
     if not expansion.cases and not issues:
         issues.append(Issue("exclude", "leaves no case at all"))
@@ -285,11 +358,16 @@ def load_sweep(path: Path, registry: Registry, overrides: dict[str, Any] | None 
         site=file.site,
         cluster=file.cluster,
         time_limit_s=limits,
-        measure=Measure(**file.measure.model_dump()),
+        measure=measure,
         limits=Limits(**file.limits.model_dump()),
         cases=tuple(expansion.cases),
         notes=(*reading.notes, *expansion.notes),
         repeats_per_job=per_job,
+        programs={
+            name: registry.programs[name]
+            for name in dict.fromkeys(case.framework for case in expansion.cases)
+            if name in registry.programs
+        },
     )
 
 

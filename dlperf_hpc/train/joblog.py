@@ -10,7 +10,7 @@ from dlperf_hpc.files import append_line
 from dlperf_hpc.records.lines import utc, write_line
 from dlperf_hpc.records.results import Checkpoint, Window
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import Attempt, finish, log_event
+from dlperf_hpc.records.store import Attempt, Begun, finish, log_event
 from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.train import provenance, summary
 from dlperf_hpc.train.communication import Communication
@@ -39,7 +39,7 @@ class Measured:
         return replace(window, exposed_comm=self.communication.exposed)
 
 
-def log_world(attempt: Attempt, world: World, all_facts: list[dict[str, Any]]) -> None:
+def log_world(attempt: Begun, world: World, all_facts: list[dict[str, Any]]) -> None:
     """Provenance of rank 0's node, what all ranks share, and a line for each rank."""
     log_event(attempt, "provenance", provenance.provenance())
     shared = {key: value for key, value in all_facts[0].items() if key not in _OF_ONE_RANK}
@@ -56,11 +56,12 @@ def _without(facts: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key not in shared}
 
 
-def _iteration_lines(windows: Sequence[Timed], warmup: int) -> str:
-    """The window's iterations, counted from 1 with the warm-up, stamped when they ended."""
-    times, losses = summary.iteration_times(windows), summary.mean_losses(windows)
+def iteration_lines(
+    opened: float, times: Sequence[float], losses: Sequence[float | None], warmup: int
+) -> str:
+    """The window's iterations, counted from 1 with the warm-up, stamped when they ended. ``opened``
+    is seconds since the epoch, ``times`` are in s."""
     every = -(-len(times) // _MOST_ITERATION_LINES)
-    opened = max(window.opened for window in windows)
     lines = [write_line("window_open", {"iteration": warmup}, utc(opened))]
     elapsed = 0.0
     for i, (seconds, loss) in enumerate(zip(times, losses), 1):
@@ -74,7 +75,10 @@ def _iteration_lines(windows: Sequence[Timed], warmup: int) -> str:
 def log_window(attempt: Attempt, measured: Measured) -> None:
     """Iterations, communication and summary into the log. The run has not ended by that."""
     window, found = measured.window(attempt.run.case), measured.communication
-    append_line(attempt.paths.log, _iteration_lines(measured.windows, measured.measure.warmup))
+    times, losses = summary.iteration_times(measured.windows), summary.mean_losses(measured.windows)
+    opened = max(window.opened for window in measured.windows)
+    lines = iteration_lines(opened, times, losses, measured.measure.warmup)
+    append_line(attempt.paths.log, lines)
     medians = {key: value for key, value in asdict(found).items() if key != "reason"}
     log_event(attempt, "communication", medians if found.steps else {"reason": found.reason})
     rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}

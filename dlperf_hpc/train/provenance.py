@@ -55,7 +55,8 @@ def provenance() -> dict[str, Any]:
         "libc": "-".join(platform.libc_ver()),
         "cpu": _cpu(),
         "cpus": os.cpu_count(),
-        "mpi": mpi_library(),
+        # Not loaded for this: MPI is joined once, and whoever trains may do without.
+        "mpi": mpi_library() if "mpi4py.MPI" in sys.modules else None,
         "env": telling(os.environ),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 from dlperf_hpc.errors import MeasurementError
 from dlperf_hpc.records import steady
@@ -23,7 +23,14 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
-def iteration_times(windows: Sequence[Timed]) -> list[float]:
+class Stepped(Protocol):
+    """One rank's window as far as its iterations' times go, s."""
+
+    @property
+    def step_times(self) -> Sequence[float]: ...
+
+
+def iteration_times(windows: Sequence[Stepped]) -> list[float]:
     """Seconds of each iteration over all ranks: it has ended when the last rank has ended it.
 
     Taken from each rank's time since the window opened, so that they add up to the slowest rank's

@@ -43,7 +43,7 @@ from dlperf_hpc.train.lacks import fault_of
 
 _POLL_S = 0.5
 # What a collective says when another rank has gone: true, but not why the run ended.
-_LOST_PEER = (
+LOST_PEER = (
     "Connection closed",
     "Connection reset",
     "Broken pipe",
@@ -51,7 +51,7 @@ _LOST_PEER = (
     "ncclRemoteError",
     "ncclSystemError",
 )
-_OUT_OF_MEMORY = (
+OUT_OF_MEMORY = (
     "out of memory",
     "OutOfMemoryError",
     "MemoryError",
@@ -60,7 +60,7 @@ _OUT_OF_MEMORY = (
     "STATUS_ALLOC_FAILED",  # cuBLAS and cuDNN, when their workspace no longer fits
 )
 _BEFORE_TRAINING = ("startup", "build")  # phases in which an environment shows what it lacks
-_NOTICE_S = 90.0
+NOTICE_S = 90.0
 _STRAGGLERS_S = 3.0  # for the others' accounts: their watchdogs are due within a second
 _MOST_PLACES, _MOST_RANKS = 3, 8  # that a reason names
 # $1: the task's output; $2: the line with which this launch begins there; $3: Slurm's fault; $4:
@@ -78,7 +78,7 @@ def classify(error: BaseException) -> Status:
     """Out of memory is told apart from every other failure: it is an answer, not a mishap."""
     # All of the message: NCCL says why in its last line.
     text = f"{type(error).__name__}: {error}"
-    if isinstance(error, MemoryError) or any(word in text for word in _OUT_OF_MEMORY):
+    if isinstance(error, MemoryError) or any(word in text for word in OUT_OF_MEMORY):
         return Status.OUT_OF_MEMORY
     return Status.FAILED
 
@@ -179,7 +179,7 @@ class Watchdog:
     def _notice(self) -> None:
         """SIGUSR2: Slurm sends it up to a minute early, so near the limit the limit itself decides;
         far from it the job is being preempted."""
-        if self.left_s() > _NOTICE_S:
+        if self.left_s() > NOTICE_S:
             self._end(Status.PREEMPTED, f"{self._ran()}: the scheduler's notice (SIGUSR2)")
 
     def _ran(self) -> str:
@@ -190,7 +190,7 @@ class Watchdog:
         try:
             # A damaged sweep is told in one message: how it was read says nothing.
             trace = "" if isinstance(error, LedgerError) else format_trace(error)
-            lost_peer = any(word in trace for word in _LOST_PEER)
+            lost_peer = any(word in trace for word in LOST_PEER)
             status = classify(error)
             fault = ""
             if status is Status.FAILED and not lost_peer and self._phase in _BEFORE_TRAINING:

@@ -28,11 +28,21 @@ DATA = SUPPORT / "data" / "sweeps_2026_11"
 EXPECTED = DATA / "expected"
 COMMANDS: dict[str, dict[str, Any]] = json.loads((DATA / "commands.json").read_text())
 CHECKPOINT = ("save_s", "load_s", "mb_per_rank", "save_mb_s", "load_mb_s")
+TOKENS = (
+    *("tokens_per_s", *(f"tokens_per_s_{end}" for end in ("low", "high", "min", "max"))),
+    *(f"base_tokens_per_s{end}" for end in ("", "_low", "_high")),
+    *("tokens_per_s_coverage", "tokens_per_s_per_device", "check_tokens_per_s", "speedup_of"),
+)
 PLACES = ("runs.csv: ", "speedup.csv: ", "report.json: runs[].", "report.json: cases[].")
 ADDED = frozenset(
     [
         *(f"{place}checkpoint_{name}" for place in PLACES for name in CHECKPOINT),
-        "compare.json: cases[].differences",
+        *(f"{place}{name}" for place in PLACES for name in TOKENS),
+        "report.json: method.tokens_per_s",
+        "report.json: switches[].unit",
+        *(f"compare.json: cases[].{name}" for name in ("differences", "unit")),
+        *(f"compare.json: cases[].{side}.{name}" for side in "ab" for name in TOKENS),
+        "compare.json: verdicts.other unit",
         *(f"status.json: {key}" for key in ("not_submitted", "report_job")),
         *(f"status.json: runs[].{key}" for key in ("submitted", "to_do")),
     ]
@@ -46,6 +56,8 @@ REWORDED = {
     "no line tells of an iteration": "no line has an iteration",
     "a verdict could be wrong": "an outcome could be wrong",
     " 1 remarks on": " 1 remark on",
+    "samples/s is what the program": "the speed is what the program",
+    "samples/s is the program's total": "the speed is the program's total",
 }
 """Words that are other words since, in texts for people (flags, notes, the summary of sources)."""
 
@@ -58,8 +70,9 @@ WARNED = ("divides the samples that were planned", "in a series of its own")
 GONE = ("printed-only", "rest on printed figures alone")
 """A flag and its note that were set although a clock stood beside the printed figures."""
 
-VARYING = {"status-archived": {"root"}}
-"""Keys that were never the same twice: an archive is unpacked to a folder of its own."""
+VARYING = {"status-archived": {"root"}, "report-logs-alone": {"foreign", "source"}}
+"""Keys that are not the same: an archive is unpacked to a folder of its own, and the records beside
+logs are no files in no known format any more."""
 
 # What the batch scripts name of the machine on which they were made.
 LOGS, PYTHON = "/srv/bench/logs", "/opt/dlperf_hpc/.venv/bin/python"

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy  # noqa: F401 - loaded, it is used for logs of any size
 from external_corpus import log, samples
 
 from dlperf_hpc.logs.format import MAX_STEPS
@@ -95,8 +96,8 @@ def check_results(found: Interpretation) -> None:
         if window is None:
             assert result.samples_per_s is None and result.reason, result
             continue
-        positive = (window.samples_per_s, window.factor, window.elapsed_s)
-        for figure in (*positive, window.check_samples_per_s):
+        positive = (*window.rates.values(), window.factor, window.elapsed_s)
+        for figure in (*positive, window.check):
             assert figure is None or (math.isfinite(figure) and figure > 0), window
         for figure in (window.loss_first, window.loss_last, window.memory_mb, window.drift):
             assert figure is None or math.isfinite(figure), window
@@ -127,9 +128,21 @@ def check_nothing_invented(damaged: ScannedFile, whole: ScannedFile, data: bytes
     assert not new, new
 
 
-SPREAD = ("bing_bert", "mindspore", "ngc_tf1_bert", "ngc_tf2_bert")
-"""Formats that tell on one line what another line's figure is: where lines are missing between
-them, a figure may be taken for its neighbour's."""
+SPREAD = (
+    *(
+        "bing_bert",
+        "epoch_bars",
+        "keras",
+        "mindspore",
+        "mlperf",
+        "modded_nanogpt",
+        "nanogpt",
+        "ngc_tf1_bert",
+    ),
+    "ngc_tf2_bert",
+)
+"""Formats that tell on one line what another line's figure is, or that it is none: where lines are
+missing between them, a figure may be taken for its neighbour's."""
 
 
 def check_values(reading: Reading, data: bytes) -> None:
@@ -184,7 +197,7 @@ def check_cut_results(cut: Interpretation, whole: Interpretation, scanned: Scann
     for result in cut.results:
         window = result.external
         if result.status is Status.OK and window is not None:
-            own = window.basis == "total" and window.samples_per_s / window.factor in totals
+            own = window.basis == "total" and window.speed / window.factor in totals
             assert own or _window(result) in numbers, result
         else:
             assert result.reason, result
@@ -195,7 +208,7 @@ def _window(result: RunResult) -> tuple[object, ...] | None:
     window = result.external
     if window is None:
         return None
-    return (window.samples_per_s, window.basis, window.first, window.last)
+    return (window.speed_unit, window.speed, window.basis, window.first, window.last)
 
 
 # --- damage

@@ -288,7 +288,8 @@ def hf_trainer(pace: Pace) -> Made:
     for n in _tens():
         loss = round(pace.loss(n), 4)
         yield f"{{'loss': {loss}, 'grad_norm': 1.5, 'learning_rate': 4.9e-05, 'epoch': {n / 100}}}"
-        yield from _noise(n)
+        # A bar without a name would be the Trainer's own.
+        yield from (line.replace("\r", "\rMap: ") for line in _noise(n))
     rate = round(LAST * SAMPLES / pace.at(LAST), 3)
     yield (
         f"{{'train_runtime': {round(pace.at(LAST), 4)}, 'train_samples_per_second': {rate}, "

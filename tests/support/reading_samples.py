@@ -14,6 +14,7 @@ from dlperf_hpc.logs.scanned import (
     ScannedFile,
     Stamps,
     Step,
+    Steps,
     Total,
     Trouble,
 )
@@ -53,7 +54,7 @@ def reading(lines: Sequence[Step], totals: Sequence[Total] = (), **changes: Any)
         "stamps": Stamps.ABSOLUTE if any(s.stamp is not None for s in lines) else Stamps.NONE,
         **changes,
     }
-    return Reading(steps=tuple(lines), totals=tuple(totals), **values)
+    return Reading(steps=Steps(lines), totals=tuple(totals), **values)
 
 
 def scanned(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlperf_hpc.records.results import RunResult, Window
+from dlperf_hpc.records.observed import ObservedCase, ObservedRun
+from dlperf_hpc.records.results import TOKENS_PER_S, ExternalWindow, Rates, RunResult, Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
 
@@ -64,3 +65,25 @@ def bad(
 ) -> RunResult:
     """A run that does not count, perhaps with a window in its log all the same."""
     return RunResult(Run(of, repeat), status, reason, window=timed, source="scheduler")
+
+
+def external(topology: str, *rates: Rates, **changes: Any) -> list[RunResult]:
+    """Runs of another program's logs that count, one for each of the throughputs."""
+    values = {"framework": "torchtitan", "model": "llama", "precision": "bf16", **changes}
+    seen = ObservedCase(topology=Topology.parse(topology), **values)
+    return [
+        RunResult(
+            ObservedRun(seen, repeat, f"{topology}_{repeat}.log"),
+            Status.OK,
+            log=f"{topology}_{repeat}.log",
+            external=ExternalWindow(
+                each, "printed[20:120]", "printed", next(iter(each)), 1.0, "x", "quoted lines"
+            ),
+        )
+        for repeat, each in enumerate(rates, 1)
+    ]
+
+
+def tokens(topology: str, *speeds: float, **changes: Any) -> list[RunResult]:
+    """Runs of logs that give tokens/s alone."""
+    return external(topology, *({TOKENS_PER_S: speed} for speed in speeds), **changes)

@@ -190,7 +190,7 @@ def queued_task(root: Path, array: Array, site: Site, program: Program, name: st
 
     environment = site.environment_named(array.environment)
     ranks = array.tasks[0].case.ranks_per_node
-    command = environments.command(environment, root, program.arguments)
+    command = environments.task_command(environment, root, program)
     return QueuedTask(
         name=name,
         argv=[find_mpiexec() or "mpiexec", "-n", str(ranks), *command],

@@ -157,7 +157,7 @@ def _command(root: Path, array: Array, site: Site, program: Program) -> str:
     running.
     """
     environment = site.environment_named(array.environment)
-    words = environments.command(environment, root, program.arguments)
+    words = environments.task_command(environment, root, program)
     return f"{shlex.join(words)}\n)"
 
 
@@ -252,7 +252,9 @@ def _further_options(root: Path, array: Array, site: Site) -> dict[str, Any]:
 
 
 def _ranks_per_node(array: Array) -> int:
-    return array.tasks[0].case.ranks_per_node
+    """Tasks for which a job asks on each node; of a program that starts its own, one per device."""
+    case = array.tasks[0].case
+    return case.topology.gpus_per_node if case.launch == "once" else case.ranks_per_node
 
 
 def _excluded(array: Array, site: Site) -> str:
@@ -314,10 +316,14 @@ def srun_arguments(root: Path, array: Array, site: Site) -> list[str]:
     fixed.append("--export=ALL")
     per_node = _ranks_per_node(array)
     ranks = array.topology.nodes * per_node
+    several = [f"--ntasks={ranks}", f"--ntasks-per-node={per_node}"] if site.ntasks else []
+    if array.tasks[0].case.launch == "once":
+        # What the program starts itself must find the nodes free.
+        several = ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--overlap"]
     return [
         *fixed,
         *environments.srun_options(environment, root),
-        *([f"--ntasks={ranks}", f"--ntasks-per-node={per_node}"] if site.ntasks else []),
+        *several,
         *([f"--cpus-per-task={site.cpus_per_task}"] if site.cpus_per_task else []),
         *([_UNBOUND[site.gpu_bind]] if site.gpu_bind else []),
         *site.srun,

@@ -224,10 +224,10 @@ def _read_throughput(line: Line, draft: Draft, match: re.Match[str]) -> None:
             return
         else:
             step //= accumulation
-    before = draft.steps[-1] if draft.steps else None
+    before, known = draft.steps[-1] if draft.steps else None, len(draft.steps)
     stamp = full_stamp(line.text[: match.start()])
     draft.step(line, step, stamp=stamp, printed=match["rate"])
-    if before and draft.steps[-1] is not before and before[1:3] == draft.steps[-1][1:3]:
+    if before and len(draft.steps) > known and before[1:3] == draft.steps[-1][1:3]:
         # The progress line of the same step: one iteration, one step.
         draft.steps[-2:] = [draft.steps[-1]._replace(loss=before.loss, lr=before.lr)]
 

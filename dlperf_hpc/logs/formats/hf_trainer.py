@@ -5,6 +5,8 @@
 | ``{'loss': 10.2, 'learning_rate': 4.9e-05, 'epoch': 0.01}`` | 4 (``grad_norm`` since 4.38) |
 | ``{'loss': '0.1363', 'grad_norm': '0.1436', ..., 'epoch': '2.731'}`` | 5: values are strings |
 | ``{'train_runtime': 101.9003, 'train_samples_per_second': 1.963, 'epoch': 0.69}`` | 4, the end |
+| ``{'loss': .., 'num_input_tokens_seen': 512, .., 'train_tokens_per_second': '1734'}`` | 4.56 |
+| ``  5%|5         | 10/200 [00:05<01:35,  1.98it/s]`` | 4, tqdm's bar of the training |
 | ``  train_samples_per_second =      6.213`` | ``***** train metrics *****`` |
 | ``    "train_samples_per_second": 6.213,`` | ``train_results.json``, ``trainer_state.json`` |
 | ``loss: 3.2, .., global_step: 10, .., interval_steps_per_second: 4.427, ..`` | PaddleNLP |
@@ -17,14 +19,31 @@ from a checkpoint, fewer were, so the lines that say what was planned and what w
 ``TrainOutput(global_step=..``, a progress bar on the line of the end). Until 4.6 the figure of that
 name was of steps (transformers pull request 11818): ``train_steps_per_second`` is not beside it.
 
-A loss line of Hugging Face's has an epoch's fraction and no step, so it shows which program wrote
-the log but is no iteration, unless it has ``'step'`` as early ones did. PaddleNLP's have a step,
-and a time stamp before them; of their speeds the steps/s are read, since in 2022
-``interval_samples_per_second`` was one step's samples over the time of several.
+A loss line of Hugging Face's has an epoch's fraction and no step (early ones had ``'step'``). The
+step is that of the bar: the loss is written where the bar stood, and the bar is drawn again behind
+it (``ProgressCallback`` of trainer_callback.py, tqdm's ``write``). So the bar without a name that
+stands directly behind two loss lines is that of the training, and its total the number of steps;
+where the log states ``Total optimization steps``, that is its total. All other bars (evaluation,
+download, ``Map:``, ``Loading checkpoint shards:``) have a name or another total. Several loss lines
+in a row were buffered, and show neither a bar nor a step; a loss between two different states of
+the bar is no step's for certain, and is left out. Bars are looked for once the log has shown whose
+it is, by its settings or by the first loss line. The bar's whole seconds are the clock: they have
+everything in them, evaluations and checkpoints too. Its rate is not read (:mod:`._bars`). axolotl,
+TRL and LLaMA-Factory print the same lines with keys of their own; axolotl's
+``tokens/train_per_sec_per_gpu`` counts the tokens with a label only, and is no speed here.
+
+``train_tokens_per_second`` on a loss line is the mean over all devices since ``train()`` began; on
+the end's line (``include_tokens_per_second``, since 4.36) it divides what was planned, as the
+samples' does.
+
+PaddleNLP's loss lines have a step, and a time stamp before them; of their speeds the steps/s are
+read, since in 2022 ``interval_samples_per_second`` was one step's samples over the time of several.
 
 Settings come from the log at level INFO (``Instantaneous batch size per device = 8``); the number
 of devices follows from three of them, unless the model is split over devices. Real lines were read
-where documents, notebooks and issues quote them (PaddleNLP's of 2022-08-31).
+where documents, notebooks and issues quote them (PaddleNLP's of 2022-08-31; bars beside losses in
+huggingface/trl issue 2875 and axolotl-ai-cloud/axolotl issue 592), and whole logs of transformers 5
+that were made by runs on a CPU.
 """
 
 from __future__ import annotations
@@ -32,12 +51,14 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.formats import _bars
 from dlperf_hpc.logs.scan.rows import full_stamp
-from dlperf_hpc.logs.scanned import Evidence, Printed, Unit
+from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _SPEED = "train_samples_per_second"
 _STEPS = "train_steps_per_second"
 _INTERVAL = ", interval_steps_per_second: "
+_RUNNING = "***** Running "
 _FIGURE = r"[-+.0-9a-z]{1,40}"
 _TOTAL = re.compile(
     rf"{_SPEED}(?:['\"]: {{0,4}}['\"]?(?P<item>{_FIGURE})['\",}}]| *= *(?P<row>{_FIGURE})\s*$"
@@ -48,6 +69,14 @@ _LOG = re.compile(
 )
 _LR = re.compile(rf"'learning_rate': '?({_FIGURE})[',]")
 _STEP = re.compile(r"'step': '?([0-9]{1,18})(?:[', ]|$)")
+_TOKENS_SPEED = "train_tokens_per_second"
+_TOKENS = re.compile(rf"'{_TOKENS_SPEED}': '?({_FIGURE})'?(?:,|}}|$)")
+_BEHIND = 2
+"""Lines from a loss line to the bar that is drawn again, a blank one among them."""
+
+_Figures = dict[str, "str | None"]
+_MOST_HELD = 10_000
+"""Bars kept until it is known whose they are: a loss line may come late."""
 _PADDLE = re.compile(
     rf"(?:\bloss: (?P<loss>{_FIGURE}), )?(?:learning_rate: (?P<lr>{_FIGURE}), )?"
     rf"global_step: (?P<step>[0-9]{{1,18}}), .{{0,600}}interval_steps_per_second: "
@@ -95,6 +124,12 @@ def read(line: Line, draft: Draft) -> None:
         _read_log(line, draft, match["loss"], match["rest"])
     elif _INTERVAL in line.text:
         _read_paddle(line, draft)
+    elif _bars.is_bare(line.text):
+        _read_bar(line, draft, _bars.bar_of(line.text))
+    elif _bars.NEEDLE in line.text:
+        return  # another bar, of which there may be very many
+    elif _RUNNING in line.text:
+        draft.state["evaluates"] = "training" not in line.text
     elif match := _SETTING.search(line.text):
         _read_setting(line, draft, _SETTINGS[match[1][0]], match[2].replace(",", ""))
     elif match := _SPLIT.search(line.text):
@@ -109,14 +144,16 @@ def _read_total(line: Line, draft: Draft) -> None:
     if match is None:
         draft.note(line, f"{_SPEED} without a number")
         return
-    known = len(draft.totals)
+    known, before = len(draft.totals), [t.value for t in draft.totals if t.name == _SPEED][-1:]
     in_line = match["item"] and ("{'" in line.text or "'epoch'" in line.text)
     of_steps = in_line and _STEPS not in line.text
     unit = Unit.ITERATIONS_PER_S if of_steps else Unit.SAMPLES_PER_S
     figure = match["item"] or match["row"] or match["paddle"]
     draft.total(line, _SPEED, figure, unit)
-    if known and len(draft.totals) > known and draft.totals[-1].value == draft.totals[-2].value:
+    if len(draft.totals) > known and [draft.totals[-1].value] == before:
         draft.totals.pop()  # printed as a dictionary, and again as a table
+    if tokens := _TOKENS.search(line.text):
+        draft.total(line, _TOKENS_SPEED, tokens[1], Unit.TOKENS_PER_S)
     if draft.totals:
         draft.release_held()
     if match["row"] is None:
@@ -130,13 +167,22 @@ def _read_total(line: Line, draft: Draft) -> None:
 
 def _read_log(line: Line, draft: Draft, loss: str, rest: str) -> None:
     draft.release_held()
-    step, lr = _STEP.search(rest), _LR.search(rest)
+    step, lr, tokens = _STEP.search(rest), _LR.search(rest), _TOKENS.search(rest)
     if epoch := _EPOCH.search(rest):
         _read_epoch(line, draft, epoch["value"])
+    figures: _Figures = {
+        "loss": loss,
+        "lr": lr[1] if lr else None,
+        "printed": tokens[1] if tokens else None,
+    }
+    if tokens and not draft.steps:
+        draft.printed = Printed(Unit.TOKENS_PER_S, averaging=Averaging.RUNNING)
     if step:
-        draft.step(line, step[1], loss=loss, lr=lr[1] if lr else None)
+        draft.step(line, step[1], loss=loss, lr=figures["lr"], printed=figures["printed"])
     else:
         draft.recognise(line)
+        written = draft.state.setdefault("written", [])
+        written[1:] = [(line.number, figures)]  # one or several: that is all that matters
 
 
 def _read_epoch(line: Line, draft: Draft, epoch: str) -> None:
@@ -145,6 +191,31 @@ def _read_epoch(line: Line, draft: Draft, epoch: str) -> None:
     if len(seen) < 2 and epoch not in seen:
         seen.append(epoch)
         draft.count(line, "first_epochs" if len(seen) == 1 else "second_epochs", epoch)
+
+
+def _read_bar(line: Line, draft: Draft, bar: _bars.Bar | None) -> None:
+    """A step, if the bar is that of the training; until that is known the bar is held."""
+    if bar is None:
+        return
+    written = draft.state.pop("written", [])
+    behind = len(written) == 1 and line.number - written[0][0] <= _BEHIND
+    shown, draft.state["shown"] = draft.state.get("shown"), (bar.done, bar.total)
+    # The loss line is of this step for certain if the bar had it before that line already.
+    figures: _Figures = written[0][1] if behind and shown == (bar.done, bar.total) else {}
+    if behind:
+        # Once may be chance.
+        if draft.state.get("seen") == bar.total:
+            draft.state["learned"] = bar.total
+        draft.state["seen"] = bar.total
+    asked = draft.state.get("asked") or draft.state.get("learned")
+    held: list[tuple[Line, _bars.Bar, _Figures]] = draft.state.setdefault("held_bars", [])
+    if len(held) < _MOST_HELD and bar.done and asked in (None, bar.total):
+        held.append((line._replace(text=""), bar, figures))
+    if asked and "recognised" in draft.state:
+        for at, state, more in held:
+            if state.total == asked:
+                _bars.add(at, draft, state, **more)
+        held.clear()
 
 
 def _read_paddle(line: Line, draft: Draft) -> None:
@@ -189,11 +260,16 @@ def _read_plan(line: Line, draft: Draft) -> None:
     """What is to be trained, or was; or a part of the end's table or file."""
     for name, pattern in _PLAN:
         if match := pattern.search(line.text):
-            if "Num examples" in line.text:  # a run begins
+            if "Num examples" in line.text:
+                if draft.state.get("evaluates"):
+                    return
+                # a run begins
                 draft.state.pop("epochs", None)
                 draft.count(line, "resumed", 0)
                 draft.count(line, "resumed_epochs", 0)
             _count(line, draft, name, match["value"])
+            if "Total optimization steps" in line.text:
+                draft.state["asked"] = int(match["value"].replace(",", "").partition(".")[0])
             return
     if match := _DURATION.search(line.text):
         days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))
@@ -216,13 +292,14 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="huggingface/transformers src/transformers/trainer.py, trainer_utils.py",
         needles=(_SPEED, "{'loss': ", _INTERVAL),
-        instead="the total",
+        instead="the clock (the bar's seconds), or the total",
         read=read,
         facts_needles=(
             "Instantaneous batch size per device = ",
             "Total train batch size (w. parallel",
             "Gradient Accumulation steps = ",
             "_parallel_degree",
+            _RUNNING,
             "Num examples = ",
             "Num Epochs = ",
             "Total optimization steps = ",
@@ -233,6 +310,7 @@ FORMATS = (
             '"epoch": ',
             '"global_step": ',
             '"max_steps": ',
+            _bars.NEEDLE,
         ),
     ),
 )

@@ -7,6 +7,7 @@ All generations of Megatron-LM print arguments, sizes and memory alike:
 | ``  micro_batch_size ................................ 2`` | an argument (old: ``batch_size``) |
 | ``using world size: 16, data-parallel-size: 16, tensor-model-parallel size: 1, ...`` | devices |
 | ``setting number of micro-batches to constant 64`` | accumulation |
+| ``  seq_length: 8192  (Mcore default: None)`` | a setting of Megatron-Bridge's summary |
 | ``[Rank 0] (after 1 iterations) memory (MB) \| allocated: 1.5 \| max allocated: 9.5`` | peak |
 
 megatron
@@ -18,6 +19,7 @@ Megatron-LM since v2, current, Megatron-DeepSpeed and GPT-NeoX: an iteration's l
 | v2 | `` iteration  10/ 100 \| consumed samples: 40 \| elapsed time per iteration (ms): 430.0 \| learning rate: 1.5E-04 \| global batch size: 4 \| lm loss: 2.6E+01 \| ..`` |
 | current | as v2 after ``[2025-12-19 10:49:15]`` (2026: microseconds), with ``throughput per GPU (TFLOP/s/GPU): 134.0 \|`` |
 | Megatron-DeepSpeed | ends with ``samples per second: 26.942 \| TFLOPs: 147.61 \|``; BigScience's prints seconds: ``elapsed time per iteration (s): 35.8651 \|`` |
+| Megatron-Bridge | as the current one, ``Step Time : 1.55s GPU utilization: 134.0MODEL_TFLOP/s/GPU`` before it, which has no iteration and is not read |
 | GPT-NeoX | ``  samples/sec: 7.799 \| iteration  34/ 1000 \| elapsed time per iteration (ms): ..``, no batch |
 
 The time is the mean over the iterations since the line before; the first one has the set-up in
@@ -45,7 +47,7 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Draft, Format, Line, first_of
 from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
 from dlperf_hpc.logs.scanned import Evidence, Printed, Unit
 
@@ -58,6 +60,8 @@ _FACTS_NEEDLES = (
     " batch_size ..",
     "seq_length ..",
     "params_dtype ..",
+    "  seq_length: ",
+    "  params_dtype: ",
     "using world size: ",
     "batches to constant ",
     " memory (MB) | allocated: ",
@@ -65,6 +69,9 @@ _FACTS_NEEDLES = (
 
 _ARGUMENT = re.compile(
     r"^ {0,8}(micro_batch_size|batch_size|seq_length|params_dtype) \.{2,60} (\S{1,40})\s*$"
+)
+_SUMMARY = re.compile(
+    r"^  (seq_length|params_dtype): (\S{1,40})(?:  \(Mcore default: .{0,200}\))?\s*$"
 )
 _WORLD = re.compile(r"using world size: ([0-9]{1,9})\b")
 _MODEL_PARALLEL = re.compile(r"(?:model|context)-parallel size: ([0-9]{1,9})\b")
@@ -84,7 +91,7 @@ _PRECISIONS = {
 
 def _read_setting(line: Line, draft: Draft) -> None:
     """A line with a setting, which is held back until an iteration is read, or with memory."""
-    if match := _ARGUMENT.search(line.text):
+    if match := _ARGUMENT.search(line.text) or _SUMMARY.search(line.text):
         _read_argument(line, draft, match[1], match[2])
     elif match := _WORLD.search(line.text):
         sizes = [int(size) for size in _MODEL_PARALLEL.findall(line.text)]
@@ -194,22 +201,17 @@ def _read_iteration(
         head["n"],
         stamp=stamp,
         printed=head["rate"] if by_rate else elapsed["time"],
-        loss=_first(_LOSS, keys),
-        lr=_first(_LR, keys),
+        loss=first_of(_LOSS, keys),
+        lr=first_of(_LR, keys),
         memory_mb=_memory_of(draft, head["n"]),
         global_batch=batch[1] if batch else None,
-        consumed=_first(_CONSUMED, keys),
+        consumed=first_of(_CONSUMED, keys),
     )
-
-
-def _first(pattern: re.Pattern[str], keys: str) -> str | None:
-    match = pattern.search(keys)
-    return match[1] if match else None
 
 
 MEGATRON = Format(
     name="megatron",
-    title="Megatron-LM (v2 to current), Megatron-DeepSpeed, GPT-NeoX",
+    title="Megatron-LM (v2 to current), Megatron-Bridge, Megatron-DeepSpeed, GPT-NeoX",
     framework="megatron",
     evidence=Evidence.REAL,
     source="NVIDIA/Megatron-LM megatron/training/training.py",
@@ -260,6 +262,7 @@ GPT2 = Format(
     read=_read_gpt2,
     printed=Printed(Unit.MS_PER_ITERATION),
     facts_needles=_FACTS_NEEDLES,
+    rows=(_ROWS.of_another(),),
 )
 
 FORMATS = (MEGATRON, GPT2)

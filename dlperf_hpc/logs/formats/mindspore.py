@@ -16,13 +16,20 @@ Every process prints.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from dlperf_hpc.logs.format import NUMBER, THREE_DECIMALS, Draft, Format, Line, word
+from dlperf_hpc.logs.scan.rows import DECIMAL, Rows
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
 _STEP = re.compile(
     rf"{word('epoch: ')}(?P<epoch>[0-9]{{1,9}}),?(?: current epoch percent: {NUMBER},)? "
     r"step:? (?P<done>[0-9]{1,9}), (?P<what>outputs are|loss is)(?P<outputs>.{0,200})"
+)
+_ROWS = Rows(
+    rf"epoch: [0-9]{{1,9}}, step: (?P<iteration>[0-9]{{1,9}}), outputs are "
+    rf"\[(?P<loss>{DECIMAL})\]",
+    then=lambda draft, ranks: _remember_last(draft, ranks),
 )
 _LOSS = re.compile(rf"(?:\bvalue=|^) *[\[(]* *(?P<loss>{NUMBER})(?:[\]), ]|$)")
 _TIME = re.compile(
@@ -50,6 +57,15 @@ def _step(line: Line, draft: Draft, match: re.Match[str]) -> None:
         draft.state[f"last of {line.rank}"] = before
 
 
+def _remember_last(draft: Draft, ranks: Sequence[int] | None) -> None:
+    """Of many steps that were added: the last of each rank."""
+    if ranks is None:
+        draft.state["last of None"] = len(draft.steps) - 1
+        return
+    for index, rank in enumerate(ranks, len(draft.steps) - len(ranks)):
+        draft.state[f"last of {None if rank < 0 else rank}"] = index
+
+
 def _time(line: Line, draft: Draft, time: str) -> None:
     """Once: other processes' times, and those of a second monitor, have no step of their own."""
     index: int | None = draft.state.pop(f"last of {line.rank}", None)
@@ -74,6 +90,7 @@ FORMATS = (
         source="mindspore model_zoo/official/nlp/bert/src/utils.py, mindspore/train/callback",
         needles=(", outputs are ", ", loss is ", ", per step time: "),
         read=read,
+        rows=(_ROWS,),
         printed=Printed(Unit.MS_PER_ITERATION),
         counter=Counter.MICRO_STEPS,
     ),

@@ -137,7 +137,7 @@ INSIGHTFACE = Format(
 
 _PARTIAL_FC_STEP = re.compile(
     rf"\bIter:(?P<done>[0-9]+) Rank:{NUMBER} it/sec Total:(?P<rate>{NUMBER}) it/sec"
-    rf"(?: +\[[0-9]+\]\[loss\]:(?P<loss>[0-9]+\.[0-9]{{2}}))?"
+    rf"(?: +\[[0-9]+\]\[loss\]:(?P<loss>[0-9]+\.[0-9]{{2}})(?![0-9.]))?"
 )
 
 

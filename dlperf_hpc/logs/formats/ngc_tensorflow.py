@@ -73,6 +73,7 @@ from dlperf_hpc.logs.formats._dllogger import (
     records,
     shell_fact,
 )
+from dlperf_hpc.logs.formats.tensorflow import BERT_ROWS
 from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, absl_stamp
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps
 
@@ -316,6 +317,10 @@ def _whole_run(line: Line, draft: Draft) -> None:
             read_record(_END, line, draft, record)
 
 
+def _before_any_round(draft: Draft, _: object) -> bool:
+    return not (draft.steps or draft.totals or "round" in draft.state)
+
+
 TF2_BERT = Format(
     name="ngc_tf2_bert",
     title="NVIDIA DeepLearningExamples TensorFlow 2 BERT",
@@ -332,6 +337,7 @@ TF2_BERT = Format(
     ),
     read=_read_tf2_bert,
     facts_needles=_PHASES,
+    rows=(BERT_ROWS.of_another(), *(each.of_another(_before_any_round) for each in _ROWS)),
 )
 
 FORMATS = (TF1_BERT, TF1_RESNET, TF2_BERT)

@@ -283,6 +283,7 @@ GPT2 = Format(
     needles=(", throughput: ",),
     read=_read_gpt2,
     facts_needles=_ASIDE_NEEDLES,
+    rows=(_ROWS.of_another(),),
 )
 
 

@@ -46,8 +46,10 @@ after which the meters are reset. The static graph counts iterations from 1 and 
 dynamic one counts from 0 and drops 5, that of 2020-11 from 0 and 10 (it is known by its comma).
 What is printed before the reset is a mean of other iterations and is left out.
 
-Count and mean begin anew with each epoch: the first is read. The lines of ``eval``, ``END`` and the
-dump of arguments (``ips: 127.0.0.1``) are not steps.
+Count and mean begin anew with each epoch, the meters are reset after its first iterations too. The
+dynamic graph states an epoch's length; of the static one, later epochs are counted on from the last
+printed iteration. The lines of ``eval``, ``END`` and the dump of arguments (``ips: 127.0.0.1``) are
+not steps.
 
 paddlenlp
 ---------
@@ -66,8 +68,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
+from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Columns, Rows, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Scope, Unit
 
 # --- paddle18_bert
@@ -155,18 +157,31 @@ RESNET = Format(
 
 _STATIC, _DYNAMIC, _OLD = 4, 5, 10
 _CLAS_HEAD = re.compile(
-    r"\bepoch:(?P<era>[0-9]+) {0,3}(?P<comma>,?) {1,3}train step:(?P<static>[0-9]+)"
-    r"|\[Train\]\[Epoch (?P<epoch>[0-9]+)/[0-9]+\]\[Iter: (?P<dynamic>[0-9]+)/[0-9]+\]"
+    r"\bepoch:(?P<era>[0-9]{1,9}) {0,3}(?P<comma>,?) {1,3}train step:(?P<static>[0-9]{1,9})\b"
+    r"|\[Train\]\[Epoch (?P<epoch>[0-9]{1,9})/[0-9]+\]"
+    r"\[Iter: (?P<dynamic>[0-9]{1,9})/(?P<length>[0-9]{1,9})\]"
 )
+
+
+def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
+    """Whether all lines are of the file's first epoch, behind the reset of the meters."""
+    (epoch, *others), numbers = columns.distinct("era"), columns.whole("iteration")
+    behind = min(numbers) > _STATIC == draft.printed.origin
+    return not others and behind and draft.first_epoch_up_to(int(epoch), max(numbers))
+
+
 _CLAS_ROWS = Rows(
     rf"\[(?P<full>{FULL_STAMP})\] ppcls INFO: "
-    rf"epoch:(?P<era>[0-9]+)   train step:(?P<iteration>{WHOLE}) {{1,3}}lr: (?P<lr>{DECIMAL}), "
-    rf"loss: {{1,8}}(?P<loss>{DECIMAL}) [-a-z0-9_.: ]*, "
+    rf"epoch:(?P<era>[0-9]{{1,9}})   train step:(?P<iteration>[0-9]{{1,9}}) {{1,3}}"
+    rf"lr: (?P<lr>{DECIMAL}), loss: {{1,8}}(?P<loss>{DECIMAL}) [-a-z0-9_.: ]*, "
     rf"[-a-z0-9_.:, ]*ips: (?P<printed>{DECIMAL}) samples/sec\.?",
-    usual=lambda draft, columns: (
-        set(columns["era"]) == {draft.state.get("epoch")}
-        and min(map(int, columns["iteration"])) > _STATIC == draft.printed.origin
-    ),
+    usual=_in_first_epoch,
+)
+_NLP_ROWS = Rows(
+    rf"(?:\[(?P<full>{FULL_STAMP})\] \[ {{0,4}}INFO\] - )?"
+    rf"(?:tobal|total|global) step:? (?P<iteration>{WHOLE}), epoch: [0-9]+, batch: [0-9]+, "
+    rf"loss: (?P<loss>{DECIMAL}), (?:avg_[a-z_]+: {DECIMAL}(?: sec)?, )*"
+    rf"ips: (?P<printed>{DECIMAL}) sequences/sec"
 )
 _CLAS_RATE = re.compile(rf", ips: (?P<rate>{NUMBER}) (?:samples|images)/s")
 _CLAS_LOSS = re.compile(rf"{word('loss: ')} *(?P<loss>{NUMBER})")
@@ -187,30 +202,30 @@ def _read_clas(line: Line, draft: Draft) -> None:
     if rate is None:
         draft.note(line, "an iteration of PaddleClas, but without its speed")
         return
-    if draft.later_epoch(line, head["era"] or head["epoch"]):
+    epoch, (done, origin) = int(head["era"] or head["epoch"]), _count(head)
+    at = draft.in_epoch(line, epoch, done, int(head["length"]) if head["length"] else None)
+    if at is None:
         return
-    done, origin = _count(head)
     if draft.printed.origin != origin:
         draft.printed = replace(draft.printed, origin=origin)
     loss, lr = (pattern.search(line.text, head.end()) for pattern in (_CLAS_LOSS, _LR))
     draft.step(
         line,
-        done,
+        at,
         stamp=full_stamp(line.text),
-        printed=None if isinstance(done, int) and done <= origin else rate["rate"],
+        printed=None if done <= origin else rate["rate"],
         loss=loss["loss"] if loss else None,
         lr=lr["lr"] if lr else None,
     )
 
 
-def _count(head: re.Match[str]) -> tuple[int | str, int]:
-    """Iterations done, and how many of them are not in the mean."""
+def _count(head: re.Match[str]) -> tuple[int, int]:
+    """Iterations of the epoch that are done, and how many of them are not in the mean."""
     if head["dynamic"]:
-        return one_more(head["dynamic"]), _DYNAMIC
+        return int(head["dynamic"]) + 1, _DYNAMIC
     if head["comma"]:
-        return one_more(head["static"]), _OLD
-    number = head["static"]
-    return (int(number) if len(number) < 18 else number), _STATIC
+        return int(head["static"]) + 1, _OLD
+    return int(head["static"]), _STATIC
 
 
 CLAS = Format(
@@ -224,19 +239,13 @@ CLAS = Format(
     printed=Printed(scope=Scope.DEVICE, averaging=Averaging.RUNNING, origin=_STATIC),
     counter=Counter.MICRO_STEPS,
     facts_needles=("DataLoader.Train.sampler.batch_size=",),
-    rows=(_CLAS_ROWS,),
+    rows=(_CLAS_ROWS, _NLP_ROWS.of_another()),
 )
 
 
 # --- paddlenlp
 
 _NLP_HEAD = re.compile(r"\b(?:tobal|total|global) step:? (?P<done>[0-9]+)(?: / [0-9]+)?,")
-_NLP_ROWS = Rows(
-    rf"(?:\[(?P<full>{FULL_STAMP})\] \[ {{0,4}}INFO\] - )?"
-    rf"(?:tobal|total|global) step:? (?P<iteration>{WHOLE}), epoch: [0-9]+, batch: [0-9]+, "
-    rf"loss: (?P<loss>{DECIMAL}), (?:avg_[a-z_]+: {DECIMAL}(?: sec)?, )*"
-    rf"ips: (?P<printed>{DECIMAL}) sequences/sec"
-)
 _NLP_LOSS = re.compile(rf"{word('loss: ')}(?P<loss>{NUMBER}),")
 _NLP_RATE = re.compile(rf"{word('ips: ')}(?P<rate>{NUMBER}) sequences/sec")
 _MEMORY = re.compile(rf"{word('max_mem_allocated: ')}(?P<mb>[0-9]+) MB")

@@ -11,29 +11,41 @@ last batch's alone, the one in brackets the mean since the epoch began; the seco
 covers the batches between two lines whatever ``--print-freq`` is, but to 3 decimals only: the
 error of a window is up to 0.0005 s times the sum of its two counts. The loss is the last batch's.
 
-Every process prints, without a label. Count and mean begin anew with each epoch: the first is read.
-Lines counted from 1 show themselves by their first: number 1 of an epoch with both times the same.
+Every process prints, without a label. Count and mean begin anew with each epoch, whose length
+stands in each line. Lines counted from 1 show themselves by their first: number 1 of an epoch with
+both times the same.
 """
 
 from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, WHOLE, Rows
+from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
+from dlperf_hpc.logs.scan.rows import DECIMAL, Columns, Rows
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
-_HEAD = re.compile(rf"{word('Epoch: ')}\[(?P<era>[0-9]+)\]\[ *(?P<number>[0-9]+)/[0-9]+\]")
+_HEAD = re.compile(
+    rf"{word('Epoch: ')}\[(?P<era>[0-9]{{1,9}})\]"
+    r"\[ *(?P<number>[0-9]{1,9})/(?P<length>[0-9]{1,9})\]"
+)
 _TIME = re.compile(rf"\s+Time +(?P<last>{NUMBER}) \( *(?P<mean>{NUMBER})\)")
 _BESIDE = rf"[\t ]+[A-Z][a-z]+(?:@[0-9])? +{DECIMAL} \( *{DECIMAL}\)"
+
+
+def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
+    """Whether all lines are of the file's first epoch, of the known length, and count from 0."""
+    (epoch, *others), lengths = columns.distinct("era"), columns.distinct("length")
+    if others or lengths != {str(draft.state.get("epoch_length"))}:
+        return False
+    from_one = draft.state.get("from_one", min(columns.whole("index")) < 2)
+    return not from_one and draft.first_epoch_up_to(int(epoch), 0)
+
+
 _ROWS = Rows(
-    rf"Epoch: \[(?P<era>[0-9]+)\]\[ *(?P<index>{WHOLE})/[0-9]+\]"
+    rf"Epoch: \[(?P<era>[0-9]{{1,9}})\]\[ *(?P<index>[0-9]{{1,9}})/(?P<length>[0-9]{{1,9}})\]"
     rf"[\t ]+Time +{DECIMAL} \( *(?P<printed>{DECIMAL})\)[\t ]+Data +{DECIMAL} \( *{DECIMAL}\)"
     rf"[\t ]+Loss +(?P<loss>{DECIMAL}) \( *{DECIMAL}\)(?:{_BESIDE})*",
-    usual=lambda draft, columns: (
-        set(columns["era"]) == {draft.state.get("epoch")}
-        and not draft.state.get("from_one", not {"0", "1"}.isdisjoint(columns["index"]))
-    ),
+    usual=_in_first_epoch,
 )
 _LOSS = re.compile(rf"{word('Loss ')} *(?P<loss>{NUMBER}) \(")
 _MODEL = re.compile(r"=> creating model '(?P<model>[^']{1,80})'")
@@ -51,22 +63,24 @@ def read(line: Line, draft: Draft) -> None:
     if time is None:
         draft.note(line, "a batch of the ImageNet example, but without its time")
         return
-    if draft.later_epoch(line, head["era"]):
+    done = _done(head["number"], time["last"] == time["mean"], draft)
+    at = draft.in_epoch(line, int(head["era"]), done, int(head["length"]))
+    if at is None:
         return
     loss = _LOSS.search(line.text, time.end())
     draft.step(
         line,
-        _done(head["number"], time["last"] == time["mean"], draft),
+        at,
         printed=time["mean"],
         loss=loss["loss"] if loss else None,
     )
 
 
-def _done(number: str, alone: bool, draft: Draft) -> int | str:
+def _done(number: str, alone: bool, draft: Draft) -> int:
     """Batches done; ``alone``: the mean is of one batch. What counts from 0 or 1 stays so."""
     if "from_one" not in draft.state and (number == "0" or (number == "1" and alone)):
         draft.state["from_one"] = number == "1"
-    return number if draft.state.get("from_one") else one_more(number)
+    return int(number) if draft.state.get("from_one") else int(number) + 1
 
 
 FORMATS = (

@@ -52,17 +52,18 @@ were read where documents and issues quote them.
 
 from __future__ import annotations
 
+import operator
 import re
 
 from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line
 from dlperf_hpc.logs.scan.rows import ABSL_STAMP, DECIMAL, WHOLE, Rows, absl_stamp, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps
 
-_STRATEGY_NEEDLES = ("MirroredStrategy with ",)
+STRATEGY_NEEDLES = ("MirroredStrategy with ",)
 _WORKERS = re.compile(r"num_workers = ([0-9]{1,9}),")
 
 
-def _strategy_facts(line: Line, draft: Draft) -> None:
+def strategy_facts(line: Line, draft: Draft) -> None:
     """Add nodes and GPUs per node, as far as the line has them."""
     gpus = line.text.count("/device:GPU:")
     workers = _WORKERS.search(line.text)
@@ -77,7 +78,7 @@ def _strategy_facts(line: Line, draft: Draft) -> None:
 
 _BERT_STEP = re.compile(rf"Train Step: (?P<step>[0-9]+)/[0-9]+  / loss = (?P<loss>{NUMBER})")
 
-_BERT_ROWS = Rows(
+BERT_ROWS = Rows(
     rf"I(?P<absl>{ABSL_STAMP}) [0-9]+ model_training_utils\.py:[0-9]+\] "
     rf"Train Step: (?P<iteration>{WHOLE})/[0-9]+  / loss = (?P<loss>{DECIMAL})"
     rf"(?:  [a-z_]+ = {DECIMAL})*"
@@ -86,8 +87,8 @@ _BERT_ROWS = Rows(
 
 def _read_bert(line: Line, draft: Draft) -> None:
     """One line of a training step, or of the devices."""
-    if _STRATEGY_NEEDLES[0] in line.text:
-        _strategy_facts(line, draft)
+    if STRATEGY_NEEDLES[0] in line.text:
+        strategy_facts(line, draft)
     elif " / time = " not in line.text:
         _train_step(line, draft)
 
@@ -115,8 +116,8 @@ BERT = Format(
     needles=("Train Step: ",),
     instead="the clock",
     read=_read_bert,
-    facts_needles=_STRATEGY_NEEDLES,
-    rows=(_BERT_ROWS,),
+    facts_needles=STRATEGY_NEEDLES,
+    rows=(BERT_ROWS,),
 )
 
 
@@ -132,7 +133,7 @@ _RESNET_ROWS = Rows(
     rf"(?P<printed>{DECIMAL}) examples/second between steps (?P<first>{WHOLE}) and"
     rf" (?P<iteration>{WHOLE})",
     usual=lambda _, columns: all(
-        int(last) > int(first) for first, last in zip(columns["first"], columns["iteration"])
+        map(operator.gt, columns.whole("iteration"), columns.whole("first"))
     ),
 )
 _METRIC = re.compile(
@@ -193,8 +194,8 @@ def _statistics(line: Line, draft: Draft) -> None:
 
 
 def _setting(line: Line, draft: Draft) -> None:
-    if _STRATEGY_NEEDLES[0] in line.text:
-        _strategy_facts(line, draft)
+    if STRATEGY_NEEDLES[0] in line.text:
+        strategy_facts(line, draft)
     batch = _GLOBAL_BATCH.search(line.text)
     if batch is not None:
         draft.fact(line, "global_batch", batch[1])
@@ -219,7 +220,7 @@ RESNET = Format(
     needles=("TimeHistory: ", "BenchmarkMetric: {", "'avg_exp_per_second': "),
     read=_read_resnet,
     facts_needles=(
-        *_STRATEGY_NEEDLES,
+        *STRATEGY_NEEDLES,
         _FINAL,
         "Parameters: batch_size: ",
         "'dtype': 'float",

@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ SPAN = 0.5
 
 _NEARLY = 0.9  # of the window: a warning is given of less
 _COARSE = 0.02  # error of a difference of whole seconds from which on a warning is given
+_AT_ONCE_S, _MOST_AT_ONCE = 1e-3, 0.1  # lines nearer to each other, and how many may be
+_TOO_COARSE = 0.05  # and, of seconds since a program began, from which on there is no figure
 _TIMES = {Unit.MS_PER_ITERATION: 1e-3, Unit.S_PER_ITERATION: 1.0}
 
 
@@ -80,7 +83,7 @@ def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         return _total(rule, reading, segment)
     if not segment.steps:
         raise NoFigure("no line has an iteration", expected=True)
-    if rule.basis is Basis.CLOCK:
+    if rule.basis in (Basis.CLOCK, Basis.ARRIVAL):
         found = _clock(rule, reading, segment)
     elif rule.by is By.LINES or rule.mean is Mean.FIGURES:
         found = _of_lines(rule, reading, segment)
@@ -196,9 +199,13 @@ def _window(rule: Rule, numbers: Sequence[int], segment: Segment) -> _Window:
 
 
 def _clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
-    stamped = [s for s in segment.steps if s.stamp is not None and math.isfinite(s.stamp)]
-    if reading.stamps is Stamps.NONE or not stamped:
-        raise NoFigure("the lines have no time stamps", expected=True)
+    arrival = rule.basis is Basis.ARRIVAL
+    kind = Stamps.ABSOLUTE if arrival else reading.stamps
+    timed = [s._replace(stamp=s.arrival) for s in segment.steps] if arrival else segment.steps
+    stamped = [s for s in timed if s.stamp is not None and math.isfinite(s.stamp)]
+    if kind is Stamps.NONE or not stamped:
+        what = "are of no program that we supervised" if arrival else "have no time stamps"
+        raise NoFigure(f"the lines {what}", expected=True)
     if rule.by is By.LINES:
         stamped = [step for step in stamped if step.iteration > rule.skip]
         window = _line_window(rule, len(stamped))
@@ -207,18 +214,26 @@ def _clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     steps = stamped[window.first : window.last + 1]
     stamps = [step.stamp for step in steps if step.stamp is not None]
     try:
-        seconds = elapsed(stamps, reading.stamps)
+        seconds = elapsed(stamps, kind)
     except ClockError as error:
         raise NoFigure(f"line {steps[error.position].line}: {error}") from None
     iterations = steps[-1].iteration - steps[0].iteration
     if not seconds[-1] > 0:
         lines = f"lines {steps[0].line} and {steps[-1].line}"
         raise NoFigure(f"{lines} have the same time stamp")
+    if arrival:
+        _refuse_buffered(seconds)
     warnings = [window.warning] if window.warning else []
-    if all(stamp == int(stamp) for stamp in stamps) and 1 / seconds[-1] > _COARSE:
+    coarse = _coarse(stamps, seconds[-1])
+    if coarse and reading.stamps is Stamps.ELAPSED and 1 / seconds[-1] > _TOO_COARSE:
+        enough = math.ceil(iterations / seconds[-1] / _TOO_COARSE)
+        raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
+    warnings += [coarse] if coarse else []
+    inside = range(steps[0].line + 1, steps[-1].line + 1)
+    if any(epoch.line in inside and epoch.after >= steps[0].iteration for epoch in reading.epochs):
         warnings.append(
-            f"the stamps are whole seconds and the window is {seconds[-1]:.0f} s: the speed may be "
-            f"off by {100 / seconds[-1]:.0f} %"
+            "several epochs are in the window: what the program does between two of them "
+            "(evaluation, checkpoints) is in its time"
         )
     return Figure(
         rule=rule,
@@ -236,6 +251,27 @@ def _clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         ),
         lacking=window.lacking,
         warnings=tuple(warnings),
+    )
+
+
+def _refuse_buffered(seconds: Sequence[float]) -> None:
+    """NoFigure for lines of which many came at once: their moments are those of a buffer."""
+    at_once = sum(later - before < _AT_ONCE_S for before, later in zip(seconds, seconds[1:]))
+    if at_once > _MOST_AT_ONCE * (len(seconds) - 1):
+        raise NoFigure(
+            f"{at_once} of the window's {len(seconds)} lines came within 1 ms of the one before:"
+            " the output was buffered, and when they came says nothing"
+        )
+
+
+def _coarse(stamps: Sequence[float], seconds: float) -> str:
+    """What to say of a window of ``seconds`` between stamps that are whole seconds; '' if it is
+    long enough for these."""
+    if 1 / seconds <= _COARSE or not all(stamp == int(stamp) for stamp in stamps):
+        return ""
+    return (
+        f"the stamps are whole seconds and the window is {seconds:.0f} s: the speed may be "
+        f"off by {100 / seconds:.0f} %"
     )
 
 
@@ -313,30 +349,71 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     )
 
 
+class _Point(NamedTuple):
+    """A line with a running average, or the beginning (``step`` is None) of what it is taken over;
+    ``seconds`` since that ``origin``."""
+
+    iteration: int
+    seconds: float
+    origin: int
+    step: Step | None = None
+
+
+def _points(reading: Reading, segment: Segment) -> list[_Point]:
+    """t(n) = (n - origin) / rate(n), for one sample each; the origin is that of each epoch."""
+    points: list[_Point] = []
+    lines = [epoch.line for epoch in reading.epochs]
+    for step in segment.steps:
+        at = bisect_right(lines, step.line)
+        origin = reading.printed.origin + (reading.epochs[at - 1].after if at else 0)
+        rate = _rate(step.printed, reading.printed)
+        if rate is None or step.iteration <= origin:
+            continue
+        if not points or points[-1].origin != origin:
+            points.append(_Point(origin, 0.0, origin))
+        seconds = (step.iteration - origin) / rate
+        points.append(_Point(step.iteration, seconds, origin, step))
+    return points
+
+
 def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:
-    """The rate between two running averages: t(n) = (n - origin) / rate(n), for one sample each."""
-    origin = reading.printed.origin
-    steps = [s for s in segment.steps if _rate(s.printed, reading.printed) and s.iteration > origin]
-    if not steps:
+    """The rate between running averages, within each epoch if they begin anew with it."""
+    points = _points(reading, segment)
+    if not points:
         raise _no_figures()
-    resumed = segment.after > origin + (steps[0].iteration - segment.after)
-    numbers = [*([] if resumed else [origin]), *(step.iteration for step in steps)]
-    window = _window(rule, numbers, segment)
+    resumed = segment.after > points[0].origin + (points[1].iteration - segment.after)
+    ends = [point.iteration for point in points]
+    window = _window(rule, ends[1:] if resumed else ends, segment)
     if resumed:
         raise NoFigure(
             f"the run goes on after iteration {segment.after}, so that it is not known at which "
             "iteration its printed averages begin",
             short=bool(window.lacking),
         )
-    rates = [_rate(step.printed, reading.printed) or math.nan for step in steps]
-    clock = [0.0, *((step.iteration - origin) / rate for step, rate in zip(steps, rates))]
-    first, last = window.first, window.last
-    if not clock[last] > clock[first]:
+    inside = points[window.first : window.last + 1]
+    covered, seconds = _within_epochs(inside)
+    span = inside[-1].iteration - inside[0].iteration
+    if not seconds > 0:
         raise NoFigure("the printed running averages leave no time for the window")
-    value = (numbers[last] - numbers[first]) / (clock[last] - clock[first])
-    made = _printed(rule, reading, value, steps[first:last], window)
-    warnings = (window.warning,) if window.warning else ()
-    return replace(made, first=numbers[first], last=numbers[last], warnings=warnings)
+    if covered < SPAN * span:
+        what = f"lines of {covered} of the window's {span} iterations print a speed"
+        raise NoFigure(what, short=bool(window.lacking))
+    warnings = [window.warning] if window.warning else []
+    if covered < span:
+        warnings.append(f"{span - covered} iterations of the window have no printed speed")
+    steps = [point.step for point in inside[1:] if point.step is not None]
+    made = _printed(rule, reading, covered / seconds, steps, window)
+    return replace(made, first=ends[window.first], last=ends[window.last], warnings=tuple(warnings))
+
+
+def _within_epochs(points: Sequence[_Point]) -> tuple[int, float]:
+    """Iterations and seconds between the first and the last point of each epoch."""
+    iterations, seconds = 0, 0.0
+    for _, group in groupby(points, key=lambda point: point.origin):
+        members = [*group]
+        iterations += members[-1].iteration - members[0].iteration
+        seconds += members[-1].seconds - members[0].seconds
+    return iterations, seconds
 
 
 def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:

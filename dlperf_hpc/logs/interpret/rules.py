@@ -19,6 +19,7 @@ class Basis(str, Enum):
     """Where a figure comes from."""
 
     CLOCK = "clock"  # time stamps of two lines
+    ARRIVAL = "arrival"  # when two lines came, as a supervisor of ours noted it
     PRINTED = "printed"  # figures that the lines print
     TOTAL = "total"  # the program's one figure for its whole run
 
@@ -84,6 +85,10 @@ def _clock_lines(first: int, last: int, skip: int = 0) -> Rule:
     return Rule("", Basis.CLOCK, first, last, By.LINES, skip=skip)
 
 
+def _arrival(first: int, last: int) -> Rule:
+    return Rule("", Basis.ARRIVAL, first, last)
+
+
 def _printed(first: int, last: int) -> Rule:
     return Rule("", Basis.PRINTED, first, last)
 
@@ -112,6 +117,14 @@ def _default(w: int, n: int) -> Rule:
     total = Rule("total", Basis.TOTAL)
     clock = replace(_clock(w, w + n), name=f"clock[{w}:{w + n}]", nearest=True)
     return replace(clock, alternatives=(printed, total))
+
+
+def of_program(w: int, n: int) -> Rule:
+    """The default for a program that ran under a supervisor of ours: its own stamps go before the
+    arrival of its lines, and that before its figures."""
+    clock = _default(w, n)
+    arrival = replace(_arrival(w, w + n), name=f"arrival[{w}:{w + n}]", nearest=True)
+    return replace(clock, alternatives=(arrival, *clock.alternatives))
 
 
 _NAMED: Mapping[str, _Named] = {
@@ -305,6 +318,8 @@ _NAMED: Mapping[str, _Named] = {
 
 _FORMS: Mapping[str, str] = {
     "clock[a:b]": "the clock between iterations a and b",
+    "arrival[a:b]": "when the lines of iterations a and b came, as the supervisor of a program "
+    "noted it",
     "printed[a:b]": "samples over time by the figures that the lines print, between iterations a "
     "and b; running averages are taken apart, rates weighted by the iterations they stand for",
     "mean[a:b]": "mean of the printed figures of the iterations after a up to b",
@@ -321,6 +336,7 @@ _TEXT = re.compile(
 )
 _GENERAL: Mapping[str, Callable[[int, int], Rule]] = {
     "clock": _clock,
+    "arrival": _arrival,
     "printed": _printed,
     "mean": _mean,
 }

@@ -30,10 +30,17 @@ from dlperf_hpc.logs.interpret.speed import (
     on_other_basis,
     optimizer_steps,
 )
+from dlperf_hpc.logs.recognised import no_speed
 from dlperf_hpc.logs.scan.prefixes import CONTAINER
-from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Trouble
+from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Step, Trouble, Unit
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import REST_DIFFERS, ExternalWindow, RunResult
+from dlperf_hpc.records.results import (
+    REST_DIFFERS,
+    ExternalWindow,
+    Rates,
+    RunResult,
+    rates_of,
+)
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.steady import drift, is_steady
 
@@ -52,7 +59,8 @@ class Interpretation:
     """The runs of one log, in its order, as attempts 1, 2, ... of one run.
 
     There are none if no format was recognised, or if the number of devices is not known:
-    ``problems`` then say so, and which option states it.
+    ``problems`` then say so, and which option states it. They also say that a format was recognised
+    of which no line has a speed.
     """
 
     results: tuple[RunResult, ...] = ()
@@ -61,7 +69,7 @@ class Interpretation:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A figure, and the samples/s that it is converted to."""
+    """A figure, and the speed over all devices that it is converted to."""
 
     figure: Figure
     speed: Converted
@@ -100,9 +108,18 @@ def interpret(
         found = [result for run in runs if (result := run.result()) is not None]
         if not best or _rank(found) > _rank(best):
             best = found
-    if best or not scanned.readings:
-        return Interpretation(tuple(best))
-    return Interpretation(problems=(_unplaced(scanned, named, stated),))
+    problems: tuple[str, ...] = ()
+    if scanned.readings and not any(map(_has_speed, scanned.readings)):
+        problems = (no_speed(", ".join(reading.format for reading in scanned.readings)),)
+    elif scanned.readings and not best:
+        problems = (_unplaced(scanned, named, stated),)
+    return Interpretation(tuple(best), problems)
+
+
+def _has_speed(reading: Reading) -> bool:
+    """Whether a speed can be had of a reading, whatever the rule."""
+    printed = any(step.printed is not None for step in reading.steps)
+    return printed or bool(reading.totals) or reading.stamps is not Stamps.NONE
 
 
 def _unplaced(scanned: ScannedFile, named: Sequence[Fact], stated: Mapping[str, Any]) -> str:
@@ -125,13 +142,13 @@ def _usable_lines(reading: Reading, rule: Rule) -> int:
     if rule.by is By.LINES:
         return len(reading.steps)
     first, last = rule.first or 0, math.inf if rule.last is None else rule.last
-    return sum(first <= step.iteration <= last for step in reading.steps)
+    return sum(first <= number <= last for number in reading.steps.column("iteration") or ())
 
 
 def _rank(results: Sequence[RunResult]) -> tuple[bool, bool]:
     """Which of two readings' results count: the greater; first those with a number."""
     return (
-        any(result.samples_per_s is not None for result in results),
+        any(result.rates for result in results),
         any(result.external is not None for result in results),
     )
 
@@ -228,18 +245,21 @@ class _Run:
             warnings = [f"{reason}: {rule.name} is used" for reason in dict.fromkeys(reasons)]
             return _Outcome(_Measured(found, speed), warnings=(*warnings, *found.warnings))
         reason = "; ".join(dict.fromkeys(reasons or expected))
+        if not _has_speed(self.reading):
+            reason = f"{no_speed(self.reading.format)}: {reason}"
         return _Outcome(partial, reason, short)
 
     def _speed(self, found: Figure, settings: Settings) -> Converted:
-        """The figure in samples/s. NoFigure if it is no speed, or rests on an assumption which the
-        same lines contradict."""
+        """The figure over all devices. NoFigure if it is no speed, or rests on an assumption which
+        the same lines contradict."""
         values = settings.values
         speed = converted(found, values, self.reading.counter, self.segment.ranks)
-        if not (math.isfinite(speed.samples_per_s) and speed.samples_per_s > 0):
-            raise NoFigure(f"{speed.samples_per_s!r} samples/s is no speed")
+        if not (math.isfinite(speed.value) and speed.value > 0):
+            raise NoFigure(f"{speed.value!r} {speed.unit.value} is no speed")
         if speed.assumed:
             other = on_other_basis(found, self.reading, self.segment, values)
-            differs = disagreement(speed.samples_per_s, other, values) if other else ""
+            alike = other is not None and other.unit is speed.unit
+            differs = disagreement(speed.value, other.value, values) if other and alike else ""
             if differs:
                 raise NoFigure(f"{'; '.join(speed.assumed)}, which does not fit ({differs})")
         return speed
@@ -303,20 +323,25 @@ class _Run:
         check, check_basis, warnings = self._check(measured, settings)
         if check is None:
             warnings += speed.assumed  # no other basis confirms it
+        if speed.unit is Unit.TOKENS_PER_S:
+            why = str(MissingFact(["seq_len"]))
+            if found.unit is Unit.UNPADDED_TOKENS_PER_S:
+                why = "the program counts tokens without padding"
+            warnings.append(f"{why}: tokens/s are known, samples/s are not")
         rest = behind_window(found, self.reading, self.segment, settings.values)
-        if rest is not None and abs(rest / speed.samples_per_s - 1) > REST_DIFFERS:
-            change = 100 * (rest / speed.samples_per_s - 1)
+        if rest is not None and abs(rest.value / speed.value - 1) > REST_DIFFERS:
+            change = 100 * (rest.value / speed.value - 1)
             warnings.append(
-                f"behind the window, from iteration {found.last} on, it is {rest:.6g} samples/s: "
-                f"{change:+.1f} %"
+                f"behind the window, from iteration {found.last} on, it is {rest.value:.6g} "
+                f"{rest.unit.value}: {change:+.1f} %"
             )
         losses = [step.loss for step in found.steps if step.loss is not None]
-        if losses and found.steps[-1].loss is None:
+        if losses and _lacks_loss(found.steps):
             at = found.steps[-1].iteration
             warnings.append(f"iteration {at} has no finite loss, though earlier ones have")
         times = found.times if len(found.times) >= MIN_FOR_STEADY else ()
         return ExternalWindow(
-            samples_per_s=speed.samples_per_s,
+            rates=self._rates(measured, settings),
             rule=found.rule.name,
             basis=found.rule.basis.value,
             unit=found.printed.unit.value,
@@ -326,9 +351,9 @@ class _Run:
             first=found.first,
             last=found.last,
             elapsed_s=found.elapsed_s,
-            check_samples_per_s=check,
+            check=check,
             check_basis=check_basis,
-            rest_samples_per_s=rest,
+            rest=None if rest is None else rest.value,
             optimizer_steps=optimizer_steps(
                 settings.values, self.reading.counter, found.first, found.last
             ),
@@ -338,6 +363,20 @@ class _Run:
             drift=drift(times) if times else None,
             steady=is_steady(times) if times else None,
         ), warnings
+
+    def _rates(self, measured: _Measured, settings: Settings) -> Rates:
+        """The throughput in each unit that is known. Without the length of a sequence the tokens
+        are those that the lines of the window print."""
+        speed, seq_len = measured.speed, settings.values.get("seq_len")
+        if speed.unit is not Unit.SAMPLES_PER_S:
+            return {speed.unit.value: speed.value}
+        rates = rates_of(speed.value, seq_len)
+        if seq_len is not None:
+            return rates
+        other = on_other_basis(measured.figure, self.reading, self.segment, settings.values)
+        if other is None or other.unit is not Unit.TOKENS_PER_S:
+            return rates
+        return {**rates, other.unit.value: other.value}
 
     def _memory(self, end_line: int) -> float | None:
         """The most memory in MB on any line up to the window's end."""
@@ -352,16 +391,16 @@ class _Run:
         self, measured: _Measured, settings: Settings
     ) -> tuple[float | None, str, list[str]]:
         """The speed on another basis, which that is, and a warning for each that differs."""
-        found, speed = measured.figure, measured.speed.samples_per_s
+        found, speed = measured.figure, measured.speed
         basis = found.rule.basis.value
-        checks: list[tuple[str, float, str]] = []
+        checks: list[tuple[str, Converted, str]] = []
         if found.rule.basis is Basis.TOTAL:
             whole = of_all_lines(self.reading, self.segment, settings.values)
             if whole is not None:
                 checks.append((f"all lines by {_told(whole[0])}", whole[1], whole[0]))
         other = on_other_basis(found, self.reading, self.segment, settings.values)
         if other is not None:
-            on_clock = found.rule.basis is not Basis.CLOCK
+            on_clock = found.rule.basis not in (Basis.CLOCK, Basis.ARRIVAL)
             name = "the clock" if on_clock else "printed figures"
             checks.append((name, other, (Basis.CLOCK if on_clock else Basis.PRINTED).value))
         for reading in self.scanned.readings:
@@ -369,14 +408,24 @@ class _Run:
                 check = by_other_reading(found, self.segment, reading, settings.values)
                 if check is not None:
                     checks.append((f"{reading.format} lines by {check[0]}", check[1], check[0]))
+        checks = [check for check in checks if check[1].unit is speed.unit]
         warnings = [
-            f"samples/s by {name} over those by {basis}: {differs}"
-            for name, value, _ in checks
-            if (differs := disagreement(speed, value, settings.values))
+            f"{speed.unit.value} by {name} over those by {basis}: {differs}"
+            for name, other, _ in checks
+            if (differs := disagreement(speed.value, other.value, settings.values))
         ]
+        if not checks:
+            return None, "", warnings
         # A clock says most, whichever lines have it.
-        best = min(checks, key=lambda each: each[2] != Basis.CLOCK.value, default=("", None, ""))
-        return best[1], best[2], warnings
+        _, best, best_basis = min(checks, key=lambda each: each[2] != Basis.CLOCK.value)
+        return best.value, best_basis, warnings
+
+
+def _lacks_loss(steps: Sequence[Step]) -> bool:
+    """Whether the last of ``steps`` has no loss where, as the others have theirs, it would be."""
+    places = [place for place, step in enumerate(steps) if step.loss is not None]
+    apart = max((b - a for a, b in zip(places, places[1:])), default=places[0] + 1)
+    return len(steps) - places[-1] > 2 * apart - 1
 
 
 def _told(basis: str) -> str:

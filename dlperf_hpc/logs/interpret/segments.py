@@ -8,7 +8,9 @@ by side, so that the numbers step back by little and often; a run that starts ag
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import TypeVar
 
-from dlperf_hpc.logs.scanned import Reading, Stamps, Step, Total
+from dlperf_hpc.logs.scanned import Reading, Stamps, Step, Steps, Total
 
 DAY_S = 86400.0
 YEAR_S = 365 * DAY_S
@@ -27,8 +29,9 @@ again."""
 MOST = 100
 """Runs that are separated in one file; the lines of a file with more are out of order."""
 
-_SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2}
-"""Seconds: a stamp that is earlier by more may be of another day, or of the year after."""
+_SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSED: 0.0}
+"""Seconds: a stamp that is earlier by more may be of another day, of the year after, or of a run
+that began later."""
 
 _T = TypeVar("_T", Step, Total)
 
@@ -68,12 +71,17 @@ def segments_of(reading: Reading) -> list[Segment]:
 
     The rank with most lines counts for all ranks; of several such the lowest.
     """
-    rank = _rank_with_most_lines(reading.steps)
-    pieces = _pieces([step for step in reading.steps if step.rank == rank], reading.stamps)
+    every = tuple(reading.steps)
+    if every and _is_one_run(reading.steps):
+        spacing = every[1].iteration - every[0].iteration if len(every) > 1 else 0
+        after = max(0, every[0].iteration - spacing)
+        return [Segment(1, 1, every, every, every, reading.totals, every[0].rank, after=after)]
+    rank = _rank_with_most_lines(every)
+    pieces = _pieces([step for step in every if step.rank == rank], reading.stamps)
     if not pieces:
         return [Segment(1, 1, totals=reading.totals)]
     starts = [piece.steps[0].line for piece in pieces]
-    everyone = _by_run(reading.steps, starts)
+    everyone = _by_run(every, starts)
     totals = _by_run(reading.totals, starts)
     segments = []
     for i, piece in enumerate(pieces):
@@ -98,6 +106,14 @@ def segments_of(reading: Reading) -> list[Segment]:
             )
         )
     return segments
+
+
+def _is_one_run(steps: Steps) -> bool:
+    """Whether the lines are one rank's, and each iteration is behind the one before: as nearly all
+    logs are."""
+    numbers, ranks = steps.column("iteration") or (), steps.column("rank")
+    one_rank = ranks is None or len(set(ranks)) == 1
+    return one_rank and all(map(operator.lt, numbers, itertools.islice(numbers, 1, None)))
 
 
 @dataclass

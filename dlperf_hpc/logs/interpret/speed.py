@@ -1,9 +1,10 @@
 """From a figure as a log has it to samples/s over all devices, and the same run on another basis.
 
 :func:`converted` finds the one factor between a printed figure and samples/s, and the settings that
-it rests on. The speed of one run on two bases (the clock and the printed figures, or the lines of
-two formats) shows whether these settings are right: where the two differ by more than 5 %,
-:func:`disagreement` names the factor that lies between them.
+it rests on. Printed tokens/s stay tokens/s where the length of a sequence is not known. The speed
+of one run on two bases (the clock and the printed figures, or the lines of two formats) shows
+whether these settings are right: where the two differ by more than 5 %, :func:`disagreement` names
+the factor that lies between them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dlperf_hpc.logs.interpret.figures import Figure, NoFigure, figure
 from dlperf_hpc.logs.interpret.rules import Basis, Rule
 from dlperf_hpc.logs.interpret.segments import Segment, segments_of
 from dlperf_hpc.logs.interpret.settings import accumulation_of, batch_size_of, devices_of
-from dlperf_hpc.logs.scanned import Counter, Reading, Scope, Step, Unit
+from dlperf_hpc.logs.scanned import Counter, Reading, Scope, Steps, Unit
 
 OPTIONS: Mapping[str, str] = {
     "devices": "--devices",
@@ -53,35 +54,41 @@ class MissingFact(ValueError):
 
 @dataclass(frozen=True)
 class Converted:
-    """A figure over all devices. ``factor`` times the printed figure, or over a printed time, is
-    samples/s; ``assumed`` are settings that were taken without being stated."""
+    """A figure over all devices, in samples/s or, as ``unit`` says, in tokens/s. ``factor`` times
+    the printed figure, or over a printed time, is ``value``; ``assumed`` are settings that were
+    taken without being stated."""
 
-    samples_per_s: float
+    value: float
     factor: float
     assumed: tuple[str, ...] = ()
+    unit: Unit = Unit.SAMPLES_PER_S
 
 
 def converted(
     figure: Figure, values: Mapping[str, Any], counter: Counter, processes: int
 ) -> Converted:
-    """``figure`` in samples/s over all devices.
+    """``figure`` in samples/s over all devices; tokens of sequences of an unknown length, or
+    counted without their padding, in tokens/s.
 
     MissingFact if a setting for it is not known, NoFigure if no setting would help.
 
     ``processes`` is how many processes print; 1 may mean that only one of all prints.
     """
     assumed: list[str] = []
+    unit = Unit.SAMPLES_PER_S
     if figure.unit is Unit.ITERATIONS_PER_S:
         # all devices do an iteration together, whoever prints its time
         factor = figure.batch or samples_per_iteration(values, counter, assumed)
     else:
         factor = _over(figure.printed.scope, values, processes, figure.rule.per_node)
-        if figure.unit is Unit.TOKENS_PER_S:
-            factor /= _need(values, "seq_len")
+        if figure.unit is Unit.TOKENS_PER_S and "seq_len" in values:
+            factor /= float(values["seq_len"])
+        elif figure.unit is not Unit.SAMPLES_PER_S:
+            unit = Unit.TOKENS_PER_S
     per_printed = factor * figure.printed.scale
     if figure.printed.unit in (Unit.MS_PER_ITERATION, Unit.S_PER_ITERATION):
         per_printed = factor * _PER_PRINTED.get(figure.printed.unit, 1.0) / figure.printed.scale
-    return Converted(figure.value * factor, per_printed, tuple(assumed))
+    return Converted(figure.value * factor, per_printed, tuple(assumed), unit)
 
 
 def samples_per_iteration(values: Mapping[str, Any], counter: Counter, assumed: list[str]) -> float:
@@ -154,19 +161,23 @@ _MOST_ACCUMULATION = 4096
 
 def on_other_basis(
     taken: Figure, reading: Reading, segment: Segment, values: Mapping[str, Any]
-) -> float | None:
-    """Samples/s of the same iterations by the clock, or for the clock by the printed figures."""
+) -> Converted | None:
+    """The speed of the same iterations by the clock, or for the clock by the printed figures."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
-    basis = Basis.PRINTED if taken.rule.basis is Basis.CLOCK else Basis.CLOCK
-    rule = Rule("check", basis, taken.first, taken.last, per_node=taken.rule.per_node)
-    return _speed(rule, reading, segment, values)
+    clocks = (Basis.CLOCK, Basis.ARRIVAL)
+    for basis in (Basis.PRINTED,) if taken.rule.basis in clocks else clocks:
+        rule = Rule("check", basis, taken.first, taken.last, per_node=taken.rule.per_node)
+        speed = _speed(rule, reading, segment, values)
+        if speed is not None:
+            return speed
+    return None
 
 
 def of_all_lines(
     reading: Reading, segment: Segment, values: Mapping[str, Any]
-) -> tuple[str, float] | None:
-    """Basis and samples/s of all iterations behind the first line, which has the warm-up in it:
+) -> tuple[str, Converted] | None:
+    """Basis and speed of all iterations behind the first line, which has the warm-up in it:
     what a total is held against. None where the lines give no speed, or are fewer than three."""
     if len(segment.steps) < 3:
         return None
@@ -180,8 +191,8 @@ def of_all_lines(
 
 def behind_window(
     taken: Figure, reading: Reading, segment: Segment, values: Mapping[str, Any]
-) -> float | None:
-    """Samples/s of the iterations behind a window, on its basis; None if they are fewer than half
+) -> Converted | None:
+    """The speed of the iterations behind a window, on its basis; None if they are fewer than half
     of the window's, or give no speed."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
@@ -194,8 +205,8 @@ def behind_window(
 
 def by_other_reading(
     taken: Figure, segment: Segment, other: Reading, values: Mapping[str, Any]
-) -> tuple[str, float] | None:
-    """Basis and samples/s of what another format reads in the lines of the same window.
+) -> tuple[str, Converted] | None:
+    """Basis and speed of what another format reads in the lines of the same window.
 
     None unless its lines span half of it.
     """
@@ -216,33 +227,20 @@ def by_other_reading(
     return None
 
 
-class _Lines(Sequence[int]):
-    """The line numbers of steps, without a list of them: a file has many steps and many runs."""
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = steps
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._steps[index].line
-
-
-def _between(steps: Sequence[Step], first: int, last: int) -> tuple[Step, ...]:
-    lines = _Lines(steps)
-    return tuple(steps[bisect_left(lines, first) : bisect_right(lines, last)])
+def _between(steps: Steps, first: int, last: int) -> Steps:
+    lines = steps.column("line") or ()
+    return steps[bisect_left(lines, first) : bisect_right(lines, last)]
 
 
 def _speed(
     rule: Rule, reading: Reading, segment: Segment, values: Mapping[str, Any]
-) -> float | None:
+) -> Converted | None:
     try:
         found = figure(rule, reading, segment)
-        speed = converted(found, values, reading.counter, segment.ranks).samples_per_s
+        speed = converted(found, values, reading.counter, segment.ranks)
     except (NoFigure, MissingFact):
         return None
-    return speed if not found.lacking and math.isfinite(speed) else None
+    return speed if not found.lacking and math.isfinite(speed.value) else None
 
 
 def disagreement(one: float, other: float, values: Mapping[str, Any]) -> str:

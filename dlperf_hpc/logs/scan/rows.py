@@ -15,14 +15,16 @@ range, a setting that changes) leaves the whole run to the format's ``read``. Ro
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import repeat
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from dlperf_hpc.logs.scanned import FACTS, Stamps, Step
+from dlperf_hpc.logs.scanned import FACTS, Column, Stamps
 
 # --- time stamps
 
@@ -124,12 +126,96 @@ DECIMAL = r"-?[0-9]{1,15}(?:\.[0-9]{1,25})?(?:[eE][-+][0-9]{1,2})?"
 FULL_STAMP = r"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
 ABSL_STAMP = r"[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}"
 
+_LEAST = {"printed": math.ulp(0.0)}  # a speed or a time is above 0
 _FLOATS = ("printed", "loss", "lr", "memory_mb", "global_batch", "consumed")
-_STAMPS: Mapping[str, tuple[Stamps, Callable[[Sequence[str]], list[float] | None]]] = {
-    "full": (Stamps.ABSOLUTE, full_stamps),
-    "absl": (Stamps.NO_YEAR, absl_stamps),
-    "epoch": (Stamps.ABSOLUTE, lambda texts: list(map(float, texts))),
+_DIGITS = re.compile("[0-9]+")
+_MOST_REMEMBERED = 4096  # forms
+
+
+class Clock(NamedTuple):
+    """How stamps of one form are read. The first ``length`` characters reach up to the minute,
+    whose beginning ``minute`` gives in seconds; behind them stand seconds, at most ``last``, and
+    their fraction. ``texts`` reads whole stamps."""
+
+    stamps: Stamps
+    texts: Callable[[Sequence[str]], list[float] | None]
+    length: int = 0
+    minute: Callable[[str], float | None] = lambda text: None
+    last: int = 59
+
+
+CLOCKS: Mapping[str, Clock] = {
+    "full": Clock(
+        Stamps.ABSOLUTE, full_stamps, 16, lambda text: _minute(text[:10], text[11:13], text[14:16])
+    ),
+    "absl": Clock(
+        Stamps.NO_YEAR,
+        absl_stamps,
+        10,
+        lambda text: _seconds_of_year(text[:2], text[2:4], text[5:7], text[8:10], "0", "0"),
+        60,
+    ),
+    "epoch": Clock(Stamps.ABSOLUTE, lambda texts: list(map(float, texts))),
 }
+"""Clocks by the names of the groups that hold their stamps."""
+
+MASK = bytes(48 if 48 <= code <= 57 else code for code in range(256))
+"""For bytes.translate: every digit becomes a 0. Lines of one form are equal then."""
+
+
+class Form(NamedTuple):
+    """Where the groups of a pattern lie in all lines of one form: where each begins, and its masked
+    text. Of ``fixed`` texts the pattern takes no other digits."""
+
+    groups: Mapping[str, tuple[int, bytes]]
+    fixed: tuple[tuple[int, bytes], ...] = ()
+
+
+class Columns(Mapping[str, Sequence[str]]):
+    """The groups of many lines, by their names: as texts, or at once as numbers."""
+
+    @abstractmethod
+    def floats(self, name: str, least: float, most: float) -> array[float] | None:
+        """A group's numbers; None if one is outside of these bounds."""
+
+    @abstractmethod
+    def whole(self, name: str, first: int = 0) -> array[int]:
+        """A group's whole numbers, counted on from ``first``."""
+
+    @abstractmethod
+    def stamps(self, name: str) -> array[float] | None:
+        """A group's time stamps in seconds; None if one is no time."""
+
+    def distinct(self, name: str) -> set[str]:
+        """The texts that a group has."""
+        return set(self[name])
+
+
+class Texts(Columns):
+    """The groups of a few lines, which a pattern found."""
+
+    def __init__(self, texts: Mapping[str, Sequence[str]]) -> None:
+        self._texts = texts
+
+    def __getitem__(self, name: str) -> Sequence[str]:
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def floats(self, name: str, least: float, most: float) -> array[float] | None:
+        values = array("d", map(float, self._texts[name]))
+        return values if least <= min(values) and max(values) <= most else None
+
+    def whole(self, name: str, first: int = 0) -> array[int]:
+        return array("q", [int(text) + first for text in self._texts[name]])
+
+    def stamps(self, name: str) -> array[float] | None:
+        seconds = CLOCKS[name].texts(self._texts[name])
+        return None if seconds is None else array("d", seconds)
 
 
 @dataclass(frozen=True)
@@ -140,69 +226,106 @@ class Rows:
     ``iteration`` or, if it counts from 0, ``index``; ``printed``, ``loss``, ``lr``, ``memory_mb``,
     ``global_batch``, ``consumed``; for the stamp ``full``, ``absl`` (see :func:`full_stamps`,
     :func:`absl_stamps`) or ``epoch`` (seconds since 1970); and as the settings that a line repeats.
-    ``usual`` is given the draft and the texts of a run's groups by their names, and is false if
-    ``read`` has more to do for them.
+    Where the pattern takes a digit, it takes either any or a certain one.
+    ``usual`` is given the draft and a run's groups (:class:`Columns`), and is false if ``read`` has
+    more to do for them. ``then`` is given the draft and the ranks of the lines (None: they have
+    none) when their iterations were added. Rows that are ``passed_over`` add none.
     """
 
     pattern: str
-    usual: Callable[[Any, Mapping[str, Sequence[str]]], bool] = lambda draft, columns: True
+    usual: Callable[[Any, Columns], bool] = lambda draft, columns: True
+    then: Callable[[Any, array[int] | None], None] = lambda draft, ranks: None
+    passed_over: bool = False
+
+    def of_another(
+        self, usual: Callable[[Any, Columns], bool] = lambda draft, columns: True
+    ) -> Rows:
+        """These rows, for a format that shares a needle with theirs, and whose ``read`` makes
+        nothing of their lines."""
+        return Rows(self.pattern, usual, passed_over=True)
 
     @functools.cached_property
     def _lines(self) -> re.Pattern[str]:
         return re.compile(f"^(?:{self.pattern})$", re.ASCII | re.MULTILINE)
 
-    def read(
-        self, text: str, numbers: Sequence[int], ranks: Sequence[int | None], draft: Any
-    ) -> bool:
-        """Add the iterations of the lines in ``text`` to the draft; False, and none added, if one
-        of the lines is unusual. ``numbers`` and ``ranks`` are those of the lines."""
+    def columns(self, text: str, count: int) -> Columns | None:
+        """The groups of the ``count`` lines in ``text``; None if a line is not of these rows, or
+        if only some of the lines have a group."""
         found = self._lines.findall(text)
-        if len(found) != len(numbers):
-            return False
+        if len(found) != count:
+            return None
         names = self._lines.groupindex
         every = dict(zip(names, zip(*found) if len(names) > 1 else [found]))
-        columns = {name: column for name, column in every.items() if any(column)}
-        if any(["" in column for column in columns.values()]):
-            return False  # what only some of the lines have
-        steps = _steps(columns, numbers, ranks)
-        if steps is None or not draft.has_room(len(steps)):
+        there = {name: column for name, column in every.items() if any(column)}
+        return None if any(["" in column for column in there.values()]) else Texts(there)
+
+    def read(
+        self, columns: Columns, numbers: array[int], ranks: array[int] | None, draft: Any
+    ) -> bool:
+        """Add the iterations of lines of these rows to the draft; False, and none added, if one of
+        the lines is unusual. ``numbers`` and ``ranks`` are those of the lines."""
+        if self.passed_over:
+            return self.usual(draft, columns)
+        if not (draft.has_room(len(numbers)) and _repeats_settings(columns, draft)):
             return False
-        if not _repeats_settings(columns, draft) or not self.usual(draft, columns):
+        floats: dict[str, Column] = {}
+        for name in filter(columns.__contains__, _FLOATS):
+            floats[name] = columns.floats(name, _LEAST.get(name, -HIGHEST), HIGHEST)
+            if floats[name] is None:
+                return False
+        clocks = {name: clock for name, clock in CLOCKS.items() if name in columns}
+        stamps = [columns.stamps(name) for name in clocks]
+        if None in stamps or not self.usual(draft, columns):
             return False
-        draft.steps.extend(steps)
-        for name, (kind, _) in _STAMPS.items():
-            if name in columns:
-                draft.stamps = kind
+        counted = "index" if "index" in columns else "iteration"
+        iterations = columns.whole(counted, first=1 if counted == "index" else 0)
+        first = [numbers, iterations, ranks, stamps[0] if stamps else None]
+        arrival = None  # which no line tells
+        draft.steps.add([*first, *map(floats.get, _FLOATS), arrival], len(numbers))
+        for clock in clocks.values():
+            draft.stamps = clock.stamps
+        self.then(draft, ranks)
+        return True
+
+    def form(self, text: str) -> Form | None:
+        """The form of a line; None if it is not of these rows."""
+        found = self._lines.fullmatch(text)
+        if found is None:
+            return None
+        masked = text.encode().translate(MASK)
+        names = self._lines.groupindex
+        spans = {name: found.span(name) for name in names if found[name]}
+        groups = {name: (begin, masked[begin:end]) for name, (begin, end) in spans.items()}
+        fixed = self._fixed.get(masked)
+        if fixed is None:
+            runs = [run.span() for run in _DIGITS.finditer(text)]
+            whole = self._takes_any(found, 0, len(text))
+            fixed = [] if whole else [run for run in runs if not self._takes_any(found, *run)]
+            if len(self._fixed) < _MOST_REMEMBERED:
+                self._fixed[masked] = fixed
+        texts = [(begin, text[begin:end].encode()) for begin, end in fixed]
+        return Form(groups, tuple(texts))
+
+    @functools.cached_property
+    def _fixed(self) -> dict[bytes, list[tuple[int, int]]]:
+        """Of masked lines: where the pattern does not take any digits."""
+        return {}
+
+    def _takes_any(self, found: re.Match[str], begin: int, end: int) -> bool:
+        """Whether the pattern takes any digits in a part of the line, and finds the same groups."""
+        text = found.string
+        for code in range(48, 58):
+            part = text[begin:end].translate(dict.fromkeys(range(48, 58), code))
+            match = self._lines.fullmatch(text[:begin] + part + text[end:])
+            if match is None or match.regs != found.regs:
+                return False
         return True
 
 
-def _steps(
-    columns: Mapping[str, Sequence[str]], numbers: Sequence[int], ranks: Sequence[int | None]
-) -> list[Step] | None:
-    values = [_floats(columns[name], name) if name in columns else repeat(None) for name in _FLOATS]
-    stamps: Any = repeat(None)
-    for name, (_, read) in _STAMPS.items():
-        if name in columns:
-            stamps = read(columns[name])
-    if stamps is None or None in values:
-        return None
-    first = 1 if "index" in columns else 0
-    iterations = [int(text) + first for text in columns["index" if first else "iteration"]]
-    return list(map(Step, numbers, iterations, ranks, stamps, *values))
-
-
-def _floats(texts: Sequence[str], name: str) -> list[float] | None:
-    """The numbers, or None if one of them cannot be a figure of that name."""
-    values = list(map(float, texts))
-    if max(values) > HIGHEST or min(values) < -HIGHEST or (name == "printed" and min(values) <= 0):
-        return None
-    return values
-
-
-def _repeats_settings(columns: Mapping[str, Sequence[str]], draft: Any) -> bool:
+def _repeats_settings(columns: Columns, draft: Any) -> bool:
     """Whether every line states the settings that the draft has already."""
     return all(
-        {draft.latest(name)} == set(map(FACTS[name], set(columns[name])))
+        {draft.latest(name)} == set(map(FACTS[name], columns.distinct(name)))
         for name in columns
         if name in FACTS
     )

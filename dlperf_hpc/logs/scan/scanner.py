@@ -11,8 +11,11 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+import sys
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import formats
@@ -22,6 +25,9 @@ from dlperf_hpc.logs.scan.needles import Group, Hit, Needles
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
 from dlperf_hpc.records.status import Status
+
+if TYPE_CHECKING:
+    from dlperf_hpc.logs.scan.forms import Forms, Stretch
 
 HEAD_BYTES = 1 << 16
 SETTINGS_BYTES = 1 << 18
@@ -33,8 +39,12 @@ formats that were recognised."""
 LONGEST_LINE = 1 << 16
 LONGEST_RUN = 256
 FEWEST_IN_RUN = 2
+_TRIAL_BYTES = 1 << 13
+_DENSE = 16  # lines to a figure, at most
+_MOST_MISSES = 3
+_LINES_FOR_NUMPY = 20_000  # which take as long as its import, 0.1 s
 MOST_NOTES = 100
-_MOST_COMPARED = 1 << 22
+_LEAST_COMPARED, _MOST_COMPARED = 1 << 15, 1 << 22
 _TOO_LONG = f"longer than {LONGEST_LINE} bytes"
 
 _NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
@@ -90,7 +100,10 @@ class _Pass:
     ``lost`` if it held a needle, and ``rest`` what follows the last line end. ``endless`` are the
     numbers of lines too long to be read, and ``last`` has for each set of needles the last line
     that held them, ``before`` the one before it. Lines that hold a set of needles in ``settled``
-    can be read many at once: no draft begins with them. The other fields are what was found.
+    can be read many at once: no draft begins with them. ``groups`` are the needles that are sought,
+    ``usual`` is how many lines rows read in the part that was searched last, ``dense`` says that
+    lines are worth being known by their ``forms``, and ``misses`` how often this was wrong. The
+    other fields are what was found.
     """
 
     launcher: Launcher
@@ -104,6 +117,11 @@ class _Pass:
     before: dict[frozenset[int], bytes] = field(default_factory=dict)
     drafts: dict[str, Draft] = field(default_factory=dict)
     settled: set[frozenset[int]] = field(default_factory=set)
+    groups: tuple[Group, ...] = ()
+    forms: Forms | None = None
+    usual: int = 0
+    dense: bool = False
+    misses: int = 0
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
@@ -134,6 +152,7 @@ class Scanner:
         self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
         self._rows = {n for n, text in enumerate(wanting) if not any(map(str.isalnum, text))}
         self._groups = functools.lru_cache(maxsize=256)(self._sought)
+        self._usual = 0  # lines that rows have read, of all files
 
     def scan(self, path: str, size: int, blocks: Iterable[bytes]) -> ScannedFile:
         """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them."""
@@ -213,13 +232,56 @@ class Scanner:
             for number, data in zip(run.numbers, run.lines):
                 self._show(state, number, data, run.needles)
             return
-        lines: list[Line] = []
-        for each in self._takers(run.needles):
+        takers = self._takers(run.needles)
+        usual = [_show_rows(state.drafts[each.name], run.numbers, ranks, text) for each in takers]
+        state.usual += len(run.lines) if any(usual) else 0
+
+    def _learn(self, state: _Pass, line: bytes) -> None:
+        """Learn the form of a line, if it says what all lines of the form are."""
+        assert state.forms is not None
+        if not self._needles.are_certain(line):
+            state.forms.learn_odd(line)
+            return
+        needles = self._needles.found_in(line, state.groups)
+        takers = self._takers(needles)
+        if not needles:
+            state.forms.learn_noise(line)
+        elif not line.isascii() or b"\0" in line or b"\r" in line:
+            state.forms.learn_odd(line)
+        elif all(each.name in state.drafts for each in takers):
+            text = state.launcher.strip(line.decode()).text
+            if self._needles.all_in(text, needles):
+                state.forms.learn(line, text, needles, takers)
+
+    def _show_stretch(self, state: _Pass, block: bytes, stretch: Stretch, before: int) -> None:
+        """Show lines of known forms; ``before`` lines stand before their part of the block."""
+        assert state.forms is not None and stretch.kind is not None
+        ranks = state.forms.ranks(block, stretch, state.launcher)
+        numbers = array("q", (stretch.numbers + (before + 1)).tobytes())
+        columns_of = state.forms.columns(block, stretch)
+        for (each, rows, _), columns in zip(stretch.kind.takers, columns_of):
             draft = state.drafts[each.name]
-            if not any(rows.read(text, run.numbers, ranks, draft) for rows in each.rows):
-                lines = lines or list(map(Line, run.numbers, text.split("\n"), ranks))
-                for line in lines:
-                    each.read(line, draft)
+            if not (
+                rows is not None
+                and columns is not None
+                and columns.are_fixed()
+                and rows.read(columns, numbers, ranks, draft)
+            ):
+                self._show_again(state, draft, block, stretch, numbers)
+        for begin, end in zip(stretch.begins[-2:].tolist(), stretch.ends[-2:].tolist()):
+            state.keep(stretch.kind.needles, block[begin:end])
+
+    def _show_again(
+        self, state: _Pass, draft: Draft, block: bytes, stretch: Stretch, numbers: array[int]
+    ) -> None:
+        """Show lines to a format for which some of them are unusual."""
+        places = zip(stretch.begins.tolist(), stretch.ends.tolist())
+        lines = [state.launcher.strip(block[begin:end].decode()) for begin, end in places]
+        for at in range(0, len(lines), LONGEST_RUN):
+            some = lines[at : at + LONGEST_RUN]
+            text = "\n".join([each.text for each in some])
+            ranks = [each.rank for each in some]
+            _show_rows(draft, numbers[at : at + LONGEST_RUN], ranks, text)
 
     def _stripped(self, launcher: Launcher, run: _Run) -> tuple[Sequence[int | None], str]:
         """The ranks of a run's lines, and the lines without prefixes, joined by line ends. The text
@@ -234,6 +296,10 @@ class Scanner:
         if not all([self._needles.all_in(each.text, run.needles) for each in stripped]):
             return (), ""
         return [each.rank for each in stripped], "\n".join([each.text for each in stripped])
+
+    def _numpy_pays(self) -> bool:
+        """Whether so many lines were read that numpy's import costs less than it will save."""
+        return "numpy" in sys.modules or self._usual > _LINES_FOR_NUMPY
 
     def _concerned(self, needles: frozenset[int]) -> tuple[Format, ...]:
         """The formats that asked for lines with one of ``needles``."""
@@ -300,15 +366,61 @@ class Scanner:
         """Lines with needles of a block of tagged ones."""
         state.lines = block.number - 1
         data = block.data
+        state.groups = self._groups_for(state)
         for number, line, _ in self._found_lines(data, 0, len(data), state, returns=False):
             for chunk in block.chunks_of(number, line):
                 needles = self._needles.of(chunk.data)
                 if needles:
                     self._show(state, number, chunk.data, needles, chunk.rank, chunk.host)
                     state.keep(needles, chunk.data)
+        state.seen += len(data)
 
     def _in_block(self, block: bytes, begin: int, end: int, state: _Pass) -> None:
         """Lines with needles of a part of a block that is whole lines."""
+        self._seek(state, self._groups_for(state))
+        at = begin
+        while at < end:
+            if state.dense and end - at > _TRIAL_BYTES:
+                at = self._show_known(block, at, end, state)
+            else:  # as dense as a part is, the rest may be
+                stop = _line_end(block, at + max(_TRIAL_BYTES, state.seen + at - begin), end)
+                self._search(block, at, stop, state)
+                at = stop
+        state.seen += end - begin
+
+    def _seek(self, state: _Pass, groups: tuple[Group, ...]) -> None:
+        """Look for these needles from now on."""
+        if state.forms is not None and groups is not state.groups:
+            state.forms.keep(lambda line: self._needles.found_in(line, groups))
+        state.groups = groups
+
+    def _show_known(self, block: bytes, begin: int, end: int, state: _Pass) -> int:
+        """Show lines, those whose forms are known many at once. The place up to which this was
+        done: other needles are sought from there on, if it is not ``end``."""
+        if state.forms is None:
+            from dlperf_hpc.logs.scan.forms import Forms  # numpy: not needed for small logs
+
+            state.forms = Forms()
+        before, known, groups = state.lines, 0, state.groups
+        learn = functools.partial(self._learn, state)
+        for stretch in state.forms.stretches(block, begin, end, learn):
+            if stretch.kind is not None:
+                known += len(stretch.numbers)
+                self._show_stretch(state, block, stretch, before)
+                continue
+            state.lines = before + int(stretch.numbers[0])
+            stop = min(int(stretch.ends[-1]) + 1, end)
+            self._search(block, int(stretch.begins[0]), stop, state)
+            if state.groups is not groups:
+                return stop
+        state.lines = before + block.count(b"\n", begin, end)
+        state.misses += not known
+        state.dense = _DENSE * known >= state.lines - before
+        return end
+
+    def _search(self, block: bytes, begin: int, end: int, state: _Pass) -> None:
+        """Lines in which a search finds needles."""
+        before, state.usual = state.lines, 0
         returns = block.find(b"\r", begin, end) >= 0
         run = _Run(_NONE)
         for number, line, needles in self._found_lines(block, begin, end, state, returns):
@@ -323,15 +435,19 @@ class Scanner:
             else:
                 self._show_first(state, number, line, needles)
         self._show_run(state, run)
+        if end - begin >= _TRIAL_BYTES:
+            self._usual += state.usual
+            usual = _DENSE * state.usual >= state.lines - before
+            state.dense = usual and state.misses < _MOST_MISSES and self._numpy_pays()
 
     def _found_lines(
         self, block: bytes, begin: int, end: int, state: _Pass, returns: bool
     ) -> Iterator[tuple[int, bytes, frozenset[int]]]:
         """The lines in which something was found, with the numbers of the physical lines and
         their needles; counts these. ``returns``: a carriage return ends a line too."""
-        groups, known = self._groups_for(state), len(state.drafts)
+        groups, known = state.groups, len(state.drafts)
         hits = self._needles.find(block, begin, end, groups)
-        line_ends = _line_ends(block, hits)
+        line_ends = _line_ends(block, end - begin, hits)
         find, rfind, among = block.find, block.rfind, self._needles.among
         at, counted, stop = 0, begin, begin
         while at < len(hits):
@@ -353,36 +469,61 @@ class Scanner:
             if len(state.drafts) > known:
                 before, known = groups, len(state.drafts)
                 groups = self._groups_for(state)
+                self._seek(state, groups)
                 if _size(groups) > _size(before):
                     hits, at = self._needles.find(block, stop, end, groups), 0
         state.lines += line_ends(counted, end)
-        state.seen += end - begin
 
     def _is_whole(self, rest: bytes, needles: frozenset[int], state: _Pass) -> bool:
         """Whether a last line without a newline was written to its end. Where a number was cut
         cannot be seen, but the text behind the last number can be compared with earlier lines. A
         line that ends with a dictionary is whole if all that it opened is closed; one that ends
-        with a number, if this has as many decimals as that of two lines before it."""
+        with a number, if it is the same figure as that of two lines before it, with as many
+        decimals."""
         if len(rest) > LONGEST_LINE:
             return False
         tail, earlier = _tail(rest), state.last.get(needles, b"")
         if tail:
             return tail == _tail(earlier) or (bool(needles) and _is_closed(rest))
         places = _places(rest)
-        return bool(places) and places == _places(earlier) == _places(
-            state.before.get(needles, b"")
-        )
+        if places is None:
+            return False
+        return places == _places(earlier) == _places(state.before.get(needles, b""))
 
 
-def _line_ends(block: bytes, hits: Sequence[Hit]) -> Callable[[int, int], int]:
-    """A function that counts the line ends between two places of ``block``. Numpy counts many of
-    them the quickest, but compares all bytes of the block, and takes as much memory as it has."""
-    if not 256 * (1 + len(hits)) <= len(block) <= _MOST_COMPARED:
+def _show_rows(
+    draft: Draft, numbers: Sequence[int], ranks: Sequence[int | None], text: str
+) -> bool:
+    """Show lines to one format: by its rows, if nothing is unusual in them, or else (False) one by
+    one."""
+    tags = None
+    if ranks.count(None) < len(ranks):
+        tags = array("q", [-1 if rank is None else rank for rank in ranks])
+    for rows in draft.format.rows:
+        columns = rows.columns(text, len(numbers))
+        if columns is not None and rows.read(columns, array("q", numbers), tags, draft):
+            return True
+    for line in map(Line, numbers, text.split("\n"), ranks):
+        draft.format.read(line, draft)
+    return False
+
+
+def _line_ends(block: bytes, size: int, hits: Sequence[Hit]) -> Callable[[int, int], int]:
+    """A function that counts the line ends between two places in ``size`` bytes of ``block``. Numpy
+    counts many of them the quickest, but compares all bytes of the block, and takes as much memory
+    as it has."""
+    few = 256 * (1 + len(hits)) <= size and size >= _LEAST_COMPARED
+    if not (few and len(block) <= min(_MOST_COMPARED, 4 * size)):
         return functools.partial(block.count, b"\n")
     import numpy as np  # not needed for small logs
 
     ends, count = np.frombuffer(block, np.uint8) == ord("\n"), np.count_nonzero
     return lambda begin, end: int(count(ends[begin:end]))
+
+
+def _line_end(block: bytes, at: int, end: int) -> int:
+    """Where the line ends that ``at`` lies in, the line end included."""
+    return (block.find(b"\n", at, end) + 1 or end) if at < end else end
 
 
 def _size(groups: tuple[Group, ...]) -> int:
@@ -404,11 +545,12 @@ def _is_closed(line: bytes) -> bool:
     return line.rstrip().endswith(b"}") and opened == line.count(b"}") > 0
 
 
-def _places(line: bytes) -> int:
-    """How many decimals the number has with which a line ends; 0 if so few or so many that it may
-    not be printed with a fixed number of them."""
+def _places(line: bytes) -> tuple[bytes, int] | None:
+    """What stands before the number with which a line ends, behind the number before that, and its
+    decimals; None if they are so few or so many that it may not be printed with a fixed number of
+    them."""
     match = _LAST_NUMBER.search(line)
-    return len(match[1]) if match else 0
+    return (_tail(line[: match.start()]), len(match[1])) if match else None
 
 
 def _end_of_line(block: bytes, start: int, end: int) -> int:
@@ -485,7 +627,17 @@ def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
         troubles=tuple(state.troubles),
         notes=tuple(sorted([*state.notes, *remarks])),
         launcher=state.launcher.name,
+        nearest="" if readings else _nearest(state.drafts.values()),
     )
+
+
+def _nearest(drafts: Iterable[Draft]) -> str:
+    """The format of whose lines most were seen in a file without a reading, by the first of them;
+    "" if there are none."""
+    draft = max(drafts, key=lambda draft: len(draft.notes), default=None)
+    if draft is None or not draft.notes:
+        return ""
+    return f"line {draft.notes[0].line} is nearest to {draft.format.name}: {draft.notes[0].text}"
 
 
 @functools.lru_cache(maxsize=1)

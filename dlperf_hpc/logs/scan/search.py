@@ -17,7 +17,6 @@ import hashlib
 import os
 import sqlite3
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from stat import S_ISREG
 
 from dlperf_hpc import pools
 from dlperf_hpc.errors import LogError
+from dlperf_hpc.logs.recognised import HEAD_BYTES, programs_in
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
@@ -55,17 +55,24 @@ class Scanned:
 
 
 def scan_source(source: Source) -> ScannedFile:
-    """Read one log to its end, or as far as it can be read: a note then says why it ends there."""
+    """Read one log to its end, or as far as it can be read: a note then says why it ends there. In
+    what has no known format it is looked who else may have written it."""
     trouble: list[str] = []
+    head = bytearray()
 
     def readable() -> Iterator[bytes]:
         try:
-            yield from blocks(source)
+            for block in blocks(source):
+                if len(head) < HEAD_BYTES:
+                    head.extend(block[:HEAD_BYTES])
+                yield block
         except LogError as error:
             trouble.append(str(error))
 
     found = scanner().scan(source.name, source.size, readable())
-    return replace(found, notes=(*found.notes, *(Note(0, text) for text in trouble)))
+    program = "" if found.readings else ", ".join(programs_in(head))
+    notes = (*found.notes, *(Note(0, text) for text in trouble))
+    return replace(found, program=program, notes=notes)
 
 
 def scan_all(
@@ -214,7 +221,7 @@ class ScanCache:
                 (_key(source), _version()),
             ).fetchone()
             return checked(unpacked(row[0], _MOST_UNPACKED)) if row else None
-        except (sqlite3.Error, zlib.error, KeyError, TypeError, ValueError, RecursionError):
+        except (sqlite3.Error, KeyError, TypeError, ValueError, RecursionError):
             return None
 
     def has(self, source: Source) -> bool:

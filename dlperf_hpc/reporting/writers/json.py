@@ -28,6 +28,8 @@ def as_json(report: Report) -> dict[str, Any]:
         "base": report.base,
         "method": {
             "samples_per_s": "samples of the timed window / slowest rank's time, over all devices",
+            "tokens_per_s": "samples_per_s x seq_len, so that padding counts; where seq_len is not "
+            "known, as the program prints it",
             "summary": "median of the runs that ended ok",
             "interval": "order statistics of the median, coverage stated",
             "target_coverage": TARGET_COVERAGE,
@@ -52,6 +54,7 @@ def _pair(pair: OptionPair) -> dict[str, Any]:
         "switch": pair.name,
         "off": pair.off.case.id,
         "on": pair.on.case.id,
+        "unit": pair.unit,
         "ratio": pair.ratio,
         "ratio_low": ends[0],
         "ratio_high": ends[1],

@@ -8,17 +8,21 @@ from collections.abc import Sequence
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.analysis.statistics import Interval, Sample
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.text import code, escape, interval_text, number, percent
+from dlperf_hpc.reporting.text import (
+    code,
+    escape,
+    interval_text,
+    number,
+    percent,
+    speed_heading,
+    speed_text,
+)
 from dlperf_hpc.reporting.writers import Writer
 from dlperf_hpc.reporting.writers.png import PICTURE, picture
 
-_HEADINGS = (
-    *("node_num", "gpu_num", "samples/s", "CI (coverage)", "speedup", "speedup CI"),
-    *("efficiency", "runs", "flags"),
-)
 _MOST_UNREAD = 100
 
 
@@ -30,7 +34,7 @@ def markdown(report: Report) -> str:
     parts = [
         f"# {escape(report.name)}: throughput and speedup",
         _method(report),
-        f"![samples/s and speedup against devices]({PICTURE})"
+        f"![throughput and speedup against devices]({PICTURE})"
         if report.counted
         else "No plot: no run counts yet.",
         *(_series(name, members) for name, members in report.series.items()),
@@ -53,6 +57,7 @@ def _method(report: Report) -> str:
         f"- Window: {_windows(report.counted)}",
         "- samples/s: samples through forward and backward in the window, over all devices / the "
         "slowest rank's time",
+        _tokens(report.cases),
         f"- Runs: {_span(repeats)} per case; {ok} of {runs} count (status ok)",
         "- Summary: the median of the runs that count. CI: its order-statistics interval, with the "
         "coverage it truly has, aimed at 95 % (needs 6 runs)",
@@ -60,6 +65,15 @@ def _method(report: Report) -> str:
         "high, high / base low]. Efficiency: speedup / (devices / devices of the base)",
     ]
     return "\n".join([lines[0], ""] + [line for line in lines[1:] if line])
+
+
+def _tokens(cases: Sequence[CaseSummary]) -> str:
+    if not any(TOKENS_PER_S in summary.samples for summary in cases):
+        return ""
+    return (
+        "- tokens/s: samples/s x tokens of a sequence, so that padding counts; of logs whose "
+        "sequence length is not known, as the program prints it"
+    )
 
 
 def _span(counts: Sequence[int]) -> str:
@@ -81,15 +95,21 @@ def _windows(counted: Sequence[RunResult]) -> str:
 
 
 def _series(name: str, members: Sequence[CaseSummary]) -> str:
+    speed = speed_heading(summary.unit for summary in members if summary.samples)
+    tokens = speed == SAMPLES_PER_S and any(TOKENS_PER_S in s.samples for s in members)
+    headings = [
+        *("node_num", "gpu_num", speed, "CI (coverage)", *([TOKENS_PER_S] if tokens else [])),
+        *("speedup", "speedup CI", "efficiency", "runs", "flags"),
+    ]
     lines = [
         f"## {escape(name)}",
         "",
         _base_line(members),
         "",
-        f"| {' | '.join(_HEADINGS)} |",
-        f"| {' | '.join('-' * len(heading) for heading in _HEADINGS)} |",
+        f"| {' | '.join(headings)} |",
+        f"| {' | '.join('-' * len(heading) for heading in headings)} |",
     ]
-    lines += [_row(summary) for summary in members]
+    lines += [_row(summary, speed, tokens) for summary in members]
     notes = _notes(members)
     return "\n".join(lines + ([""] + notes if notes else []))
 
@@ -114,28 +134,31 @@ def _base_line(members: Sequence[CaseSummary]) -> str:
     }.get(first.scaling or "", "")
     if first.base is None:
         return f"Base: none; {escape(first.speedup_missing)}.{scaling}"
-    if first.base_sample is None:
+    found = next((s for s in members if s.base_sample is not None), first)
+    if found.base_sample is None:
         return f"Base: {first.base}, of which no run counts.{scaling}"
-    return f"Base: {first.base}, {_sample_text(first.base_sample)}.{scaling}"
+    return f"Base: {first.base}, {_sample_text(found.base_sample, found.unit)}.{scaling}"
 
 
-def _sample_text(sample: Sample) -> str:
+def _sample_text(sample: Sample, unit: str) -> str:
     interval = f", CI {_with_coverage(sample.interval)}" if sample.interval else ", no CI"
     runs = "1 run" if sample.n == 1 else f"{sample.n} runs"
-    return f"{number(sample.median)} samples/s ({runs}{interval})"
+    return f"{number(sample.median)} {unit} ({runs}{interval})"
 
 
 def _with_coverage(interval: Interval | None) -> str:
     return "" if interval is None else f"{interval_text(interval)} ({percent(interval.coverage)})"
 
 
-def _row(summary: CaseSummary) -> str:
+def _row(summary: CaseSummary, speed: str, tokens: bool) -> str:
+    """``speed`` is the heading of the throughput, ``tokens``: tokens/s are shown beside it."""
     interval = None if summary.sample is None else summary.sample.interval
     cells = [
         str(summary.case.topology.nodes),
         str(summary.case.topology.devices),
-        number(summary.samples_per_s),
+        speed_text(summary.speed, summary.unit, speed),
         _with_coverage(interval),
+        *([number(summary.median(TOKENS_PER_S))] if tokens else []),
         "" if summary.speedup is None else f"{summary.speedup:.2f}",
         interval_text(summary.speedup_interval),
         percent(summary.efficiency),
@@ -148,7 +171,8 @@ def _row(summary: CaseSummary) -> str:
 def _option_pairs(found: Sequence[OptionPair]) -> str:
     if not found:
         return ""
-    headings = ("batch", "precision", "topology", "switched on", "samples/s off", "on", "change",
+    speed = speed_heading(pair.unit for pair in found)
+    headings = ("batch", "precision", "topology", "switched on", f"{speed} off", "on", "change",
                 "ratio CI", "memory_mb off", "on", "change", "gpu_util off", "on")  # fmt: skip
     lines = [
         "## One option switched on",
@@ -157,12 +181,12 @@ def _option_pairs(found: Sequence[OptionPair]) -> str:
         "",
         f"| {' | '.join(headings)} |",
         f"| {' | '.join('-' * len(heading) for heading in headings)} |",
-        *map(_pair_row, found),
+        *(_pair_row(pair, speed) for pair in found),
     ]
     return "\n".join(lines)
 
 
-def _pair_row(pair: OptionPair) -> str:
+def _pair_row(pair: OptionPair, speed: str) -> str:
     off, on, case = pair.off, pair.on, pair.on.case
     memory = ["", "", ""]
     if pair.memory_mb is not None and off.memory_mb:
@@ -173,8 +197,8 @@ def _pair_row(pair: OptionPair) -> str:
         escape(case.precision),
         str(case.topology),
         code(f"{case.framework}/{case.model} {pair.name}"),
-        number(off.samples_per_s),
-        number(on.samples_per_s),
+        speed_text(off.median(pair.unit), pair.unit, speed),
+        speed_text(on.median(pair.unit), pair.unit, speed),
         f"{100 * (pair.ratio - 1):+.1f} %",
         interval_text(pair.interval),
         *memory,

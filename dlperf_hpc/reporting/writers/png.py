@@ -1,10 +1,10 @@
-"""``speedup.png``, one picture of a report: samples/s, speedup and efficiency against devices.
+"""``speedup.png``, one picture of a report: throughput, speedup and efficiency against devices.
 
 Every run is a dot, every median a marker with its interval, and what the base would give if it
 scaled linearly is a dashed line. Medians are not joined: between two topologies nothing was
 measured (Hoefler & Belli, SC'15, rules 11 and 12). Throughput and speedup are drawn log-log, where
 linear scaling is a straight line; there a few per cent are less than a marker, so efficiency has a
-panel of its own, with a linear axis.
+panel of its own, with a linear axis. Throughputs in samples/s and in tokens/s have a panel each.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.analysis.speedup import CaseSummary, chosen, throughput
+from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.writers import Writer
 
@@ -39,6 +38,7 @@ _CAP_SIZE = 6
 _SPOT_SIZE = 3
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.95, 0.12, 0.38, 0.5  # inches around all panels
 _GAP_ACROSS, _GAP_DOWN = 0.95, 0.55  # and between them
+_ROWS_APART = 0.25  # between two panels of throughput, of a panel's height
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Style:
 
 @dataclass(frozen=True)
 class _Panel:
-    """One quantity. ``unit`` is samples/s per 1 of it; ``linear`` what the base promises."""
+    """One quantity. ``unit`` is throughput per 1 of it; ``linear`` what the base promises."""
 
     label: str
     value: Callable[[CaseSummary], float | None]
@@ -71,13 +71,17 @@ def _growth(summary: CaseSummary, devices: int) -> float:
     return devices / summary.base.devices if summary.base is not None else float("nan")
 
 
-_THROUGHPUT = _Panel(
-    label="samples/s, all devices",
-    value=lambda s: s.samples_per_s,
-    interval=lambda s: None if s.sample is None else s.sample.interval,
-    unit=lambda s: 1.0,
-    linear=lambda s, devices: _base_median(s) * _growth(s, devices),
-)
+def _throughput(unit: str) -> _Panel:
+    """Of the cases whose throughput is in that unit."""
+    return _Panel(
+        label=f"{unit}, all devices",
+        value=lambda s: s.speed if s.unit == unit else None,
+        interval=lambda s: None if s.sample is None else s.sample.interval,
+        unit=lambda s: 1.0,
+        linear=lambda s, devices: _base_median(s) * _growth(s, devices),
+    )
+
+
 _SPEEDUP = _Panel(
     label="speedup",
     value=lambda s: s.speedup,
@@ -111,7 +115,7 @@ def picture(report: Report, file_format: str = "png") -> bytes | None:
 
     # names come from logs: a $ in one is a dollar, not mathematics
     with matplotlib.rc_context({"text.parse_math": False, "svg.hashsalt": "dlperf"}):
-        figure = _figure(series, _speeds(report.runs), printable(report.name))
+        figure = _figure(series, _speeds(report), printable(report.name))
         stream = io.BytesIO()
         if file_format == "svg":  # no date: the same results give the same picture
             figure.savefig(stream, format=file_format, metadata={"Date": None})
@@ -122,11 +126,12 @@ def picture(report: Report, file_format: str = "png") -> bytes | None:
     return stream.getvalue()
 
 
-def _speeds(results: Sequence[RunResult]) -> Runs:
-    """samples/s of the runs that count, by case."""
+def _speeds(report: Report) -> Runs:
+    """Throughputs of the runs that count, by case, in the unit of its case."""
+    units = {summary.case.id: summary.unit for summary in report.cases}
     values: dict[str, list[float]] = {}
-    for result in chosen(results):
-        value = throughput(result)
+    for result in chosen(report.runs):
+        value = result.rates.get(units[result.run.case.id])
         if value is not None:
             values.setdefault(result.run.case.id, []).append(value)
     return values
@@ -146,11 +151,13 @@ def _figure(series: Series, runs: Runs, title: str) -> Figure:
         for members in series.values()
         for summary in members
     )
-    left = figure.add_subplot(grid[:, 0] if scaled else grid[:, :])
-    panels = [(left, _THROUGHPUT)]
+    units = list(dict.fromkeys(s.unit for members in series.values() for s in members))
+    rows = (grid[:, 0] if scaled else grid[:, :]).subgridspec(len(units), 1, hspace=_ROWS_APART)
+    left = [figure.add_subplot(rows[row]) for row in range(len(units))]
+    panels = [*zip(left, map(_throughput, units))]
     if scaled:
-        panels.append((figure.add_subplot(grid[0, 1], sharex=left), _SPEEDUP))
-        panels.append((figure.add_subplot(grid[1, 1], sharex=left), _EFFICIENCY))
+        panels.append((figure.add_subplot(grid[0, 1], sharex=left[0]), _SPEEDUP))
+        panels.append((figure.add_subplot(grid[1, 1], sharex=left[0]), _EFFICIENCY))
     devices = sorted({s.case.topology.devices for members in series.values() for s in members})
     styles = _styles(list(series))
     for axis, panel in panels:
@@ -160,7 +167,7 @@ def _figure(series: Series, runs: Runs, title: str) -> Figure:
             for style, members in zip(styles, series.values())
             for height in _draw(axis, panel, style, members, runs)
         ]
-        _limits(axis, heights)
+        _limits(axis, panel, heights)
     _place(figure, _legend(figure, left, len(series)))
     return figure
 
@@ -226,7 +233,7 @@ def _draw(
     moved = _moved(axis, shift + max(style.room / 2, _MARKER_SIZE))
     look = {"marker": ".", "linestyle": "none", "markersize": _SPOT_SIZE, **colour}
     _line(axis, [n for n, _ in spots], [y for _, y in spots], transform=moved, **look)
-    line = _promised(axis, panel, style, members)
+    line = _promised(axis, panel, style, [summary for summary, _ in shown])
     return [*lows, *highs, *line, *(y for _, y in spots)]
 
 
@@ -246,12 +253,12 @@ def _promised(
         return []
     ends = [devices[0], devices[-1]]
     line = [panel.linear(members[0], n) for n in ends]
-    colour = style.colour if panel is _THROUGHPUT else "0.5"
+    colour = "0.5" if panel in (_SPEEDUP, _EFFICIENCY) else style.colour
     _line(axis, ends, line, linestyle="--", linewidth=1, color=colour, alpha=0.6, zorder=1)
     return line
 
 
-def _limits(axis: Axes, heights: Sequence[float]) -> None:
+def _limits(axis: Axes, panel: _Panel, heights: Sequence[float]) -> None:
     from matplotlib.ticker import LogLocator
 
     # matplotlib's own limits pass over what is drawn with a transform
@@ -261,7 +268,7 @@ def _limits(axis: Axes, heights: Sequence[float]) -> None:
         axis.set_ylim(low - margin, high + margin)
         return
     axis.set_ylim(low / 1.2, high * 1.2)
-    if axis.get_ylabel() == _THROUGHPUT.label:
+    if panel is not _SPEEDUP:
         steps = (1.0, 2.0, 5.0) if high > 8 * low else (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)
         axis.yaxis.set_major_locator(LogLocator(10.0, subs=steps))
 
@@ -286,24 +293,27 @@ def _scales(axis: Axes, panel: _Panel, devices: Sequence[int]) -> None:
         axis.set_yscale("log", base=2 if panel is _SPEEDUP else 10)
         if panel is _SPEEDUP:
             axis.yaxis.set_major_locator(LogLocator(2.0))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.7g}"))
         axis.yaxis.set_minor_formatter(NullFormatter())
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.grid(True, which="major", linewidth=0.5, alpha=0.4)
 
 
-def _legend(figure: Figure, axis: Axes, count: int) -> float:
+def _legend(figure: Figure, panels: Sequence[Axes], count: int) -> float:
     """Draw the legend, inside a panel if it is short; the inches that it takes beside them."""
     from matplotlib.lines import Line2D
 
-    handles, labels = axis.get_legend_handles_labels()
+    named: dict[str, Any] = {}
+    for axis in panels:
+        named.update(zip(*reversed(axis.get_legend_handles_labels())))
+    labels, handles = [*named], [*named.values()]
     handles.append(Line2D([], [], linestyle="none", marker=".", markersize=_SPOT_SIZE, color="0.4"))
     labels.append("one run")
-    if any(line.get_linestyle() == "--" for line in axis.get_lines()):
+    if any(line.get_linestyle() == "--" for axis in panels for line in axis.get_lines()):
         handles.append(Line2D([], [], linestyle="--", color="0.5", linewidth=1))
         labels.append("linear from the base")
     if count <= _LEGEND_INSIDE:
-        axis.legend(handles, labels, loc="upper left", fontsize=9)
+        panels[0].legend(handles, labels, loc="upper left", fontsize=9)
         return 0.0
     made = figure.legend(handles, labels, loc="upper right", fontsize=7)
     return float(made.get_window_extent().width / figure.dpi) + _RIGHT

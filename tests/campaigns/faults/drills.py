@@ -61,7 +61,10 @@ def drill(fault: str, alone: bool = False) -> Callable[[Strike], Strike]:
 def time_limit(stage: Stage, fault: str) -> Trial:
     scene = _instead(stage, fault, DEAF, time_limit="00:01:00")
     scene.begin()
-    scene.wait(lambda: scene.ended(1) == "timeout" or scene.state(1) == "TIMEOUT", "the limit")
+    # squeue still shows the job, completing, for a while after accounting has its end.
+    scene.wait(lambda: scene.told()[1] == "timeout", "the limit")
+    row = scene.rows()[1]
+    assert "TIMEOUT" in row["reason"] or "TIME LIMIT" in row["reason"], row
     return scene.complete()
 
 

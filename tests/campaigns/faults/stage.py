@@ -274,8 +274,14 @@ class Scene:
 
     def told(self) -> list[str]:
         """The state of every run, as ``status`` says."""
-        rows = json.loads(self.press("status", self.root, "--json").stdout)["runs"]
-        return [row["status"] for row in rows]
+        return [row["status"] for row in self.rows()]
+
+    def rows(self) -> list[dict[str, str]]:
+        """What ``status`` says of every run."""
+        found: list[dict[str, str]] = json.loads(self.press("status", self.root, "--json").stdout)[
+            "runs"
+        ]
+        return found
 
     def look(self) -> None:
         """No run in two jobs that live, no array in two jobs."""

@@ -75,8 +75,9 @@ def test_the_model_of_the_page(tmp_path: Path) -> None:
         width = result.run.case.option("width")
         assert result.facts["world"]["flops_per_sample"] == 6.0 * (width * width + 20 * width)
         assert result.window is not None
-        assert result.window.loss_first == pytest.approx(math.log(20), abs=0.3)
-        assert result.window.loss_last < result.window.loss_first
+        first, last = result.window.loss_first, result.window.loss_last
+        assert first == pytest.approx(math.log(20), abs=0.3)
+        assert first is not None and last is not None and last < first
 
 
 def test_every_method_of_a_session_is_told_of() -> None:

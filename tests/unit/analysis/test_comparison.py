@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from report_samples import bad, case, ok, oks
+from report_samples import bad, case, external, ok, oks, tokens
 from worked_examples import DEEPSPEED, TENSORFLOW, results
 
 from dlperf_hpc.analysis import setups
@@ -214,16 +214,42 @@ def test_two_directories_are_one_side() -> None:
     """The same repeat numbers in two directories are different runs."""
     first, second = oks(case(), 100.0, 101.0), oks(case(), 102.0)
     (side,) = pooled([subjects(first), subjects(second)])
-    assert (side.speeds, side.runs) == ((100.0, 101.0, 102.0), 3)
+    assert (side.speeds["samples/s"], side.runs) == ((100.0, 101.0, 102.0), 3)
     assert side.statuses == "ok 2; ok 1"
     rows = published_subjects(select(published(), {"framework": ["deepspeed"]}))
     assert pooled([rows, rows]) == rows
 
 
+def test_tokens_are_compared_with_tokens() -> None:
+    both = [{"samples/s": v / 128, "tokens/s": v} for v in (1000.0, 1010.0, 1020.0)]
+    faster = subjects(tokens("1n1g", 2000, 2020, 2040))
+    for a in (subjects(tokens("1n1g", 1000, 1010, 1020)), subjects(external("1n1g", *both))):
+        found = only(compare(a, faster).cases)
+        assert (found.outcome, found.unit, found.ratio) == (Outcome.FASTER, "tokens/s", 2.0)
+    of_both = subjects(external("1n1g", *both))
+    assert only(compare(of_both, of_both).cases).unit == "samples/s"
+
+
+def test_samples_are_not_compared_with_tokens() -> None:
+    samples = subjects(external("1n1g", *({"samples/s": v} for v in (10.0, 11.0, 12.0))))
+    found = only(compare(samples, subjects(tokens("1n1g", 2000, 2020, 2040))).cases)
+    assert (found.outcome, found.ratio, found.interval) == (Outcome.OTHER_UNIT, None, None)
+    assert found.note.startswith("A has samples/s, B tokens/s: one is not divided by the other")
+
+
+def test_directories_in_two_units_are_put_together_in_one() -> None:
+    more = [{"samples/s": 9.0, "tokens/s": 1152.0}]
+    (side,) = pooled([subjects(tokens("1n1g", 1000)), subjects(external("1n1g", *more))])
+    assert (dict(side.speeds), side.runs) == ({"tokens/s": (1000.0, 1152.0)}, 2)
+    parts = [subjects(tokens("1n1g", 1000)), subjects(external("1n1g", {"samples/s": 9.0}))]
+    (side,) = pooled(parts)
+    assert (dict(side.speeds), side.counted, side.runs) == ({"samples/s": (9.0,)}, 1, 2)
+
+
 def test_only_one_attempt_of_a_run_counts() -> None:
     runs = [*oks(case(), 100.0, 101.0, 102.0), bad(case(), 1, Status.FAILED)]
     (side,) = subjects(runs)
-    assert len(side.speeds) == side.runs == 3
+    assert side.counted == side.runs == 3
 
 
 def test_logs_that_do_not_say_everything() -> None:
@@ -231,12 +257,12 @@ def test_logs_that_do_not_say_everything() -> None:
     (side,) = subjects([RunResult(ObservedRun(unknown, 1, "a.log"), Status.PARTIAL)])
     assert side.case == Identity("deepspeed", "", "", None, Topology(1, 1), ())
     assert side.case.series == "deepspeed/?/bz?/?"
-    full = Subject(side.case, (100.0, 101.0, 102.0), 3)
+    full = Subject(side.case, {"samples/s": (100.0, 101.0, 102.0)}, 3)
     found = only(compare([full], [full]).cases)
     assert found.outcome is Outcome.SAME
     assert found.note == "neither side tells the model nor the precision nor the batch_size"
     # what is not known is not taken for equal to what is
-    known = Subject(replace(side.case, batch_size=32), (100.0, 101.0, 102.0), 3)
+    known = Subject(replace(side.case, batch_size=32), full.speeds, 3)
     assert compare([full], [known]).count(Outcome.MISSING_IN_B) == 1
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_samples import bad, case, ok, oks, window
+from report_samples import bad, case, external, ok, oks, tokens, window
 
 from dlperf_hpc.analysis.flags import FLAGS
-from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise, throughput
+from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import Contradiction, ExternalWindow, RunResult
 from dlperf_hpc.records.status import Status
@@ -159,7 +159,7 @@ def test_a_window_counts_only_if_the_run_ended_ok(status: Status) -> None:
     assert summary.statuses == tuple(
         sorted(((Status.OK, 2), (status, 1)), key=lambda pair: list(Status).index(pair[0]))
     )
-    assert throughput(cut) is None
+    assert cut.samples_per_s is None
 
 
 def test_an_ok_run_without_a_positive_finite_number_does_not_count() -> None:
@@ -222,6 +222,74 @@ def test_global_batch_is_as_the_windows_report() -> None:
     assert "a window reports global batch 256, the case asks for 128" in summary.notes
 
 
+# --- throughputs in several units ----------------------------------------------------------------
+
+BOTH = {"samples/s": 10.0, "tokens/s": 1280.0}
+
+
+def test_own_runs_have_tokens_beside_samples() -> None:
+    summary = at(oks(case("1n1g"), 100) + oks(case("1n4g"), 360, 380, 390), "1n4g")
+    assert summary.unit == "samples/s"
+    assert summary.median("tokens/s") == pytest.approx(380 * 128)
+    assert summary.per_device("tokens/s") == pytest.approx(95 * 128)
+    (interval,) = [summary.samples["tokens/s"].interval]
+    assert interval is not None
+    assert [interval.low, interval.high] == pytest.approx([360 * 128, 390 * 128])
+    images = one(oks(case("1n1g", seq_len=1), 100))
+    assert list(images.samples) == ["samples/s"]
+
+
+def test_a_series_of_tokens_has_speedups_of_tokens() -> None:
+    runs = tokens("1n1g", 900, 1000, 1300) + tokens("1n4g", 3600, 3800, 3900)
+    summary = at(runs, "1n4g")
+    assert (summary.unit, summary.speed, summary.samples_per_s) == ("tokens/s", 3800, None)
+    assert summary.speedup == pytest.approx(3.8) and summary.efficiency == pytest.approx(0.95)
+    assert summary.speedup_interval is not None
+    assert summary.speedup_interval.low == pytest.approx(3600 / 1300)
+    assert (summary.ok, summary.speedup_missing) == (3, "")
+    assert (summary.tflops_per_device, summary.mfu) == (None, None), "of no known length"
+    far = one(tokens("1n1g", 100, 101, 102, 103, 900))
+    assert any(note.endswith("900.00 (+782.4 %) tokens/s") for note in far.notes)
+
+
+def test_a_series_counts_in_the_unit_that_all_of_its_cases_have() -> None:
+    runs = external("1n1g", BOTH) + tokens("1n4g", 5120)
+    small, large = summarise(runs)
+    assert (small.unit, large.unit) == ("tokens/s", "tokens/s")
+    assert large.speedup == pytest.approx(4.0) and small.speedup == 1.0
+    assert "mixed-units" not in (*small.flags, *large.flags)
+
+
+def test_samples_are_not_divided_by_tokens() -> None:
+    small, large = summarise(external("1n1g", {"samples/s": 10.0}) + tokens("1n4g", 5120))
+    assert (small.unit, large.unit) == ("samples/s", "tokens/s")
+    assert (large.speedup, large.efficiency, large.base_sample) == (None, None, None)
+    assert large.speedup_missing == (
+        "this is in tokens/s, the base 1n1g in samples/s: one is not divided by the other; the "
+        "sequence length (--seq-len) may give both"
+    )
+    for summary in (small, large):
+        assert "mixed-units" in summary.flags
+        assert any("1n1g in samples/s, 1n4g in tokens/s" in note for note in summary.notes)
+
+
+def test_runs_of_one_case_count_in_one_unit() -> None:
+    shared = one(external("1n1g", BOTH, {"tokens/s": 1300.0}))
+    assert (shared.unit, shared.speed, shared.ok) == ("tokens/s", 1290.0, 2)
+    mixed = one(external("1n1g", {"tokens/s": 1300.0}, {"samples/s": 10.0}, {"tokens/s": 1301.0}))
+    assert (mixed.unit, mixed.speed, mixed.ok, mixed.runs) == ("samples/s", 10.0, 1, 3)
+    assert any(
+        note.startswith("2 runs are in tokens/s and left out, the others are in samples/s")
+        for note in mixed.notes
+    )
+
+
+def test_another_unit_needs_no_other_code() -> None:
+    runs = external("1n1g", {"GFLOP/s": 70.0}) + external("1n4g", {"GFLOP/s": 210.0})
+    summary = at(runs, "1n4g")
+    assert summary.unit == "GFLOP/s" and summary.speedup == pytest.approx(3.0)
+
+
 # --- findings ------------------------------------------------------------------------------------
 
 
@@ -255,6 +323,8 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
             f for s in summarise(oks(case("1n1g"), speed), accelerator="V100") for f in s.flags
         }
     seen |= {flag for s in summarise(foreign_results()) for flag in s.flags}
+    unlike_units = external("1n1g", BOTH, {"tokens/s": 9.0}, {"samples/s": 1.0})
+    seen |= {flag for s in summarise(unlike_units) for flag in s.flags}
     turns = [replace(run, launch=f"7_0.0.{i}") for i, run in enumerate(oks(odd, 500, 501))]
     seen |= {flag for s in summarise(turns) for flag in s.flags}
     unlike = [Contradiction("log", "x", False), Contradiction("record", "x", False)]
@@ -267,11 +337,11 @@ def foreign_results() -> list[RunResult]:
     """Runs of another program: on printed figures alone, with a clock that contradicts them, and
     with a total that its lines contradict."""
     window = ExternalWindow(
-        100.0, "clock[20:120]", "clock", "samples/s", 1.0, "deepspeed", "real logs"
+        {"samples/s": 100.0}, "clock[20:120]", "clock", "samples/s", 1.0, "deepspeed", "real logs"
     )
-    windows = [replace(window, basis="printed"), replace(window, check_samples_per_s=800.0)]
+    windows = [replace(window, basis="printed"), replace(window, check=800.0)]
     windows.append(replace(windows[1], basis="total", check_basis="printed"))
-    windows.append(replace(window, rest_samples_per_s=90.0))
+    windows.append(replace(window, rest=90.0))
     seen = ObservedCase("deepspeed", "bert", Topology(1, 1), "fp32", 32)
     return [
         RunResult(ObservedRun(seen, i, "a.log"), Status.OK, external=window)

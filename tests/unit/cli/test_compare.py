@@ -9,16 +9,19 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from record_samples import a_sweep, ended, ended_ok, many
-from report_samples import case
+from report_samples import case, external, tokens
 
 from dlperf_hpc import __main__
+from dlperf_hpc.analysis import comparison
 from dlperf_hpc.cli import compare
 from dlperf_hpc.errors import printable
 from dlperf_hpc.published import FILTERS
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.comparison import comparison_json, comparison_markdown
 from dlperf_hpc.sweepfile.case import Case
 
 CASES = [case("1n1g"), case("1n2g")]
@@ -161,6 +164,22 @@ def test_nothing_in_common_is_no_success(tmp_path: Path) -> None:
     assert "no case has runs that count on both sides" in done.stdout
 
 
+def test_the_unit_is_told_where_it_is_not_samples() -> None:
+    a = tokens("1n1g", 1000, 1010, 1020) + external("1n8g", *({"samples/s": 50.0},) * 3)
+    b = tokens("1n1g", 2000, 2020, 2040) + tokens("1n8g", 7000, 7000, 7000)
+    made = comparison.compare(comparison.subjects(a), comparison.subjects(b))
+    one, eight = comparison_json(made, {})["cases"]
+    assert (one["verdict"], one["unit"], one["ratio"]) == ("faster", "tokens/s", 2.0)
+    assert (one["a"]["samples_per_s"], one["a"]["tokens_per_s"]) == (None, 1010)
+    assert (one["b"]["tokens_per_s_low"], one["b"]["tokens_per_s_high"]) == (2000, 2040)
+    assert (eight["verdict"], eight["unit"], eight["ratio"]) == ("other unit", None, None)
+    text = comparison_markdown(made, {})
+    assert "| 1n1g | 1010.00 | 2020.00 | 2.000 |" in text
+    assert "- 1n1g: A and B in tokens/s" in text
+    assert "| 1n8g | 50.00 samples/s | 7000.00 tokens/s |  |  | 3/3 | other unit |" in text
+    assert "other unit 1" in text
+
+
 def with_facts(root: Path, old: str, new: str) -> Path:
     """Let the logs of a sweep say something else of their machine."""
     for log in root.rglob("*.log"):
@@ -268,3 +287,15 @@ def test_as_a_user_starts_it() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 100
     for key in FILTERS:
         assert key in done.stdout
+
+
+def test_a_ci_server_sees_a_test_for_each_case(tmp_path: Path) -> None:
+    a, b = sweep(tmp_path / "a"), sweep(tmp_path / "b", 1.1, cases=CASES[:1])
+    file = tmp_path / "junit.xml"
+    assert run(a, b, "--junit", file).returncode == 1
+    suite = ElementTree.parse(file).getroot()
+    told = {each.get("name"): [child.tag for child in each] for each in suite}
+    assert told == {"1n1g": ["failure", "system-out"], "1n2g": ["skipped", "system-out"]}
+    assert run(a, b, "--junit", file, "--fail-on", "missing").returncode == 1
+    failed = ElementTree.parse(file).getroot().findall("testcase[failure]")
+    assert [each.get("name") for each in failed] == ["1n2g"]

@@ -19,9 +19,10 @@ import external_logs
 import pytest
 from external_logs import DEEPSPEED_LISTING, TENSORFLOW_LISTING, deepspeed, tf2_bert, write
 from record_samples import a_sweep, ended_ok, many
-from report_samples import case
+from report_samples import case, tokens
 
 from dlperf_hpc.cli import extract, report
+from dlperf_hpc.reporting import extraction
 
 REAL = os.environ.get("DLPERF_REAL_LOGS")
 
@@ -482,6 +483,14 @@ def test_two_logs_of_one_run(tmp_path: Path) -> None:
         f"note: left out: {folder}/old/1n1g/bert_b32_fp32_1.log: "
         f"{folder}/1n1g/bert_b32_fp32_1.log is run 1 of 1n1g as well, and counts"
     ) in done.notes
+
+
+def test_a_log_of_tokens_alone_is_left_out_and_says_why() -> None:
+    runs = tokens("1n1g", 8000.0)
+    assert extraction.left_out(runs, str) == [
+        "left out: 1n1g_1.log: it gives tokens/s, DLPerf's tables are in samples/s (--seq-len)"
+    ]
+    assert extraction.extracts(runs, str)[0].table == {"llama": {}}
 
 
 def test_an_archive_of_logs(tmp_path: Path) -> None:

@@ -459,7 +459,7 @@ def test_directories_that_hold_no_sweep(tmp_path: Path, name: str) -> None:
 def test_a_report_names_the_logs_it_could_not_read(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("step 1\n")
     done = verb("report", ".", where=tmp_path)
-    assert done.returncode == 2 and "no log in a known format among 1 files" in done.stderr
+    assert done.returncode == 2 and "no log in a known format among 1 file;" in done.stderr
 
 
 def test_usage_errors(good: Path) -> None:
@@ -468,7 +468,7 @@ def test_usage_errors(good: Path) -> None:
     assert done.returncode == 2 and "--base" in done.stderr
     done = verb("report", good, "--write", "csv,html", where=good)
     assert done.returncode == 2 and "there is no kind html" in done.stderr
-    assert "there are csv, json, md, png, parquet, sqlite" in done.stderr
+    assert "there are csv, json, md, png, junit, parquet, sqlite" in done.stderr
     assert verb("report", good, "--write", ",", where=good).returncode == 2
     assert not (good / layout.REPORT).exists()
 

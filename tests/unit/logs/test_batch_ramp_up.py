@@ -85,7 +85,7 @@ def test_the_clock_counts_them_too(tmp_path: Path) -> None:
     result = read(tmp_path, lines)
     assert result.external is not None and result.external.basis == "clock"
     assert result.samples_per_s == pytest.approx(32.0, rel=1e-4)
-    assert result.external.check_samples_per_s == pytest.approx(32.0, rel=1e-4)
+    assert result.external.check == pytest.approx(32.0, rel=1e-4)
 
 
 def test_means_of_lines_over_a_change(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_they_are_taken_off_and_are_no_clock(tmp_path: Path, prefix: str, bunche
     result = read(tmp_path, lines)
     assert result.external is not None and result.external.basis == "printed"
     assert result.samples_per_s == pytest.approx(128.0)
-    assert result.external.check_samples_per_s is None
+    assert result.external.check is None
     assert any("no clock of the program" in warning for warning in result.warnings)
 
 

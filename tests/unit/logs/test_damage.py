@@ -34,6 +34,7 @@ from damage import (
     woven,
 )
 from external_corpus import log, names
+from places import ROOT
 
 from dlperf_hpc.logs.scanned import ScannedFile
 
@@ -56,8 +57,9 @@ LOGS = [*names(), *logs_on_disk()]
 
 
 def short(name: str) -> str:
-    """A log's name, wherever the real logs are: it is also the seed of what is done to the log."""
-    return name.removeprefix(str(REAL))
+    """A log's name, wherever the real logs and this checkout are: it is also the seed of what is
+    done to the log."""
+    return name.removeprefix(str(REAL)).removeprefix(str(ROOT))
 
 
 each_log = pytest.mark.parametrize("name", LOGS, ids=short)

@@ -85,7 +85,7 @@ def test_a_whole_log_gives_one_run_with_its_number() -> None:
     assert (seen.rule, seen.basis, seen.unit) == ("clock[20:120]", "clock", "iterations/s")
     assert (seen.first, seen.last, seen.elapsed_s, seen.factor) == (20, 120, 50.0, 512.0)
     assert [seen.loss_first, seen.loss_last] == pytest.approx([9.79, 8.8])
-    assert seen.check_samples_per_s == pytest.approx(SPEED)
+    assert seen.check == pytest.approx(SPEED)
     assert (seen.steady, seen.optimizer_steps, seen.evidence) == (True, 100, "real logs")
     assert result.warnings == (), "the printed figures bear out that nothing is accumulated"
 
@@ -213,10 +213,76 @@ def test_a_missing_fact_is_named_with_its_option(missing: str, option: str) -> N
         assert result.samples_per_s == pytest.approx(SPEED)
 
 
-def test_tokens_need_the_length_of_a_sequence() -> None:
+UNKNOWN_LENGTH = (
+    "the sequence length (--seq-len) is not known: tokens/s are known, samples/s are not"
+)
+
+
+@pytest.mark.parametrize(
+    ("printed", "figure", "factor"),
+    [
+        (Printed(Unit.TOKENS_PER_S), 131_072.0, 1.0),
+        (Printed(Unit.TOKENS_PER_S, Scope.DEVICE), 8192.0, 16.0),
+        (Printed(Unit.TOKENS_PER_S, Scope.DEVICE, scale=1000.0), 8.192, 16_000.0),
+    ],
+)
+def test_tokens_of_sequences_of_unknown_length_stay_tokens(
+    printed: Printed, figure: float, factor: float
+) -> None:
+    result = one(scanned(reading(steps(range(1, 131), printed=lambda n: figure), printed=printed)))
+    assert (result.status, result.reason, result.samples_per_s) == (Status.OK, "", None)
+    assert dict(result.rates) == {"tokens/s": pytest.approx(131_072.0)}
+    assert window(result).factor == pytest.approx(factor)
+    assert (window(result).check, window(result).check_basis) == (None, "")
+    assert result.warnings == (UNKNOWN_LENGTH,)
+
+
+def test_the_length_of_a_sequence_gives_both_throughputs() -> None:
     lines = steps(range(1, 131), printed=lambda n: 131_072.0)
+    result = one(scanned(reading(lines, printed=Printed(Unit.TOKENS_PER_S))), {"seq_len": 128})
+    assert dict(result.rates) == {"samples/s": pytest.approx(SPEED), "tokens/s": 131_072.0}
+    assert result.warnings == ()
+    clocked = one(scanned(log()), {"seq_len": 128})
+    assert dict(clocked.rates) == {"samples/s": SPEED, "tokens/s": SPEED * 128}
+    assert list(one(scanned(log())).rates) == ["samples/s"]
+    images = one(scanned(log()), {"seq_len": 1})
+    assert list(images.rates) == ["samples/s"], "what has one token is no sequence"
+
+
+def test_beside_a_clock_the_printed_tokens_are_kept_and_not_held_against_samples() -> None:
+    lines = steps(range(1, 131), stamp=clock, printed=lambda n: 99_999.0)
+    file = scanned(reading(lines, printed=Printed(Unit.TOKENS_PER_S)))
+    result = one(file, {"accumulation": 1})
+    assert dict(result.rates) == pytest.approx({"samples/s": SPEED, "tokens/s": 99_999.0})
+    assert (window(result).basis, window(result).check) == ("clock", None)
+    assert result.warnings == ()
+
+
+def test_tokens_without_padding_give_no_samples() -> None:
+    lines = steps(range(1, 131), printed=lambda n: 9000.0)
+    unpadded = reading(lines, printed=Printed(Unit.UNPADDED_TOKENS_PER_S, Scope.DEVICE))
+    result = one(scanned(unpadded), {"seq_len": 128})
+    assert dict(result.rates) == {"tokens/s": pytest.approx(144_000.0)}
+    assert result.warnings == (
+        "the program counts tokens without padding: tokens/s are known, samples/s are not",
+    )
+
+
+def test_totals_in_tokens_are_held_against_lines_in_tokens() -> None:
+    total = Total(131, "tokens_per_second", 262_144.0, Unit.TOKENS_PER_S)
+    lines = steps(range(1, 131), printed=lambda n: 131_072.0)
+    file = scanned(reading(lines, printed=Printed(Unit.TOKENS_PER_S), totals=(total,)))
+    result = one(file, text="total")
+    assert dict(result.rates) == {"tokens/s": 262_144.0}
+    assert (window(result).check, window(result).check_basis) == (131_072.0, "printed")
+    assert result.warnings[0].startswith("tokens/s by all lines by printed figures over those by")
+    assert "total-and-lines-differ" in {flag.name for flag in of_external([window(result)])}
+
+
+def test_a_window_in_tokens_that_is_cut_has_no_number() -> None:
+    lines = steps(range(1, 101), printed=lambda n: 131_072.0)
     result = one(scanned(reading(lines, printed=Printed(Unit.TOKENS_PER_S))))
-    assert result.samples_per_s is None and "(--seq-len)" in result.reason
+    assert (result.status, dict(result.rates)) == (Status.PARTIAL, {})
 
 
 def test_a_missing_batch_size_leaves_what_needs_none() -> None:
@@ -247,7 +313,7 @@ def test_a_disagreement_names_the_likely_factor(printed: float, likely: str) -> 
     file = scanned(reading(lines, counter=Counter.MICRO_STEPS))
     result = one(file, {"accumulation": 8, "seq_len": 128})
     assert result.samples_per_s == pytest.approx(SPEED), "the clock counts"
-    assert window(result).check_samples_per_s == pytest.approx(printed)
+    assert window(result).check == pytest.approx(printed)
     warned = [w for w in result.warnings if w.startswith("samples/s by printed figures over")]
     assert bool(warned) == bool(likely)
     assert all(likely in warning for warning in warned)
@@ -338,7 +404,7 @@ def test_figures_beside_a_clock_are_not_printed_only() -> None:
     seen = window(result)
     assert (seen.basis, seen.check_basis) == ("printed", "clock")
     assert [flag.name for flag in of_external([seen])] == []
-    belied = replace(seen, check_samples_per_s=2 * seen.samples_per_s)
+    belied = replace(seen, check=2 * seen.speed)
     assert [flag.name for flag in of_external([belied])] == ["clock-and-print-differ"]
     alone = window(one(scanned(reading(steps(range(1, 131), printed=lambda n: SPEED)))))
     assert [flag.name for flag in of_external([alone])] == ["printed-only"]
@@ -361,13 +427,13 @@ def test_a_run_that_slows_down_behind_the_window_is_told(text: str) -> None:
         result = one(scanned(slowing(by)), text=text)
         seen = window(result)
         assert seen.samples_per_s == pytest.approx(SPEED), "the window counts as it is"
-        assert seen.rest_samples_per_s == pytest.approx(SPEED / by)
+        assert seen.rest == pytest.approx(SPEED / by)
         assert f"{100 / by - 100:+.1f} %" in " ".join(result.warnings)
         assert "window-and-rest-differ" in [flag.name for flag in of_external([seen])]
     steady = one(scanned(slowing(1.02)), text=text)
     assert "window-and-rest-differ" not in [f.name for f in of_external([window(steady)])]
     short = window(one(scanned(slowing(2.0, last=150)), text=text))
-    assert short.rest_samples_per_s is None, "30 iterations behind 100 are too few"
+    assert short.rest is None, "30 iterations behind 100 are too few"
 
 
 @pytest.mark.parametrize("text", ["lines[10:20]", "mean[20:120]"])
@@ -393,7 +459,7 @@ def test_a_total_is_held_against_the_lines_of_the_same_log() -> None:
     belied = one(scanned(reading(lines, [Total(60, "average", 880.0)])))
     seen = window(belied)
     assert (seen.basis, seen.check_basis) == ("total", "printed")
-    assert seen.check_samples_per_s == pytest.approx(1000.0)
+    assert seen.check == pytest.approx(1000.0)
     assert (
         "samples/s by all lines by printed figures over those by total: 1000 / 880 = 1.136: "
         "no known factor explains it"

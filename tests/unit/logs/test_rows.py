@@ -33,7 +33,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from made_logs import PRINTERS
 
 ODD = (b"0", b"1", b"00", b"-1", b"5.", b".5", b"1e3", b"1e400", b"nan", b"9" * 15, b"9" * 25)
-WITH_ROWS = sorted(each.name for each in formats() if each.rows)
+WITH_ROWS = sorted(
+    each.name for each in formats() if not all(rows.passed_over for rows in each.rows)
+)
 
 
 def shown_singly(data: bytes) -> Counter[str]:
@@ -58,7 +60,7 @@ def usual(name: str, lines: int = 600) -> bytes:
 
 
 def test_a_format_with_rows_is_one_of_those_made_here() -> None:
-    assert set(WITH_ROWS) <= set(PRINTERS) and len(WITH_ROWS) >= 11
+    assert set(WITH_ROWS) <= set(PRINTERS) and len(WITH_ROWS) >= 12
 
 
 @pytest.mark.parametrize("name", WITH_ROWS)

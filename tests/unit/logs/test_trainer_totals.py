@@ -205,7 +205,7 @@ def test_paddlenlp_s_steps_have_a_clock_and_its_summary_is_held_against_them(
     result = read(tmp_path, [*head, *steps, end])
     assert result.external is not None
     assert result.external.basis == "clock" and result.samples_per_s == pytest.approx(RATE)
-    assert result.external.check_samples_per_s == pytest.approx(RATE)
+    assert result.external.check == pytest.approx(RATE)
     assert (result.run.case.framework, str(result.run.case.topology)) == ("paddle", "1n4g")
     log = tmp_path / "run.log"
     (total,) = gather([log], rule("total"), {}, ScanCache(None)).results

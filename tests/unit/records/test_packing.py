@@ -356,6 +356,8 @@ def test_nothing_stays_after_a_signal(packed: Path, folders: Path, number: signa
     with subprocess.Popen(
         [sys.executable, "-c", _HELD, str(packed)], stdout=subprocess.PIPE, text=True,
         stderr=subprocess.DEVNULL, cwd=ROOT, env={**os.environ, "TMPDIR": str(folders)},
+        # Where the tests themselves run below nohup it is ignored, and that is inherited.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     ) as held:  # fmt: skip
         assert held.stdout is not None
         assert Path(held.stdout.readline().strip(), "manifest.json").is_file()

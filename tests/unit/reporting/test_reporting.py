@@ -16,13 +16,14 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
-from report_samples import bad, case, ok, oks, window
+from report_samples import bad, case, external, ok, oks, tokens, window
 
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.errors import LedgerError, printable
@@ -187,12 +188,12 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     kinds = list(writers())
     first = [p.read_bytes() for p in write_report(tmp_path / "a", report_of(sweep()), kinds)]
     again = [p.read_bytes() for p in write_report(tmp_path / "b", report_of(sweep()), kinds)]
-    assert again == first and len(first) == 8
+    assert again == first and len(first) == 9
 
 
 def test_a_writer_is_picked_and_what_lies_beside_its_files_stays_true(tmp_path: Path) -> None:
     """No file of an earlier report is left to tell of other runs than the new one."""
-    assert set(writers()) == {*DEFAULT, "parquet", "sqlite"}
+    assert set(writers()) == {*DEFAULT, "junit", "parquet", "sqlite"}
     paths = write_report(tmp_path, report_of(oks(case(), 100)), ["sqlite", "csv"])
     assert [p.name for p in paths] == ["report.sqlite", "speedup.csv", "runs.csv"]
     old = {p.name: p.read_bytes() for p in paths}
@@ -344,20 +345,21 @@ def table_rows(text: str) -> Iterator[list[str]]:
 
 def test_markdown_has_dlperfs_table_with_error_bars() -> None:
     rows = list(table_rows(markdown(sweep())))
-    assert rows[0][:3] == ["node_num", "gpu_num", "samples/s"]
+    assert rows[0][:5] == ["node_num", "gpu_num", "samples/s", "CI (coverage)", "tokens/s"]
     assert rows[2] == [
         "1",
         "1",
         "100.00",
         "99.00-101.00 (75.0 %)",
+        "12800.00",
         "1.00",
         "",
         "100.0 %",
         "3/3",
     ] + ["too-few-repeats"]
     assert rows[3][:3] == ["2", "16", "1500.00"]
-    assert rows[3][4:8] == ["15.00", "14.75-15.25", "93.8 %", "3/4"]
-    assert rows[4] == ["4", "32", "", "", "", "", "", "0/3", ""]
+    assert rows[3][5:9] == ["15.00", "14.75-15.25", "93.8 %", "3/4"]
+    assert rows[4] == ["4", "32", "", "", "", "", "", "", "0/3", ""]
 
 
 def test_markdown_says_how_it_was_measured() -> None:
@@ -367,7 +369,8 @@ def test_markdown_says_how_it_was_measured() -> None:
     assert "Weak scaling" in text
     assert "6 of 10 count (status ok)" in text
     assert "the median of the runs that count" in text
-    assert "![samples/s and speedup against devices](speedup.png)" in text
+    assert "![throughput and speedup against devices](speedup.png)" in text
+    assert "- tokens/s: samples/s x tokens of a sequence, so that padding counts" in text
 
 
 def of_machines(*facts: dict[str, Any]) -> Any:
@@ -558,10 +561,75 @@ def test_printable_text_is_one_clean_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, ""), (1147.9, "1147.90"), (3.8906, "3.891"), (0.01234567, "0.01235")]
+    ("value", "text"),
+    [
+        *((None, ""), (1147.9, "1147.90"), (3.8906, "3.891"), (0.01234567, "0.01235")),
+        *((99_999.5, "99999.50"), (1_048_576.25, "1048576")),
+    ],
 )
 def test_number(value: float | None, text: str) -> None:
     assert number(value) == text
+
+
+# --- throughputs in several units ----------------------------------------------------------------
+
+
+def in_tokens() -> list[RunResult]:
+    """Three runs each on one device and on eight, of logs that give tokens/s alone."""
+    return tokens("1n1g", 8000, 8100, 8200) + tokens("1n8g", 60_000, 61_000, 62_000)
+
+
+def in_both_units() -> list[RunResult]:
+    return external("1n1g", {"samples/s": 50.0}) + tokens("1n8g", 61_000.0)
+
+
+def test_tables_of_tokens_leave_samples_empty() -> None:
+    small, large = case_cells(in_tokens())
+    assert (small["speedup_of"], large["tokens_per_s"]) == ("tokens/s", "61000.0")
+    assert (large["tokens_per_s_low"], large["tokens_per_s_high"]) == ("60000.0", "62000.0")
+    assert (large["tokens_per_s_per_device"], large["base_tokens_per_s"]) == ("7625.0", "8100.0")
+    assert float(large["speedup"]) == pytest.approx(61_000 / 8100)
+    empty = [name for name in large if "samples_per_s" in name] + ["base_low", "base_high"]
+    assert {large[name] for name in empty} == {""}
+    run = run_cells(in_tokens())[-1]
+    assert (run["samples_per_s"], run["tokens_per_s"]) == ("", "62000.0")
+    assert (run["tokens_per_s_per_device"], run["rule"]) == ("7750.0", "printed[20:120]")
+
+
+def test_checks_stand_in_the_unit_of_the_window() -> None:
+    (run,) = tokens("1n1g", 8000)
+    assert run.external is not None
+    (row,) = run_cells([replace(run, external=replace(run.external, check=7990.0))])
+    assert (row["check_samples_per_s"], row["check_tokens_per_s"]) == ("", "7990.0")
+
+
+def test_tables_for_people_name_the_unit() -> None:
+    text = markdown(in_tokens())
+    assert "Base: 1n1g, 8100.00 tokens/s (3 runs, CI 8000.00-8200.00 (75.0 %))." in text
+    rows = list(table_rows(text))
+    assert rows[0][2:6] == ["tokens/s", "CI (coverage)", "speedup", "speedup CI"]
+    assert rows[3][2:5] == ["61000.00", "60000.00-62000.00 (75.0 %)", "7.53"]
+    shown = render(speedup_table(report_of(in_tokens())))
+    assert "tokens/s" in shown and "samples/s" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_tables_for_people_name_both_units_of_a_series() -> None:
+    rows = list(table_rows(markdown(in_both_units())))
+    assert rows[0][2] == "throughput"
+    assert [row[2] for row in rows[2:4]] == ["50.00 samples/s", "61000.00 tokens/s"]
+    shown = render(speedup_table(report_of(in_both_units())), 200)
+    assert "61000.00 tokens/s" in shown
+    assert "no speedup of 1n8g: this is in tokens/s, the base 1n1g in samples/s" in shown
+
+
+def test_option_pairs_name_their_unit() -> None:
+    results = tokens("1n1g", 8000) + tokens("1n1g", 9000, tags=("compile",))
+    told = as_json(report_of(results))["switches"]
+    assert [(each["unit"], each["ratio"]) for each in told] == [("tokens/s", 1.125)]
+    assert "| tokens/s off |" in markdown(results)
+    unlike = external("1n1g", {"samples/s": 50.0}) + tokens("1n1g", 9000, tags=("compile",))
+    assert as_json(report_of(unlike))["switches"] == []
 
 
 # --- picture -------------------------------------------------------------------------------------
@@ -623,6 +691,16 @@ def test_picture_names_sweep_axes_and_series() -> None:
 
 
 @pytest.mark.usefixtures("_text_in_svg")
+def test_picture_has_a_panel_for_each_unit() -> None:
+    alone = svg(in_tokens())
+    assert "tokens/s, all devices" in alone and "samples/s, all devices" not in alone
+    both = svg(in_tokens() + oks(case("1n1g"), 100) + oks(case("1n8g"), 780))
+    for shown in ("tokens/s, all devices", "samples/s, all devices", "torchtitan/llama"):
+        assert both.count(shown) == 1
+    assert size(png(in_both_units())) == (1200, 600)
+
+
+@pytest.mark.usefixtures("_text_in_svg")
 def test_picture_without_a_base_promises_nothing() -> None:
     results = oks(case("1n8g"), 239) + oks(case("4n8g"), 717)
     assert "linear from the base" not in svg(results)
@@ -660,3 +738,19 @@ def test_nothing_heavy_is_imported_until_it_is_needed() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_ci_server_sees_a_test_for_each_run(tmp_path: Path) -> None:
+    runs = [*oks(case(), 100.0), bad(case(), 2, Status.FAILED, "rank 1: <boom> \x1b[31m")]
+    runs.append(bad(case(), 3, Status.PENDING))
+    write_report(tmp_path, report_of(runs), ["junit"])
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    told = [(each.get("name"), [child.tag for child in each]) for each in suite]
+    assert told == [
+        ("1n1g repeat 1 attempt 1", ["system-out"]),
+        ("1n1g repeat 2 attempt 1", ["failure"]),
+        ("1n1g repeat 3 attempt 1", ["skipped"]),
+    ]
+    failure = suite.find("testcase/failure")
+    assert failure is not None and failure.attrib["message"].startswith("failed: rank 1: <boom>")
+    assert (suite.get("failures"), suite.get("skipped")) == ("1", "1")

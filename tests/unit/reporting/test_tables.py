@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas
 import pytest
-from report_samples import bad, case, ok, oks
+from report_samples import bad, case, ok, oks, tokens
 
 from dlperf_hpc.records.results import Checkpoint, RunResult
 from dlperf_hpc.records.status import Status
@@ -39,6 +39,7 @@ def results() -> list[RunResult]:
         ok(many, 2, 900.0, loss_last=float("nan"), skipped_steps=3),
         bad(many, 3, Status.FAILED, ODD),
         bad(case("4n8g"), 1, Status.TIMEOUT),
+        *tokens("1n8g", 81_920.25, 2**50 / 3),
     ]
 
 

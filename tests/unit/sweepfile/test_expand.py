@@ -440,7 +440,9 @@ def test_keys_of_a_case_are_fields_of_a_case() -> None:
     tables = ("optimizer", "schedule")
     named = {*data, *(f"{table}.{name}" for table in tables for name in data[table])}
     named.add("global_batch")
-    assert set(KEYS) == named - {"topology", *tables, "options", "tags"}
+    assert set(KEYS) == named - {
+        *("topology", *tables, "options", "tags", "launch", "replicas"),
+    }
     for name, key in KEYS.items():
         table, dot, setting = name.partition(".")
         if key.default is not None and dot:

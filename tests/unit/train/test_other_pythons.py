@@ -137,16 +137,32 @@ def test_the_worker_says_why_it_cannot(
 
 
 @_each(enough=True)
+def test_a_timed_loop_runs_there(tmp_path: Path, package: Path, python: str) -> None:
+    """With the standard library alone, by Timer and by the hook."""
+    program = tmp_path / "loop.py"
+    program.write_text(
+        "from dlperf_hpc import Timer\n"
+        "for _ in Timer(batch_size=1, warmup=1, iterations=3)(range(9)): pass\n"
+    )
+    for words in ([], ["-m", "dlperf_hpc.hook"]):
+        done = _run(package, python, *words, str(program), cwd=tmp_path)
+        assert done.returncode == 0 and "samples/s (1 process, 1n1g)" in done.stderr, done.stderr
+    hooked, *timed = sorted(tmp_path.rglob("*.log"))
+    assert [result_of_log(log).status for log in timed] == [Status.OK] * 2
+    assert "no optimizer steps seen" in result_of_log(hooked).reason
+
+
+@_each(enough=True)
 def test_what_a_log_holds_travels_there(package: Path, python: str) -> None:
-    """What a pool's process found in a log reaches the one that asked."""
+    """What was found in a log is made, told as plain values, checked and compared."""
     code = """
-from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
+from dlperf_hpc.logs.scan.packing import checked
 from dlperf_hpc.logs.scanned import *
 printed = Printed(Unit.SAMPLES_PER_S, Scope.ALL, Averaging.SINCE_LAST)
 steps = (Step(1, 10, None, 2.5, 3.0), Step(2, 20, 1, None, 4.0))
-reading = Reading("a", "b", Evidence.REAL, printed, Counter.MICRO_STEPS, Stamps.NONE, steps)
+reading = Reading("a", "b", Evidence.REAL, printed, Counter.MICRO_STEPS, Stamps.NONE, Steps(steps))
 file = ScannedFile("log", 9, 2, readings=(reading,))
-assert checked(unpacked(packed(file))) == file
+assert checked(ScannedFile.from_dict(file.to_dict())) == file
 """
     done = _run(package, python, "-c", code)
     assert done.returncode == 0, done.stderr

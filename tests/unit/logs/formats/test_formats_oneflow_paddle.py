@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import reading_samples
 
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import (
@@ -20,7 +21,10 @@ from dlperf_hpc.logs.formats import (
     paddle,
     pytorch_imagenet,
 )
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
+from dlperf_hpc.records.results import RunResult
 
 BERT, CNN, GPT, GPT2, FACE = oneflow.FORMATS
 PADDLE_BERT, PADDLE_RESNET, CLAS, NLP = paddle.FORMATS
@@ -203,6 +207,15 @@ def test_imagenet_reads_the_running_mean_of_the_epoch() -> None:
     assert facts(draft) == {"model": "resnet50"}
 
 
+def test_imagenet_counts_over_epochs_of_the_stated_length() -> None:
+    lines = [BATCH.replace("[0][ 1/53]", f"[{e}][{n:2d}/53]") for e in (3, 4) for n in (10, 52)]
+    draft = read(IMAGENET, lines)
+    assert [step.iteration for step in draft.steps] == [11, 53, 64, 106]
+    assert draft.epochs == [(1, 0), (3, 53)]
+    made = run_of(IMAGENET, lines, "printed[11:106]")
+    assert made.samples_per_s == pytest.approx(64 / 6.512)
+
+
 def test_imagenet_of_2017_and_times_of_minutes() -> None:
     old = "Epoch: [3][100/5005]\tTime 105.105 (99.250)\tData 0.003 (0.021)\tLoss 6.9117 (6.9780)\t"
 
@@ -285,25 +298,122 @@ def test_paddleclas_prints_a_running_mean_of_one_device() -> None:
     assert not draft.notes
 
 
-def test_paddleclas_means_are_those_of_the_first_epoch() -> None:
-    lines = [CLAS_LINE, CLAS_LINE.replace("epoch:0", "epoch:1"), CLAS_LINE.replace("10 ", "20 ")]
-    draft = read(CLAS, [*lines, lines[1]])
-    assert [step.iteration for step in draft.steps] == [10, 20]
-    assert [note.text for note in draft.notes] == [
-        "count and mean begin anew with each epoch: only the first was read"
+def test_paddleclas_counts_static_epochs_on_from_the_last_printed() -> None:
+    epochs = [
+        CLAS_LINE.replace("epoch:0", f"epoch:{epoch}").replace("step:10 ", f"step:{done}")
+        for epoch in (0, 1, 2)
+        for done in ("4  ", "200", "400")
     ]
+    draft = read(CLAS, epochs)
+    assert [step.iteration for step in draft.steps] == [4, 200, 400, 404, 600, 800, 804, 1000, 1200]
+    assert [step.printed is None for step in draft.steps] == 3 * [True, False, False]
+    assert draft.epochs == [(1, 0), (4, 400), (7, 800)]
+    assert [note.text for note in draft.notes] == [
+        "an epoch's number of iterations is taken from the last one printed of it:"
+        " the log does not say it"
+    ]
+
+
+def dynamic(epoch: int, index: int, length: int = 304) -> str:
+    place = f"[Epoch {epoch}/120][Iter: {index}/{length}]"
+    return DYNAMIC_LINE.replace("[Epoch 24/120][Iter: 10/304]", place)
+
+
+def test_paddleclas_counts_dynamic_epochs_by_the_length_that_each_line_states() -> None:
+    draft = read(CLAS, [dynamic(24, 10), dynamic(24, 300), dynamic(25, 0), dynamic(26, 10)])
+    assert [step.iteration for step in draft.steps] == [11, 301, 305, 619]
+    assert [step.printed is None for step in draft.steps] == [False, False, True, False]
+    assert draft.epochs == [(1, 0), (3, 304), (4, 608)]
+    assert not draft.notes
+
+
+def test_a_line_that_states_another_length_of_an_epoch_is_left_out() -> None:
+    odd = [dynamic(1, 10), dynamic(2, 10, 3040), dynamic(2, 20)]
+    draft = read(CLAS, odd)
+    assert [step.iteration for step in draft.steps] == [11, 325]
+    assert [note.text for note in draft.notes] == [
+        "an epoch of 3040 iterations: those before had another number"
+    ]
+    two_runs = [*odd, *(dynamic(1, index, 100) for index in (10, 20, 30)), dynamic(2, 10, 100)]
+    assert [step.iteration for step in read(CLAS, two_runs).steps] == [11, 325, 21, 31, 111]
+
+
+def test_a_run_that_begins_with_an_earlier_epoch_is_another() -> None:
+    draft = read(CLAS, [dynamic(24, 10), dynamic(25, 10), dynamic(1, 10), dynamic(2, 10)])
+    assert [step.iteration for step in draft.steps] == [11, 315, 11, 315]
+
+
+SECONDS = 0.5
+EPOCH, EVALUATION = 60, 30.0
+
+
+def trained(epochs: int) -> list[str]:
+    """A run of PaddleClas of two devices with a batch of 32: 128 samples/s, in an epoch's first 20
+    iterations half of it; each epoch ends with an evaluation."""
+    lines = []
+    for epoch in range(epochs):
+        for index in range(0, EPOCH, 10):
+            done, slow = index + 1, min(index + 1, 20) * SECONDS
+            now = epoch * (EPOCH * SECONDS + 10 + EVALUATION) + done * SECONDS + slow
+            rate = 32 * (done - 5) / ((done - 5) * SECONDS + slow - 5 * SECONDS) if done > 5 else 99
+            stamp = f"2024/07/31 20:{int(now // 60):02d}:{now % 60:06.3f}"
+            line = dynamic(epoch + 1, index, EPOCH).replace("2024/07/31 20:24:38", stamp)
+            lines.append(line.replace("25.47451", f"{rate:.8f}"))
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("window", "seconds", "covered"),
+    [
+        # iterations 21 to 51 of the first epoch, 5 to 51 and 5 to 21 of the next, 15 of each slow
+        ("printed[20:150]", 30 * 0.5 + (15 + 31 * 0.5) + (15 + 0.5), 30 + 46 + 16),
+        ("printed[20:60]", 15, 30),
+        ("printed[80:120]", 15, 30),
+    ],
+)
+def test_means_of_epochs_are_taken_apart_within_each(
+    window: str, seconds: float, covered: int
+) -> None:
+    result = run_of(CLAS, trained(4), window)
+    assert result.samples_per_s == pytest.approx(64 * covered / seconds, rel=1e-6)
+    gap = any("iterations of the window have no printed speed" in w for w in result.warnings)
+    assert gap == (window == "printed[20:150]")
+
+
+def test_a_clock_over_epochs_has_their_evaluation_in_it_and_says_so() -> None:
+    within = run_of(CLAS, trained(4), "clock[20:60]")
+    assert within.samples_per_s == pytest.approx(128, rel=1e-3)
+    assert not any("several epochs" in warning for warning in within.warnings)
+    over = run_of(CLAS, trained(4), "clock[20:120]")
+    assert over.samples_per_s is not None and over.samples_per_s < 70
+    assert any(warning.startswith("several epochs are in") for warning in over.warnings)
+
+
+def test_rules_by_lines_take_the_lines_of_all_epochs() -> None:
+    result = run_of(CLAS, trained(4), "lines")
+    assert result.external is not None and result.external.last == 3 * EPOCH + 51
+    assert not any("first was read" in warning for warning in result.warnings)
+
+
+def run_of(of: Format, lines: list[str], text: str) -> RunResult:
+    made = read(of, lines).reading()
+    assert made is not None
+    named = reading_samples.facts(nodes=1, gpus_per_node=2, batch_size=32)
+    scanned = reading_samples.scanned(made)
+    (result,) = interpret(scanned, named, (), {}, rule(text)).results
+    return result
 
 
 def test_paddleclas_generations_count_and_drop_differently() -> None:
     first = DYNAMIC_LINE.replace("Iter: 10/", "Iter: 0/")
-    dynamic = read(CLAS, [first, DYNAMIC_LINE])
+    newer = read(CLAS, [first, DYNAMIC_LINE])
     old = CLAS_LINE.replace("epoch:0   train step:10   lr", "epoch:0  , train step:20  , lr")
     end = CLAS_LINE.replace("epoch:0   train step:10  ", "END epoch:0   train")
 
-    assert [step.iteration for step in dynamic.steps] == [1, 11]
-    assert [step.printed for step in dynamic.steps] == [None, 25.47451]
-    assert dynamic.steps[1][5:7] == (0.05098, 0.001)
-    assert dynamic.printed.origin == 5
+    assert [step.iteration for step in newer.steps] == [1, 11]
+    assert [step.printed for step in newer.steps] == [None, 25.47451]
+    assert newer.steps[1][5:7] == (0.05098, 0.001)
+    assert newer.printed.origin == 5
     draft = read(CLAS, [old.replace("samples", "images"), end])
     assert [(step.iteration, draft.printed.origin) for step in draft.steps] == [(21, 10)]
 
@@ -474,7 +584,10 @@ def test_excerpts_of_real_logs() -> None:
     assert gpt.steps[0][1:8] == (10, None, None, 35.88042, 11.23708, None, 11958.0)
     assert gpt.steps[-1].iteration == 10 * len(gpt.steps)
     assert [step.iteration for step in paddle.steps] == [60, 80, 100]
-    assert len(imagenet.steps) == 28
+    # Pieces of several runs: the first line whose epoch has another length may be damaged.
+    assert len(imagenet.steps) == 27
     assert imagenet.steps[1][1:6] == (2, None, None, 6.512, 26.312)
-    for draft in (bert, gpt, paddle, imagenet):
+    (note,) = imagenet.notes
+    assert note.text == "an epoch of 13 iterations: those before had another number"
+    for draft in (bert, gpt, paddle):
         assert not draft.notes

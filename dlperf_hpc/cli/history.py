@@ -1,0 +1,126 @@
+"""``dlperf history DIR...``: what changed over the months, since when, and what else did then."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.errors import LedgerError, printable
+
+if TYPE_CHECKING:
+    from dlperf_hpc.analysis.history import History, Measurement
+
+SUMMARY = "tell since when a case is faster or slower, and what else changed then"
+
+_DESCRIPTION = """\
+Put the measurements of the same cases in the order of time, and tell where their speed changed. A
+measurement is what one sweep's runs of a case gave: give the directories of the sweeps, or of all
+of them (logs), and archives. Exit code: 0; 1 if a case has what --fail-on names; 2 invalid request,
+or nothing to put in order.
+"""
+_EPILOG = """\
+A step needs six measurements of a case with three on either side, or more; with fewer, what cannot
+be told from chance yet is `suspected`. Two measurements are what `dlperf compare A B` is for.
+docs/history.md explains the words.
+"""
+FAIL_ON = ("changed", "slower", "faster", "drift", "spike", "suspected", "nothing")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = options.parser("history", _DESCRIPTION, _EPILOG)
+    add = made.add_argument
+    add("paths", nargs="+", type=Path, metavar="DIR", help="directories of sweeps, or archives")
+    since = "tell only of what changed on that day or later; what was before is still compared with"
+    add("--since", default="", metavar="YYYY-MM-DD", help=since)
+    options.add_outcome_options(made)
+    add(
+        "--fail-on",
+        default="nothing",
+        metavar="WHAT,...",
+        help=f"what makes the exit code 1: {', '.join(FAIL_ON)} (default: nothing; changed: slower,"
+        " faster or drift)",
+    )
+    add("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
+    add("--junit", type=Path, metavar="FILE", help="also write a JUnit file: a test for each case")
+    options.add_json(made, "the history")
+    options.add_external_options(made, accelerator=False)
+    return made
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    from datetime import datetime, timezone
+
+    from dlperf_hpc.analysis import history as analysis
+
+    tolerance = options.fraction("--tolerance", arguments.tolerance)
+    risk = options.risk(arguments.risk)
+    bad = set(options.words("--fail-on", arguments.fail_on, FAIL_ON))
+    bad |= {"slower", "faster", "drift"} if "changed" in bad else set()
+    if arguments.since and not _DAY.fullmatch(arguments.since):
+        raise usage_error("--since", f"{arguments.since!r} is no day", "write it as 2026-05-14")
+    found = [each for path in _places(arguments.paths) for each in _measured(arguments, path)]
+    told = analysis.history(found, datetime.now(timezone.utc), tolerance, risk)
+    told = analysis.since(told, arguments.since)
+    if not told.trends:
+        why = told.remarks or ("no run counts",)
+        raise usage_error("DIR", "there is no measurement", "; ".join(why))
+    _show(arguments, told, bad)
+    return 1 if any(bad & set(trend.verdicts) for trend in told.trends) else 0
+
+
+def _places(paths: list[Path]) -> Iterator[Path]:
+    """Each sweep below the directories by itself; what has none, as it is given."""
+    from dlperf_hpc.logs.gather import sweeps_below
+
+    seen: set[Path] = set()
+    for path in paths:
+        for place in sweeps_below([path]) or [path]:
+            if place.resolve() not in seen:
+                seen.add(place.resolve())
+                yield place
+
+
+def _measured(arguments: argparse.Namespace, path: Path) -> list[Measurement]:
+    """What one place gave. LedgerError if it is named on the command line and cannot be read; one
+    that was only found below a directory is told, and left out."""
+    from dlperf_hpc.analysis.history import measurements
+
+    try:
+        return measurements(str(path), options.results_below(arguments, path))
+    except LedgerError as error:
+        if path in arguments.paths:
+            raise
+        print(f"not read: {printable(str(error))}", file=sys.stderr)
+        return []
+
+
+def _show(arguments: argparse.Namespace, told: History, bad: set[str]) -> None:
+    from dlperf_hpc.reporting import history as reporting
+    from dlperf_hpc.reporting.writers import write_atomic
+
+    if arguments.markdown:
+        write_atomic(arguments.markdown, reporting.history_markdown(told).encode())
+    if arguments.junit:
+        write_atomic(arguments.junit, reporting.history_junit(told, bad))
+    if arguments.json:
+        import json
+
+        print(json.dumps(reporting.history_json(told), indent=1, allow_nan=False))
+    else:
+        reporting.print_history(told)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return messages.run(_history, _parser(), argv, one_thread=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+r"""MaxText, Google's trainer of language models on JAX.
+
+| since | line |
+|---|---|
+| 2023 | ``completed step: 4711, seconds: 2.500, TFLOP/s: 31.836, loss: 2.312`` |
+| 2024 | ``.. seconds: 0.200, TFLOP/s/device: 34.525, loss: 210.125`` |
+| 2024-07 | ``.. TFLOP/s/device: 245.500, Tokens/s/device: 34880.125, loss: 9.500`` |
+| 2024 | ``.. Tokens/s/device: 9830.400, total_weights: 786432, loss: 10.562`` |
+| 2026 | ``.. loss: 10.562, lm_loss: 10.562, perplexity: 38637.375``, and more behind it |
+
+They stand in MaxText's own issue 8, pull requests 761, 2232 and 4847, and in its documentation
+(``docs/guides/monitoring_and_debugging/understand_logs_and_metrics.md``). Early versions print the
+line alone, later ones through absl, whose stamp (``I0811 21:12:05.002473``) is the clock.
+
+A step is an optimizer step, its index counts from 0, and every step prints. ``Tokens/s/device`` is
+``max_target_length x per_device_batch_size x gradient_accumulation_steps`` over ``seconds``, one
+step's time as the host sees it: step 0 compiles, and since the host runs ahead of the devices, the
+next one or two are far too fast (2400 TFLOP/s where the chip has 459). A window that begins at
+iteration 20 has none of them. Padding counts as tokens; ``total_weights`` does not count it, and is
+not read. Every process prints the same line into its own output.
+
+While the batch grows (``[Rampup Batch Size Phase], completed step: ..``) no line says what the
+batch is, so that these steps are not read; nor are those after the number of slices has changed
+(``live slice count: 2``), since the settings are of the first. The settings are lines of the
+configuration, ``Config param max_target_length: 2048``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more
+from dlperf_hpc.logs.scan.rows import ABSL_STAMP, DECIMAL, WHOLE, Rows, absl_stamp
+from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps, Unit
+
+_RAMP_UP = "[Rampup Batch Size Phase]"
+_STEP = re.compile(
+    rf"completed step: (?P<index>[0-9]+), seconds: (?P<seconds>{NUMBER}), "
+    rf"(?:live slice count: (?P<slices>[0-9]{{1,6}}), )?TFLOP/s(?:/device)?: {NUMBER}, "
+    rf"(?:Tokens/s/device: (?P<tokens>{NUMBER}), )?(?:total_weights: {NUMBER}, )?"
+    r"loss: (?P<loss>[0-9]{1,15}\.[0-9]{3}(?![0-9])|[-+]?(?:nan|inf))"
+)
+_ROWS = Rows(
+    rf"I(?P<absl>{ABSL_STAMP}) +[0-9]{{1,20}} [\w./-]{{1,80}}:[0-9]{{1,6}}\] "
+    rf"completed step: (?P<index>{WHOLE}), seconds: {DECIMAL}, TFLOP/s/device: {DECIMAL}, "
+    rf"Tokens/s/device: (?P<printed>{DECIMAL}), (?:total_weights: {DECIMAL}, )?"
+    r"loss: (?P<loss>[0-9]{1,15}\.[0-9]{3})(?:, [a-z_]{1,40}: [-+.0-9a-z]{1,30}){0,20}",
+    usual=lambda draft, columns: (
+        draft.printed.unit is Unit.TOKENS_PER_S and draft.state.get("slices") is None
+    ),
+)
+_SETTING = re.compile(r"Config param (?P<name>[a-z_]{1,60}): (?P<value>[\w.+-]{1,80})\s*$")
+_SETTINGS = {
+    "max_target_length": "seq_len",
+    "per_device_batch_size": "batch_size",
+    "gradient_accumulation_steps": "accumulation",
+    "global_batch_size_to_train_on": "global_batch",
+    "num_target_devices": "devices",
+    "model_name": "model",
+}
+_DEVICES = re.compile(r"\bNum_devices: (?P<devices>[0-9]{1,7}), shape ")
+_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_NOT_QUANTIZED = ("", "QuantizationType.NONE", "None")
+
+
+def read(line: Line, draft: Draft) -> None:
+    """A step, a line of the configuration, or the number of devices."""
+    if "completed step: " in line.text:
+        _read_step(line, draft)
+    elif setting := _SETTING.search(line.text):
+        _read_setting(line, draft, setting["name"], setting["value"])
+    elif devices := _DEVICES.search(line.text):
+        draft.fact(line, "devices", devices["devices"])
+
+
+def _read_step(line: Line, draft: Draft) -> None:
+    if _RAMP_UP in line.text:
+        draft.recognise(line)
+        _note_once(line, draft, "the batch grows, and no line says what it is: steps not read")
+        return
+    match = _STEP.search(line.text)
+    if match is None:
+        draft.note(line, "a step of MaxText's, but not as it prints it")
+        return
+    if match["slices"] != draft.state.setdefault("slices", match["slices"]):
+        _note_once(line, draft, "the number of slices has changed: steps not read")
+        return
+    if not draft.steps and match["tokens"] is None:
+        draft.printed = Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE)
+    of_tokens = draft.printed.unit is Unit.TOKENS_PER_S
+    draft.step(
+        line,
+        one_more(match["index"]),
+        stamp=absl_stamp(line.text[: match.start()]),
+        stamps=Stamps.NO_YEAR,
+        printed=match["tokens"] if of_tokens else match["seconds"],
+        loss=match["loss"],
+    )
+
+
+def _note_once(line: Line, draft: Draft, text: str) -> None:
+    if text not in draft.state.setdefault("noted", []):
+        draft.state["noted"].append(text)
+        draft.note(line, text)
+
+
+def _read_setting(line: Line, draft: Draft, name: str, value: str) -> None:
+    """A setting; a batch of a part of a sample, and the precision of a model whose weights are
+    quantized, are left out."""
+    if name in _SETTINGS:
+        if value != "default":
+            draft.fact(line, _SETTINGS[name], value.removesuffix(".0"))
+    elif name == "quantization" and value not in _NOT_QUANTIZED:
+        draft.fact(line, "precision", value)
+        draft.state["quantized"] = True
+    elif name == "dtype" and "quantized" not in draft.state:
+        draft.fact(line, "precision", _PRECISIONS.get(value))
+
+
+FORMATS = (
+    Format(
+        name="maxtext",
+        title="MaxText",
+        framework="maxtext",
+        evidence=Evidence.QUOTED,
+        source="AI-Hypercomputer/maxtext src/maxtext/common/metric_logger.py; its issue 8, its"
+        " pull requests 761 and 4847",
+        needles=("completed step: ",),
+        read=read,
+        printed=Printed(Unit.TOKENS_PER_S, Scope.DEVICE, Averaging.LAST_ONE),
+        facts_needles=("Config param ", "Num_devices: "),
+        rows=(_ROWS,),
+    ),
+)

@@ -1,0 +1,211 @@
+"""A user's program: what its supervisors leave on disk, and how the epilogue ends the run.
+
+There is no MPI between supervisors: the program may join PMI, and that can be joined once. So they
+meet in a directory of the attempt. Rank 0's supervisor writes its program's lines into the run's
+log as they come, the others into a file each; the epilogue, when all have gone, adds these to the
+log and writes the end. A line of a program stands in the log as
+
+    2026-11-22T12:00:00.123456Z 3| the line as the program printed it
+
+with the moment of its arrival (UTC) and the rank of its supervisor; ``3+`` is a part of a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
+from dlperf_hpc.records.checks import parse
+from dlperf_hpc.records.results import misfits
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import Attempt, finish, log_event
+from dlperf_hpc.sweepfile.case import Measure
+
+WINDOW, HANG, FAILED = "window", "hang", "failed"
+_STOP = "stop.json"
+_BEGUN = "begun"
+_PIECE = 1 << 20
+_MOST_BYTES = 1 << 16  # of a file of these
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How one supervisor's child ended. ``code`` is its exit code, of a signal minus its number.
+
+    ``by`` is ``itself`` or ``window`` (ended by us, behind the window). ``iteration`` is the last
+    that was read in its lines, ``format`` the log format that read it, or a total; ``bad_loss``
+    is the first iteration whose loss was not finite. ``stopped`` is when we ended it (UTC),
+    ``left_out`` how many lines the log has no room for.
+    """
+
+    rank: int
+    host: str
+    code: int
+    by: str = "itself"
+    iteration: int | None = None
+    format: str = ""
+    bad_loss: int | None = None
+    stopped: str = ""
+    left_out: int = 0
+
+
+def lines_of(folder: Path, rank: int) -> Path:
+    """Where the supervisor of a rank but 0 writes its program's lines."""
+    return folder / f"rank{rank}.out"
+
+
+def leave_ending(folder: Path, ending: Ending) -> None:
+    """Say how this supervisor's child ended."""
+    write_once(folder / f"rank{ending.rank}.end.json", dump_json(asdict(ending)))
+
+
+def read_endings(folder: Path) -> list[Ending]:
+    """All endings that can be read, by rank."""
+    found = (_read(path, Ending) for path in folder.glob("rank*.end.json"))
+    return sorted((each for each in found if each is not None), key=lambda each: each.rank)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What one supervisor asks of all: end the program because of ``why`` (:data:`WINDOW`,
+    :data:`HANG`, :data:`FAILED`)."""
+
+    why: str
+    rank: int
+    time: str
+
+
+def ask_to_stop(folder: Path, stop: Stop) -> None:
+    """Leave the word for all supervisors; the first one stays."""
+    write_once(folder / _STOP, dump_json(asdict(stop)))
+
+
+def read_stop(folder: Path) -> Stop | None:
+    """What was asked, None while nothing is."""
+    stop: Stop | None = _read(folder / _STOP, Stop)
+    return stop
+
+
+def note_begun(folder: Path) -> None:
+    """Note that some rank has seen an iteration."""
+    write_once(folder / _BEGUN, "")
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether some rank has."""
+    return (folder / _BEGUN).exists()
+
+
+def _read(path: Path, kind: Any) -> Any:
+    """A value from JSON; None if there is none, or what is there is damaged."""
+    try:
+        row = parse(read_regular(path, _MOST_BYTES))
+        value = kind(**{f.name: row[f.name] for f in fields(kind) if f.name in row})
+    except (OSError, AttributeError, TypeError, ValueError):
+        return None
+    return None if misfits(value) else value
+
+
+# --- after the last of them
+
+
+def gather_lines(attempt: Attempt) -> None:
+    """Add the lines of ranks 1, 2, ... to the log, and remove the attempt's scratch directory.
+    OSError if the log cannot be written; nothing is lost then."""
+    _gather(attempt, attempt.number, attempt.paths.log)
+
+
+def gather_earlier(attempt: Attempt) -> None:
+    """Add the lines of earlier attempts whose epilogue was killed as well (scancel does so), and
+    remove what their supervisors left; OSError as :func:`gather_lines`."""
+    paths = attempt.paths
+    for number in range(1, attempt.number):
+        if paths.supervised(number).is_dir():
+            log = paths.earlier(paths.log, number)
+            if log.exists():
+                _gather(attempt, number, log)
+            shutil.rmtree(paths.supervised(number), ignore_errors=True)
+
+
+def _gather(attempt: Attempt, number: int, log: Path) -> None:
+    folder = attempt.paths.supervised(number)
+    for rank in range(1, attempt.run.case.ranks):
+        path = lines_of(folder, rank)
+        with contextlib.suppress(FileNotFoundError), open_regular(path) as source:
+            _append(log, source)
+    shutil.rmtree(attempt.paths.scratch(number), ignore_errors=True)
+
+
+def _append(log: Path, source: Any) -> None:
+    with open_append(log) as target:
+        rest = b""
+        while piece := source.read(_PIECE):
+            whole, newline, rest = (rest + piece).rpartition(b"\n")
+            target.write(whole + newline)
+        # A line that was torn by a kill stays what it is, on a line of its own.
+        if rest:
+            target.write(rest + b"\n")
+
+
+def clear(attempt: Attempt) -> None:
+    """Remove what the supervisors left, once the record is written."""
+    shutil.rmtree(attempt.paths.supervised(attempt.number), ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.rmdir(attempt.paths.attempts)  # if that was all
+
+
+def judged(endings: Sequence[Ending], measure: Measure, wanted: str) -> tuple[Status, str]:
+    """Status and reason of a run all of whose processes ended without a failure.
+
+    ``wanted`` is the log format that its table names, '' where its lines show it.
+    """
+    last = measure.warmup + measure.iterations
+    bad = [e for e in endings if e.bad_loss is not None and e.bad_loss <= last]
+    if bad:
+        first = min(bad, key=lambda each: each.bad_loss or 0)
+        return Status.FAILED, (
+            f"rank {first.rank} on {first.host}: the loss is not finite from iteration"
+            f" {first.bad_loss} on: a run that does not train has no throughput"
+        )
+    seen = [each.iteration for each in endings if each.iteration is not None]
+    if not seen and (not wanted or any(each.format for each in endings)):
+        return Status.OK, ""  # nothing is read, or a total alone
+    if not seen:
+        return Status.PARTIAL, (
+            f"the program ended with exit code 0, and printed no iteration in the format {wanted}"
+        )
+    if max(seen) < last:
+        return Status.PARTIAL, (
+            f"the program ended with exit code 0 after iteration {max(seen)}, and the window lies"
+            f" between {measure.warmup} and {last}"
+        )
+    return Status.OK, ""
+
+
+def end(
+    attempt: Attempt, measure: Measure, wanted: str, detail: Mapping[str, Any] | None = None
+) -> tuple[Status, str] | None:
+    """Write the end of a run whose supervisors have all said that nothing failed; status and
+    reason. None if one of them has not."""
+    endings = read_endings(attempt.paths.supervised(attempt.number))
+    if [each.rank for each in endings] != list(range(attempt.run.case.ranks)):
+        return None
+    status, reason = judged(endings, measure, wanted)
+    best = max(endings, key=lambda each: each.iteration or 0)
+    told = {
+        "ended": "by us after the window" if any(e.by == WINDOW for e in endings) else "by itself",
+        "codes": [each.code for each in endings],
+        "iteration": best.iteration,
+        "format": best.format or None,
+        "stopped": min((e.stopped for e in endings if e.stopped), default=None),
+        "left_out": sum(each.left_out for each in endings) or None,
+    }
+    log_event(attempt, "program_end", told)
+    finish(attempt, status, reason, detail={"program": told, **(detail or {})})
+    return status, reason

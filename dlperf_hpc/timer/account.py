@@ -1,0 +1,287 @@
+"""From the processes' windows to one number, and into a log that ``dlperf report`` reads.
+
+The log is that of a run of ours (docs/log-format.md). Where no sweep asked for the run its case is
+an observed one, and its repeat the first number that no log has yet.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.errors import LedgerError, MeasurementError, WorldError
+from dlperf_hpc.files import append_line, make_directories
+from dlperf_hpc.records import steady
+from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.records.lines import utc
+from dlperf_hpc.records.observed import ObservedCase, ObservedRun
+from dlperf_hpc.records.results import Window
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import Begun, begin_log, finish, log_event
+from dlperf_hpc.records.task import launch_id
+from dlperf_hpc.sweepfile.case import Case, Measure, Run, Topology
+from dlperf_hpc.timer.asked import Asked, Load
+from dlperf_hpc.timer.marks import RankWindow
+from dlperf_hpc.timer.others import Others
+from dlperf_hpc.train import joblog, provenance
+from dlperf_hpc.train.summary import iteration_times, percentile
+
+SWEEP = "timer"
+_MOST_REPEATS = 100_000
+_turns = count()
+_process = uuid.uuid4().hex[:12]
+
+
+# --- the log
+
+
+def open_log(asked: Asked, others: Others) -> Begun:
+    """Begin a log. WorldError where the processes are not the topology that the sweep asked for,
+    LedgerError where the log cannot be written, or is there already."""
+    if others.topology is None:
+        raise WorldError(
+            f"there are {others.size} processes, and {others.uneven}: no topology, as 2n4g, says"
+            " that; start as many on each node (srun --ntasks-per-node, mpiexec -ppn)"
+        )
+    case = asked.case_in(others.topology)
+    _check_topology(case, others)
+    launch = str(asked.begin.get("launch", "")) or _launch()
+    try:
+        if asked.log is not None:
+            return _open_in_sweep(asked, case, asked.log, launch)
+        for repeat in range(1, _MOST_REPEATS):
+            begun = _begun(asked, case, repeat, launch)
+            paths = begun.paths
+            make_directories(paths.log.parent)
+            if not (paths.log.exists() or paths.record.exists()) and begin_log(begun):
+                return begun
+    except OSError as error:
+        where = asked.log or asked.logs
+        raise LedgerError(
+            f"{where}: the log cannot be written: {error.strerror}; name another directory:"
+            ' Timer(logs="...") or the environment variable DLPERF_LOGS'
+        ) from error
+    raise LedgerError(f"{asked.logs}: holds {_MOST_REPEATS} repeats; name another directory")
+
+
+def _check_topology(case: Case | ObservedCase, others: Others) -> None:
+    ranks = case.ranks if isinstance(case, Case) else case.topology.devices
+    nodes = others.topology.nodes if others.topology else 0
+    if (others.size, nodes) != (ranks, case.topology.nodes):
+        raise WorldError(
+            f"{others.size} processes on {nodes} nodes, topology {case.topology} means {ranks} on"
+            f" {case.topology.nodes}"
+        )
+
+
+def _run(case: Case | ObservedCase, repeat: int) -> Run | ObservedRun:
+    return Run(case, repeat) if isinstance(case, Case) else ObservedRun(case, repeat, "")
+
+
+def _open_in_sweep(asked: Asked, case: Case | ObservedCase, log: Path, launch: str) -> Begun:
+    told = {"sweep": SWEEP, "repeat": 1, "attempt": 1, **asked.begin}
+    run = _run(case, told["repeat"])
+    paths = RunPaths(log.absolute().parent, log.name.removesuffix(".log"))
+    begun = Begun(str(told["sweep"]), run, paths, told["attempt"], launch)
+    make_directories(log.parent)
+    if not begin_log(begun):
+        raise LedgerError(f"{log}: is there already: one Timer writes the log of a sweep's run")
+    return begun
+
+
+def _begun(asked: Asked, case: Case | ObservedCase, repeat: int, launch: str) -> Begun:
+    run = _run(case, repeat)
+    # Without a character that a shell would expand.
+    path = "/".join(part or "unknown" for part in run.id.replace("?", "unknown").split("/"))
+    sweep = str(asked.begin.get("sweep", SWEEP))
+    return Begun(sweep, run, RunPaths(asked.logs.absolute(), path), 1, launch)
+
+
+def _launch() -> str:
+    """Of this process's Timers the second and later are told as measured in one job with the
+    first."""
+    job = launch_id() if "SLURM_JOB_ID" in os.environ else f"{_process}_0.0"
+    turn = next(_turns)
+    return f"{job}.{turn}" if turn else job
+
+
+def log_start(
+    begun: Begun, asked: Asked, others: Others, facts: Sequence[Mapping[str, Any]]
+) -> None:
+    """The window that was asked for, and the world; ``facts`` are those of every process that was
+    met."""
+    shown = {key: value for key, value in asdict(asked.measure).items() if key in _TIMED}
+    log_event(begun, "measure", shown)
+    flops = {"flops_per_sample": asked.flops_per_sample}
+    rows = [{**each, **flops} for each in facts]
+    if others.world is not None:
+        joblog.log_world(begun, others.world, rows)
+    else:
+        log_event(begun, "provenance", provenance.provenance())
+        log_event(begun, "world", {"ranks": others.size, "met": False, **rows[0]})
+        note(begun, others.remark)
+    log_event(begun, "phase", {"name": "warmup"})
+
+
+_TIMED = ("warmup", "iterations", "min_seconds", "min_optimizer_steps")
+
+
+def note(begun: Begun, text: str) -> None:
+    """A remark that becomes a warning of the run."""
+    log_event(begun, "note", {"text": text})
+
+
+def log_window(
+    begun: Begun, measure: Measure, window: Window, windows: Sequence[RankWindow]
+) -> None:
+    """Iterations, summary, record and end."""
+    times, losses = iteration_times(windows), mean_losses(windows)
+    opened = max(each.opened for each in windows)
+    lines = joblog.iteration_lines(opened, times, losses, measure.warmup)
+    append_line(begun.paths.log, lines)
+    for remark in remarks(windows):
+        note(begun, remark)
+    rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
+    log_event(begun, "summary", {**asdict(window), **rate}, nulls=True)
+    columns = {
+        "loss": losses,
+        "rank_elapsed_s": [each.elapsed_s for each in windows],
+        "rank_step_ms": [[round(1e3 * t, 3) for t in each.step_times] for each in windows],
+        "rank_memory_mb": [each.memory_mb for each in windows],
+    }
+    told = {"window": asdict(window), "detail": columns, "packages": provenance.packages()}
+    finish(begun, Status.OK, detail={**told, "window_opened": utc(opened)})
+
+
+# --- the number
+
+
+def remarks(windows: Sequence[RankWindow]) -> list[str]:
+    """What is odd about the processes' windows, each thing once."""
+    found = list(dict.fromkeys(remark for each in windows for remark in each.remarks))
+    given = [sum(loss is not None for loss in each.losses) for each in windows]
+    whole = len(windows[0].losses)
+    partly = [number for number in given if 0 < number < whole]
+    if partly:
+        found.append(f"the loss was given in {partly[0]} of {whole} iterations: it is left out")
+    elif 0 < sum(number == whole for number in given) < len(given):
+        found.append(f"the loss is that of {given.count(whole)} of {len(given)} processes")
+    return found
+
+
+def mean_losses(windows: Sequence[RankWindow]) -> list[float | None]:
+    """Per iteration the mean over the processes that gave the loss of every iteration; None where
+    none did."""
+    given = [[loss for loss in each.losses if loss is not None] for each in windows]
+    whole = [losses for losses in given if len(losses) == len(windows[0].losses)]
+    if not whole:
+        return [None] * len(windows[0].losses)
+    return [sum(values) / len(values) for values in zip(*whole)]
+
+
+def over_all(windows: Sequence[RankWindow], load: Load, measure: Measure, size: int) -> Window:
+    """The window over all processes. MeasurementError where its number would mean nothing: a loss
+    that is not finite, or samples that nobody told."""
+    losses = mean_losses(windows)
+    for number, loss in enumerate(losses, 1):
+        if loss is not None and not math.isfinite(loss):
+            raise MeasurementError(
+                f"the loss is {loss} from iteration {number} of the window on: a run that does not"
+                " train has no throughput"
+            )
+    marked = windows[0].optimizer_steps
+    iterations = len(losses)
+    accumulation = load.accumulation or _accumulation(marked)
+    samples, global_batch = _samples(windows, load, accumulation, size)
+    steps = (
+        sum(number > measure.warmup for number in marked)
+        if marked
+        else _steps(measure.warmup, iterations, accumulation or 1)
+    )
+    milliseconds = [1e3 * seconds for seconds in iteration_times(windows)]
+    memory = [each.memory_mb for each in windows if each.memory_mb is not None]
+    waits = [each.waited_s for each in windows if each.waited_s is not None]
+    return Window(
+        warmup=measure.warmup,
+        iterations=iterations,
+        optimizer_steps=steps,
+        skipped_steps=None,
+        accumulation=accumulation,
+        global_batch=global_batch,
+        ranks=size,
+        samples=samples,
+        elapsed_s=max(each.elapsed_s for each in windows),
+        elapsed_min_s=min(e.elapsed_s for e in windows) if len(windows) == size else None,
+        step_ms_p5=percentile(milliseconds, 0.05),
+        step_ms_p50=percentile(milliseconds, 0.50),
+        step_ms_p95=percentile(milliseconds, 0.95),
+        step_ms_p99=percentile(milliseconds, 0.99),
+        loss_first=losses[0],
+        loss_last=losses[-1],
+        data_wait_s=max(waits, default=None),
+        memory_mb=max(memory, default=None),
+        drift=steady.drift(milliseconds),
+        steady=steady.is_steady(milliseconds),
+    )
+
+
+def median_ms(windows: Sequence[RankWindow]) -> float:
+    """Median of the iterations' times over all processes, ms."""
+    return 1e3 * percentile(iteration_times(windows), 0.5)
+
+
+def _accumulation(marked: Sequence[int]) -> int | None:
+    """Iterations for each optimizer step, as the program marked them; 1 if it marked none, None if
+    they differ."""
+    gaps = {after - before for before, after in zip((0, *marked), marked)}
+    return (gaps.pop() if gaps else 1) if len(gaps) < 2 else None
+
+
+def _steps(warmup: int, iterations: int, accumulation: int) -> int:
+    return (warmup + iterations) // accumulation - warmup // accumulation
+
+
+def _samples(
+    windows: Sequence[RankWindow], load: Load, accumulation: int | None, size: int
+) -> tuple[int, int | None]:
+    """Samples of the window over all processes, and of an optimizer step where all have as many."""
+    iterations = len(windows[0].samples)
+    if load.global_batch is not None and accumulation is not None:
+        samples, rest = divmod(load.global_batch * iterations, accumulation)
+        if rest:
+            raise MeasurementError(
+                f"a global batch of {load.global_batch} in {accumulation} iterations gives no whole"
+                f" number of samples in {iterations}"
+            )
+        return samples, load.global_batch
+    each = [
+        [load.batch_size if told is None else told for told in window.samples] for window in windows
+    ]
+    known = [[number for number in row if number is not None] for row in each]
+    if any(len(row) < iterations for row in known):
+        raise MeasurementError(
+            "how many samples an iteration has was not told, so that there are no samples/s: tell"
+            " batch_size, global_batch, or the samples of each step"
+        )
+    total = sum(map(sum, known)) * size // len(windows)
+    per_iteration = {sum(numbers) * size // len(windows) for numbers in zip(*known)}
+    if accumulation is None or len(per_iteration) > 1:
+        return total, None
+    return total, per_iteration.pop() * accumulation
+
+
+def sentence(window: Window, topology: Topology | None) -> str:
+    """The line that a program prints."""
+    where = f"{window.ranks} process{'es' * (window.ranks > 1)}"
+    where += f", {topology}" if topology else ""
+    return (
+        f"{window.samples_per_s:.2f} samples/s ({where}): {window.samples} samples in"
+        f" {window.elapsed_s:.2f} s, {window.iterations} iterations after {window.warmup},"
+        f" {window.step_ms_p50:.2f} ms each (median)"
+    )

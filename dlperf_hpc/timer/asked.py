@@ -1,0 +1,165 @@
+"""What is to be timed: what the program tells its Timer, and what a sweep tells by its environment.
+
+``DLPERF_BEGIN``, ``DLPERF_CASE`` and ``DLPERF_MEASURE`` hold what stands behind the event in the
+log's lines of these names: ``DLPERF_CASE='model=gpt2 precision=bf16'`` (docs/timer.md).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.records import checks
+from dlperf_hpc.records.lines import read_values, unflatten
+from dlperf_hpc.records.observed import OBSERVED, ObservedCase
+from dlperf_hpc.sweepfile.case import NAME, Case, Measure, Topology
+
+BEGIN, CASE, MEASURE = "DLPERF_BEGIN", "DLPERF_CASE", "DLPERF_MEASURE"
+LOG = "DLPERF_LOG"
+LOGS = "DLPERF_LOGS"
+OWN_LOGS = "logs/timer"
+"""Where logs go that nobody names a place for, below the directory in which the program runs."""
+
+_NAME = re.compile(NAME, re.ASCII)
+_NAMES = ("framework", "model", "precision")
+_COUNTS = ("batch_size", "global_batch", "accumulation", "seq_len", "warmup", "iterations")
+_WHOLE = (*_NAMES, "topology", "batch_size", "seq_len")
+"""What the case of a sweep's own run has at least; with less the case is an observed one."""
+_OF_BEGIN = ("sweep", "repeat", "attempt", "launch")
+_MOST = 2**40
+
+
+@dataclass(frozen=True)
+class Load:
+    """What goes through one iteration, as the program tells it; None is not told.
+
+    ``batch_size`` is samples of one process in one iteration, ``global_batch`` samples of all
+    processes in one optimizer step, ``accumulation`` iterations for each optimizer step.
+    """
+
+    batch_size: int | None = None
+    global_batch: int | None = None
+    accumulation: int | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be timed. ``case`` and ``begin`` are tables as in the log; ``log`` is the file of
+    a sweep's run, None outside of one, where logs go below ``logs``."""
+
+    load: Load
+    measure: Measure
+    case: Mapping[str, Any]
+    begin: Mapping[str, Any]
+    logs: Path
+    log: Path | None = None
+    flops_per_sample: float | None = None
+
+    def case_in(self, topology: Topology) -> Case | ObservedCase:
+        """The case, of a loop that runs in this topology unless the sweep asked for another."""
+        told = {"topology": str(topology), **self.case}
+        if all(told.get(key) for key in _WHOLE) and told.get(OBSERVED) is not True:
+            return checks.case_of(told)
+        case = ObservedCase.from_dict(told)
+        if case.global_batch is None and case.micro_batch and case.accumulation:
+            told["global_batch"] = case.micro_batch * case.accumulation
+        return ObservedCase.from_dict(told)
+
+
+def asked(told: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> Asked:
+    """From a Timer's arguments (those that were given) and the environment.
+
+    The sweep decides on the window and what the case is called, the program on what goes through an
+    iteration. SpecError with everything that is wrong in either.
+    """
+    told = {key: value for key, value in told.items() if value is not None}
+    issues = list(_wrong(told, ""))
+    tables = {name: _table(env, name, issues) for name in (BEGIN, CASE, MEASURE)}
+    issues += _wrong(tables[CASE], f"{CASE}: ")
+    measure = _measure(told, tables[MEASURE], issues)
+    case = {key: told[key] for key in (*_NAMES, "seq_len", "batch_size", "global_batch",
+                                       "accumulation") if key in told}  # fmt: skip
+    case.update(tables[CASE])
+    load = {key: told.get(key) for key in Load.__dataclass_fields__}
+    if not (load["batch_size"] or load["global_batch"]):
+        load["batch_size"] = case.get("batch_size")
+    load["accumulation"] = load["accumulation"] or case.get("accumulation")
+    found = Asked(
+        load=Load(**load),
+        measure=measure,
+        case=case,
+        begin={key: value for key, value in tables[BEGIN].items() if key in _OF_BEGIN},
+        logs=Path(told.get("logs") or env.get(LOGS) or OWN_LOGS),
+        log=Path(env[LOG]) if env.get(LOG) else None,
+        flops_per_sample=told.get("flops_per_sample"),
+    )
+    if not issues:
+        issues += _misfits(found)
+    if issues:
+        raise SpecError("what dlperf_hpc is to time", issues)
+    return found
+
+
+def _table(env: Mapping[str, str], name: str, issues: list[Issue]) -> dict[str, Any]:
+    text = env.get(name, "").strip()
+    try:
+        values = read_values(" " + " ".join(text.split())) if text else {}
+        if values is not None:
+            return unflatten(values)
+        why = "it is not key=value key=value"
+    except ValueError as error:
+        why = str(error)
+    issues.append(Issue(name, f"{text!r} cannot be read: {why}"))
+    return {}
+
+
+def _wrong(values: Mapping[str, Any], where: str) -> Iterator[Issue]:
+    for key in _NAMES:
+        if values.get(key, "") != "" and not _is_name(values[key]):
+            yield Issue(f"{where}{key}", f"{values[key]!r} is no name",
+                        "letters, digits, '.', '_' and '-', a letter or digit first")  # fmt: skip
+    for key in _COUNTS:
+        if key in values and not (type(values[key]) is int and 0 < values[key] < _MOST):
+            yield Issue(f"{where}{key}", f"{values[key]!r} is not a whole number from 1 on")
+    flops = values.get("flops_per_sample", 1.0)
+    if type(flops) not in (int, float) or not 0 < flops < float("inf"):
+        yield Issue(f"{where}flops_per_sample", f"{flops!r} is not a positive number")
+    if not where and "batch_size" in values and "global_batch" in values:
+        yield Issue("global_batch", "batch_size is told too, and one follows from the other",
+                    "leave one of them out")  # fmt: skip
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def _measure(told: Mapping[str, Any], swept: Mapping[str, Any], issues: list[Issue]) -> Measure:
+    """The window; a Timer times no communication and no checkpoint."""
+    known = ("warmup", "iterations", "min_seconds", "min_optimizer_steps")
+    values = {key: table[key] for table in (told, swept) for key in known if key in table}
+    try:
+        measure = checks.measure_of({**values, "communication_steps": 0})
+        if measure.warmup > (measure.min_seconds > 0) and measure.iterations > 0:
+            return measure
+        issues.append(
+            Issue("the window", "warmup is 1 at least (2 with min_seconds), iterations 1")
+        )
+    except (checks.Misfit, TypeError) as error:
+        issues.append(Issue("the window", str(error)))
+    return Measure()
+
+
+def _misfits(found: Asked) -> Iterator[Issue]:
+    """What shows only when the case is made."""
+    try:
+        found.case_in(Topology(1, 1))
+    except (KeyError, TypeError, ValueError) as error:
+        yield Issue(CASE, f"this is no case: {error}")
+    for key in ("repeat", "attempt"):
+        if key in found.begin and not (type(found.begin[key]) is int and found.begin[key] > 0):
+            yield Issue(f"{BEGIN}: {key}", f"{found.begin[key]!r} is not a number from 1 on")

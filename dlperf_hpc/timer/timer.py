@@ -1,0 +1,434 @@
+"""``Timer``: the samples/s of a training loop of one's own, in the log of a run of ours.
+
+Warm-up; device sync; meeting the other processes; clock; N iterations with nothing added between
+them but a stamp; device sync; clock. It is the window of our own runs (docs/measuring.md), around a
+loop that is somebody else's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+from dlperf_hpc.errors import DlperfError, MeasurementError, RunError, number_of
+from dlperf_hpc.records.results import Window
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import Begun, describe, finish, format_trace, log_event
+from dlperf_hpc.timer import account, others
+from dlperf_hpc.timer.asked import asked
+from dlperf_hpc.timer.marks import Marks, RankWindow, device_facts, kept, synchronize, unwaited
+from dlperf_hpc.train import provenance
+from dlperf_hpc.train.watchdog import classify
+from dlperf_hpc.train.window import window_length
+
+Batch = TypeVar("Batch")
+_living: weakref.WeakSet[Timer] = weakref.WeakSet()
+
+
+class Timer:
+    """Times the iterations of a training loop: ``warmup`` untimed ones, then a window.
+
+    An iteration is one micro-batch forward and backward. Every process of the program has a Timer
+    and goes through the same iterations; samples/s count all of them. The arguments:
+
+    ``batch_size``: samples of one process in one iteration; or ``global_batch``: samples of all
+    processes in one optimizer step (for tensor and pipeline parallelism, where several processes
+    work on one sample); or neither, and ``step(samples=...)`` tells each iteration's.
+    ``accumulation``: iterations for each optimizer step (default: as :meth:`optimizer_step` marks
+    them, else 1). ``model``, ``precision``, ``seq_len`` (tokens), ``framework``: labels of the run.
+    ``flops_per_sample``: model FLOPs of one sample, forward and backward, for the report's MFU.
+    ``warmup`` (20) and ``iterations`` (100): of the window; ``min_seconds`` (0): it has as many
+    more as this takes. ``stop``: whether the loop ends after the window. ``sync``: called to wait
+    for a device that is not torch's CUDA device. ``logs``: the directory for logs
+    (``logs/timer``). ``quiet``: nothing is printed.
+
+    A sweep's environment variables decide on the window, the case and the log (docs/timer.md).
+    SpecError for arguments and variables that cannot be; in the loop's first iteration LedgerError
+    if the log cannot be written, WorldError if the processes are no topology, or not the sweep's.
+    """
+
+    def __init__(
+        self,
+        batch_size: int | None = None,
+        *,
+        global_batch: int | None = None,
+        accumulation: int | None = None,
+        model: str | None = None,
+        precision: str | None = None,
+        seq_len: int | None = None,
+        framework: str = "timer",
+        flops_per_sample: float | None = None,
+        warmup: int | None = None,
+        iterations: int | None = None,
+        min_seconds: float | None = None,
+        stop: bool = True,
+        sync: Callable[[], object] | None = None,
+        logs: str | os.PathLike[str] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        told = {
+            "batch_size": batch_size,
+            "global_batch": global_batch,
+            "accumulation": accumulation,
+            "model": model,
+            "precision": precision,
+            "seq_len": seq_len,
+            "framework": framework,
+            "flops_per_sample": flops_per_sample,
+            "warmup": warmup,
+            "iterations": iterations,
+            "min_seconds": min_seconds,
+            "logs": logs,
+        }
+        self._asked = asked(told)
+        self._stop, self._sync, self._quiet = stop, sync, quiet
+        self._others: others.Others | None = None
+        self._begun: Begun | None = None
+        self._marks: Marks | None = None
+        self._done = 0
+        self._last = 0  # the window's last iteration, once it is open
+        self._loss: Any = None
+        self._samples: int | None = None
+        self._steps: list[int] = []
+        self._waited_ns: int | None = None
+        self._remarks: list[str] = []
+        self._again = 0  # how often the loop was begun again within the window
+        self._refusal = ""
+        self._looping = False
+        self._ended = False
+        self._said = ""
+        self._window: Window | None = None
+        _living.add(self)
+
+    # --- what a program calls
+
+    def __call__(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches, timed: each is an iteration, which ends as the next one is asked for. Ends
+        after the window, unless ``stop`` is false. A loop may be begun again (the next epoch), and
+        goes on counting. RunError inside another loop of the same Timer. A batch (a tensor, or a
+        dict or list of them) of another size than ``batch_size`` is counted as it is (the last of
+        an epoch), if the first one shows that its first dimension is that size."""
+        return self._timed(batches)
+
+    def step(self, loss: Any = None, samples: int | None = None) -> bool:
+        """An iteration has ended; True once the window is over. For loops without an iterable:
+        ``if timer.step(loss): break``. Inside ``for batch in timer(...)`` it only notes what it is
+        given. ``samples`` are those of this process in this iteration."""
+        if loss is not None:
+            self.loss(loss)
+        if samples is not None:
+            if type(samples) is not int or samples < 0:
+                raise RunError(f"samples={samples!r} is not a whole number of samples")
+            self._samples = samples
+        if self._looping:
+            return self._done + 1 >= self._last > 0
+        if not self._ended:
+            self._advance()
+        return self._ended
+
+    def loss(self, loss: Any) -> None:
+        """The loss of this iteration: a number, or a tensor of one, which is not read before the
+        window is over."""
+        if self.open:
+            self._loss = kept(loss)
+
+    def optimizer_step(self) -> None:
+        """An optimizer step was taken in this iteration."""
+        self._steps.append(self._done + 1)
+
+    def refuse(self, reason: str) -> None:
+        """There will be no number, for this reason; for callbacks that know more of the loop."""
+        self._refusal = reason
+
+    def note(self, remark: str) -> None:
+        """A remark on what is timed: it is printed, and becomes a warning of the run."""
+        self._remarks.append(remark)
+
+    @property
+    def open(self) -> bool:
+        """Whether the window is open: it has begun and is not over."""
+        return self._marks is not None and not self._ended
+
+    def close(self, error: BaseException | None = None, why: str = "") -> None:
+        """End the run here: without a number if the window is not over (``why``: more than that),
+        failed if there is an error. Called as the program ends, and by ``with Timer(...) as
+        timer:``."""
+        if self._ended:
+            return
+        told = f"the loop ended after {self._done} iterations, of {self._asked.measure.warmup}"
+        told += f" untimed and {self._asked.measure.iterations} timed ones"
+        told += f": {why}" if why else ""
+        status = Status.PARTIAL
+        if error is not None:
+            told = f"{describe(error)}, after {self._done} iterations"
+            status = classify(error)
+        if isinstance(error, KeyboardInterrupt):
+            status = Status.CANCELLED
+        self._end(status, told, "" if error is None else format_trace(error))
+
+    @property
+    def rank(self) -> int:
+        """This process's number among those of the loop: as they met, else as the launcher says."""
+        return others.launched().rank if self._others is None else self._others.rank
+
+    @property
+    def told(self) -> str:
+        """The lines that say what has come of it; '' before the end. Rank 0 prints them."""
+        return self._said
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples/s over all processes; None before the window is over, and where there is no
+        number."""
+        return None if self._window is None else self._window.samples_per_s
+
+    def __enter__(self) -> Timer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(error)
+
+    # --- the loop
+
+    def _timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        if self._ended and self._stop:
+            return
+        if self._looping:
+            raise RunError(
+                "this Timer is in a loop that has not ended: close that one, or take another Timer"
+            )
+        self._looping = True
+        self._again += self._marks is not None
+        try:
+            if not self._ended:
+                self._begin()
+            yield from self._iterations(iter(batches))
+        finally:
+            self._looping = False
+
+    def _iterations(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        sizes = Sizes(self._asked.load.batch_size)
+        while not self._ended:
+            before = time.perf_counter_ns()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            waited = time.perf_counter_ns() - before
+            if self._waited_ns is not None:
+                self._waited_ns += waited
+            odd = sizes.odd(batch)
+            yield batch
+            self._samples = odd if self._samples is None else self._samples
+            self._advance()
+        if not self._stop:
+            yield from batches
+
+    def _advance(self) -> None:
+        """An iteration has ended."""
+        if self._others is None:
+            self._begin()
+        self._done += 1
+        loss, samples, self._loss, self._samples = self._loss, self._samples, None, None
+        warmup = self._asked.measure.warmup
+        if self._marks is not None:
+            last = self._done == self._last
+            self._marks.iteration(loss, samples, last)
+            if last:
+                self._close_window(self._marks)
+        elif self._done == warmup:
+            self._open_window()
+        elif self._done == warmup // 2 and self._asked.measure.min_seconds:
+            synchronize(self._sync)
+            self._half_at = time.perf_counter()
+
+    def _begin(self) -> None:
+        """Find the others and begin the log, in the first iteration: by then the program has formed
+        its process group."""
+        if self._others is not None:
+            return
+        self._others = found = others.find()
+        atexit.register(self._at_exit)
+        opened = self._open_log(found)
+        if found.world is not None:
+            opened = found.world.broadcast(opened)
+        if isinstance(opened, DlperfError):
+            self._ended = True
+            raise opened
+        self._begun = opened
+        facts = [device_facts()]
+        if found.world is not None:
+            facts = found.world.gather({**provenance.rank_facts(found.world), **facts[0]})
+        self._log(lambda begun: account.log_start(begun, self._asked, found, facts))
+
+    def _log(self, write: Callable[[Begun], object]) -> None:
+        """On rank 0 write into the log. A disk that is full now does not end the program."""
+        if self._begun is None or self.rank != 0:
+            return
+        try:
+            write(self._begun)
+        except OSError as error:
+            self._remarks.append(f"the log is not whole: {error.strerror}")
+
+    def _open_log(self, found: others.Others) -> Begun | DlperfError | None:
+        """On rank 0 a log, or why there can be none."""
+        if found.rank != 0:
+            return None
+        try:
+            return account.open_log(self._asked, found)
+        except DlperfError as error:
+            return error
+
+    def _length(self, found: others.Others) -> int:
+        """Iterations of the window, the same for all processes."""
+        measure, load = self._asked.measure, self._asked.load
+        estimate = float("inf")
+        if measure.min_seconds:
+            synchronize(self._sync)
+            estimate = (time.perf_counter() - self._half_at) / (self._done - self._done // 2)
+            if found.world is None:  # each process would come to another length
+                self._remarks.append("min_seconds was left out: the processes did not meet")
+                estimate = float("inf")
+            else:
+                estimate = max(found.world.gather(estimate))
+        return window_length(measure, load.accumulation or 1, estimate)
+
+    def _open_window(self) -> None:
+        assert self._others is not None
+        iterations = self._length(self._others)
+        self._last = self._done + iterations
+        self._log(lambda begun: log_event(begun, "phase", {"name": "measure"}))
+        self._marks = Marks(iterations, self._sync)
+        self._marks.synchronize()
+        if self._others.world is not None:
+            self._others.world.barrier()
+        self._waited_ns = 0 if self._looping else None
+        self._marks.start()
+
+    def _close_window(self, marks: Marks) -> None:
+        found = self._others
+        assert found is not None
+        losses, odd = marks.losses()
+        mine = RankWindow(
+            opened=marks.opened,
+            elapsed_s=marks.elapsed_s,
+            step_times=marks.step_times(),
+            losses=losses,
+            samples=marks.samples,
+            waited_s=None if self._waited_ns is None else self._waited_ns / 1e9,
+            memory_mb=marks.memory_mb(),
+            optimizer_steps=tuple(self._steps),
+            remarks=(*odd, *self._remarks, *unwaited(self._sync), *self._odd_loops(marks)),
+        )
+        row = (mine, self._refusal)
+        rows = [row] if found.world is None else found.world.gather(row)
+        windows = [window for window, _ in rows]
+        measure = self._asked.measure
+        try:
+            for why in filter(None, (why for _, why in rows)):
+                raise MeasurementError(why)
+            window = account.over_all(windows, self._asked.load, measure, found.size)
+        except MeasurementError as error:
+            median = account.median_ms(windows)
+            self._end(Status.FAILED, f"{error} (an iteration took {median:.2f} ms, median)")
+            return
+        self._ended, self._window = True, window
+        self._log(lambda begun: account.log_window(begun, measure, window, windows))
+        remarks = [found.remark, *account.remarks(windows), *self._remarks]
+        told = account.sentence(window, found.topology)
+        self._say(told, list(filter(None, dict.fromkeys(remarks))))
+
+    def _odd_loops(self, marks: Marks) -> Iterator[str]:
+        if self._again:
+            again = number_of(self._again, "time")
+            yield (
+                f"the loop was begun again within the window ({again}): what lies between"
+                " (validation, a checkpoint, another iterator) is in its time"
+            )
+        told = self._asked.load.batch_size
+        odd = sum(number not in (None, told) for number in marks.samples) if told else 0
+        if odd:
+            these = number_of(odd, "iteration")
+            yield f"{these} of another size than {told} samples: counted as it is"
+
+    # --- the end
+
+    def _at_exit(self) -> None:
+        # In an interactive session it is the last one of anything.
+        self.close(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
+
+    def _end(self, status: Status, reason: str, trace: str = "") -> None:
+        """No number: say why, and write it into the log. The first process to come here does."""
+        self._ended = True
+        if self._others is None:  # no iteration was seen
+            self._others = others.find(meet=False)
+            opened = self._open_log(self._others)
+            self._begun = None if isinstance(opened, DlperfError) else opened
+        found = self._others
+        if self._begun is not None:
+            if found.size > 1 and status is not Status.PARTIAL:
+                reason = f"rank {found.rank}: {reason}"
+            with contextlib.suppress(OSError):
+                finish(self._begun, status, reason, trace)
+        self._say(f"{status.value}, no number: {reason}", [])
+
+    def _say(self, told: str, remarks: list[str]) -> None:
+        """Rank 0 prints what has come of it, on standard error."""
+        log = f"; log: {self._begun.paths.log}" if self._begun is not None else ""
+        lines = [told + log, *remarks]
+        self._said = "".join(f"dlperf_hpc: {line}\n" for line in lines)
+        if self.rank == 0 and not self._quiet:
+            with contextlib.suppress(OSError, ValueError):  # nobody may be reading any more
+                sys.stderr.write(self._said)
+                sys.stderr.flush()
+
+
+class Sizes:
+    """Batches that are not of the size that was told, where the first one shows that the first
+    dimension of what a batch holds is its size."""
+
+    def __init__(self, told: int | None) -> None:
+        self._told, self._first = told, True
+
+    def odd(self, batch: Any) -> int | None:
+        """The size of a batch if it is not the one told, else None."""
+        if self._told is None:
+            return None
+        size = _size(batch)
+        if self._first:
+            self._first = False
+            if size != self._told:
+                self._told = None  # it is not to be seen
+            return None
+        return None if size == self._told else size
+
+
+def _size(batch: Any) -> int | None:
+    for _ in range(3):
+        if isinstance(batch, Mapping):
+            batch = next(iter(batch.values()), None)
+        elif isinstance(batch, (list, tuple)):
+            batch = batch[0] if batch else None
+    shape = getattr(batch, "shape", None)
+    return int(shape[0]) if shape else None
+
+
+def _forget() -> None:
+    """In a forked child (a data loader's): the loop and its log are the parent's."""
+    for timer in list(_living):
+        timer._ended, timer._begun, timer._quiet = True, None, True
+
+
+os.register_at_fork(after_in_child=_forget)

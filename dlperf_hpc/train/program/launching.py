@@ -1,0 +1,95 @@
+"""From a program's table, a case and a task's place to the words and variables of a child."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlperf_hpc.files import make_directories, write_atomically
+from dlperf_hpc.records.store import Attempt
+from dlperf_hpc.sweepfile.case import Case, Measure
+from dlperf_hpc.sweepfile.programs import Command, UserProgram, child_argv, command, plan_values
+from dlperf_hpc.train.program.place import Place, port_of
+
+_DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "NO_COLOR": "1"}
+_NEVER = ("PYTHONSAFEPATH",)  # a script must find the files beside it
+
+
+def task_values(attempt: Attempt, measure: Measure, place: Place, python: str) -> dict[str, Any]:
+    """All placeholders of a task."""
+    paths = attempt.paths
+    return {
+        **plan_values(attempt.run.case, measure, attempt.sweep, attempt.run),
+        "rank": place.rank,
+        "local_rank": place.local_rank,
+        "node_rank": place.node_rank,
+        "attempt": attempt.number,
+        "host": place.host,
+        "hosts": ",".join(place.hosts),
+        "hostfile": str(paths.supervised(attempt.number) / "hosts"),
+        "master_addr": place.address,
+        "master_port": port_of(attempt.launch),
+        "scratch": str(paths.scratch(attempt.number)),
+        "outdir": str(paths.output(attempt.number)),
+        "python": python,
+    }
+
+
+def started(
+    program: UserProgram,
+    attempt: Attempt,
+    measure: Measure,
+    place: Place,
+    words: Sequence[str],
+    env: Mapping[str, str] = os.environ,
+) -> Command:
+    """What a supervisor starts, with all of the child's environment. ``words`` are the command of
+    the environment's Python, a container's before it."""
+    values = task_values(attempt, measure, place, words[-1])
+    made = command(program, values)
+    child = {name: value for name, value in env.items() if name not in _NEVER}
+    case = attempt.run.case
+    defaults = {**_DEFAULTS, "OMP_NUM_THREADS": str(case.threads)}
+    child = {**defaults, **child, **_variables(case, place, values), **made.env}
+    return Command(child_argv(program, made.argv, values, words), child, made.workdir)
+
+
+def _variables(case: Case, place: Place, values: Mapping[str, Any]) -> dict[str, str]:
+    """Where a child stands, as PyTorch's ``env://`` reads it. torchrun sets its workers' own."""
+    meeting = {"MASTER_ADDR": values["master_addr"], "MASTER_PORT": str(values["master_port"])}
+    if case.launch not in ("rank", "node"):
+        return meeting
+    told = {
+        "RANK": place.rank,
+        "WORLD_SIZE": place.size,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_WORLD_SIZE": case.ranks_per_node,
+        "NODE_RANK": place.node_rank,
+    }
+    return {**meeting, **{name: str(value) for name, value in told.items()}}
+
+
+def make_directories_of(attempt: Attempt, program: UserProgram, place: Place) -> None:
+    """Make the directories and the file that the program's table names."""
+    paths = attempt.paths
+    for path in (paths.supervised(attempt.number), paths.scratch(attempt.number)):
+        make_directories(path)
+    if names(program, "outdir"):
+        make_directories(paths.output(attempt.number))
+    if place.rank == 0:
+        hosts = "".join(f"{host}\n" for host in place.hosts)
+        write_atomically(paths.supervised(attempt.number) / "hosts", hosts)
+
+
+def port_in(program: UserProgram, command: Command, place: Place) -> int | None:
+    """The port of rank 0's node at which the ranks are to meet; None where they need none."""
+    several = place.size > 1 or program.launch == "torchrun"
+    used = program.launch != "once" or names(program, "master_port")
+    return int(command.env["MASTER_PORT"]) if several and used else None
+
+
+def names(program: UserProgram, placeholder: str) -> bool:
+    """Whether a placeholder stands anywhere in a program's command."""
+    texts = [*program.run, *program.env.values(), program.workdir]
+    return any(placeholder in text for text in texts)

@@ -1,0 +1,158 @@
+"""What a program prints: cut into lines, stamped as they arrive, written down, and read on the way
+for how far the program is."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.files import open_append
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.records.lines import utc
+
+LONGEST_LINE = 1 << 16
+MOST_BYTES = 1 << 28  # of all ranks' lines; behind them only those that a format knows
+OWN = "dlperf"
+_KEPT = 200  # last lines, to say why it ended
+_PREFIX = re.compile(r"(?:\x1b\[[0-9;]*[A-Za-z]|\[(?:rank|default)[0-9]{1,9}\]: ?)")
+_ERROR = re.compile(r"[\w.]{0,200}(?:Error|Exception|Interrupt)\b", re.ASCII)
+_NOT_WHY = ("ChildFailedError",)
+_LONGEST_WORDS = 300
+_MOST_DIGITS = 18  # of an iteration's number
+
+
+class _Watched(Draft):
+    """A draft that also knows how far the iterations are, also of those for which a draft has no
+    more room, and where a loss was not finite."""
+
+    def __init__(self, declared: Format) -> None:
+        super().__init__(declared)
+        self.iteration: int | None = None
+        self.bad_loss: int | None = None
+
+    def step(self, line: Line, iteration: int | str, **values: Any) -> None:
+        super().step(line, iteration, **values)
+        digits = str(iteration)
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
+            return
+        done = int(digits)
+        self.iteration = done if self.iteration is None else max(done, self.iteration)
+        if self.bad_loss is None and _is_not_finite(values.get("loss")):
+            self.bad_loss = done
+
+
+def _is_not_finite(loss: Any) -> bool:
+    try:
+        return loss is not None and not math.isfinite(float(loss))
+    except (OverflowError, ValueError):
+        return False
+
+
+class Progress:
+    """How far a program is, by its lines; of several formats the one that is furthest."""
+
+    def __init__(self, wanted: str = "") -> None:
+        self._formats = [
+            each for each in formats() if each.name != OWN and wanted in ("", each.name)
+        ]
+        self._drafts: dict[str, _Watched] = {}
+        self._number = 0
+
+    @property
+    def best(self) -> _Watched | None:
+        """What is known by the format that has got furthest; None if no line told an iteration."""
+        told = [draft for draft in self._drafts.values() if draft.iteration is not None]
+        return max(told, key=lambda draft: draft.iteration or 0, default=None)
+
+    @property
+    def iteration(self) -> int | None:
+        """The last iteration that was told."""
+        return self.best.iteration if self.best else None
+
+    @property
+    def format(self) -> str:
+        """The format that told an iteration, else one that told a total; '' if none did."""
+        totals = [name for name, draft in self._drafts.items() if draft.totals]
+        return self.best.format.name if self.best else "".join(totals[:1])
+
+    def take(self, text: str) -> bool:
+        """Read a line; whether some format knows it."""
+        self._number += 1
+        known, line = False, Line(self._number, _PREFIX.sub("", text))
+        for each in self._formats:
+            needles = (*each.needles, *each.facts_needles)
+            if any(needle in text for needle in needles):
+                draft = self._drafts.setdefault(each.name, _Watched(each))
+                each.read(line, draft)
+                known = True
+        return known
+
+
+class Output:
+    """Writes a program's lines, stamped, to a file. ``left_out`` counts those without room."""
+
+    def __init__(self, path: Path, rank: int, progress: Progress, ranks: int = 1) -> None:
+        self._file = open_append(path)
+        self._most = MOST_BYTES // ranks
+        self._rank = rank
+        self._progress = progress
+        self._rest = b""
+        self._written = 0
+        self.left_out = 0
+        self.count = 0
+        self.last: deque[str] = deque(maxlen=_KEPT)
+
+    def take(self, data: bytes) -> None:
+        """Add what was just read from the program. OSError if the file takes no more."""
+        now = utc()
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        made = [row for line in lines for row in self._rows(line, now)]
+        if len(self._rest) > LONGEST_LINE:
+            made.append(self._row(self._rest, now, "+"))
+            self._rest = b""
+        self._write(made)
+
+    def end(self) -> None:
+        """Add what came without a line's end: it may be part of a line."""
+        if self._rest:
+            self._write([self._row(self._rest, utc(), "+")])
+            self.last.append(self._rest.decode(errors="replace"))
+            self._rest = b""
+
+    def words(self) -> str:
+        """Why it ended, as it may have said itself: its first error, else its last line."""
+        lines = [" ".join(_PREFIX.sub("", each).split()) for each in self.last if each.strip()]
+        errors = [each for each in lines if _ERROR.match(each) and not _of_launcher(each)]
+        return (errors[:1] or lines[-1:] or [""])[0][:_LONGEST_WORDS]
+
+    def text(self) -> str:
+        """Its last lines."""
+        return "\n".join(self.last)
+
+    def _rows(self, line: bytes, now: str) -> Sequence[bytes]:
+        text = line.decode("utf-8", errors="replace").rstrip("\r")
+        self.count += 1
+        self.last.append(text[:LONGEST_LINE])
+        known = self._progress.take(text) if len(line) <= LONGEST_LINE else False
+        if self._written > self._most and not known:
+            self.left_out += 1
+            return ()
+        return [self._row(line, now, "|" if len(line) <= LONGEST_LINE else "+")]
+
+    def _row(self, line: bytes, now: str, mark: str) -> bytes:
+        return f"{now} {self._rank}{mark} ".encode() + line[:LONGEST_LINE].rstrip(b"\r") + b"\n"
+
+    def _write(self, rows: Sequence[bytes]) -> None:
+        data = b"".join(rows)
+        self._written += len(data)
+        while data:
+            data = data[self._file.write(data) :]
+
+
+def _of_launcher(line: str) -> bool:
+    return any(word in line for word in _NOT_WHY)

@@ -1,0 +1,207 @@
+"""From a task's start to its end: the child is begun, watched, ended, and its end is told."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from dlperf_hpc.errors import AttemptError, DlperfError, RunError
+from dlperf_hpc.records import supervised
+from dlperf_hpc.records.ledger import find_array
+from dlperf_hpc.records.lines import utc
+from dlperf_hpc.records.manifest import Manifest, read_manifest
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.store import (
+    Attempt,
+    Failure,
+    begin_log,
+    describe,
+    launch_of,
+    leave_failure,
+    log_event,
+    open_attempt,
+    take_log,
+)
+from dlperf_hpc.records.supervised import FAILED, WINDOW, Ending, Stop
+from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index
+from dlperf_hpc.sweepfile.expressions import ExpressionError
+from dlperf_hpc.sweepfile.programs import Command, UserProgram
+from dlperf_hpc.train import provenance
+from dlperf_hpc.train.program import launching, place
+from dlperf_hpc.train.program.child import Child
+from dlperf_hpc.train.program.facts import program_facts
+from dlperf_hpc.train.program.output import Output, Progress
+from dlperf_hpc.train.program.watch import End, Watch
+from dlperf_hpc.train.ranks import launcher_rank
+
+_TICK_S = 0.2
+_TOGETHER_S = 20.0  # for the other supervisors: one that leaves first ends them at some sites
+
+
+def main(root: Path, array_name: str, words: Sequence[str]) -> int:
+    """Supervise this task's program; the exit code of the task."""
+    supervisor = Supervisor(words)
+    try:
+        return supervisor.run(root, array_name)
+    except (DlperfError, ExpressionError, OSError) as error:
+        return supervisor.fail(Status.FAILED, describe(error))
+    finally:
+        if supervisor.child is not None:
+            supervisor.child.clear()
+
+
+@dataclass
+class Supervisor:
+    """One task. ``words`` are the command of the environment's Python."""
+
+    words: Sequence[str]
+    rank: int = field(default_factory=launcher_rank)
+    attempt: Attempt | None = None
+    signals: list[int] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+    child: Child | None = None
+
+    def run(self, root: Path, array_name: str) -> int:
+        """From the manifest to the ending; the exit code."""
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, lambda number, _frame: self.signals.append(number))
+        manifest = read_manifest(root)
+        array = find_array(root, manifest, array_name)
+        run = array.run_of(task_index(), repeat_in_job())
+        job_limit_s = array.repeats_per_job * array.time_limit_s
+        limit_s = min(array.time_limit_s, job_limit_s - job_seconds())
+        attempt = open_attempt(manifest.sweep, run, root, launch_id())
+        if attempt is None:
+            print(f"{run.id}: already ok, nothing to do")
+            return 0
+        where = place.discover(run.case)
+        self._take(attempt, limit_s)
+        program = manifest.programs[run.case.framework]
+        launching.make_directories_of(attempt, program, where)
+        command = launching.started(program, attempt, manifest.measure, where, self.words)
+        if self.rank == 0:
+            self._tell(manifest, attempt, program, command, where)
+        return self._supervise(manifest, attempt, program, command, limit_s)
+
+    def _take(self, attempt: Attempt, limit_s: float) -> None:
+        """Begin the log, or find that another attempt has: AttemptError."""
+        if self.rank == 0:
+            if busy := take_log(attempt, limit_s):
+                raise AttemptError(busy)
+            supervised.gather_earlier(attempt)
+        else:
+            begin_log(attempt, limit_s)
+            if launch_of(attempt.paths) != attempt.launch:
+                raise AttemptError(f"another attempt has begun {attempt.paths.log}")
+        self.attempt = attempt
+
+    def _tell(
+        self,
+        manifest: Manifest,
+        attempt: Attempt,
+        program: UserProgram,
+        command: Command,
+        where: place.Place,
+    ) -> None:
+        """The log's lines about the run, before those of the program."""
+        log_event(attempt, "measure", asdict(manifest.measure))
+        log_event(attempt, "provenance", provenance.provenance())
+        size = {"ranks": where.size, "nodes": len(where.hosts), "hosts": list(where.hosts)}
+        log_event(attempt, "world", size)
+        log_event(attempt, "program", program_facts(program, command))
+        port = launching.port_in(program, command, where)
+        if port is not None and not place.is_free(port):
+            raise RunError(f"port {port}, at which the ranks were to meet, is taken on this node")
+
+    def _supervise(
+        self,
+        manifest: Manifest,
+        attempt: Attempt,
+        program: UserProgram,
+        command: Command,
+        limit_s: float,
+    ) -> int:
+        folder = attempt.paths.supervised(attempt.number)
+        path = attempt.paths.log if self.rank == 0 else supervised.lines_of(folder, self.rank)
+        progress = Progress(program.format)
+        output = Output(path, self.rank, progress, attempt.run.case.ranks)
+        try:
+            self.child = Child(command.argv, command.env, command.workdir)
+        except OSError as error:
+            raise RunError(
+                f"{error.filename or command.argv[0]}: cannot be started: {error.strerror}"
+            ) from error
+        watch = Watch(
+            child=self.child,
+            rank=self.rank,
+            alone=attempt.run.case.ranks == 1,
+            signals=self.signals,
+            started=self.started,
+            manifest=manifest,
+            program=program,
+            folder=folder,
+            progress=progress,
+            output=output,
+            limit_s=limit_s,
+        )
+        return self._told(attempt, watch, watch.until_end())
+
+    def _told(self, attempt: Attempt, watch: Watch, end: End) -> int:
+        """Leave nothing of the program, and say how it ended; the exit code."""
+        folder, progress = watch.folder, watch.progress
+        left = watch.child.clear()
+        if left:
+            print(f"dlperf_hpc: rank {self.rank}: ended {left} processes that the program left")
+        if end.status is not None:
+            return self.fail(end.status, end.reason, watch.output.text(), end.consequence)
+        best = progress.best
+        ending = Ending(
+            rank=self.rank,
+            host=socket.gethostname(),
+            code=end.code,
+            by=WINDOW if end.why == WINDOW else "itself",
+            iteration=progress.iteration,
+            format=progress.format,
+            bad_loss=best.bad_loss if best else None,
+            stopped=end.stopped,
+            left_out=watch.output.left_out,
+        )
+        supervised.leave_ending(folder, ending)
+        _together(attempt, folder)
+        return 0
+
+    def fail(
+        self,
+        status: Status,
+        reason: str,
+        trace: str = "",
+        consequence: bool = False,
+    ) -> int:
+        """Say and write down why this rank failed; its exit code."""
+        host = socket.gethostname()
+        reason = f"rank {self.rank} on {host}: {reason}"
+        print(f"dlperf_hpc: {status.value}: {reason}", file=sys.stderr, flush=True)
+        if self.attempt is not None:
+            told = Failure(self.rank, host, status, reason, utc(), trace, consequence)
+            folder = self.attempt.paths.supervised(self.attempt.number)
+            with contextlib.suppress(OSError):  # it is printed at least
+                leave_failure(self.attempt, told)
+                # Not every launcher ends the others when one has failed.
+                supervised.ask_to_stop(folder, Stop(FAILED, self.rank, utc()))
+        return 1
+
+
+def _together(attempt: Attempt, folder: Path) -> None:
+    """Wait a little until all supervisors have said how theirs ended, or one that it failed."""
+    deadline = time.monotonic() + _TOGETHER_S
+    ranks = attempt.run.case.ranks
+    while len(list(folder.glob("rank*.end.json"))) < ranks and time.monotonic() < deadline:
+        if attempt.paths.failures(attempt.number):
+            return
+        time.sleep(_TICK_S)

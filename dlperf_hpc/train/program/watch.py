@@ -1,0 +1,257 @@
+"""Follows a program from its start to its end: lines, progress, signals, time, and the others'
+wish that it ends."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlperf_hpc.records import supervised
+from dlperf_hpc.records.lines import utc
+from dlperf_hpc.records.manifest import Manifest
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.supervised import FAILED, HANG, WINDOW, Stop
+from dlperf_hpc.sweepfile.programs import UserProgram
+from dlperf_hpc.train.program.child import Child
+from dlperf_hpc.train.program.output import Output, Progress
+from dlperf_hpc.train.watchdog import LOST_PEER, NOTICE_S, OUT_OF_MEMORY
+
+_TICK_S = 0.2
+_LOOK_S = 1.0  # between two looks for what another supervisor asks
+_LINES_BEHIND, _SECONDS_BEHIND = 2, 5.0  # of the window, before its program is ended
+_GRACE_S = 20.0  # between SIGTERM and SIGKILL, behind the window
+_GRACE_OUTSIDE_S = 7.0  # where somebody else waits for our end: the local queue 10 s, Slurm 30
+_STACKS_S = 3.0  # for faulthandler to print where a process hangs
+_SKEW_S = 0.05  # between the clocks of two nodes
+_DRAIN_S = 2.0  # for lines that are still in the pipe
+_PIECE = 1 << 16
+_PORT_TAKEN = ("Address already in use", "EADDRINUSE", "address already in use")
+
+
+@dataclass(frozen=True)
+class End:
+    """How the child ended: ``status`` is None where nothing failed."""
+
+    code: int
+    why: str = ""
+    status: Status | None = None
+    reason: str = ""
+    consequence: bool = False
+    stopped: str = ""
+
+
+@dataclass
+class Watch:
+    """Follows a child until it has ended, or is ended. ``signals`` are those that have come and
+    were not heeded yet, ``started`` when the task began (:func:`time.monotonic`); ``alone``: no
+    other supervisor is of this attempt."""
+
+    child: Child
+    rank: int
+    alone: bool
+    signals: list[int]
+    started: float
+    manifest: Manifest
+    program: UserProgram
+    folder: Path
+    progress: Progress
+    output: Output
+    limit_s: float
+    _beat: float = field(default_factory=time.monotonic)
+    _seen: int | None = None
+    _looked: float = 0.0
+    _why: str = ""
+    _reason: str = ""
+    _notice: Status | None = None
+    _notice_words: str = ""
+    _stopped: str = ""
+    _kill_at: float = float("inf")
+    _behind: tuple[int, float] | None = None
+
+    def until_end(self) -> End:
+        """Read what it prints until it has ended."""
+        child = self.child
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.output, selectors.EVENT_READ)
+            while (code := child.poll()) is None:
+                if selector.select(_TICK_S) and not self._read():
+                    selector.unregister(child.output)  # it closed its output, and goes on
+                    time.sleep(_TICK_S)
+                self._look()
+        died = utc(time.time() + _SKEW_S)
+        self._drain()
+        return self._ended(code, died)
+
+    def _read(self) -> bool:
+        """Take what there is to read; False at the end of it."""
+        try:
+            data = os.read(self.child.output, _PIECE)
+        except BlockingIOError:
+            return True
+        if data:
+            self.output.take(data)
+            self._note_progress()
+        return bool(data)
+
+    def _note_progress(self) -> None:
+        done = self.progress.iteration
+        if done is not None and done != self._seen:
+            if self._seen is None:
+                supervised.note_begun(self.folder)
+            self._seen, self._beat = done, time.monotonic()
+
+    def _look(self) -> None:
+        """What has to be done now, whatever the program prints."""
+        now = time.monotonic()
+        if now > self._kill_at:
+            self.child.tell_all(signal.SIGKILL)
+        if self.signals:
+            self._heed(self.signals.pop(0))
+        if self._why:
+            return
+        if now - self.started > self.limit_s:
+            self._end("timeout", f"{self._after()}: over its {self.limit_s:g} s", _GRACE_OUTSIDE_S)
+        elif self._window_is_over(now):
+            self._ask(WINDOW)
+        elif self._hangs(now):
+            self._ask(HANG)
+        elif now - self._looked > _LOOK_S:
+            self._looked = now
+            self._obey()
+
+    def _heed(self, number: int) -> None:
+        """A signal from outside: SIGUSR2, the scheduler's notice, goes on to the program, which may
+        save something; SIGTERM ends it."""
+        if number == signal.SIGUSR2:
+            far = self.started + self.limit_s - time.monotonic() > NOTICE_S
+            self._notice = Status.PREEMPTED if far else Status.TIMEOUT
+            self._notice_words = f"{self._after()}: the scheduler's notice (SIGUSR2)"
+            self.child.tell(signal.SIGUSR2)
+        elif self._why not in ("signal", WINDOW):
+            self._end("signal", f"{self._after()}: ended from outside (SIGTERM)", _GRACE_OUTSIDE_S)
+
+    def _end(self, why: str, reason: str, grace_s: float) -> None:
+        """End the program, kindly at first. One that hangs prints where it stands, if its Python's
+        faulthandler is on: SIGABRT goes to all of its processes."""
+        self._why, self._reason, self._stopped = why, reason, utc()
+        self._kill_at = time.monotonic() + grace_s
+        if why == HANG:
+            self.child.tell_all(signal.SIGABRT)
+        else:
+            self.child.tell(signal.SIGTERM)
+
+    def _ask(self, why: str) -> None:
+        """Ask all supervisors, this one among them, to end the program."""
+        supervised.ask_to_stop(self.folder, Stop(why, self.rank, utc()))
+        self._obey()
+
+    def _obey(self) -> None:
+        """Do what one of the supervisors asks for."""
+        stop = supervised.read_stop(self.folder)
+        if stop is None:
+            return
+        if stop.why == WINDOW:
+            self._end(WINDOW, "", _GRACE_S)
+        elif stop.why == HANG:
+            self._end(HANG, self._hang_words(stop.rank), _STACKS_S)
+        else:
+            self._end(FAILED, f"rank {stop.rank} failed", _GRACE_OUTSIDE_S)
+
+    def _hang_words(self, rank: int) -> str:
+        if rank != self.rank:
+            return f"rank {rank} made no progress"
+        limits = self.manifest.limits
+        if self._seen is None:
+            return f"no iteration within {limits.startup_s:g} s"
+        words = self.output.last[-1][:200] if self.output.last else ""
+        return (
+            f"no progress for {limits.iteration_s:g} s after iteration {self._seen}; its last line:"
+            f" {words}"
+        )
+
+    def _window_is_over(self, now: float) -> bool:
+        """Whether the window's last iteration was told, and a little more was printed or passed."""
+        measure = self.manifest.measure
+        over = self._seen is not None and self._seen >= measure.warmup + measure.iterations
+        if not over or self.program.stop == "never":
+            return False
+        if self._behind is None:
+            self._behind = self.output.count, now
+        lines, since = self._behind
+        return self.output.count >= lines + _LINES_BEHIND or now > since + _SECONDS_BEHIND
+
+    def _hangs(self, now: float) -> bool:
+        """Whether the program has told no new iteration for too long. Of one that has told none it
+        is only known where its format is, and where no other rank has told one."""
+        measure, limits = self.manifest.measure, self.manifest.limits
+        if self._seen is None:
+            late = bool(self.program.format) and now - self._beat > limits.startup_s
+            return late and not supervised.has_begun(self.folder)
+        over = self._seen >= measure.warmup + measure.iterations
+        return not over and now - self._beat > limits.iteration_s
+
+    def _after(self) -> str:
+        at = f" after iteration {self._seen}" if self._seen is not None else ""
+        return f"after {time.monotonic() - self.started:.0f} s{at}"
+
+    def _drain(self) -> None:
+        """Read what is still in the pipe; what the program left behind may hold it open."""
+        deadline = time.monotonic() + _DRAIN_S
+        while time.monotonic() < deadline:
+            before = self.output.count
+            if not self._read():
+                break
+            if self.output.count == before:
+                time.sleep(0.01)
+                self.child.clear()
+        self.output.end()
+
+    def _ended(self, code: int, died: str) -> End:
+        if self._why == WINDOW:
+            return End(code, WINDOW, stopped=self._stopped)
+        ends = {
+            "timeout": (Status.TIMEOUT, False),
+            "signal": (Status.CANCELLED, True),
+            FAILED: (Status.FAILED, True),
+            HANG: (Status.FAILED, not self._reason.startswith("no ")),
+        }
+        if self._notice is not None and (code != 0 or self._why == "signal"):
+            return End(code, "notice", self._notice, self._notice_words)
+        if self._why in ends:
+            status, consequence = ends[self._why]
+            return End(code, self._why, status, self._reason, consequence)
+        if code == 0:
+            return End(0)
+        if self._asked_before(died):
+            return End(code, WINDOW, stopped=utc())
+        return self._failed(code)
+
+    def _asked_before(self, died: str) -> bool:
+        """Whether all were to be ended behind the window when this one died, perhaps of that."""
+        deadline = time.monotonic() + (0 if self.alone else 2 * _LOOK_S)
+        while True:
+            stop = supervised.read_stop(self.folder)
+            if stop is not None or time.monotonic() >= deadline:
+                return stop is not None and stop.why == WINDOW and stop.time <= died
+            time.sleep(_TICK_S)
+
+    def _failed(self, code: int) -> End:
+        text, words = self.output.text(), self.output.words()
+        told = f"exit code {code}" if code > 0 else f"killed by {_name_of(-code)}"
+        if any(sign in text for sign in _PORT_TAKEN):
+            told = f"a port that it was to listen at is taken ({told})"
+        reason = f"the program ended with {told}" + (f": {words}" if words else "")
+        if any(sign in text for sign in OUT_OF_MEMORY):
+            return End(code, "", Status.OUT_OF_MEMORY, reason)
+        return End(code, "", Status.FAILED, reason, any(sign in text for sign in LOST_PEER))
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

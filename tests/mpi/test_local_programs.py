@@ -1,0 +1,182 @@
+"""Users' programs on this machine: the page's example, and what programs do that go wrong."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pasting import blocks
+from places import ROOT
+from sweeping import Workplace, local_environment, wait_until
+
+from dlperf_hpc.records.collect import full_results
+from dlperf_hpc.records.logfile import read_log
+from dlperf_hpc.records.status import Status
+
+PROGRAMS = ROOT / "tests" / "support" / "programs"
+SWEEP = """
+topologies = ["1n2g"]
+base = "1n2g"
+repeats = 1
+time_limit = "00:02:00"
+[limits]
+startup_s = 30.0
+iteration_s = 5.0
+[measure]
+warmup = 3
+iterations = 10
+[case]
+framework = "mine"
+model = "toy"
+batch_size = 4
+[matrix]
+what = {what}
+[program.mine]
+launch = "rank"
+workdir = "{programs}"
+run = ["{script}", "{steps}", "20", "{{global_batch}}", "{{what}}"]
+[program.mine.keys]
+what = "plain"
+[program.mine.read]
+format = "megatron"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path, local_environment())
+
+
+def sweep_of(
+    place: Workplace, what: list[str], script: str = "steps.py", steps: str = "{steps*9}"
+) -> Path:
+    text = SWEEP.format(what=what, programs=PROGRAMS, script=script, steps=steps)
+    return place.write("odd.toml", text)
+
+
+def processes_of(text: str) -> list[str]:
+    """Processes of this user whose command line has a text."""
+    done = subprocess.run(["ps", "-eo", "pid,args"], text=True, capture_output=True, check=True)
+    return [line for line in done.stdout.splitlines() if text in line and "ps -eo" not in line]
+
+
+def runs(place: Workplace, name: str) -> dict[str, dict[str, str]]:
+    path = place.directory(name) / "report" / "runs.csv"
+    with open(path, encoding="utf-8") as file:
+        return {row["tags"] or "plain": row for row in csv.DictReader(file)}
+
+
+def test_the_pages_example(place: Workplace) -> None:
+    place.write("train.py", blocks("programs.md", "python")[0])
+    spec = place.write("mine.toml", blocks("programs.md", "toml")[0])
+    dry = place.verb("sweep", spec, "--cluster", "local", "--dry-run")
+    assert re.search(r"mine on 1n2g, each task: \S+python\S* train.py 4 1 35\n", dry.stdout)
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = place.table("mine")
+    assert len(rows) == 4 and all(float(row["samples_per_s"]) > 0 for row in rows)
+    (log,) = place.directory("mine").glob("mine/toy/bz4/1n2g/toy_b4_fp32_1.log")
+    assert read_log(log).tables["program_end"]["ended"] == "by us after the window"
+    # The sweep that is there has another command.
+    spec.write_text(spec.read_text().replace('"{layers}", "{steps}"', '"{layers}", "99"'))
+    other = place.verb("sweep", spec, "--cluster", "local")
+    assert other.returncode == 2 and "program.mine.run: there" in other.stderr
+
+
+def test_programs_that_go_wrong(place: Workplace) -> None:
+    what = ["plain", "fork", "hang", "nan", "lazy", "fail", "deaf"]
+    spec = sweep_of(place, what)
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = {
+        dict(result.run.case.options)["what"]: result  # type: ignore[attr-defined]
+        for result in full_results(place.directory("odd")).results
+    }
+    statuses = {name: result.status for name, result in found.items()}
+    assert statuses == {
+        **dict.fromkeys(("plain", "fork", "deaf"), Status.OK),
+        **dict.fromkeys(("hang", "nan", "fail"), Status.FAILED),
+        "lazy": Status.PARTIAL,
+    }, {name: result.reason for name, result in found.items()}
+    assert "no progress for 5 s after iteration 4; its last line:" in found["hang"].reason
+    assert "the loss is not finite from iteration 5 on" in found["nan"].reason
+    assert "printed no iteration in the format megatron" in found["lazy"].reason
+    assert "rank 1 on" in found["fail"].reason and "ValueError: no such" in found["fail"].reason
+    hung = Path(found["hang"].log).read_text(encoding="utf-8")
+    assert re.search(
+        r"Z 1\|   File \".*steps.py\", line \d+ in main", hung
+    )  # of the other rank too
+    rows = runs(place, "odd")
+    assert rows["plain"]["basis"] == "arrival" and rows["plain"]["check_samples_per_s"]
+    assert float(rows["plain"]["factor"]) == 8  # samples of an iteration over both ranks
+    assert not processes_of(str(PROGRAMS / "steps.py")) and not processes_of("sleep 471")
+    left = [path.name for path in place.directory("odd").rglob("*.program")]
+    assert not left and not list(place.directory("odd").rglob("*.scratch"))
+
+
+def test_ranks_that_find_each_other_by_mpi(place: Workplace) -> None:
+    spec = sweep_of(place, ["plain"], "mpi_steps.py", "900")
+    spec.write_text(spec.read_text().replace('"20", "{global_batch}"', '"{batch_size}"'))
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = place.directory("odd").glob("mine/toy/bz4/1n2g/*.log")
+    text = log.read_text(encoding="utf-8")
+    assert "Z 0| rank 0 of 2\n" in text and "Z 1| rank 1 of 2\n" in text
+    assert float(runs(place, "odd")["plain"]["samples_per_s"]) > 0
+
+
+def test_ctrl_c_ends_the_program(place: Workplace) -> None:
+    """And the same run again, by `rerun`, is a second attempt."""
+    spec = sweep_of(place, ["plain"], steps="100000")
+    text = spec.read_text().replace("iterations = 10", "iterations = 90000")
+    spec.write_text(text)
+    argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--cluster", "local"]
+    with subprocess.Popen(
+        argv, cwd=place.root, env=dict(place.env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as sweep:
+        log = place.directory("odd") / "mine/toy/bz4/1n2g/toy_b4_fp32_1.log"
+        wait_until(lambda: log.exists() and b" 0| " in log.read_bytes(), 60, "a line")
+        os.kill(sweep.pid, signal.SIGINT)
+        sweep.communicate(timeout=60)
+    (result,) = full_results(place.directory("odd")).results
+    assert result.status is Status.CANCELLED, result.reason
+    assert not processes_of("100000 20 8 plain")
+
+
+def test_a_program_of_which_nothing_is_read(place: Workplace) -> None:
+    """It is ok without a figure; its words are no shell's, and its directories are its own."""
+    text = """
+    topologies = ["1n2g"]
+    base = "1n2g"
+    repeats = 1
+    [case]
+    framework = "own"
+    model = "none"
+    batch_size = 1
+    """
+    table = """
+    launch = "once"
+    run = ["sh", "run.sh", "{scratch}", "{outdir}", "$HOME;{batch_size * devices}", "{hostfile}"]
+    env = { WHO = "{rank}/{ranks} {{}}" }
+    """
+    place.write(
+        "run.sh", 'touch "$1/a" "$2/b"; echo "$3 $WHO $MASTER_ADDR"; cat "$4"; ls -d "$1"\n'
+    )
+    (place.root / "programs").mkdir()
+    place.write("programs/own.toml", table)
+    done = place.verb("sweep", place.write("own.toml", text), "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = place.directory("own").glob("own/none/bz1/1n2g/*.log")
+    said = [line.split("| ", 1)[1] for line in log.read_text().splitlines() if " 0| " in line]
+    assert said[0] == "$HOME;2 0/2 {} 127.0.0.1" and said[1] == os.uname().nodename
+    attempts = log.parent / "attempts"
+    assert [path.name for path in attempts.rglob("*")] == [f"{log.stem}.attempt1.out", "b"]
+    assert said[2] == f"{attempts}/{log.stem}.attempt1.scratch"
+    row = runs(place, "own")["plain"]
+    assert (row["status"], row["samples_per_s"], row["seq_len"]) == ("ok", "", "")

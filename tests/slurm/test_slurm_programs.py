@@ -1,0 +1,92 @@
+"""Users' programs on two nodes of a real Slurm, beside a back end of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fixtures_slurm import Onebox
+from places import ROOT
+from sweeping import Workplace, wait_until
+
+from dlperf_hpc.records.collect import full_results
+from dlperf_hpc.records.logfile import read_log
+from dlperf_hpc.records.status import Status
+
+PROFILE = ROOT / "slurm" / "onebox.toml"
+SWEEP = f"""
+topologies = ["2n2g"]
+base = "2n2g"
+repeats = 1
+time_limit = "00:04:00"
+[limits]
+iteration_s = 20.0
+[measure]
+warmup = 3
+iterations = 10
+[case]
+model = "bert-tiny"
+batch_size = 2
+seq_len = 16
+[matrix]
+framework = ["ddp", "gpt", "mpi"]
+[program.gpt]
+launch = "torchrun"
+workdir = "{ROOT}/tests/support/programs"
+run = ["tiny_gpt.py", "--steps", "100000", "--batch", "{{batch_size}}", "--seq", "{{seq_len}}"]
+[program.mpi]
+launch = "rank"
+workdir = "{ROOT}/tests/support/programs"
+run = ["mpi_steps.py", "100000", "{{batch_size}}"]
+[program.mpi.read]
+format = "megatron"
+"""
+
+
+def test_torchrun_and_mpi_beside_ddp(place: Workplace) -> None:
+    spec = place.write("both.toml", SWEEP)
+    done = place.verb("sweep", spec, "--site", PROFILE, "--wait", timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["framework"]: row for row in place.table("both")}
+    assert all(float(rows[name]["samples_per_s"]) > 0 for name in ("ddp", "gpt", "mpi"))
+    assert {row["global_batch"] for row in rows.values()} == {"8"}
+    results = full_results(place.directory("both")).results
+    found = {result.run.case.framework: result for result in results}
+    text = Path(found["mpi"].log).read_text(encoding="utf-8")
+    assert all(f"Z {rank}| rank {rank} of 4\n" in text for rank in range(4))
+    tables = read_log(Path(found["gpt"].log)).tables
+    assert tables["program"]["argv"][1:5] == ["-m", "torch.distributed.run", "--nnodes", "2"]
+    assert len(tables["program_end"]["codes"]) == tables["world"]["ranks"] == 2
+
+
+def test_a_program_that_is_cancelled_and_run_again(place: Workplace, onebox: Onebox) -> None:
+    text = SWEEP.replace('"ddp", "gpt", ', "").replace("iterations = 10", "iterations = 90000")
+    done = place.verb("sweep", place.write("long.toml", text), "--site", PROFILE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    root = place.directory("long")
+
+    log = root / "mpi/bert-tiny/bz2/2n2g/bert-tiny_b2_fp32-seq16_1.log"
+
+    def begun(attempt: int = 1) -> bool:
+        text = log.read_bytes() if log.exists() else b""
+        return b"attempt=%d " % attempt in text and b" 0|  iteration " in text
+
+    wait_until(begun, 90, "an iteration", lambda: sorted(root.rglob("*")))
+    assert place.verb("cancel", root).returncode == 0
+
+    def cancelled() -> bool:
+        place.verb("status", root)  # which asks Slurm, and writes down what it says
+        return _status(root) is Status.CANCELLED
+
+    wait_until(cancelled, 60, "cancelled", lambda: _status(root))
+    assert place.verb("rerun", root, "--status", "cancelled").returncode == 0
+    wait_until(lambda: begun(2), 90, "a second attempt")
+    assert place.verb("cancel", root).returncode == 0
+    # scancel killed the epilogue too: the next attempt has put together what it left.
+    first = log.parent / "attempts" / f"{log.stem}.attempt1.log"
+    assert b" 3| rank 3 of 4\n" in first.read_bytes()
+    assert not first.with_suffix(".program").exists()
+
+
+def _status(root: Path) -> Status:
+    (result,) = full_results(root).results
+    return result.status

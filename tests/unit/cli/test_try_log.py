@@ -1,0 +1,96 @@
+"""``sweep SPEC --try-log LOG``: what would be read of a log of a user's program."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dlperf_hpc.cli import sweep
+
+SPEC = """
+topologies = ["1n2g"]
+repeats = 1
+[measure]
+warmup = 5
+iterations = 20
+[case]
+framework = "mine"
+model = "toy"
+batch_size = 4
+[program.mine]
+launch = "rank"
+run = ["train.py", "{steps}"]
+[program.mine.read]
+format = "pytorch_imagenet"
+"""
+LINE = "Epoch: [0][{n:4d}/40]\tTime  0.500 ( 0.500)\tData 0.000 ( 0.000)\tLoss 6.9e+00 (6.9e+00)\n"
+Done = subprocess.CompletedProcess[str]
+
+
+def try_log(place: Path, log: bytes | None, spec: str = SPEC, *more: str) -> Done:
+    file, path = place / "mine.toml", place / "old.log"
+    file.write_text(spec)
+    if log is not None:
+        path.write_bytes(log)
+    out, err = io.StringIO(), io.StringIO()
+    argv = [str(file), "--try-log", str(path), "--logs", str(place / "logs"), *more]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = sweep.main(argv)
+    assert not (place / "logs").exists()
+    return Done(argv, code, out.getvalue(), err.getvalue())
+
+
+def lines(count: int) -> bytes:
+    return "".join(LINE.format(n=n) for n in range(count)).encode()
+
+
+def test_what_would_be_read(tmp_path: Path) -> None:
+    done = try_log(tmp_path, lines(30))
+    assert (done.returncode, done.stderr) == (0, "")
+    told = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert told["format"] == "pytorch_imagenet"
+    assert told["lines"] == "30 with an iteration, 1 to 30"
+    assert told["window"].startswith("after iteration 5, up to 25: printed")
+    assert told["figure"] == "16 samples/s"  # 2 devices x 4 samples / 0.5 s
+    found = json.loads(try_log(tmp_path, lines(30), SPEC, "--json").stdout)
+    assert found["figure"] == ["16 samples/s"] and found["no figure"] is None
+
+
+def test_a_log_that_ends_too_early_has_no_figure(tmp_path: Path) -> None:
+    done = try_log(tmp_path, lines(12))
+    assert done.returncode == 1
+    assert (
+        "no figure  the log ends at iteration 12, the window lies between 5 and 25" in done.stdout
+    )
+
+
+def test_a_log_in_no_known_format_shows_its_last_lines(tmp_path: Path) -> None:
+    done = try_log(tmp_path, b"one\n\ntwo\x1b[31m\nthree\nfour\n")
+    assert done.returncode == 1 and "no line is in a known format" in done.stdout
+    assert done.stderr.splitlines()[1:] == ["  two", "  three", "  four"]
+
+
+def test_several_cases(tmp_path: Path) -> None:
+    spec = SPEC.replace('["1n2g"]', '["1n1g", "1n2g"]')
+    done = try_log(tmp_path, lines(30), spec)
+    assert "of 2 cases the first is tried" in done.stderr and "8 samples/s" in done.stdout
+    done = try_log(tmp_path, lines(30), spec, "--only", "1n2g")
+    assert done.stderr.startswith("note: --only") and "16 samples/s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("spec", "log", "told"),
+    [
+        (SPEC, None, "old.log: no such file"),
+        (SPEC.split("[program")[0].replace('"mine"', '"ddp"').replace('"toy"', '"bert-base"'),
+         b"", "the sweep has no [program.NAME]"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(tmp_path: Path, spec: str, log: bytes | None, told: str) -> None:
+    done = try_log(tmp_path, log, spec)
+    assert done.returncode == 2 and told in done.stderr

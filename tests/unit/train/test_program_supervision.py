@@ -1,0 +1,144 @@
+"""The parts of a supervisor: its place, the program's lines, its processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlperf_hpc.errors import WorldError
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.supervised import Ending, judged
+from dlperf_hpc.sweepfile.case import Case, Measure, Topology
+from dlperf_hpc.train.program.output import LONGEST_LINE, Output, Progress
+from dlperf_hpc.train.program.place import discover, expanded, is_free, port_of
+
+
+def a_case(topology: str, launch: str) -> Case:
+    found = Topology.parse(topology)
+    each = found.gpus_per_node if launch == "rank" else 1
+    return Case("mine", "toy", found, "fp32", 4, 0, processes_per_node=each, launch=launch)
+
+
+def test_a_place_by_slurms_variables() -> None:
+    env = {
+        "SLURM_PROCID": "2",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_LOCALID": "0",
+        "SLURM_NODEID": "1",
+        "SLURM_STEP_NODELIST": "n[1-2]",
+        "PMI_RANK": "9",
+    }
+    place = discover(a_case("2n2g", "rank"), env)
+    assert (place.rank, place.local_rank, place.node_rank) == (2, 0, 1)
+    assert (place.hosts, place.address) == (("n1", "n2"), "n1")
+    with pytest.raises(WorldError, match="rank 2 of 4, and topology 4n2g needs 8 tasks"):
+        discover(a_case("4n2g", "rank"), env)
+
+
+def test_a_place_by_mpichs_variables() -> None:
+    place = discover(a_case("1n2g", "rank"), {"PMI_RANK": "1", "PMI_SIZE": "2"})
+    assert (place.rank, place.local_rank, place.address) == (1, 1, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-2,07],gpu3", ["n1", "n2", "n07", "gpu3"]),
+        ("a[09-11]-ib,b", ["a09-ib", "a10-ib", "a11-ib", "b"]),
+    ],
+)
+def test_lists_of_nodes(text: str, names: list[str]) -> None:
+    assert expanded(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[", "n[1-]", "[1-2]", ",", "n[0-999999999]", "n]" * 50_000])
+def test_what_is_no_list_of_nodes(text: str) -> None:
+    with pytest.raises(WorldError):
+        expanded(text)
+
+
+def test_ports_are_the_tasks_own() -> None:
+    ports = {port_of(f"4711_{index}.0") for index in range(50)}
+    assert len(ports) > 45 and all(10_000 <= port < 65_536 for port in ports)
+    assert port_of("4711_3.0") == port_of("4711_3.0") != port_of("4711_3.1")
+    assert is_free(port_of(f"{os.getpid()}"))
+
+
+def a_line(step: int, loss: str = "1.0E+00") -> str:
+    return (
+        f" iteration {step:8d}/     100 | elapsed time per iteration (ms): 9.0 |"
+        f" learning rate: 1.000E-04 | global batch size:     8 | lm loss: {loss} |\n"
+    )
+
+
+def test_lines_are_stamped_and_read(tmp_path: Path) -> None:
+    progress = Progress("megatron")
+    output = Output(tmp_path / "out", 3, progress)
+    output.take((a_line(1) + "half of").encode())
+    output.take(b" a line\r\n\xff" + b"x" * (LONGEST_LINE + 5))
+    output.take(("\n" + a_line(2, "nan") + "no end").encode())
+    output.end()
+    rows = (tmp_path / "out").read_bytes().split(b"\n")
+    stamp = rb"[0-9T:-]{19}\.[0-9]{6}Z 3"
+    marks = [re.match(stamp + rb"([|+]) ", row)[1] for row in rows[:-1]]  # type: ignore[index]
+    assert b"".join(marks) == b"||+||+" and rows[-1] == b""
+    assert rows[1].endswith(b"| half of a line") and rows[5].endswith(b"+ no end")
+    assert progress.iteration == 2 and progress.best and progress.best.bad_loss == 2
+
+
+def test_formats_that_look_back_at_their_iterations() -> None:
+    progress = Progress("mindspore")
+    for step in range(1, 4):
+        progress.take(
+            f"epoch: 1, current epoch percent: 0.1, step: {step}, outputs are (3.2, False)"
+        )
+        progress.take("epoch time: 100.5 ms, per step time: 100.5 ms")
+    assert progress.iteration == 3
+
+
+def test_a_total_alone_is_a_format_too() -> None:
+    progress = Progress("hf_trainer")
+    progress.take("{'train_runtime': 101.9, 'train_samples_per_second': 19.6, 'epoch': 1.0}")
+    assert (progress.iteration, progress.format) == (None, "hf_trainer")
+    total = [Ending(0, "n1", 0, format=progress.format)]
+    assert judged(total, Measure(), "hf_trainer") == (Status.OK, "")
+    assert judged([Ending(0, "n1", 0)], Measure(), "hf_trainer")[0] is Status.PARTIAL
+
+
+def test_why_a_program_ended_is_its_first_error(tmp_path: Path) -> None:
+    output = Output(tmp_path / "out", 0, Progress())
+    output.take(b"[rank1]: ValueError: no such layer\ntorch.x.ChildFailedError: \n=====\n")
+    assert output.words() == "ValueError: no such layer"
+    assert Progress().take("nothing that is known") is False
+
+
+LEAVES = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sleep", "99"], start_new_session=True)
+subprocess.Popen(["sh", "-c", "sleep 99 & sleep 99"])
+signal.pause()
+"""
+CLEARS = """
+import os, signal, sys, time
+from dlperf_hpc.train.program.child import Child, descendants
+child = Child([sys.executable, "-c", sys.argv[1]], os.environ, "/")
+while len(descendants(os.getpid())) < 5:
+    time.sleep(0.05)
+child.tell(signal.SIGTERM)
+time.sleep(0.2)
+print(child.poll(), child.clear(), child.poll(), descendants(os.getpid()))
+"""
+
+
+def test_nothing_of_a_program_is_left() -> None:
+    """Not what it began in a session of its own, nor what ignores SIGTERM."""
+    argv = [sys.executable, "-c", CLEARS, LEAVES]
+    done = subprocess.run(argv, text=True, capture_output=True, timeout=60)
+    assert done.stdout == "None 5 -9 []\n", done.stdout + done.stderr
