@@ -32,6 +32,7 @@ from dlperf_hpc.records.results import RunResult
 if TYPE_CHECKING:  # a report of nothing but sweeps does without
     from dlperf_hpc.logs.rankfiles import RankFile, Told
     from dlperf_hpc.logs.scan.search import ScanCache, Scanned
+    from dlperf_hpc.logs.scan.search import Told as ToldFormat
     from dlperf_hpc.logs.scanned import ScannedFile
 
 OWN = "dlperf"
@@ -85,12 +86,14 @@ def gather(
     cache: ScanCache,
     progress: Progress = lambda *_: None,
     leave_out: Iterable[Path] = (),
+    own_format: ToldFormat | None = None,
 ) -> Gathered:
     """Read everything at and below ``paths`` but for ``leave_out``.
 
     LedgerError if a path is not there, or if there is no log in a known format.
 
-    ``stated`` are facts that the user states of external logs (names of ``logs.scanned.FACTS``).
+    ``stated`` are facts that the user states of external logs (names of ``logs.scanned.FACTS``),
+    ``own_format`` a format for them that the user tells, for which ``cache`` must have been made.
     """
     for path in paths:
         try:
@@ -102,7 +105,7 @@ def gather(
             raise LedgerError(f"{path}: {told}") from error
     with ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in paths}
-        found = _gathered(list(places), rule, stated, cache, progress, leave_out)
+        found = _gathered(list(places), rule, stated, cache, progress, leave_out, own_format)
     for place, path in places.items():
         found = found if place == path else _as_named(found, f"{place}/", f"{path}/")
     return found
@@ -125,6 +128,7 @@ def _gathered(
     cache: ScanCache,
     progress: Progress,
     leave_out: Iterable[Path],
+    own_format: ToldFormat | None,
 ) -> Gathered:
     roots = sweeps_below(paths)
     sweeps, unread = _read_sweeps(roots, paths)
@@ -147,7 +151,7 @@ def _gathered(
     if sources:
         from dlperf_hpc.logs.scan.search import scan_all
 
-        for scanned in scan_all(sources, cache, advance):
+        for scanned in scan_all(sources, cache, advance, told=own_format):
             loose.take(scanned)
             cached += scanned.cached
         loose.finish()

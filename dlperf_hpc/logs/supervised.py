@@ -7,31 +7,34 @@ window rules; how the run ended is known better than any line tells it.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import LogError
-from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.errors import LogError, printable
 from dlperf_hpc.logs.interpret.rules import ITERATIONS, WARMUP, Rule, of_program
 from dlperf_hpc.logs.interpret.rules import rule as parsed
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scan.scanner import Scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Steps
+from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, read_bytes
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Measure, Run
+from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
+from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
 
-OWN = "dlperf"
 _LINE = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})Z ([0-9]{1,7})\| "
 )
+_LONGEST_SHOWN = 120  # characters of a line
 _ASKED = ("global_batch", "seq_len", "precision")
 """Settings that a log may state and a sweep asks for: another value is another measurement."""
 
@@ -68,17 +71,62 @@ def _with_figure(result: RunResult, rule: Rule, data: bytes | None) -> RunResult
         return replace(result, status=Status.PARTIAL, reason=str(error))
     stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
     lines = _program_lines(content or b"", stopped)
-    wanted = str(program.get("format", ""))
-    scanned = _scanner(wanted).scan(result.log, len(lines.text), [lines.text])
+    table, wrong = _table_of(program)
+    if wrong:
+        told = f"no figure: the log's own [program.NAME.read] cannot be used: {wrong}"
+        return replace(result, warnings=(*result.warnings, told))
+    scanned = _scanner(table, result.run.case.framework).scan(
+        result.log, len(lines.text), [lines.text]
+    )
     scanned = replace(
         scanned,
         troubles=(),  # the exit codes say how it ended
         readings=tuple(_with_arrivals(each, lines) for each in scanned.readings),
     )
     if not scanned.readings:
-        note = "no figure: no line of the program is in a known format ([program.NAME.read] names"
-        return replace(result, warnings=(*result.warnings, f"{note} one of `report --formats`)"))
+        note = f"no figure: {_nothing_fits(table)}; {_shown(lines.text, table)}"
+        return replace(result, warnings=(*result.warnings, note))
     return _read(result, scanned, rule)
+
+
+def _table_of(program: Mapping[str, Any]) -> tuple[ReadTable, str]:
+    """The table by which a log's lines are read, as the log tells it, and what is wrong with it:
+    the log may be anybody's."""
+    told = program.get("read", {"format": program.get("format", "")})
+    table, issues = read_table("program.NAME.read", told)
+    return table, str(issues[0]) if issues else ""
+
+
+def _nothing_fits(table: ReadTable) -> str:
+    """That no line was read, and by what."""
+    if table.tells_format:
+        return "no line of the program fits a pattern of [program.NAME.read]"
+    if table.format:
+        return f"no line of the program is in the format {table.format}, which its table names"
+    return (
+        "no line of the program is in a known format ([program.NAME.read] names one of"
+        " `report --formats`, or tells one)"
+    )
+
+
+def _shown(text: bytes, table: ReadTable) -> str:
+    """Three lines of a program, in words: those that are nearest to the pattern, else the last."""
+    rows = [row for row in text.decode(errors="replace").split("\n") if row.strip()]
+    shown = near_lines(table, rows)
+    if not shown:
+        return "it printed nothing"
+    return "of its lines: " + "; ".join(printable(row)[:_LONGEST_SHOWN] for row in shown)
+
+
+def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence[str]:
+    """Of ``rows`` those with the text that each line has which fits the table's pattern, the last
+    ones; without such the last of all."""
+    needles: tuple[str, ...] = ()
+    for text in (table.line, table.total):
+        with contextlib.suppress(PatternError):
+            needles = needles or (fixed_texts(text) if text else ())
+    near = [row for row in rows if any(needle in row for needle in needles)]
+    return (near or list(rows))[-most:]
 
 
 def _read(result: RunResult, scanned: ScannedFile, rule: Rule) -> RunResult:
@@ -89,23 +137,25 @@ def _read(result: RunResult, scanned: ScannedFile, rule: Rule) -> RunResult:
 @dataclass(frozen=True)
 class Trial:
     """What a log that is there already would give as a run of a sweep. ``reading`` is that of the
-    format with most iterations; None if no line is in a known one."""
+    format with most iterations; None if no line is in a known one. ``notes`` are lines that could
+    not be read."""
 
     result: RunResult
     reading: Reading | None = None
+    notes: tuple[str, ...] = ()
 
 
-def tried(case: Case, wanted: str, measure: Measure, source: Source) -> Trial:
-    """Read a log as the lines of a run of ``case``, which nobody has stamped. ``wanted`` is the
-    format that the program's table names, '' for what the lines show. LogError if the log cannot
-    be read."""
-    facts = {"measure": asdict(measure), PROGRAM: {"format": wanted}}
+def tried(case: Case, table: ReadTable, measure: Measure, source: Source) -> Trial:
+    """Read a log as the lines of a run of ``case``, which nobody has stamped. ``table`` says how
+    its program's lines are read. LogError if the log cannot be read."""
+    facts = {"measure": asdict(measure), PROGRAM: {"read": table.to_dict()}}
     result = RunResult(Run(case, 1), Status.OK, log=source.name, facts=facts)
-    scanned = _scanner(wanted).scan(source.name, source.size, blocks(source))
+    scanned = _scanner(table, case.framework).scan(source.name, source.size, blocks(source))
     if not scanned.readings:
-        return Trial(replace(result, status=Status.PARTIAL, reason="no line is in a known format"))
+        return Trial(replace(result, status=Status.PARTIAL, reason=_nothing_fits(table)))
     whole = replace(scanned, troubles=())  # the exit code will say how a run ended
-    return Trial(_read(result, whole, parsed()), scanned.readings[0])
+    notes = tuple(f"line {note.line}: {note.text}" for note in scanned.notes)
+    return Trial(_read(result, whole, parsed()), scanned.readings[0], notes)
 
 
 def _grafted(result: RunResult, found: Sequence[RunResult]) -> RunResult:
@@ -163,9 +213,8 @@ def _effective(rule: Rule, result: RunResult) -> Rule:
 
 
 @lru_cache(maxsize=8)
-def _scanner(wanted: str) -> Scanner:
-    known = [each for each in formats() if each.name != OWN]
-    return Scanner([each for each in known if wanted in ("", each.name)])
+def _scanner(table: ReadTable, name: str) -> Scanner:
+    return Scanner(wanted_formats(table, name))
 
 
 def _program_lines(data: bytes, stopped: str) -> _Lines:

@@ -71,7 +71,10 @@ def test_a_log_that_ends_too_early_has_no_figure(tmp_path: Path) -> None:
 
 def test_a_log_in_no_known_format_shows_its_last_lines(tmp_path: Path) -> None:
     done = try_log(tmp_path, b"one\n\ntwo\x1b[31m\nthree\nfour\n")
-    assert done.returncode == 1 and "no line is in a known format" in done.stdout
+    assert (
+        done.returncode == 1
+        and "no line of the program is in the format pytorch_imagenet" in done.stdout
+    )
     assert done.stderr.splitlines()[1:] == ["  two", "  three", "  four"]
 
 
