@@ -74,6 +74,8 @@ def _told(case: Case, path: Path, trial: Trial) -> dict[str, Any]:
     if reading is not None and len(reading.steps):
         first, last = reading.steps[0].iteration, reading.steps[-1].iteration
         lines = f"{len(reading.steps)} with an iteration, {first} to {last}"
+    elif reading is not None and reading.totals:
+        lines = f"{len(reading.totals)} with a figure of the whole run"
     return {
         "log": str(path),
         "as": case.id,
@@ -84,6 +86,7 @@ def _told(case: Case, path: Path, trial: Trial) -> dict[str, Any]:
         "figure": [f"{value:.6g} {unit}" for unit, value in result.rates.items()],
         "no figure": None if result.rates else result.reason,
         "warning": [printable(line) for line in result.warnings],
+        "signs": [printable(line) for line in trial.signs],
         "not read": [printable(note) for note in trial.notes[:_SHOWN]],
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -156,7 +156,10 @@ def _gathered(
             cached += scanned.cached
         loose.finish()
     results = _read_further([r for sweep in sweeps for r in sweep.results], rule)
+    unread += _without_figure(results)
     results += loose.results
+    if own_format is not None:
+        unread += _unfitting(own_format[0], loose.formats)
     if not results and not sweeps:
         known = sum(loose.formats.values())
         raise LedgerError(_nothing(paths, len(sources), known, [*unread, *loose.unread]))
@@ -318,6 +321,29 @@ def _read_further(
     from dlperf_hpc.logs.supervised import with_figures
 
     return with_figures(results, rule, data)
+
+
+def _unfitting(name: str, found: Mapping[str, int]) -> Iterator[str]:
+    """That no file has a line as the format says that the user tells."""
+    from dlperf_hpc.logs.tableformat import own_name
+
+    if not found.get(own_name(name)):
+        yield f"no line of any file fits a pattern of {name}, as --format-file tells it"
+
+
+def _without_figure(results: Iterable[RunResult]) -> list[str]:
+    """Why a user's program has no figure although its run is ok."""
+    told = [result for result in results if PROGRAM in result.facts and not result.rates]
+    if not told:
+        return []
+    from dlperf_hpc.logs.supervised import NO_FIGURE
+
+    return [
+        f"{result.log}: {line}"
+        for result in told
+        for line in result.warnings
+        if line.startswith(NO_FIGURE)
+    ]
 
 
 def _is_record(source: Source) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -20,12 +20,13 @@ from dlperf_hpc.errors import LogError, printable
 from dlperf_hpc.logs.interpret.rules import ITERATIONS, WARMUP, Rule, of_program
 from dlperf_hpc.logs.interpret.rules import rule as parsed
 from dlperf_hpc.logs.interpret.runs import interpret
-from dlperf_hpc.logs.scan.scanner import Scanner
+from dlperf_hpc.logs.scan.scanner import LONGEST_LINE, Scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Steps
 from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, read_bytes
 from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Measure, Run
 from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
@@ -34,7 +35,12 @@ from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
 _LINE = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})Z ([0-9]{1,7})\| "
 )
+NO_FIGURE = "no figure: "
+"""How the warning of a run begins that is ok, and of whose lines none was read."""
+
+_RANK = re.compile(r"^\[rank[0-9]{1,7}\]: ")
 _LONGEST_SHOWN = 120  # characters of a line
+_LOOKED_AT = 1 << 20  # bytes at the end of what a program printed
 _ASKED = ("global_batch", "seq_len", "precision")
 """Settings that a log may state and a sweep asks for: another value is another measurement."""
 
@@ -73,7 +79,7 @@ def _with_figure(result: RunResult, rule: Rule, data: bytes | None) -> RunResult
     lines = _program_lines(content or b"", stopped)
     table, wrong = _table_of(program)
     if wrong:
-        told = f"no figure: the log's own [program.NAME.read] cannot be used: {wrong}"
+        told = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
         return replace(result, warnings=(*result.warnings, told))
     scanned = _scanner(table, result.run.case.framework).scan(
         result.log, len(lines.text), [lines.text]
@@ -84,7 +90,7 @@ def _with_figure(result: RunResult, rule: Rule, data: bytes | None) -> RunResult
         readings=tuple(_with_arrivals(each, lines) for each in scanned.readings),
     )
     if not scanned.readings:
-        note = f"no figure: {_nothing_fits(table)}; {_shown(lines.text, table)}"
+        note = f"{NO_FIGURE}{_nothing_fits(table)}; {_shown(lines.text, table)}"
         return replace(result, warnings=(*result.warnings, note))
     return _read(result, scanned, rule)
 
@@ -111,7 +117,8 @@ def _nothing_fits(table: ReadTable) -> str:
 
 def _shown(text: bytes, table: ReadTable) -> str:
     """Three lines of a program, in words: those that are nearest to the pattern, else the last."""
-    rows = [row for row in text.decode(errors="replace").split("\n") if row.strip()]
+    rows = [_RANK.sub("", row) for row in text[-_LOOKED_AT:].decode(errors="replace").split("\n")]
+    rows = [row for row in rows if row.strip()]
     shown = near_lines(table, rows)
     if not shown:
         return "it printed nothing"
@@ -138,11 +145,12 @@ def _read(result: RunResult, scanned: ScannedFile, rule: Rule) -> RunResult:
 class Trial:
     """What a log that is there already would give as a run of a sweep. ``reading`` is that of the
     format with most iterations; None if no line is in a known one. ``notes`` are lines that could
-    not be read."""
+    not be read, ``signs`` what ``fail`` and ``must`` of its table say of the lines."""
 
     result: RunResult
     reading: Reading | None = None
     notes: tuple[str, ...] = ()
+    signs: tuple[str, ...] = ()
 
 
 def tried(case: Case, table: ReadTable, measure: Measure, source: Source) -> Trial:
@@ -151,11 +159,31 @@ def tried(case: Case, table: ReadTable, measure: Measure, source: Source) -> Tri
     facts = {"measure": asdict(measure), PROGRAM: {"read": table.to_dict()}}
     result = RunResult(Run(case, 1), Status.OK, log=source.name, facts=facts)
     scanned = _scanner(table, case.framework).scan(source.name, source.size, blocks(source))
+    signs = tuple(_signs(table, source))
     if not scanned.readings:
-        return Trial(replace(result, status=Status.PARTIAL, reason=_nothing_fits(table)))
+        nothing = replace(result, status=Status.PARTIAL, reason=_nothing_fits(table))
+        return Trial(nothing, signs=signs)
     whole = replace(scanned, troubles=())  # the exit code will say how a run ended
     notes = tuple(f"line {note.line}: {note.text}" for note in scanned.notes)
-    return Trial(_read(result, whole, parsed()), scanned.readings[0], notes)
+    return Trial(_read(result, whole, parsed()), scanned.readings[0], notes, signs)
+
+
+def _signs(table: ReadTable, source: Source) -> Iterator[str]:
+    """What ``fail`` and ``must`` say of a log."""
+    if not (table.fail or table.must):
+        return
+    signs, rest = Signs(table.fail, table.must), b""
+    for block in blocks(source):
+        *lines, rest = (rest + block).split(b"\n")
+        rest = rest[: LONGEST_LINE + 1]  # too long already
+        for line in lines:
+            if len(line) <= LONGEST_LINE:
+                signs.take(line.decode(errors="replace"), "")
+    if signs.failed:
+        yield f"a line of read.fail: {signs.failed}"
+    for number, text in enumerate(table.must):
+        if number not in signs.met:
+            yield f"no line is as read.must says: {text!r}"
 
 
 def _grafted(result: RunResult, found: Sequence[RunResult]) -> RunResult:

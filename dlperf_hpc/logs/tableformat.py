@@ -51,6 +51,11 @@ def wanted_formats(table: ReadTable, name: str) -> list[Format]:
     return [each for each in known if table.format in ("", each.name)]
 
 
+def own_name(name: str) -> str:
+    """The name of a format that a table tells: no known one has it."""
+    return f"read:{name}"
+
+
 @lru_cache(maxsize=32)
 def format_of(table: ReadTable, name: str) -> Format:
     """The format that a table tells; ``name`` is the program's, or the file's. PatternError for a
@@ -67,7 +72,7 @@ def format_of(table: ReadTable, name: str) -> Format:
             _add_total(table, line, draft, whole)
 
     return Format(
-        name=f"read:{name}",
+        name=own_name(name),
         title=f"lines as a table tells them ({name})",
         framework=name,
         evidence=Evidence.TOLD,

@@ -51,6 +51,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 _LONGEST_UNIT = 40
 _MOST_PATTERNS = 100
 _HIGHEST = 10**9
+_TOP = "file"  # where a table's keys stand at the top of a file
 
 
 @dataclass(frozen=True)
@@ -122,21 +123,37 @@ def read_table(
 
 
 def read_table_file(path: Path, formats: Iterable[str]) -> tuple[str, ReadTable]:
-    """Name and table of a file for ``--format-file``: the keys stand at its top, or in a program's
-    own file below [read]. SpecError for one that tells no format."""
+    """Name and table of a file for ``--format-file``: the keys stand at its top, or where a program
+    has them: below [read] in a file of its own, below [program.NAME.read] in a sweep's of which no
+    other program has any. SpecError for a file that tells no format."""
     from dlperf_hpc.sweepfile.tomlfile import read_toml
 
-    tables = read_toml(path)[1]
-    inside = isinstance(tables.get("read"), dict)
-    read, issues = read_table("read" if inside else "file", tables["read"] if inside else tables,
-                              formats)  # fmt: skip
+    name, where, table = _table_in(path, read_toml(path)[1])
+    read, issues = read_table(where, table, formats)
     if not issues and not read.tells_format:
         told = f"names the known format {read.format!r}" if read.format else "tells no format"
         hint = "write line, or total with its unit: docs/programs.md; a known format needs no file"
         issues = [Issue("line", f"{path.name} {told}", hint)]
     if issues:
         raise SpecError(str(path), issues)
-    return path.stem, read
+    return name, read
+
+
+def _table_in(path: Path, tables: Mapping[str, Any]) -> tuple[str, str, Any]:
+    """Name of a file's format, where its table stands, and the table."""
+    if isinstance(tables.get("read"), dict):
+        return path.stem, "read", tables["read"]
+    if not isinstance(tables.get("program"), dict):
+        return path.stem, _TOP, tables
+    told = {
+        n: t["read"] for n, t in tables["program"].items() if isinstance(t, dict) and "read" in t
+    }
+    if len(told) == 1:
+        ((name, table),) = told.items()
+        return name, f"program.{name}.read", table
+    hint = "copy the keys of the one that you mean into a file of its own"
+    message = f"{len(told)} programs have a table [program.NAME.read]"
+    raise SpecError(str(path), [Issue("program", message, hint)])
 
 
 class _Reader:
@@ -149,7 +166,7 @@ class _Reader:
         self.issues: list[Issue] = []
 
     def say(self, key: str, message: str, hint: str | None = None) -> None:
-        place = self.where if not key else key if self.where == "file" else f"{self.where}.{key}"
+        place = self.where if not key else key if self.where == _TOP else f"{self.where}.{key}"
         self.issues.append(Issue(place, message, hint))
 
     def table(self, table: Mapping[str, Any]) -> ReadTable:

@@ -78,6 +78,53 @@ def test_a_log_in_no_known_format_shows_its_last_lines(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[1:] == ["  two", "  three", "  four"]
 
 
+TOLD = r"""
+[program.mine.read]
+line = 'Epoch: \[0\]\[ *(?P<iteration>[0-9]+)/.*Time +(?P<printed>[0-9.]+)'
+printed = { unit = "s/iteration" }
+first = 0
+fail = ['Loss 7']
+must = ['all done']
+"""
+BY_PATTERN = SPEC.partition("[program.mine.read]")[0] + TOLD
+
+
+def test_a_pattern_is_tried_on_a_log(tmp_path: Path) -> None:
+    done = try_log(tmp_path, lines(30) + b"Loss 7\n", BY_PATTERN)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "format     read:mine\nlines      30 with an iteration, 1 to 30\n" in done.stdout
+    assert "figure     16 samples/s\n" in done.stdout
+    assert "signs      a line of read.fail: Loss 7\nsigns      no line is as" in done.stdout
+
+
+def test_a_pattern_that_no_line_fits_shows_the_nearest_lines(tmp_path: Path) -> None:
+    spec = BY_PATTERN.replace("Time +(", "Took +(")
+    done = try_log(tmp_path, b"step\n" + lines(4) + b"end\nend\nend\n", spec)
+    assert done.returncode == 1 and "no line of the program fits a pattern" in done.stdout
+    shown = done.stderr.splitlines()[1:]
+    assert [line.split("]")[1].split("[")[1] for line in shown] == [" 1/40", " 2/40", " 3/40"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "(?P<iteration>[0-9]+)",
+            "(?P<iteration>[0-9]+",
+            "mine.toml: 1 error\n  program.mine.read",
+        ),
+        ("first = 0", "each = 3", "program.mine.read.each: stands beside the group iteration"),
+        ("all done", r"(x)\1", "program.mine.read.must[0]: '(x)"),
+        ("s/iteration", "s/it", "program.mine.read.printed.unit: there is no unit 's/it' (it is"),
+    ],
+)
+def test_a_bad_pattern_is_told_before_anything_is_submitted(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    done = try_log(tmp_path, lines(30), BY_PATTERN.replace(old, new))
+    assert done.returncode == 2 and told in done.stderr
+
+
 def test_several_cases(tmp_path: Path) -> None:
     spec = SPEC.replace('["1n2g"]', '["1n1g", "1n2g"]')
     done = try_log(tmp_path, lines(30), spec)

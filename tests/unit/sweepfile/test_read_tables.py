@@ -103,6 +103,13 @@ def test_a_file_tells_the_same_table(tmp_path: Path) -> None:
     name, read = read_table_file(top, FORMATS)
     assert (name, read.first, read.line[:3]) == ("own", 0, "it ")
     assert read_table_file(inside, FORMATS) == ("program", read)
+    sweep = tmp_path / "sweep.toml"
+    tables = "".join(f"[program.{n}.read]\n{text}" for n in ("one", "two"))
+    sweep.write_text(f"[program.other]\n{tables[: len(tables) // 2]}")
+    assert read_table_file(sweep, FORMATS) == ("one", read)
+    sweep.write_text(tables)
+    with pytest.raises(SpecError, match=r"program: 2 programs have a table \[program.NAME.read\]"):
+        read_table_file(sweep, FORMATS)
     with pytest.raises(SpecError, match=r"known.toml names the known format 'megatron' \(write"):
         read_table_file(known, FORMATS)
     top.write_text("line = 'x'\n")
@@ -129,7 +136,7 @@ def test_what_is_no_pattern_is_refused_in_words(text: str, why: str) -> None:
 
 
 def test_no_line_takes_a_pattern_long() -> None:
-    """Python's own engine takes longer than anybody waits for these: a test's time limit ends it."""
+    """Python's own engine takes longer for these than anybody waits."""
     assert not compiled("(a+)+$").fits("a" * 60_000 + "!")
     assert not compiled(r"^(\w+\s?)*$").fits("word " * 10_000 + "!")
     assert not compiled(LINE).fits("step 1 " * 9_000)
