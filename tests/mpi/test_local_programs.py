@@ -131,6 +131,18 @@ def test_ranks_that_find_each_other_by_mpi(place: Workplace) -> None:
     assert float(runs(place, "odd")["plain"]["samples_per_s"]) > 0
 
 
+def test_processes_that_accelerate_starts_meet(place: Workplace) -> None:
+    spec = sweep_of(place, ["plain"], "accelerated.py", "900")
+    text = spec.read_text().replace('"20", "{global_batch}"', '"{batch_size}"')
+    spec.write_text(text.replace('"rank"', '"accelerate"'))
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = place.directory("odd").glob("mine/toy/bz4/1n2g/*.log")
+    text = log.read_text(encoding="utf-8")
+    assert "| process 0 of 2\n" in text and "| process 1 of 2\n" in text
+    assert float(runs(place, "odd")["plain"]["samples_per_s"]) > 0
+
+
 def test_ctrl_c_ends_the_program(place: Workplace) -> None:
     """And the same run again, by `rerun`, is a second attempt."""
     spec = sweep_of(place, ["plain"], steps="100000")

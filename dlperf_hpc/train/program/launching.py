@@ -9,10 +9,18 @@ from typing import Any
 from dlperf_hpc.files import make_directories, write_atomically
 from dlperf_hpc.records.store import Attempt
 from dlperf_hpc.sweepfile.case import Case, Measure
-from dlperf_hpc.sweepfile.programs import Command, UserProgram, child_argv, command, plan_values
+from dlperf_hpc.sweepfile.programs import (
+    LAUNCHERS,
+    Command,
+    UserProgram,
+    child_argv,
+    command,
+    plan_values,
+)
 from dlperf_hpc.train.program.place import Place, port_of
 
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "NO_COLOR": "1"}
+_ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd", "/dev/davinci_manager", "/dev/hl0", "/dev/accel")
 _NEVER = ("PYTHONSAFEPATH",)  # a script must find the files beside it
 
 
@@ -58,6 +66,9 @@ def started(
 def _variables(case: Case, place: Place, values: Mapping[str, Any]) -> dict[str, str]:
     """Where a child stands, as PyTorch's ``env://`` reads it. torchrun sets its workers' own."""
     meeting = {"MASTER_ADDR": values["master_addr"], "MASTER_PORT": str(values["master_port"])}
+    if case.launch == "accelerate" and not _has_accelerator(case.device):
+        # Else its processes would not meet on CPUs: each would train alone, as rank 0.
+        return {**meeting, "ACCELERATE_USE_CPU": "true"}
     if case.launch not in ("rank", "node"):
         return meeting
     told = {
@@ -68,6 +79,12 @@ def _variables(case: Case, place: Place, values: Mapping[str, Any]) -> dict[str,
         "NODE_RANK": place.node_rank,
     }
     return {**meeting, **{name: str(value) for name, value in told.items()}}
+
+
+def _has_accelerator(device: str) -> bool:
+    """Whether a program is to train on accelerators: with ``auto`` if this node has any."""
+    there = any(os.path.exists(path) for path in _ACCELERATORS)
+    return device == "cuda" or (device == "auto" and there)
 
 
 def make_directories_of(attempt: Attempt, program: UserProgram, place: Place) -> None:
@@ -84,7 +101,7 @@ def make_directories_of(attempt: Attempt, program: UserProgram, place: Place) ->
 
 def port_in(program: UserProgram, command: Command, place: Place) -> int | None:
     """The port of rank 0's node at which the ranks are to meet; None where they need none."""
-    several = place.size > 1 or program.launch == "torchrun"
+    several = place.size > 1 or program.launch in LAUNCHERS
     used = program.launch != "once" or names(program, "master_port")
     return int(command.env["MASTER_PORT"]) if several and used else None
 
