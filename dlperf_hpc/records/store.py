@@ -68,7 +68,8 @@ class Failure:
     """What one rank left when it failed. ``consequence``: of another's end (a signal, a
     lost connection), so it cannot say why the run ended. ``place``: where a rank stood that made no
     progress, as ``file.py:12 function``. ``fault`` is what the environment lacks, as a word of
-    :data:`dlperf_hpc.records.held.KINDS`; '' where it is not why."""
+    :data:`dlperf_hpc.records.held.KINDS`; '' where it is not why. Of a user's program ``code`` is
+    its exit code, of a signal minus its number, and ``why`` a word for what ended it."""
 
     rank: int
     host: str
@@ -79,6 +80,8 @@ class Failure:
     consequence: bool = False
     place: str = ""
     fault: str = ""
+    code: int | None = None
+    why: str = ""
 
 
 def _maker(path: Path) -> tuple[str, int] | None:

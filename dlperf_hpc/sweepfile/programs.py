@@ -127,11 +127,13 @@ class UserProgram:
 
 @dataclass(frozen=True)
 class Command:
-    """What is started: words, variables added to the environment, and where ('': anywhere)."""
+    """What is started: words, variables added to the environment, and where ('': anywhere).
+    ``own``: how many of the words, at their end, are those of the table; None if all are."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     workdir: str
+    own: int | None = None
 
 
 # --- from a table
