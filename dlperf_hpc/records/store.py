@@ -242,10 +242,16 @@ def _failure(path: Path, launch: str = "") -> Failure | None:
     return failure if not misfits(failure) else None
 
 
+def failures_of(paths: RunPaths, attempt: int) -> list[Failure]:
+    """As :func:`read_failures`, of whatever launch the attempt was."""
+    found = [_failure(path) for path in paths.failures(attempt)]
+    failures = [failure for failure in found if failure is not None]
+    return sorted(failures, key=lambda failure: (failure.consequence, failure.time))
+
+
 def failure_hosts(paths: RunPaths, attempt: int) -> list[str]:
     """Hosts of the ranks that failed by themselves in an attempt, each once."""
-    failures = [_failure(path) for path in paths.failures(attempt)]
-    own = [failure for failure in failures if failure is not None and not failure.consequence]
+    own = [failure for failure in failures_of(paths, attempt) if not failure.consequence]
     return list(dict.fromkeys(failure.host for failure in own))
 
 

@@ -259,6 +259,7 @@ def end(attempt: Attempt, measure: Measure, wanted: str) -> tuple[Status, str] |
         "iteration": best.iteration,
         "first": min((e.first for e in endings if e.first is not None), default=None),
         "format": best.format or None,
+        "bad_loss": min((e.bad_loss for e in endings if e.bad_loss is not None), default=None),
         "stopped": min((e.stopped for e in endings if e.stopped), default=None),
         "left_out": sum(each.left_out for each in endings) or None,
     }

@@ -127,6 +127,11 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     record = read_record(Path(found["fail"].log).with_suffix(".json")) or {}
     assert record["program"]["codes"][1] == 1 and "torch" in record["packages"]
     assert not processes_of(str(PROGRAMS / "steps.py")) and not processes_of("sleep 471")
+    decided = {"hang": "ended by", "nan": "loss", "lazy": "reading", "fail": "exit codes"}
+    for name, what in {**decided, "resume": "window", "busy": "signs"}.items():
+        told = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
+        assert told.returncode == 1 and len(told.stdout.splitlines()) < 24
+        assert re.search(rf"^> {what} ", told.stdout, re.MULTILINE), told.stdout
     left = [path.name for path in place.directory("odd").rglob("*.program")]
     assert not left and not list(place.directory("odd").rglob("*.scratch"))
 
