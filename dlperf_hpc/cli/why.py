@@ -199,8 +199,9 @@ class _Seen:
             for code, ranks in groups.items():
                 more = ", ..." if len(ranks) > _MOST else ""
                 yield f"{code} of rank {', '.join(map(str, ranks[:_MOST]))}{more}"
-        if self.failures:
-            yield f"first {self.failures[0].reason}"
+        for first in self.failures[:1]:
+            known = first.reason == self.result.reason
+            yield f"first rank {first.rank} on {first.host}" if known else f"first {first.reason}"
         if len(self.failures) > 1:
             after = sum(each.consequence for each in self.failures)
             yield f"{len(self.failures)} ranks left word, {after} of them in consequence"
@@ -210,7 +211,7 @@ class _Seen:
     def _signs(self) -> Iterator[str]:
         if patterns := self.table.get("fail"):
             yield f"{number_of(len(patterns), 'pattern')} of read.fail"
-        signs = list(self.read.signs) if self.read else []
+        signs = list(dict.fromkeys(self.read.signs)) if self.read else []
         yield from signs[:_MOST]
         yield from self.result.warnings[:_MOST]
         if not signs:
