@@ -70,25 +70,16 @@ def with_figures(
 
 
 def _with_figure(result: RunResult, rule: Rule, data: bytes | None) -> RunResult:
-    program = result.facts[PROGRAM]
     try:
         content = read_bytes(Path(result.log)) if data is None else data
     except LogError as error:
         return replace(result, status=Status.PARTIAL, reason=str(error))
-    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
-    lines = _program_lines(content or b"", stopped)
-    table, wrong = _table_of(program)
+    table, wrong = _table_of(result.facts[PROGRAM])
     if wrong:
         told = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
         return replace(result, warnings=(*result.warnings, told))
-    scanned = _scanner(table, result.run.case.framework).scan(
-        result.log, len(lines.text), [lines.text]
-    )
-    scanned = replace(
-        scanned,
-        troubles=(),  # the exit codes say how it ended
-        readings=tuple(_with_arrivals(each, lines) for each in scanned.readings),
-    )
+    scanned, lines = _scanned(result, content or b"", table)
+    scanned = replace(scanned, troubles=())  # the exit codes say how it ended
     if not scanned.readings:
         note = f"{NO_FIGURE}{_nothing_fits(table)}; {_shown(lines.text, table)}"
         return replace(result, warnings=(*result.warnings, note))
@@ -117,12 +108,15 @@ def _nothing_fits(table: ReadTable) -> str:
 
 def _shown(text: bytes, table: ReadTable) -> str:
     """Three lines of a program, in words: those that are nearest to the pattern, else the last."""
-    rows = [_RANK.sub("", row) for row in text[-_LOOKED_AT:].decode(errors="replace").split("\n")]
-    rows = [row for row in rows if row.strip()]
-    shown = near_lines(table, rows)
+    shown = _near(text, table)
     if not shown:
         return "it printed nothing"
     return "of its lines: " + "; ".join(printable(row)[:_LONGEST_SHOWN] for row in shown)
+
+
+def _near(text: bytes, table: ReadTable) -> Sequence[str]:
+    rows = [_RANK.sub("", row) for row in text[-_LOOKED_AT:].decode(errors="replace").split("\n")]
+    return near_lines(table, [row for row in rows if row.strip()])
 
 
 def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence[str]:
@@ -134,6 +128,44 @@ def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence
             needles = needles or (fixed_texts(text) if text else ())
     near = [row for row in rows if any(needle in row for needle in needles)]
     return (near or list(rows))[-most:]
+
+
+def _scanned(result: RunResult, content: bytes, table: ReadTable) -> tuple[ScannedFile, _Lines]:
+    """What is found in a program's lines of our log by its table, and these lines."""
+    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
+    lines = _program_lines(content, stopped)
+    scanned = _scanner(table, result.run.case.framework).scan(
+        result.log, len(lines.text), [lines.text]
+    )
+    readings = tuple(_with_arrivals(each, lines) for each in scanned.readings)
+    return replace(scanned, readings=readings), lines
+
+
+@dataclass(frozen=True)
+class LookedAt:
+    """What a program's lines say, however its run ended. ``stated`` are settings that they state,
+    by their names, ``signs`` the lines by which something broke, ``near`` the lines that are
+    nearest to what its table asks for, else the last."""
+
+    reading: Reading | None
+    stated: dict[str, Any]
+    signs: tuple[str, ...]
+    near: tuple[str, ...]
+
+
+def looked_at(result: RunResult) -> LookedAt:
+    """Read a program's lines once more; LogError if its log cannot be read."""
+    table, _ = _table_of(result.facts[PROGRAM])
+    scanned, lines = _scanned(result, read_bytes(Path(result.log)) or b"", table)
+    known = {name: own for name, own in _stated(result.run.case).items() if name not in _ASKED}
+    best = interpret(scanned, (), (), known, _effective(parsed(), result))
+    facts = best.results[0].facts if best.results else {}
+    return LookedAt(
+        reading=scanned.readings[0] if scanned.readings else None,
+        stated={name: facts[name] for name in _ASKED if facts.get(name) is not None},
+        signs=tuple(trouble.text for trouble in scanned.troubles),
+        near=tuple(_near(lines.text, table)),
+    )
 
 
 def _read(result: RunResult, scanned: ScannedFile, rule: Rule) -> RunResult:
