@@ -108,7 +108,7 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     }, {name: result.reason for name, result in found.items()}
     assert "no progress for 5 s after iteration 4; its last line:" in found["hang"].reason
     assert "the loss is not finite from iteration 5 on" in found["nan"].reason
-    (nothing,) = runs(place, "odd")["whatlazy"]["warnings"].split("; ", 1)[:1]
+    nothing, _, _ = runs(place, "odd")["whatlazy"]["warnings"].partition("; ")
     assert nothing == "no figure: no line of the program is in the format megatron"
     assert "rank 1 on" in found["fail"].reason and "ValueError: no such" in found["fail"].reason
     assert "the first iteration that the program told is 120, behind" in found["resume"].reason
@@ -129,10 +129,10 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     assert record["program"]["codes"][1] == 1 and "torch" in record["packages"]
     assert not processes_of(str(PROGRAMS / "steps.py")) and not processes_of("sleep 471")
     ends = {"hang": "ended by", "nan": "loss", "lazy": "reading", "fail": "exit codes"}
-    for name, what in {**ends, "resume": "window", "busy": "signs"}.items():
+    for name, decided in {**ends, "resume": "window", "busy": "signs"}.items():
         told = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
         assert told.returncode == int(name != "lazy") and len(told.stdout.splitlines()) < 24
-        assert re.search(rf"^> {what} ", told.stdout, re.MULTILINE), told.stdout
+        assert re.search(rf"^> {decided} ", told.stdout, re.MULTILINE), told.stdout
     left = [path.name for path in place.directory("odd").rglob("*.program")]
     assert not left and not list(place.directory("odd").rglob("*.scratch"))
 
