@@ -2,8 +2,8 @@
 onebox.
 
 In a checkout these are the folders ``sweeps``, ``programs``, ``slurm`` and ``requirements`` at its
-top, and a checkout that is installed as editable uses them there. A wheel has copies of them in this folder
-(setup.py).
+top, and a checkout that is installed as editable uses them there. A wheel has copies of them in
+this folder (setup.py).
 """
 
 from __future__ import annotations

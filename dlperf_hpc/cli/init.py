@@ -1,5 +1,4 @@
-"""``dlperf init DIR``: the ready sweeps and programs and the template of a site profile, copied to be
-edited."""
+"""``dlperf init DIR``: ready sweeps and programs and the template of a site profile, to edit."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pathlib import Path
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.errors import visible
 
-SUMMARY = "copy the ready sweeps, programs and the template of a site profile, to edit them"
+SUMMARY = "copy the ready sweeps and programs and the template of a site profile, to edit them"
 
 _EPILOG = """\
 examples:
@@ -24,9 +23,8 @@ examples:
 def _parser() -> argparse.ArgumentParser:
     made = options.parser(
         "init",
-        "Copy the ready sweeps to DIR/sweeps, the ready programs to DIR/programs and the template of\n"
-        "a site profile to DIR/slurm. "
-        "A file that is there already stays as it is.",
+        "Copy the ready sweeps to DIR/sweeps, the ready programs to DIR/programs and the\n"
+        "template of a site profile to DIR/slurm. A file that is there already stays as it is.",
         _EPILOG,
     )
     add = made.add_argument

@@ -34,7 +34,7 @@ class Numbers(L.LightningDataModule):  # type: ignore[misc]
         self.batch_size, self.width = batch_size, width
 
     def train_dataloader(self) -> Any:
-        data = TensorDataset(torch.randn(8192, self.width))
+        data = TensorDataset(torch.randn(32768, self.width))
         return DataLoader(data, self.batch_size, shuffle=True, drop_last=True)
 
 
