@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.cli.naming import HELP, run_named
 from dlperf_hpc.errors import LogError, visible
 from dlperf_hpc.files import open_regular
 
@@ -24,7 +24,6 @@ SUMMARY = "show or follow the log of a run"
 
 _POLL_S = 0.5
 _PATIENCE_S = 30.0
-_MOST = 20
 _PIECE = 1 << 20  # bytes of a log in memory
 
 
@@ -35,8 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         "run",
         nargs="?",
         default="",
-        help="the run's id, or a part of the id that no other run's id contains (not needed if the"
-        " sweep has one run)",
+        help=f"{HELP} (not needed if the sweep has one run)",
     )
     output = "show what srun or mpiexec and the ranks printed, in place of the log"
     made.add_argument("-o", "--output", action="store_true", help=output)
@@ -46,19 +44,6 @@ def _parser() -> argparse.ArgumentParser:
     instead.add_argument("--path", action="store_true", help="print the path, not the content")
     options.add_json(instead, "the run's id, attempt, status and the paths of its files")
     return made
-
-
-def _run(ledger: Ledger, text: str) -> Run:
-    """The one run whose id is or contains ``text``; SpecError that lists the runs otherwise."""
-    runs = ledger.manifest.runs
-    exact = [run for run in runs if run.id == text]
-    found = exact or [run for run in runs if text in run.id]
-    if len(found) == 1:
-        return found[0]
-    listed = "".join(f"\n  {run.id}" for run in (found or runs)[:_MOST])
-    more = f"\n  ... {len(found or runs)} in all" if len(found or runs) > _MOST else ""
-    what = f"{len(found)} runs have {text!r} in their id" if found else f"no run's id has {text!r}"
-    raise usage_error("RUN", f"{what}; the ids are{listed}{more}")
 
 
 def _path(ledger: Ledger, run: Run, output: bool) -> Path:
@@ -76,7 +61,7 @@ def _logs(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.records.ledger import read_ledger
 
     ledger = read_ledger(arguments.directory.absolute())
-    run = _run(ledger, arguments.run)
+    run = run_named(ledger, arguments.run)
     path = _path(ledger, run, arguments.output)
     if arguments.json:
         print(json.dumps(_as_json(ledger, run), indent=1))

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli import messages, naming, options
 
 if TYPE_CHECKING:
     from dlperf_hpc.records.collect import Collection
@@ -29,7 +29,12 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--watch", action="store_true", help="a live table until every run has ended")
     every = "with --watch: seconds between two looks (default: the site profile's `poll_s`, 30)"
     made.add_argument("--every", type=options.seconds, metavar="S", help=every)
-    options.add_json(made, "every run with its status")
+    told = (
+        "tell of one run what was looked at, in order, and what decided how it ended; RUN is"
+        f" {naming.HELP}. Nothing is written then"
+    )
+    made.add_argument("--why", metavar="RUN", help=told)
+    options.add_json(made, "every run with its status, or with --why what was looked at")
     return made
 
 
@@ -105,6 +110,29 @@ def _say_held(collection: Collection) -> None:
     held.say(collection.root, [case for case in waiting if isinstance(case, Case)])
 
 
+def _why(arguments: argparse.Namespace, root: Path) -> int:
+    """Print what is known of one run's end."""
+    from dlperf_hpc.cli.why import why
+    from dlperf_hpc.records.ledger import read_ledger
+    from dlperf_hpc.records.status import Status
+    from dlperf_hpc.reporting.why import text_of
+
+    if arguments.watch:
+        raise messages.usage_error("--why", "tells of one run, once", "leave out --watch")
+    ledger = read_ledger(root.absolute())
+    archived = root != arguments.directory
+    told = why(
+        ledger,
+        naming.run_named(ledger, arguments.why),
+        ask_scheduler=not (arguments.offline or archived),
+    )
+    if arguments.json:
+        print(json.dumps(told.to_dict(), indent=1))
+    else:
+        print(text_of(told))
+    return 1 if told.status.bad or told.status is Status.UNKNOWN else 0
+
+
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
     from dlperf_hpc.errors import printable
@@ -113,6 +141,8 @@ def _status(arguments: argparse.Namespace) -> int:
 
     with unpacked(arguments.directory) as root:
         archived = root != arguments.directory
+        if arguments.why is not None:
+            return _why(arguments, root)
         if arguments.watch and archived:
             raise messages.usage_error("--watch", "the runs of an archive do not change any more")
         if arguments.watch:

@@ -15,8 +15,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from dlperf_hpc.doctor import programs
 from dlperf_hpc.doctor.diagnosis import OLDEST_PYTHON, how_to_install
 from dlperf_hpc.doctor.trial import modules_of
 from dlperf_hpc.engines.base import CheckResult, Engine, Grade
@@ -54,6 +56,8 @@ def examine(manifest: Manifest, site: Site, engine: Engine, root: Path) -> Itera
         arrays = [array for array in manifest.arrays if array.environment == name]
         yield from _of_environment(name, site.environment_named(name), modules_of(arrays),
                                    engine, root)  # fmt: skip
+    of_programs = programs.examine(manifest, site, partial(grade_of, engine, root))
+    yield from (each for each in of_programs if each.grade != "ok")
     yield from engine.foresee(site, manifest.arrays)
 
 
@@ -66,8 +70,7 @@ def _of_environment(
     path = given if "/" in given else shutil.which(given) or ""
 
     def grade(*places: str) -> Grade:
-        same = not engine.detached or all(is_shared(each, root) for each in places)
-        return "FAIL" if same else "warn"
+        return grade_of(engine, root, *places)
 
     if not os.access(path, os.X_OK):
         seen = f"{given} is not there, or cannot be run, on this machine"
@@ -89,6 +92,13 @@ def _of_environment(
         seen = f"{path} has no module {module}"
         to_do = how_to_install(module, path)
         yield CheckResult(grade(*places) if places else "warn", module, seen, to_do, name)
+
+
+def grade_of(engine: Engine, root: Path, *places: str) -> Grade:
+    """Of something that this machine does not see at these places: whether compute nodes cannot
+    see it either, or may."""
+    same = not engine.detached or all(is_shared(each, root) for each in places)
+    return "FAIL" if same else "warn"
 
 
 def _look(path: str, environment: Environment, modules: Sequence[str]) -> _Seen | None:

@@ -156,6 +156,7 @@ def environment(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     yield _python(trial, firsts)
     for name in trial.target.modules:
         yield _module(trial, name, {node["host"]: node["modules"][name] for node in firsts})
+    yield from _paths(trial, firsts)
     others = {
         f"{name} {version}"
         for node in firsts
@@ -164,6 +165,24 @@ def environment(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     }
     if others:
         yield trial.found("ok", "also installed", listed(sorted(others)))
+
+
+def _paths(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
+    """What users' programs need on each node; nothing of a node that did not look."""
+    for name, paths in trial.target.paths.items():
+        lacking = {
+            f"{path} on {node['host']}"
+            for node in firsts
+            for path in node.get("lacking", ())
+            if path in paths
+        }
+        if lacking:
+            seen = f"there is no {listed(sorted(lacking))}"
+            to_do = "put it where all nodes see it, or correct run and workdir of this program"
+            yield trial.found("FAIL", f"program {name}", seen, to_do)
+        else:
+            hosts = listed(node["host"] for node in firsts)
+            yield trial.found("ok", f"program {name}", f"its files are there on {hosts}")
 
 
 def _python(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:

@@ -6,10 +6,12 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from dlperf_hpc.doctor import job
+from dlperf_hpc.doctor import job, programs
+from dlperf_hpc.doctor.beforehand import grade_of
 from dlperf_hpc.doctor.diagnosis import interpret
 from dlperf_hpc.doctor.trial import LIMIT_S, Target, Trial, targets_of, targets_of_site
 from dlperf_hpc.engines.base import Capacity, CheckResult, Engine
@@ -51,6 +53,9 @@ def examine(question: Question) -> Iterator[CheckResult]:
     """Every result there is. Nothing of the short jobs is left behind, unless one failed."""
     engine = question.engine
     capacity = yield from engine.examine(question.site, question.arrays, question.root)
+    if question.manifest is not None:
+        graded = partial(grade_of, engine, question.root)
+        yield from programs.examine(question.manifest, question.site, graded)
     targets = _targets(question, capacity) if capacity else []
     if targets:
         yield from _jobs(question, targets)
@@ -63,10 +68,18 @@ def _targets(question: Question, capacity: Capacity) -> list[Target]:
     if question.arrays:
         bound = question.engine.max_nodes
         fitting = [a for a in question.arrays if bound is None or a.topology.nodes <= bound]
-        return targets_of(fitting, most, limit_s)
+        return [_with_paths(question, each) for each in targets_of(fitting, most, limit_s)]
     nodes = min(most, capacity.nodes)
     shape = Topology(nodes, capacity.gpus or _RANKS) if nodes else None
     return targets_of_site(question.site, shape, limit_s) if shape else []
+
+
+def _with_paths(question: Question, target: Target) -> Target:
+    """With what its environment's programs need on each node."""
+    if question.manifest is None:
+        return target
+    arrays = [a for a in question.arrays if a.environment == target.environment]
+    return replace(target, paths=programs.needed_paths(question.manifest, arrays))
 
 
 def _jobs(question: Question, targets: Sequence[Target]) -> Iterator[CheckResult]:

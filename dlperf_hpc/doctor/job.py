@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import threading
@@ -36,6 +37,7 @@ def submit(root: Path, target: Target, site: Site, engine: Engine, visible_s: fl
     trial.exchange.mkdir(parents=True, mode=0o700)
     _copy_probe(trial.probe)
     (trial.exchange / "token").write_text(trial.token)
+    (trial.exchange / "paths").write_text(json.dumps(sorted(set().union(*target.paths.values()))))
     response = engine.submit(root, target.array, site, _program(trial, visible_s))
     trial.job_id = response.job_id
     trial.given_up = _not_taken(trial, response)

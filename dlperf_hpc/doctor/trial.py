@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Task
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.sweepfile.programs import LAUNCHERS
 from dlperf_hpc.train.probe.speech import MARK
 from dlperf_hpc.train.registry import registry
 
@@ -34,12 +35,14 @@ _PART = re.compile(MARK + r" (\d+) (\w+) (\d+)/(\d+) (.*)")
 
 @dataclass(frozen=True)
 class Target:
-    """A job to try: ``array`` has its one task; ``devices`` are those that the cases name."""
+    """A job to try: ``array`` has its one task; ``devices`` are those that the cases name, and
+    ``paths``, by program, what must be there on each node."""
 
     environment: str
     array: Array
     modules: tuple[str, ...]
     devices: frozenset[str]
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def topology(self) -> Topology:
@@ -85,13 +88,16 @@ def _of(arrays: Sequence[Array], nodes: int, limit_s: int) -> Target:
 def modules_of(arrays: Sequence[Array]) -> tuple[str, ...]:
     """What the environment of these arrays must have: the wrapper, MPI, what back ends declare."""
     cases = [run.case for array in arrays for run in array.tasks]
-    names = {case.framework for case in cases if not case.launch}  # a program brings its own
+    names = {case.framework for case in cases if not case.launch}
+    # A program brings its own modules; what starts its processes must be there.
+    launchers = {LAUNCHERS[case.launch].split(".")[0] for case in cases if case.launch in LAUNCHERS}
     backends = [registry().backends[name] for name in names]
     libraries = {backend.library for backend in backends}
     more = {name for backend in backends for name in backend.modules}
     if not names:
-        return ()
-    return ("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more))
+        return tuple(sorted(launchers))
+    also = launchers - libraries - more
+    return ("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more), *sorted(also))
 
 
 def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> list[Target]:

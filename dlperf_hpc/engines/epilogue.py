@@ -77,7 +77,9 @@ def _explained(attempt: Attempt, code: int, output: str) -> Record:
     own = [failure for failure in failures if not failure.consequence]
     fault, hosts = (own[0].fault, [own[0].host]) if own else (printed_fault(reason, output), [])
     hosts = hosts or hosts_of_launch(fault, output)
-    detail = {"fault": fault, "fault_hosts": hosts} if fault else {}
+    detail: Record = {"fault": fault, "fault_hosts": hosts} if fault else {}
+    if attempt.run.case.launch:
+        detail.update(supervised.detail(attempt))
     finish(attempt, status, reason, detail=detail)
     return {"status": status.value, "reason": reason, **detail}
 

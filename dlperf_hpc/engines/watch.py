@@ -18,11 +18,12 @@ from dlperf_hpc.engines.base import Answer, Engine, TaskState
 from dlperf_hpc.engines.output import told_by_output
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.records import trust
-from dlperf_hpc.records.collect import Collection, Files, quick_result, quick_results
+from dlperf_hpc.records.collect import Collection, Files, quick_result, quick_results, result_of
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.manifest import FinalState, add_final_states
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.sweepfile.case import Run
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -73,6 +74,26 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     if reporting is not None and not told:
         told = report_job.told_by_engine(engine, reporting, answer)
     return replace(collection, results=tuple(results), report_job=told)
+
+
+def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunResult, str]:
+    """How one run stands, its log read whole, and what the scheduler says of its task, in words.
+    Nothing is written down."""
+    result, task = result_of(ledger, run), ledger.tasks().get(run.id)
+    engine = get_engine(ledger.manifest.engine)
+    words = ledger.last_words().get(run.id)
+    kept = f"said finally: {words.status.value}: {words.reason}" if words else ""
+    if task is None or not task.job_id:
+        return result, kept or "no job stands for this run"
+    if not engine.detached:
+        return result, kept or f"{engine.title}: nothing but what lies on disk"
+    if not ask_scheduler:
+        return result, f"job {task.name}: {kept or 'not asked'}"
+    answer = engine.states(ledger.root, [task])
+    resolved = _StateResolver(ledger.root, engine, answer).resolved(result, task)
+    state = answer.states.get(task.name)
+    said = str(state) if state else answer.silence or kept or "says nothing of it any more"
+    return resolved, f"{engine.title}, job {task.name}: {said}"
 
 
 def _keep(root: Path, final_states: list[FinalState]) -> None:

@@ -29,6 +29,7 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Measure, Run
 
 OWN = "dlperf"
+_LAST = 3  # lines that are shown where nothing is read
 _LINE = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})Z ([0-9]{1,7})\| "
 )
@@ -61,24 +62,52 @@ def with_figures(
 
 
 def _with_figure(result: RunResult, rule: Rule, data: bytes | None) -> RunResult:
-    program = result.facts[PROGRAM]
     try:
         content = read_bytes(Path(result.log)) if data is None else data
     except LogError as error:
         return replace(result, status=Status.PARTIAL, reason=str(error))
-    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
-    lines = _program_lines(content or b"", stopped)
-    wanted = str(program.get("format", ""))
-    scanned = _scanner(wanted).scan(result.log, len(lines.text), [lines.text])
-    scanned = replace(
-        scanned,
-        troubles=(),  # the exit codes say how it ended
-        readings=tuple(_with_arrivals(each, lines) for each in scanned.readings),
-    )
+    scanned, _ = _scanned(result, content or b"")
+    scanned = replace(scanned, troubles=())  # the exit codes say how it ended
     if not scanned.readings:
         note = "no figure: no line of the program is in a known format ([program.NAME.read] names"
         return replace(result, warnings=(*result.warnings, f"{note} one of `report --formats`)"))
     return _read(result, scanned, rule)
+
+
+def _scanned(result: RunResult, content: bytes) -> tuple[ScannedFile, _Lines]:
+    """What is found in a program's lines of our log, and these lines."""
+    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
+    lines = _program_lines(content, stopped)
+    wanted = str(result.facts[PROGRAM].get("format", ""))
+    scanned = _scanner(wanted).scan(result.log, len(lines.text), [lines.text])
+    readings = tuple(_with_arrivals(each, lines) for each in scanned.readings)
+    return replace(scanned, readings=readings), lines
+
+
+@dataclass(frozen=True)
+class LookedAt:
+    """What a program's lines say, however its run ended. ``stated`` are settings that they state,
+    by their names, ``signs`` the lines by which something broke, ``last`` its last lines."""
+
+    reading: Reading | None
+    stated: dict[str, Any]
+    signs: tuple[str, ...]
+    last: tuple[str, ...]
+
+
+def looked_at(result: RunResult) -> LookedAt:
+    """Read a program's lines once more; LogError if its log cannot be read."""
+    scanned, lines = _scanned(result, read_bytes(Path(result.log)) or b"")
+    told = [each for each in lines.text.decode(errors="replace").splitlines() if each.strip()]
+    known = {name: own for name, own in _stated(result.run.case).items() if name not in _ASKED}
+    best = interpret(scanned, (), (), known, _effective(parsed(), result))
+    facts = best.results[0].facts if best.results else {}
+    return LookedAt(
+        reading=scanned.readings[0] if scanned.readings else None,
+        stated={name: facts[name] for name in _ASKED if facts.get(name) is not None},
+        signs=tuple(trouble.text for trouble in scanned.troubles),
+        last=tuple(each.partition("]: ")[2] for each in told[-_LAST:]),
+    )
 
 
 def _read(result: RunResult, scanned: ScannedFile, rule: Rule) -> RunResult:

@@ -17,7 +17,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.living import with_life
-from dlperf_hpc.records.logfile import glance, read_bytes, result_of_log, told_by
+from dlperf_hpc.records.logfile import glance, read_bytes, read_end, result_of_log, told_by
 from dlperf_hpc.records.manifest import FinalState, Manifest
 from dlperf_hpc.records.observed import RunFacts
 from dlperf_hpc.records.record import Record, of_record, read_record, settled, with_record
@@ -164,6 +164,44 @@ def _silent_s(log: Path) -> float | None:
         return None
     except OSError as error:
         raise LogError(f"{log}: cannot be read: {error.strerror}") from error
+
+
+def result_of(ledger: Ledger, run: RunFacts) -> RunResult:
+    """How one run of a sweep ended, by all that lies on disk, its log read whole."""
+    tasks, words = ledger.tasks(), ledger.last_words()
+    return _full(run, ledger.root, tasks.get(run.id), words.get(run.id), [])
+
+
+@dataclass(frozen=True)
+class EarlierAttempt:
+    """An attempt at a run that another one has followed; ``log`` is where its log lies."""
+
+    number: int
+    status: Status
+    reason: str
+    log: Path
+
+
+def earlier_attempts(paths: RunPaths) -> list[EarlierAttempt]:
+    """Those that left a log, in their order. What cannot be read is unknown, and says why."""
+    found = []
+    for path in paths.attempts.glob(f"{paths.log.stem}.attempt*{paths.log.suffix}"):
+        number = path.name[len(f"{paths.log.stem}.attempt") : -len(paths.log.suffix)]
+        if number.isdecimal():
+            found.append(EarlierAttempt(int(number), *_end_of(path), path))
+    return sorted(found, key=lambda each: each.number)
+
+
+def _end_of(log: Path) -> tuple[Status, str]:
+    try:
+        end, record = read_end(log), read_record(log.with_suffix(".json"), detail=False)
+    except LogError as error:
+        return Status.UNKNOWN, str(error)
+    if end is not None:
+        return told_by(end)
+    if record is not None:
+        return Status(record["status"]), str(record.get("reason", ""))
+    return Status.UNKNOWN, "its log has no end"
 
 
 def _logs_below(root: Path, bad: list[str]) -> Iterator[Path]:

@@ -68,7 +68,8 @@ class Failure:
     """What one rank left when it failed. ``consequence``: of another's end (a signal, a
     lost connection), so it cannot say why the run ended. ``place``: where a rank stood that made no
     progress, as ``file.py:12 function``. ``fault`` is what the environment lacks, as a word of
-    :data:`dlperf_hpc.records.held.KINDS`; '' where it is not why."""
+    :data:`dlperf_hpc.records.held.KINDS`; '' where it is not why. Of a user's program ``code`` is
+    its exit code, of a signal minus its number, and ``why`` a word for what ended it."""
 
     rank: int
     host: str
@@ -79,6 +80,8 @@ class Failure:
     consequence: bool = False
     place: str = ""
     fault: str = ""
+    code: int | None = None
+    why: str = ""
 
 
 def _maker(path: Path) -> tuple[str, int] | None:
@@ -239,10 +242,16 @@ def _failure(path: Path, launch: str = "") -> Failure | None:
     return failure if not misfits(failure) else None
 
 
+def failures_of(paths: RunPaths, attempt: int) -> list[Failure]:
+    """As :func:`read_failures`, of whatever launch the attempt was."""
+    found = [_failure(path) for path in paths.failures(attempt)]
+    failures = [failure for failure in found if failure is not None]
+    return sorted(failures, key=lambda failure: (failure.consequence, failure.time))
+
+
 def failure_hosts(paths: RunPaths, attempt: int) -> list[str]:
     """Hosts of the ranks that failed by themselves in an attempt, each once."""
-    failures = [_failure(path) for path in paths.failures(attempt)]
-    own = [failure for failure in failures if failure is not None and not failure.consequence]
+    own = [failure for failure in failures_of(paths, attempt) if not failure.consequence]
     return list(dict.fromkeys(failure.host for failure in own))
 
 

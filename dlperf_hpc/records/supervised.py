@@ -24,14 +24,17 @@ from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular,
 from dlperf_hpc.records.checks import parse
 from dlperf_hpc.records.results import misfits
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.store import Attempt, finish, log_event
+from dlperf_hpc.records.store import Attempt, finish, log_event, read_failures
 from dlperf_hpc.sweepfile.case import Measure
 
 WINDOW, HANG, FAILED = "window", "hang", "failed"
 _STOP = "stop.json"
 _BEGUN = "begun"
+_PORT = "port.json"
+_PACKAGES = "packages.json"
 _PIECE = 1 << 20
 _MOST_BYTES = 1 << 16  # of a file of these
+_MOST_OF_PACKAGES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Ending:
     """How one supervisor's child ended. ``code`` is its exit code, of a signal minus its number.
 
     ``by`` is ``itself`` or ``window`` (ended by us, behind the window). ``iteration`` is the last
-    that was read in its lines, ``format`` the log format that read it, or a total; ``bad_loss``
+    that was read in its lines, ``first`` the first one, ``format`` the log format that read it, or
+    a total; ``bad_loss``
     is the first iteration whose loss was not finite. ``stopped`` is when we ended it (UTC),
     ``left_out`` how many lines the log has no room for.
     """
@@ -53,6 +57,7 @@ class Ending:
     bad_loss: int | None = None
     stopped: str = ""
     left_out: int = 0
+    first: int | None = None
 
 
 def lines_of(folder: Path, rank: int) -> Path:
@@ -92,6 +97,29 @@ def read_stop(folder: Path) -> Stop | None:
     return stop
 
 
+@dataclass(frozen=True)
+class Port:
+    """The second try's port, named by the supervisor of ``rank``, of whose program, or on whose
+    node, ``taken`` was: that of the first try."""
+
+    port: int
+    rank: int
+    host: str
+    taken: int
+
+
+def name_port(folder: Path, port: Port) -> None:
+    """Ask all supervisors to end what they have begun, and to begin it again at another port; the
+    first one named stays."""
+    write_once(folder / _PORT, dump_json(asdict(port)))
+
+
+def read_port(folder: Path) -> Port | None:
+    """The port that was named, None while none is."""
+    port: Port | None = _read(folder / _PORT, Port)
+    return port
+
+
 def note_begun(folder: Path) -> None:
     """Note that some rank has seen an iteration."""
     write_once(folder / _BEGUN, "")
@@ -112,7 +140,29 @@ def _read(path: Path, kind: Any) -> Any:
     return None if misfits(value) else value
 
 
+def leave_packages(folder: Path, packages: Mapping[str, str]) -> None:
+    """Keep for the record what is installed in the program's environment."""
+    write_once(folder / _PACKAGES, dump_json(packages))
+
+
 # --- after the last of them
+
+
+def detail(attempt: Attempt) -> dict[str, Any]:
+    """What a record has of a user's program, however it ended: the exit codes of all ranks' that
+    are known (None if one's is not), and the packages of its environment."""
+    folder = attempt.paths.supervised(attempt.number)
+    codes = {each.rank: each.code for each in read_endings(folder)}
+    codes.update({each.rank: each.code for each in read_failures(attempt) if each.code is not None})
+    found: dict[str, Any] = {}
+    if codes:
+        ranks = range(attempt.run.case.ranks)
+        found["program"] = {"codes": [codes.get(rank) for rank in ranks]}
+    try:
+        packages = parse(read_regular(folder / _PACKAGES, _MOST_OF_PACKAGES))
+    except (OSError, ValueError):
+        return found
+    return {**found, "packages": packages} if isinstance(packages, dict) else found
 
 
 def gather_lines(attempt: Attempt) -> None:
@@ -180,6 +230,13 @@ def judged(endings: Sequence[Ending], measure: Measure, wanted: str) -> tuple[St
         return Status.PARTIAL, (
             f"the program ended with exit code 0, and printed no iteration in the format {wanted}"
         )
+    begun = [each.first for each in endings if each.first is not None]
+    if begun and min(begun) >= last:
+        return Status.PARTIAL, (
+            f"the first iteration that the program told is {min(begun)}, behind the window, which"
+            f" lies between {measure.warmup} and {last}: a program that resumes from what it finds"
+            " must write into {scratch}, which is new for each attempt"
+        )
     if max(seen) < last:
         return Status.PARTIAL, (
             f"the program ended with exit code 0 after iteration {max(seen)}, and the window lies"
@@ -188,9 +245,7 @@ def judged(endings: Sequence[Ending], measure: Measure, wanted: str) -> tuple[St
     return Status.OK, ""
 
 
-def end(
-    attempt: Attempt, measure: Measure, wanted: str, detail: Mapping[str, Any] | None = None
-) -> tuple[Status, str] | None:
+def end(attempt: Attempt, measure: Measure, wanted: str) -> tuple[Status, str] | None:
     """Write the end of a run whose supervisors have all said that nothing failed; status and
     reason. None if one of them has not."""
     endings = read_endings(attempt.paths.supervised(attempt.number))
@@ -202,10 +257,12 @@ def end(
         "ended": "by us after the window" if any(e.by == WINDOW for e in endings) else "by itself",
         "codes": [each.code for each in endings],
         "iteration": best.iteration,
+        "first": min((e.first for e in endings if e.first is not None), default=None),
         "format": best.format or None,
+        "bad_loss": min((e.bad_loss for e in endings if e.bad_loss is not None), default=None),
         "stopped": min((e.stopped for e in endings if e.stopped), default=None),
         "left_out": sum(each.left_out for each in endings) or None,
     }
     log_event(attempt, "program_end", told)
-    finish(attempt, status, reason, detail={"program": told, **(detail or {})})
+    finish(attempt, status, reason, detail={**detail(attempt), "program": told})
     return status, reason

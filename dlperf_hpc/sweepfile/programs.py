@@ -31,10 +31,16 @@ from dlperf_hpc.sweepfile.expressions import (
 LAUNCHES: Mapping[str, str] = {
     "rank": "one process for each device",
     "torchrun": "one torchrun on each node, which starts a process for each of its devices",
+    "accelerate": "one `accelerate launch` on each node, which starts a process for each device",
     "node": "one process on each node, which drives all of its devices",
     "once": "one process on the first node, for a program that calls srun or mpirun itself",
 }
 """How a program is started: what runs where."""
+LAUNCHERS: Mapping[str, str] = {
+    "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.launch",
+}
+"""The modules of those that start processes of their own, which the environment's Python runs."""
 STOPS = ("after-window", "never")
 PYTHON = "{python}"
 
@@ -121,11 +127,13 @@ class UserProgram:
 
 @dataclass(frozen=True)
 class Command:
-    """What is started: words, variables added to the environment, and where ('': anywhere)."""
+    """What is started: words, variables added to the environment, and where ('': anywhere).
+    ``own``: how many of the words, at their end, are those of the table; None if all are."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     workdir: str
+    own: int | None = None
 
 
 # --- from a table
@@ -482,12 +490,21 @@ def child_argv(
     """The words that a supervisor starts: those of the table, and before them its launcher's.
 
     ``words`` are the command of the environment's Python, a container's before it. A table's first
-    word that is a script of Python, or ``-m``, is run by that Python.
+    word that is a script of Python, or ``-m``, is run by that Python; a first word with ``--`` is
+    an option of the launcher, which says itself what is its script.
     """
     box, python = words[:-1], words[-1]
     script = argv[0] == "-m" or argv[0].endswith(".py")
-    if program.launch != "torchrun":
+    if program.launch not in LAUNCHERS:
         return (*box, *([python] if script else []), *argv)
+    options = _torchrun(values) if program.launch == "torchrun" else _accelerate(argv, values)
+    alone = "--no-python" if program.launch == "torchrun" else "--no_python"
+    own = argv[0].startswith("--")  # the launcher's own options stand before the script
+    told = [*options, *([] if script or own else [alone])]
+    return (*box, python, "-m", LAUNCHERS[program.launch], *map(str, told), *argv)
+
+
+def _torchrun(values: Mapping[str, Any]) -> list[Any]:
     options = {
         "--nnodes": values["nodes"],
         "--nproc-per-node": values["gpus_per_node"],
@@ -496,9 +513,30 @@ def child_argv(
         "--master-port": values["master_port"],
         "--max-restarts": 0,
     }
-    told = [str(word) for pair in options.items() for word in pair]
-    alone = [] if script else ["--no-python"]
-    return (*box, python, "-m", "torch.distributed.run", *told, *alone, *argv)
+    return [word for pair in options.items() for word in pair]
+
+
+_MIXED = ("fp16", "bf16", "fp8")  # of accelerate's --mixed_precision; all else is its "no"
+
+
+def _accelerate(argv: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+    """The options of ``accelerate launch``. With ``--cpu`` it starts one process, whatever number
+    it is told; ``--multi_gpu`` starts them all, on CPUs too (``ACCELERATE_USE_CPU``), and must not
+    stand beside ``--use_fsdp`` or ``--use_deepspeed`` of the table."""
+    precision = values["precision"]
+    options = {
+        "--num_machines": values["nodes"],
+        "--machine_rank": values["node_rank"],
+        "--num_processes": values["devices"],
+        "--main_process_ip": values["master_addr"],
+        "--main_process_port": values["master_port"],
+        "--mixed_precision": precision if precision in _MIXED else "no",
+        "--dynamo_backend": "no",
+    }
+    kind = "--multi_gpu" if values["devices"] > 1 else "--cpu" if values["device"] == "cpu" else ""
+    own = argv[0].startswith("--")
+    told = [word for pair in options.items() for word in pair]
+    return told if own or not kind else [*told, kind]
 
 
 def shown_command(

@@ -17,6 +17,7 @@ from sweeping import Workplace, local_environment, wait_until
 
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.logfile import read_log
+from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
 
 PROGRAMS = ROOT / "tests" / "support" / "programs"
@@ -40,7 +41,7 @@ what = {what}
 [program.mine]
 launch = "rank"
 workdir = "{programs}"
-run = ["{script}", "{steps}", "20", "{{global_batch}}", "{{what}}"]
+run = ["{script}", "{steps}", "20", "{{global_batch}}", "{{what}}", "{{scratch}}"]
 [program.mine.keys]
 what = "plain"
 [program.mine.read]
@@ -90,7 +91,8 @@ def test_the_pages_example(place: Workplace) -> None:
 
 
 def test_programs_that_go_wrong(place: Workplace) -> None:
-    what = ["plain", "fork", "hang", "nan", "lazy", "fail", "deaf"]
+    what = ["plain", "fork", "hang", "nan", "lazy", "fail", "deaf", "buffer", "resume"]
+    what += ["port", "busy"]
     spec = sweep_of(place, what)
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -100,14 +102,19 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     }
     statuses = {name: result.status for name, result in found.items()}
     assert statuses == {
-        **dict.fromkeys(("plain", "fork", "deaf"), Status.OK),
-        **dict.fromkeys(("hang", "nan", "fail"), Status.FAILED),
-        "lazy": Status.PARTIAL,
+        **dict.fromkeys(("plain", "fork", "deaf", "buffer", "port"), Status.OK),
+        **dict.fromkeys(("hang", "nan", "fail", "busy"), Status.FAILED),
+        **dict.fromkeys(("lazy", "resume"), Status.PARTIAL),
     }, {name: result.reason for name, result in found.items()}
     assert "no progress for 5 s after iteration 4; its last line:" in found["hang"].reason
     assert "the loss is not finite from iteration 5 on" in found["nan"].reason
     assert "printed no iteration in the format megatron" in found["lazy"].reason
     assert "rank 1 on" in found["fail"].reason and "ValueError: no such" in found["fail"].reason
+    assert "the first iteration that the program told is 120, behind" in found["resume"].reason
+    taken = "a port that it was to listen at is taken, and at a second try, with "
+    assert taken in found["busy"].reason and "Address already in use" in found["busy"].reason
+    (again,) = found["port"].warnings
+    assert re.fullmatch(r"port \d+ was taken on \S+: begun again with \d+", again)
     hung = Path(found["hang"].log).read_text(encoding="utf-8")
     assert re.search(
         r"Z 1\|   File \".*steps.py\", line \d+ in main", hung
@@ -115,7 +122,16 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     rows = runs(place, "odd")
     assert rows["plain"]["basis"] == "arrival" and rows["plain"]["check_samples_per_s"]
     assert float(rows["plain"]["factor"]) == 8  # samples of an iteration over both ranks
+    assert rows["whatport"]["basis"] == "arrival"
+    assert rows["whatbuffer"]["basis"] == "printed"  # its lines came many at a time
+    record = read_record(Path(found["fail"].log).with_suffix(".json")) or {}
+    assert record["program"]["codes"][1] == 1 and "torch" in record["packages"]
     assert not processes_of(str(PROGRAMS / "steps.py")) and not processes_of("sleep 471")
+    decided = {"hang": "ended by", "nan": "loss", "lazy": "reading", "fail": "exit codes"}
+    for name, what in {**decided, "resume": "window", "busy": "signs"}.items():
+        told = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
+        assert told.returncode == 1 and len(told.stdout.splitlines()) < 24
+        assert re.search(rf"^> {what} ", told.stdout, re.MULTILINE), told.stdout
     left = [path.name for path in place.directory("odd").rglob("*.program")]
     assert not left and not list(place.directory("odd").rglob("*.scratch"))
 
@@ -128,6 +144,18 @@ def test_ranks_that_find_each_other_by_mpi(place: Workplace) -> None:
     (log,) = place.directory("odd").glob("mine/toy/bz4/1n2g/*.log")
     text = log.read_text(encoding="utf-8")
     assert "Z 0| rank 0 of 2\n" in text and "Z 1| rank 1 of 2\n" in text
+    assert float(runs(place, "odd")["plain"]["samples_per_s"]) > 0
+
+
+def test_processes_that_accelerate_starts_meet(place: Workplace) -> None:
+    spec = sweep_of(place, ["plain"], "accelerated.py", "900")
+    text = spec.read_text().replace('"20", "{global_batch}"', '"{batch_size}"')
+    spec.write_text(text.replace('"rank"', '"accelerate"'))
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = place.directory("odd").glob("mine/toy/bz4/1n2g/*.log")
+    text = log.read_text(encoding="utf-8")
+    assert "| process 0 of 2\n" in text and "| process 1 of 2\n" in text
     assert float(runs(place, "odd")["plain"]["samples_per_s"]) > 0
 
 

@@ -28,11 +28,15 @@ model = "bert-tiny"
 batch_size = 2
 seq_len = 16
 [matrix]
-framework = ["ddp", "gpt", "mpi"]
+framework = ["ddp", "gpt", "acc", "mpi"]
 [program.gpt]
 launch = "torchrun"
 workdir = "{ROOT}/tests/support/programs"
 run = ["tiny_gpt.py", "--steps", "100000", "--batch", "{{batch_size}}", "--seq", "{{seq_len}}"]
+[program.acc]
+launch = "accelerate"
+workdir = "{ROOT}/tests/support/programs"
+run = ["accelerated.py", "100000", "{{batch_size}}"]
 [program.mpi]
 launch = "rank"
 workdir = "{ROOT}/tests/support/programs"
@@ -42,24 +46,27 @@ format = "megatron"
 """
 
 
-def test_torchrun_and_mpi_beside_ddp(place: Workplace) -> None:
+def test_torchrun_accelerate_and_mpi_beside_ddp(place: Workplace) -> None:
     spec = place.write("both.toml", SWEEP)
     done = place.verb("sweep", spec, "--site", PROFILE, "--wait", timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["framework"]: row for row in place.table("both")}
-    assert all(float(rows[name]["samples_per_s"]) > 0 for name in ("ddp", "gpt", "mpi"))
+    assert all(float(rows[name]["samples_per_s"]) > 0 for name in ("ddp", "gpt", "acc", "mpi"))
     assert {row["global_batch"] for row in rows.values()} == {"8"}
     results = full_results(place.directory("both")).results
     found = {result.run.case.framework: result for result in results}
     text = Path(found["mpi"].log).read_text(encoding="utf-8")
     assert all(f"Z {rank}| rank {rank} of 4\n" in text for rank in range(4))
+    text = Path(found["acc"].log).read_text(encoding="utf-8")
+    assert all(f"| process {rank} of 4\n" in text for rank in range(4))
     tables = read_log(Path(found["gpt"].log)).tables
     assert tables["program"]["argv"][1:5] == ["-m", "torch.distributed.run", "--nnodes", "2"]
     assert len(tables["program_end"]["codes"]) == tables["world"]["ranks"] == 2
 
 
 def test_a_program_that_is_cancelled_and_run_again(place: Workplace, onebox: Onebox) -> None:
-    text = SWEEP.replace('"ddp", "gpt", ', "").replace("iterations = 10", "iterations = 90000")
+    text = SWEEP.replace('["ddp", "gpt", "acc", "mpi"]', '["mpi"]')
+    text = text.replace("iterations = 10", "iterations = 90000")
     done = place.verb("sweep", place.write("long.toml", text), "--site", PROFILE)
     assert done.returncode == 0, done.stdout + done.stderr
     root = place.directory("long")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import platform
 import socket
@@ -62,6 +64,9 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
     names = [name for name in arguments.modules.split(",") if name]
     facts["modules"] = {name: imported(name, arguments.checkout) for name in names}
     facts["installed"] = installed()
+    paths = os.path.join(arguments.directory, "paths")
+    with contextlib.suppress(OSError, ValueError), open(paths, encoding="utf-8") as file:
+        facts["lacking"] = [path for path in json.load(file) if not os.path.exists(path)]
     return facts
 
 

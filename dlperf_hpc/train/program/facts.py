@@ -1,30 +1,45 @@
-"""What a run of a user's program rests on: its words, its file, its repository."""
+"""What a run of a user's program rests on: its words, its file, its repository, its packages."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
+import shutil
 import subprocess
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.files import read_regular
+from dlperf_hpc.files import open_regular, read_regular
 from dlperf_hpc.sweepfile.programs import Command, UserProgram
 from dlperf_hpc.train.provenance import telling
 
-_MOST_BYTES = 1 << 26  # of a program's file
+_MOST_BYTES = 1 << 26  # of a program's file, and of the changes of a repository
 _GIT_S = 10.0
+_PACKAGES_S = 10.0  # less than the other supervisors wait for rank 0
 _SHOWN = 200  # words of a command
+_MOST_PACKAGES = 5000
+_DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})\b")
+# The global header of an image of Apptainer: https://github.com/apptainer/sif, pkg/sif/sif.go
+_SIF_MAGIC, _SIF_ID = slice(32, 41), slice(48, 64)
+# In the Python of the program, of any version that there is.
+_LIST = """\
+import importlib.metadata as m, json
+print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}))
+"""
 
 
-def program_facts(program: UserProgram, command: Command) -> dict[str, Any]:
+def program_facts(program: UserProgram, command: Command, words: Sequence[str]) -> dict[str, Any]:
     """For the log's line ``program``: what is started, and what of it may have been changed since.
 
     Of the environment what the table sets; a variable whose name may mean a secret is left out.
+    ``words`` are the command of the environment's Python, a container's before it.
     """
     workdir = command.workdir or os.getcwd()
     told = {name: command.env[name] for name in program.env}
-    file = next((word for word in command.argv if word.endswith((".py", ".sh"))), command.argv[0])
     return {
         "name": program.name,
         "launch": program.launch,
@@ -33,9 +48,25 @@ def program_facts(program: UserProgram, command: Command) -> dict[str, Any]:
         "set": [f"{name}={value}" for name, value in sorted(told.items()) if not _secret(name)],
         "format": program.format or None,
         "stop": program.stop,
-        "sha256": _digest(Path(workdir, file)),
+        **_file(workdir, command),
         **_commit(workdir),
+        "image": _image(words),
     }
+
+
+def packages_of(words: Sequence[str]) -> dict[str, str]:
+    """Every distribution with its version that the Python of the program's environment lists; none
+    if it does not answer in time."""
+    argv = [*words, "-c", _LIST]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PACKAGES_S, check=True
+        )
+        found = json.loads(done.stdout.splitlines()[-1])
+        listed = sorted((str(name), str(found[name])) for name in found)
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
+        return {}
+    return dict(listed[:_MOST_PACKAGES])
 
 
 def _secret(name: str) -> bool:
@@ -44,23 +75,45 @@ def _secret(name: str) -> bool:
     return not telling({f"TORCH_{name}": ""})
 
 
-def _digest(path: Path) -> str | None:
-    try:
-        return hashlib.sha256(read_regular(path, _MOST_BYTES)).hexdigest()
-    except OSError:
-        return None
+def _file(workdir: str, command: Command) -> dict[str, Any]:
+    """The program's file and its digest: of a module the file that Python would find in the
+    working directory."""
+    own = command.argv[len(command.argv) - (command.own or len(command.argv)) :]
+    script = next((word for word in own if word.endswith((".py", ".sh"))), own[0])
+    if "-m" in own[:-1]:
+        module = Path(workdir, *own[own.index("-m") + 1].split("."))
+        files = [module.with_suffix(".py"), module / "__main__.py"]
+    else:
+        files = [Path(workdir, script), *map(Path, filter(None, [shutil.which(script)]))]
+    for path in files:
+        try:
+            content = read_regular(path, _MOST_BYTES)
+        except OSError:
+            continue
+        return {"file": str(path), "sha256": hashlib.sha256(content).hexdigest()}
+    return {}
 
 
 def _commit(workdir: str) -> dict[str, Any]:
-    """The commit of the directory's repository, and whether files that it knows were changed."""
+    """The commit of the directory's repository, whether files that it knows were changed, and a
+    digest of the changes: two runs with the same one ran the same code."""
     commit = _git(workdir, "rev-parse", "HEAD")
     if not commit:
         return {}
-    changed = _git(workdir, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "changed": None if changed is None else bool(changed)}
+    changes = _git(workdir, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD")
+    if not changes:
+        return {
+            "commit": commit.decode("ascii", "replace"),
+            "changed": None if changes is None else False,
+        }
+    return {
+        "commit": commit.decode("ascii", "replace"),
+        "changed": True,
+        "changes_sha256": hashlib.sha256(changes).hexdigest(),
+    }
 
 
-def _git(workdir: str, *words: str) -> str | None:
+def _git(workdir: str, *words: str) -> bytes | None:
     # No program that a repository's own configuration names is run.
     argv = ["git", "-C", workdir, "-c", "core.fsmonitor=false", *words]
     try:
@@ -69,5 +122,19 @@ def _git(workdir: str, *words: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    text = done.stdout.decode(errors="replace").strip()
-    return text if done.returncode == 0 else None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _image(words: Sequence[str]) -> str | None:
+    """What identifies the image around the program: the digest in its name, or the id in the file
+    of Apptainer's own form; None where there is none."""
+    image = words[-2] if len(words) > 1 else ""
+    if named := _DIGEST.search(image):
+        return named[1]
+    try:
+        with open_regular(Path(image)) as file:
+            head = file.read(_SIF_ID.stop)
+    except OSError:
+        return None
+    whole = len(head) == _SIF_ID.stop and head[_SIF_MAGIC] == b"SIF_MAGIC"
+    return f"sif:{uuid.UUID(bytes=head[_SIF_ID])}" if whole else None

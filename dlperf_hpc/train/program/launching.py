@@ -9,15 +9,25 @@ from typing import Any
 from dlperf_hpc.files import make_directories, write_atomically
 from dlperf_hpc.records.store import Attempt
 from dlperf_hpc.sweepfile.case import Case, Measure
-from dlperf_hpc.sweepfile.programs import Command, UserProgram, child_argv, command, plan_values
-from dlperf_hpc.train.program.place import Place, port_of
+from dlperf_hpc.sweepfile.programs import (
+    LAUNCHERS,
+    Command,
+    UserProgram,
+    child_argv,
+    command,
+    plan_values,
+)
+from dlperf_hpc.train.program.place import Place
 
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "NO_COLOR": "1"}
+_ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd", "/dev/davinci_manager", "/dev/hl0", "/dev/accel")
 _NEVER = ("PYTHONSAFEPATH",)  # a script must find the files beside it
 
 
-def task_values(attempt: Attempt, measure: Measure, place: Place, python: str) -> dict[str, Any]:
-    """All placeholders of a task."""
+def task_values(
+    attempt: Attempt, measure: Measure, place: Place, python: str, port: int
+) -> dict[str, Any]:
+    """All placeholders of a task whose ranks meet at a port."""
     paths = attempt.paths
     return {
         **plan_values(attempt.run.case, measure, attempt.sweep, attempt.run),
@@ -29,7 +39,7 @@ def task_values(attempt: Attempt, measure: Measure, place: Place, python: str) -
         "hosts": ",".join(place.hosts),
         "hostfile": str(paths.supervised(attempt.number) / "hosts"),
         "master_addr": place.address,
-        "master_port": port_of(attempt.launch),
+        "master_port": port,
         "scratch": str(paths.scratch(attempt.number)),
         "outdir": str(paths.output(attempt.number)),
         "python": python,
@@ -42,22 +52,27 @@ def started(
     measure: Measure,
     place: Place,
     words: Sequence[str],
+    port: int,
     env: Mapping[str, str] = os.environ,
 ) -> Command:
     """What a supervisor starts, with all of the child's environment. ``words`` are the command of
     the environment's Python, a container's before it."""
-    values = task_values(attempt, measure, place, words[-1])
+    values = task_values(attempt, measure, place, words[-1], port)
     made = command(program, values)
     child = {name: value for name, value in env.items() if name not in _NEVER}
     case = attempt.run.case
     defaults = {**_DEFAULTS, "OMP_NUM_THREADS": str(case.threads)}
     child = {**defaults, **child, **_variables(case, place, values), **made.env}
-    return Command(child_argv(program, made.argv, values, words), child, made.workdir)
+    argv = child_argv(program, made.argv, values, words)
+    return Command(argv, child, made.workdir, len(made.argv))
 
 
 def _variables(case: Case, place: Place, values: Mapping[str, Any]) -> dict[str, str]:
     """Where a child stands, as PyTorch's ``env://`` reads it. torchrun sets its workers' own."""
     meeting = {"MASTER_ADDR": values["master_addr"], "MASTER_PORT": str(values["master_port"])}
+    if case.launch == "accelerate" and not _has_accelerator(case.device):
+        # Else its processes would not meet on CPUs: each would train alone, as rank 0.
+        return {**meeting, "ACCELERATE_USE_CPU": "true"}
     if case.launch not in ("rank", "node"):
         return meeting
     told = {
@@ -68,6 +83,12 @@ def _variables(case: Case, place: Place, values: Mapping[str, Any]) -> dict[str,
         "NODE_RANK": place.node_rank,
     }
     return {**meeting, **{name: str(value) for name, value in told.items()}}
+
+
+def _has_accelerator(device: str) -> bool:
+    """Whether a program is to train on accelerators: with ``auto`` if this node has any."""
+    there = any(os.path.exists(path) for path in _ACCELERATORS)
+    return device == "cuda" or (device == "auto" and there)
 
 
 def make_directories_of(attempt: Attempt, program: UserProgram, place: Place) -> None:
@@ -82,11 +103,10 @@ def make_directories_of(attempt: Attempt, program: UserProgram, place: Place) ->
         write_atomically(paths.supervised(attempt.number) / "hosts", hosts)
 
 
-def port_in(program: UserProgram, command: Command, place: Place) -> int | None:
-    """The port of rank 0's node at which the ranks are to meet; None where they need none."""
-    several = place.size > 1 or program.launch == "torchrun"
-    used = program.launch != "once" or names(program, "master_port")
-    return int(command.env["MASTER_PORT"]) if several and used else None
+def meets(program: UserProgram, place: Place) -> bool:
+    """Whether the ranks are to meet at a port of rank 0's node."""
+    several = place.size > 1 or program.launch in LAUNCHERS
+    return several and (program.launch != "once" or names(program, "master_port"))
 
 
 def names(program: UserProgram, placeholder: str) -> bool:

@@ -36,6 +36,7 @@ class _Watched(Draft):
     def __init__(self, declared: Format) -> None:
         super().__init__(declared)
         self.iteration: int | None = None
+        self.first: int | None = None
         self.bad_loss: int | None = None
 
     def step(self, line: Line, iteration: int | str, **values: Any) -> None:
@@ -44,6 +45,7 @@ class _Watched(Draft):
         if not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
             return
         done = int(digits)
+        self.first = done if self.first is None else self.first
         self.iteration = done if self.iteration is None else max(done, self.iteration)
         if self.bad_loss is None and _is_not_finite(values.get("loss")):
             self.bad_loss = done
@@ -140,6 +142,10 @@ class Output:
             self._write([self._row(self._rest, self._came, "+")])
             self.last.append(self._rest.decode(errors="replace"))
             self._rest = b""
+
+    def forget(self) -> None:
+        """Forget the last lines: they were of a child in whose place another one is begun."""
+        self.last.clear()
 
     def words(self) -> str:
         """Why it ended, as it may have said itself: its first error, else its last line."""

@@ -23,6 +23,7 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _EPHEMERAL = 32_768  # where Linux begins with ports that it gives away itself
 _PART = re.compile(r"([^\[\],]+)(?:\[([0-9,-]+)\]([^\[\],]*))?(?:,|$)")
 _MOST_HOSTS = 100_000
+_MOST_PORTS = 20  # that are looked at for a second try
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,13 @@ def port_of(launch: str) -> int:
     highest = highest if highest > 2 * _LOWEST_PORT else 2 * _LOWEST_PORT
     number = int.from_bytes(hashlib.sha256(launch.encode()).digest()[:8], "big")
     return _LOWEST_PORT + number % (highest - _LOWEST_PORT)
+
+
+def another_port(launch: str) -> int | None:
+    """A port for a second try of the same launch, at which nobody on this node listens; None if
+    none was found."""
+    tried = (port_of(f"{launch} {number}") for number in range(2, 2 + _MOST_PORTS))
+    return next((port for port in tried if is_free(port)), None)
 
 
 def is_free(port: int) -> bool:

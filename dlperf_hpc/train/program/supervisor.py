@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from dlperf_hpc.errors import AttemptError, DlperfError, RunError
@@ -28,16 +28,16 @@ from dlperf_hpc.records.store import (
     open_attempt,
     take_log,
 )
-from dlperf_hpc.records.supervised import FAILED, WINDOW, Ending, Stop
+from dlperf_hpc.records.supervised import FAILED, WINDOW, Ending, Port, Stop
 from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.programs import Command, UserProgram
 from dlperf_hpc.train import provenance
 from dlperf_hpc.train.program import launching, place
 from dlperf_hpc.train.program.child import Child
-from dlperf_hpc.train.program.facts import program_facts
+from dlperf_hpc.train.program.facts import packages_of, program_facts
 from dlperf_hpc.train.program.output import Output, Progress
-from dlperf_hpc.train.program.watch import End, Watch
+from dlperf_hpc.train.program.watch import PORT, SIGNAL, TIMEOUT, End, Watch
 from dlperf_hpc.train.ranks import launcher_rank
 
 _TICK_S = 0.2
@@ -84,10 +84,11 @@ class Supervisor:
         self._take(attempt, limit_s)
         program = manifest.programs[run.case.framework]
         launching.make_directories_of(attempt, program, where)
-        command = launching.started(program, attempt, manifest.measure, where, self.words)
         if self.rank == 0:
-            self._tell(manifest, attempt, program, command, where)
-        return self._supervise(manifest, attempt, program, command, limit_s)
+            self._tell(manifest, attempt, where)
+            if launching.meets(program, where):
+                _look_at_port(attempt)
+        return self._supervise(manifest, attempt, program, where, limit_s)
 
     def _take(self, attempt: Attempt, limit_s: float) -> None:
         """Begin the log, or find that another attempt has: AttemptError."""
@@ -101,56 +102,72 @@ class Supervisor:
                 raise AttemptError(f"another attempt has begun {attempt.paths.log}")
         self.attempt = attempt
 
-    def _tell(
-        self,
-        manifest: Manifest,
-        attempt: Attempt,
-        program: UserProgram,
-        command: Command,
-        where: place.Place,
-    ) -> None:
+    def _tell(self, manifest: Manifest, attempt: Attempt, where: place.Place) -> None:
         """The log's lines about the run, before those of the program."""
         log_event(attempt, "measure", asdict(manifest.measure))
         log_event(attempt, "provenance", provenance.provenance())
         size = {"ranks": where.size, "nodes": len(where.hosts), "hosts": list(where.hosts)}
         log_event(attempt, "world", size)
-        log_event(attempt, "program", program_facts(program, command))
-        port = launching.port_in(program, command, where)
-        if port is not None and not place.is_free(port):
-            raise RunError(f"port {port}, at which the ranks were to meet, is taken on this node")
 
     def _supervise(
         self,
         manifest: Manifest,
         attempt: Attempt,
         program: UserProgram,
-        command: Command,
+        where: place.Place,
         limit_s: float,
     ) -> int:
+        """The program from its start to its end, and again if a port was taken; the exit code."""
         folder = attempt.paths.supervised(attempt.number)
         path = attempt.paths.log if self.rank == 0 else supervised.lines_of(folder, self.rank)
         progress = Progress(program.format)
         output = Output(path, self.rank, progress, attempt.run.case.ranks)
+        while True:
+            port, last = self._port(attempt)
+            command = launching.started(program, attempt, manifest.measure, where, self.words, port)
+            if self.rank == 0:
+                facts = program_facts(program, command, self.words)
+                log_event(attempt, "program", facts)
+            watch = Watch(
+                child=self._begun(command),
+                rank=self.rank,
+                alone=attempt.run.case.ranks == 1,
+                signals=self.signals,
+                started=self.started,
+                manifest=manifest,
+                program=program,
+                folder=folder,
+                progress=progress,
+                output=output,
+                limit_s=limit_s,
+                launch=attempt.launch,
+                port=port,
+                last=last,
+            )
+            end = watch.until_end()
+            if end.why != PORT:
+                return self._told(attempt, watch, end)
+            watch.child.clear()
+            output.forget()
+
+    def _port(self, attempt: Attempt) -> tuple[int, bool]:
+        """The port of the next try, and whether that is the last one."""
+        named = supervised.read_port(attempt.paths.supervised(attempt.number))
+        if named is None:
+            return place.port_of(attempt.launch), False
+        if self.rank == 0:
+            text = f"port {named.taken} was taken on {named.host}: begun again with {named.port}"
+            log_event(attempt, "note", {"text": text})
+        return named.port, True
+
+    def _begun(self, command: Command) -> Child:
         try:
             self.child = Child(command.argv, command.env, command.workdir)
         except OSError as error:
             raise RunError(
                 f"{error.filename or command.argv[0]}: cannot be started: {error.strerror}"
             ) from error
-        watch = Watch(
-            child=self.child,
-            rank=self.rank,
-            alone=attempt.run.case.ranks == 1,
-            signals=self.signals,
-            started=self.started,
-            manifest=manifest,
-            program=program,
-            folder=folder,
-            progress=progress,
-            output=output,
-            limit_s=limit_s,
-        )
-        return self._told(attempt, watch, watch.until_end())
+        return self.child
 
     def _told(self, attempt: Attempt, watch: Watch, end: End) -> int:
         """Leave nothing of the program, and say how it ended; the exit code."""
@@ -158,8 +175,11 @@ class Supervisor:
         left = watch.child.clear()
         if left:
             print(f"dlperf_hpc: rank {self.rank}: ended {left} processes that the program left")
+        if self.rank == 0 and end.why not in (TIMEOUT, SIGNAL):  # then there is no time for it
+            with contextlib.suppress(OSError):  # the run is what it is without
+                supervised.leave_packages(folder, packages_of(self.words))
         if end.status is not None:
-            return self.fail(end.status, end.reason, watch.output.text(), end.consequence)
+            return self.fail(end.status, end.reason, watch.output.text(), end)
         best = progress.best
         ending = Ending(
             rank=self.rank,
@@ -171,6 +191,7 @@ class Supervisor:
             bad_loss=best.bad_loss if best else None,
             stopped=end.stopped,
             left_out=watch.output.left_out,
+            first=best.first if best else None,
         )
         supervised.leave_ending(folder, ending)
         _together(attempt, folder)
@@ -181,20 +202,35 @@ class Supervisor:
         status: Status,
         reason: str,
         trace: str = "",
-        consequence: bool = False,
+        end: End | None = None,
     ) -> int:
         """Say and write down why this rank failed; its exit code."""
         host = socket.gethostname()
         reason = f"rank {self.rank} on {host}: {reason}"
         print(f"dlperf_hpc: {status.value}: {reason}", file=sys.stderr, flush=True)
         if self.attempt is not None:
-            told = Failure(self.rank, host, status, reason, utc(), trace, consequence)
+            told = Failure(self.rank, host, status, reason, utc(), trace)
+            if end is not None:
+                told = replace(told, consequence=end.consequence, code=end.code, why=end.why)
             folder = self.attempt.paths.supervised(self.attempt.number)
             with contextlib.suppress(OSError):  # it is printed at least
                 leave_failure(self.attempt, told)
                 # Not every launcher ends the others when one has failed.
                 supervised.ask_to_stop(folder, Stop(FAILED, self.rank, utc()))
         return 1
+
+
+def _look_at_port(attempt: Attempt) -> None:
+    """Before anything is begun: name another port if that at which the ranks were to meet is taken
+    on this node."""
+    taken = place.port_of(attempt.launch)
+    if place.is_free(taken):
+        return
+    other = place.another_port(attempt.launch)
+    if other is None:
+        raise RunError(f"port {taken}, at which the ranks were to meet, is taken on this node")
+    named = Port(other, 0, socket.gethostname(), taken)
+    supervised.name_port(attempt.paths.supervised(attempt.number), named)
 
 
 def _together(attempt: Attempt, folder: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,9 @@ from dlperf_hpc.records import supervised
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.supervised import FAILED, HANG, WINDOW, Stop
+from dlperf_hpc.records.supervised import FAILED, HANG, WINDOW, Port, Stop
 from dlperf_hpc.sweepfile.programs import UserProgram
+from dlperf_hpc.train.program import place
 from dlperf_hpc.train.program.child import Child
 from dlperf_hpc.train.program.output import Output, Progress
 from dlperf_hpc.train.watchdog import LOST_PEER, NOTICE_S, OUT_OF_MEMORY
@@ -30,6 +32,9 @@ _SKEW_S = 0.05  # between the clocks of two nodes
 _DRAIN_S = 2.0  # for lines that are still in the pipe
 _PIECE = 1 << 16
 _PORT_TAKEN = ("Address already in use", "EADDRINUSE", "address already in use")
+PORT, TIMEOUT, SIGNAL = "port", "timeout", "signal"
+"""Why a child was ended: a port was taken, and another one is tried; its time was over; by a signal
+from outside."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,8 @@ class End:
 class Watch:
     """Follows a child until it has ended, or is ended. ``signals`` are those that have come and
     were not heeded yet, ``started`` when the task began (:func:`time.monotonic`); ``alone``: no
-    other supervisor is of this attempt."""
+    other supervisor is of this attempt. ``port`` is that of this try of a ``launch``; ``last``: no
+    other port is tried after it."""
 
     child: Child
     rank: int
@@ -61,6 +67,9 @@ class Watch:
     progress: Progress
     output: Output
     limit_s: float
+    launch: str
+    port: int
+    last: bool
     _beat: float = field(default_factory=time.monotonic)
     _seen: int | None = None
     _looked: float = 0.0
@@ -114,7 +123,7 @@ class Watch:
         if self._why:
             return
         if now - self.started > self.limit_s:
-            self._end("timeout", f"{self._after()}: over its {self.limit_s:g} s", _GRACE_OUTSIDE_S)
+            self._end(TIMEOUT, f"{self._after()}: over its {self.limit_s:g} s", _GRACE_OUTSIDE_S)
         elif self._window_is_over(now):
             self._ask(WINDOW)
         elif self._hangs(now):
@@ -131,8 +140,8 @@ class Watch:
             self._notice = Status.PREEMPTED if far else Status.TIMEOUT
             self._notice_words = f"{self._after()}: the scheduler's notice (SIGUSR2)"
             self.child.tell(signal.SIGUSR2)
-        elif self._why not in ("signal", WINDOW):
-            self._end("signal", f"{self._after()}: ended from outside (SIGTERM)", _GRACE_OUTSIDE_S)
+        elif self._why not in (SIGNAL, WINDOW):
+            self._end(SIGNAL, f"{self._after()}: ended from outside (SIGTERM)", _GRACE_OUTSIDE_S)
 
     def _end(self, why: str, reason: str, grace_s: float) -> None:
         """End the program, kindly at first. One that hangs prints where it stands, if its Python's
@@ -153,6 +162,8 @@ class Watch:
         """Do what one of the supervisors asks for."""
         stop = supervised.read_stop(self.folder)
         if stop is None:
+            if self._another_port_is_named():
+                self._end(PORT, "", _GRACE_OUTSIDE_S)
             return
         if stop.why == WINDOW:
             self._end(WINDOW, "", _GRACE_S)
@@ -211,31 +222,48 @@ class Watch:
         self.output.end()
 
     def _ended(self, code: int, died: str) -> End:
-        if self._why == WINDOW:
-            return End(code, WINDOW, stopped=self._stopped)
+        if self._why in (WINDOW, PORT):
+            return End(code, self._why, stopped=self._stopped)
         ends = {
-            "timeout": (Status.TIMEOUT, False),
-            "signal": (Status.CANCELLED, True),
+            TIMEOUT: (Status.TIMEOUT, False),
+            SIGNAL: (Status.CANCELLED, True),
             FAILED: (Status.FAILED, True),
             HANG: (Status.FAILED, not self._reason.startswith("no ")),
         }
-        if self._notice is not None and (code != 0 or self._why == "signal"):
+        if self._notice is not None and (code != 0 or self._why == SIGNAL):
             return End(code, "notice", self._notice, self._notice_words)
         if self._why in ends:
             status, consequence = ends[self._why]
             return End(code, self._why, status, self._reason, consequence)
         if code == 0:
             return End(0)
+        if self._port_is_taken():
+            return End(code, PORT)
         if self._asked_before(died):
             return End(code, WINDOW, stopped=utc())
-        return self._failed(code)
+        return End(code, PORT) if self._another_port_is_named() else self._failed(code)
+
+    def _port_is_taken(self) -> bool:
+        """Whether this one ended because a port was taken, and another one has been named."""
+        text = self.output.text()
+        if self.last or self._seen is not None or not any(sign in text for sign in _PORT_TAKEN):
+            return False
+        other = place.another_port(self.launch)
+        if other is not None:
+            named = Port(other, self.rank, socket.gethostname(), self.port)
+            supervised.name_port(self.folder, named)
+        return self._another_port_is_named()
+
+    def _another_port_is_named(self) -> bool:
+        return not self.last and supervised.read_port(self.folder) is not None
 
     def _asked_before(self, died: str) -> bool:
         """Whether all were to be ended behind the window when this one died, perhaps of that."""
         deadline = time.monotonic() + (0 if self.alone else 2 * _LOOK_S)
         while True:
             stop = supervised.read_stop(self.folder)
-            if stop is not None or time.monotonic() >= deadline:
+            known = stop is not None or self._another_port_is_named()
+            if known or time.monotonic() >= deadline:
                 return stop is not None and stop.why == WINDOW and stop.time <= died
             time.sleep(_TICK_S)
 
@@ -243,7 +271,8 @@ class Watch:
         text, words = self.output.text(), self.output.words()
         told = f"exit code {code}" if code > 0 else f"killed by {_name_of(-code)}"
         if any(sign in text for sign in _PORT_TAKEN):
-            told = f"a port that it was to listen at is taken ({told})"
+            again = f", and at a second try, with {self.port}, too" if self.last else ""
+            told = f"a port that it was to listen at is taken{again} ({told})"
         reason = f"the program ended with {told}" + (f": {words}" if words else "")
         if any(sign in text for sign in OUT_OF_MEMORY):
             return End(code, "", Status.OUT_OF_MEMORY, reason)

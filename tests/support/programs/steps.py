@@ -1,16 +1,19 @@
 """A program of the tests that needs nothing: iterations of a few milliseconds, in Megatron's form.
 
-``steps.py STEPS MS BATCH [WHAT]``; ``WHAT``: hang, nan, fork, lazy (ends without training), fail,
-slow (the same to the end, and does not heed SIGTERM).
+``steps.py STEPS MS BATCH [WHAT [DIRECTORY]]``; ``WHAT``: hang, nan, fork, lazy (ends without
+training), fail, deaf (does not heed SIGTERM), buffer (prints many lines at once), resume (as from a
+checkpoint), port and busy (the port at which ranks meet is taken: at the first try, always).
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 def line(step: int, steps: int, ms: float, batch: int, loss: str) -> str:
@@ -19,6 +22,14 @@ def line(step: int, steps: int, ms: float, batch: int, loss: str) -> str:
         f" elapsed time per iteration (ms): {ms:.1f} | learning rate: 1.000E-04 |"
         f" global batch size: {batch:5d} | lm loss: {loss} | loss scale: 1.0 |"
     )
+
+
+def listen(tries: Path) -> None:
+    """Listen at the port at which ranks meet; twice, which fails, unless this is the second try."""
+    held = [socket.create_server(("", int(os.environ["MASTER_PORT"])))]
+    if not tries.exists():
+        tries.touch()
+        held.append(socket.create_server(("", int(os.environ["MASTER_PORT"]))))
 
 
 def main() -> None:
@@ -33,15 +44,21 @@ def main() -> None:
         subprocess.Popen(["sh", "-c", "sleep 4712 & sleep 4713"])
     if what == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    for step in range(1, steps + 1):
+    if what in ("port", "busy") and rank == 0:
+        listen(Path(sys.argv[5], what if what == "port" else f"{time.time()}"))
+    printed: list[str] = []
+    first = 120 if what == "resume" else 1
+    for step in range(first, first + steps):
         time.sleep(ms / 1e3)
         if what == "fail" and step == 5 and rank == 1:
             raise ValueError("no such layer")
         if what in ("hang", "fail") and step == 5:
             time.sleep(600)  # as one that waits for another rank
         loss = "nan" if what == "nan" and step > 4 else f"{9 - 0.01 * step:.6E}"
-        if rank == 0:
-            print(line(step, steps, ms, batch, loss), flush=True)
+        printed.append(line(step, steps, ms, batch, loss))
+        if rank == 0 and len(printed) >= (20 if what == "buffer" else 1):
+            print("\n".join(printed), flush=True)
+            printed.clear()
 
 
 if __name__ == "__main__":

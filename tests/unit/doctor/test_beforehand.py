@@ -13,7 +13,10 @@ from dlperf_hpc.doctor.beforehand import examine, is_shared
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import CheckResult, Engine
 from dlperf_hpc.engines.local import LocalEngine
+from dlperf_hpc.engines.plan import make_manifest
 from dlperf_hpc.engines.site import Site
+from dlperf_hpc.sweepfile.load import load_sweep
+from dlperf_hpc.train.registry import registry
 
 OLD = """#!/bin/sh
 echo '{"version": [3, 6, 8], "path": ["/usr/lib/site-packages"], "missing": []}'
@@ -89,3 +92,74 @@ def test_which_paths_other_machines_see(tmp_path: Path) -> None:
     ):
         assert is_shared(path, Path(logs), str(table)) == shared, path
     assert not is_shared("/home/me", tmp_path, str(tmp_path / "none"))
+
+
+PROGRAMS = """
+topologies = ["1n2g"]
+repeats = 1
+[case]
+model = "toy"
+batch_size = 4
+[matrix]
+framework = {names}
+[program.gone]
+launch = "torchrun"
+workdir = "/nowhere/at/all"
+run = ["train.py", "{{steps}}"]
+[program.shell]
+launch = "once"
+run = ["bash", "there.sh", "output.py", "{{scratch}}/x.sh"]
+[program.fsdp]
+launch = "accelerate"
+run = ["--use_fsdp", "there.py"]
+[program.binary]
+launch = "rank"
+run = ["./a.out", "config.sh"]
+[program.command]
+launch = "rank"
+run = ["no-such-command-42"]
+[program.late]
+launch = "rank"
+workdir = "{{scratch}}"
+run = ["-m", "mine"]
+"""
+
+
+def of_programs(tmp_path: Path, names: list[str], engine: Engine) -> Sequence[CheckResult]:
+    spec = tmp_path / "s.toml"
+    spec.write_text(PROGRAMS.format(names=names))
+    made = make_manifest(load_sweep(spec, registry()), Site(), "local")
+    return list(examine(made, Site(), engine, tmp_path))
+
+
+def test_programs_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("there.sh", "there.py"):
+        (tmp_path / name).touch()
+    assert of_programs(tmp_path, ["shell", "fsdp", "late"], LocalEngine()) == []
+    (gone,) = of_programs(tmp_path, ["gone"], LocalEngine())
+    assert (gone.grade, gone.check) == ("FAIL", "program gone")
+    assert gone.seen == "/nowhere/at/all is no directory"
+    (gone,) = of_programs(tmp_path, ["gone"], Detached())
+    assert gone.grade == "warn"
+    (binary, command) = of_programs(tmp_path, ["binary", "command"], LocalEngine())
+    assert binary.seen == f"there is no file {tmp_path}/a.out" and binary.grade == "FAIL"
+    assert (command.grade, "no-such-command-42" in command.seen) == ("warn", True)
+    (tmp_path / "a.out").touch(mode=0o644)
+    (binary,) = of_programs(tmp_path, ["binary"], LocalEngine())
+    assert binary.to_do == f"chmod +x {tmp_path}/a.out"
+
+
+def test_a_launchers_module_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    spec = tmp_path / "s.toml"
+    text = PROGRAMS.format(names=["gone"]).replace("/nowhere/at/all", str(tmp_path))
+    spec.write_text(text.replace('"torchrun"', '"accelerate"'))
+    made = make_manifest(load_sweep(spec, registry()), Site(), "local")
+    bare = tmp_path / "bin" / "python"
+    bare.parent.mkdir()
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    site = Site.model_validate({"environment": {"default": {"python": str(bare)}}})
+    (found,) = examine(made, site, LocalEngine(), tmp_path)
+    assert found.check == "accelerate" and "has no module accelerate" in found.seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,23 @@ def test_nodes_that_differ_and_clocks_that_are_off() -> None:
     assert found["python"].grade == "FAIL" and "3.9.1" in found["python"].seen
     assert found["mpi4py"].grade == "FAIL" and found["mpi4py"].seen.endswith("on n2")
     assert found["mpi"].grade == "ok"
+
+
+def test_a_program_that_a_node_does_not_have() -> None:
+    it = trial("2n1g")
+    paths = {"mine": ("/shared/train.py",), "other": ("/shared",)}
+    it.target = replace(it.target, paths=paths)
+    second = node_facts("n2", lacking=["/shared/train.py"])
+    it.parts = {0: {"node": node_facts(lacking=[])}, 1: {"node": second}}
+    found = {finding.check: finding for finding in interpret(it)}
+    assert (
+        found["program mine"]
+        .line()
+        .startswith(
+            "FAIL     program mine: there is no /shared/train.py on n2 -> put it where all nodes"
+        )
+    )
+    assert found["program other"].seen == "its files are there on n1, n2"
 
 
 def test_a_directory_that_is_not_the_same_on_a_node() -> None:

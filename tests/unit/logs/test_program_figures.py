@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -37,13 +38,19 @@ def lines(count: int, batch: int = 8, printed_ms: float = 100.0, rank: int = 1) 
     ]
 
 
-def read(place: Path, text: Sequence[str], stopped: str = "", named: str = "default") -> RunResult:
-    run = Run(CASE, 1)
+def read(
+    place: Path,
+    text: Sequence[str],
+    stopped: str = "",
+    named: str = "default",
+    case: Case = CASE,
+) -> RunResult:
+    run = Run(case, 1)
     begin = {"format": 1, "sweep": "s", "run": run.id, "repeat": 1, "attempt": 1, "launch": "1_0.0"}
     end = {"ended": "by itself", "codes": [0, 0], "stopped": stopped or None}
     rows = [
         write_line("begin", begin),
-        write_line("case", CASE.to_dict()),
+        write_line("case", case.to_dict()),
         write_line("measure", {"warmup": 5, "iterations": 20}),
         write_line("program", {"name": "mine", "format": "megatron"}),
         *text,
@@ -118,3 +125,41 @@ def test_the_log_alone_tells_it_all(tmp_path: Path) -> None:
     read(tmp_path, lines(30))
     (found,) = gather([tmp_path / "run.log"], rule(), {}, ScanCache(None)).results
     assert found.run.id == Run(CASE, 1).id and found.samples_per_s == pytest.approx(80)
+
+
+def test_accumulation_and_copies_of_the_model(tmp_path: Path) -> None:
+    """Samples of an iteration are those of an optimizer step over all copies, or there is no
+    number."""
+    found = read(tmp_path, lines(30, batch=32), case=replace(CASE, accumulation=4))
+    assert found.samples_per_s == pytest.approx(320)
+    found = read(tmp_path, lines(30), case=replace(CASE, accumulation=4))
+    assert (found.samples_per_s, found.reason) == (
+        None,
+        "not as asked: the log says global_batch 8, the sweep 32",
+    )
+    # Two devices that hold one copy together.
+    found = read(tmp_path, lines(30, batch=4), case=replace(CASE, replicas=1))
+    assert found.samples_per_s == pytest.approx(40)
+    assert read(tmp_path, lines(30), case=replace(CASE, replicas=1)).samples_per_s is None
+
+
+def test_batches_that_differ_are_counted_line_by_line(tmp_path: Path) -> None:
+    mixed = [lines(30, batch=16 if step % 3 else 8)[step] for step in range(30)]
+    found = read(tmp_path, mixed)
+    samples = sum(16 if step % 3 else 8 for step in range(5, 25))
+    assert found.samples_per_s == pytest.approx(samples / 2.0)
+    assert any("the global batch changes within the window" in text for text in found.warnings)
+
+
+def test_a_counter_that_begins_again(tmp_path: Path) -> None:
+    """What lies behind the restart is another run's: the window is found before it, or not at
+    all."""
+
+    def twice(count: int) -> list[str]:
+        again = [f"{at(0.1 * (count + step))}{line[27:]}" for step, line in enumerate(lines(count))]
+        return [*lines(count), *again]
+
+    assert read(tmp_path, twice(30)).samples_per_s == pytest.approx(80)
+    found = read(tmp_path, twice(15))
+    assert (found.status, found.samples_per_s) == (Status.PARTIAL, None)
+    assert found.reason.startswith("the log ends at iteration 15, the window lies between 5 and 25")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.sweepfile.case import Measure, Run
+from dlperf_hpc.sweepfile.case import Measure, Run, Topology
 from dlperf_hpc.sweepfile.expressions import ExpressionError, holds, whole
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.load import Sweep, load_sweep
@@ -215,6 +215,26 @@ def test_torchrun_gets_its_rendezvous(tmp_path: Path) -> None:
     binary = UserProgram("x", "torchrun", ("./a.out",))
     values = {"nodes": 1, "gpus_per_node": 1, "node_rank": 0, "master_addr": "a", "master_port": 1}
     assert child_argv(binary, binary.run, values, ["py"])[-2:] == ("--no-python", "./a.out")
+
+
+def test_accelerate_is_told_what_people_forget(tmp_path: Path) -> None:
+    text = (HEAD + MINE).replace('"torchrun"', '"accelerate"')
+    sweep = loaded(tmp_path, text)
+    program, case = sweep.programs["mine"], sweep.cases[1]
+    assert str(case.topology) == "2n2g"
+    argv = " ".join(shown_command(program, case, Measure(), ["box", "py"]).argv)
+    assert argv.startswith(
+        "box py -m accelerate.commands.launch --num_machines 2 --machine_rank {node_rank}"
+        " --num_processes 4 --main_process_ip {master_addr} --main_process_port {master_port}"
+        " --mixed_precision no --dynamo_backend no --multi_gpu train.py "
+    )
+    own = replace(program, run=("--use_fsdp", *program.run))
+    argv = " ".join(shown_command(own, case, Measure(), ["py"]).argv)
+    assert " --dynamo_backend no --use_fsdp train.py " in argv
+    alone = replace(case, topology=Topology(1, 1), device="cpu", precision="bf16")
+    argv = " ".join(shown_command(program, alone, Measure(), ["py"]).argv)
+    assert " --num_processes 1 " in argv and " --mixed_precision bf16 " in argv
+    assert " --dynamo_backend no --cpu train.py " in argv
 
 
 def test_a_table_is_read_back_as_it_was(tmp_path: Path) -> None:

@@ -133,6 +133,18 @@ def test_a_total_alone_is_a_format_too() -> None:
     assert judged([Ending(0, "n1", 0)], Measure(), "hf_trainer")[0] is Status.PARTIAL
 
 
+def test_a_program_that_begins_behind_the_window(tmp_path: Path) -> None:
+    progress = Progress("megatron")
+    for step in (120, 121, 122):
+        progress.take(a_line(step).rstrip())
+    assert progress.best and (progress.best.first, progress.iteration) == (120, 122)
+    ending = Ending(0, "n1", 0, iteration=122, first=120, format="megatron")
+    status, reason = judged([ending], Measure(warmup=20, iterations=100), "megatron")
+    assert status is Status.PARTIAL and "{scratch}, which is new for each attempt" in reason
+    early = Ending(0, "n1", 0, iteration=122, first=119, format="megatron")
+    assert judged([early], Measure(warmup=20, iterations=100), "megatron") == (Status.OK, "")
+
+
 def test_why_a_program_ended_is_its_first_error(tmp_path: Path) -> None:
     output = Output(tmp_path / "out", 0, Progress())
     output.take(b"[rank1]: ValueError: no such layer\ntorch.x.ChildFailedError: \n=====\n")
