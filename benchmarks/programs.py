@@ -114,6 +114,15 @@ PROGRAMS = (
         differs="its total has the warm-up and the start of the training in it",
     ),
     Program(
+        "HF Trainer, accelerate",
+        ("transformers", "accelerate", "torch"),
+        "hf_trainer_accelerate",
+        ("--timer",),
+        ("--batch-size", "{batch_size * accumulation}"),
+        {"batch_size": 8, "script": "hf_trainer.py"},
+        differs="its total has the warm-up and the start of the training in it",
+    ),
+    Program(
         "Lightning, torchrun",
         ("lightning", "jsonargparse", "torch"),
         "lightning",
