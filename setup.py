@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent
 PLACE = Path("dlperf_hpc", "bundled")
 FOLDERS = {
     "sweeps": ("*.toml",),
+    "programs": ("*.toml",),
     "slurm": ("*.toml", "*.sh", "*.md", "onebox/*.py"),
     "requirements": ("*.txt", "*.sh", "*.py"),
 }

@@ -1,8 +1,9 @@
-"""What comes with the package: ready sweeps, site profiles, recipes of environments, onebox.
+"""What comes with the package: ready sweeps and programs, site profiles, recipes of environments,
+onebox.
 
-In a checkout these are the folders ``sweeps``, ``slurm`` and ``requirements`` at its top, and a
-checkout that is installed as editable uses them there. A wheel has copies of them in this folder
-(setup.py).
+In a checkout these are the folders ``sweeps``, ``programs``, ``slurm`` and ``requirements`` at its
+top, and a checkout that is installed as editable uses them there. A wheel has copies of them in
+this folder (setup.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _MOST_NAMED = 10  # files of a directory that a message names
 
 
 def folder(name: str) -> Path:
-    """The folder ``sweeps``, ``slurm`` or ``requirements``, wherever this package has it."""
+    """The folder ``sweeps``, ``programs``, ``slurm`` or ``requirements``, wherever this package has
+    it."""
     own = _HERE / name
     return own if own.is_dir() else _HERE.parent.parent / name
 
@@ -69,6 +71,18 @@ def ready_sweeps() -> list[str]:
     return sorted(path.stem for path in folder("sweeps").glob("*.toml"))
 
 
+def program_folders(sweep: Path) -> list[Path]:
+    """The folders in which a sweep's program is sought by its name, first to last: ``programs/``
+    below the current directory and beside the sweep file, the user's own in ``$XDG_CONFIG_HOME`` or
+    ``~/.config``, and what comes with the package."""
+    return [
+        Path("programs"),
+        sweep.parent / "programs",
+        _config() / "programs",
+        folder("programs"),
+    ]
+
+
 def profile_folders() -> list[Path]:
     """The folders in which a site profile is sought by its name, first to last.
 
@@ -76,9 +90,12 @@ def profile_folders() -> list[Path]:
     the user's own in ``$XDG_CONFIG_HOME`` or ``~/.config``, and what comes with the package.
     """
     told = os.environ.get("DLPERF_SITES", "").split(os.pathsep)
-    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     places = [Path(each).expanduser() for each in told if each]
-    return [Path("slurm"), *places, Path(config) / "dlperf_hpc", folder("slurm")]
+    return [Path("slurm"), *places, _config(), folder("slurm")]
+
+
+def _config() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser(), "dlperf_hpc")
 
 
 def profile_file(name: str) -> Path:

@@ -60,11 +60,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
     asked, site_name, sweep = arguments.cluster, arguments.site, None
     if arguments.spec is not None:
-        from dlperf_hpc.bundled import sweep_file
+        from dlperf_hpc.bundled import program_folders, sweep_file
         from dlperf_hpc.sweepfile.load import load_sweep
         from dlperf_hpc.train.registry import registry
 
-        sweep = load_sweep(sweep_file(arguments.spec), registry())
+        path = sweep_file(arguments.spec)
+        sweep = load_sweep(path, registry(), programs=program_folders(path))
         asked, site_name = asked or sweep.cluster, site_name or sweep.site
     engine = choose_engine(asked)
     site, manifest = load_site(site_name), None

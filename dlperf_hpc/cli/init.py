@@ -1,4 +1,4 @@
-"""``dlperf init DIR``: the ready sweeps and the template of a site profile, copied to be edited."""
+"""``dlperf init DIR``: ready sweeps and programs and the template of a site profile, to edit."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.errors import visible
 
-SUMMARY = "copy the ready sweeps and the template of a site profile, to edit them"
+SUMMARY = "copy the ready sweeps and programs and the template of a site profile, to edit them"
 
 _EPILOG = """\
 examples:
-  dlperf init .                      sweeps/*.toml and slurm/template.toml
+  dlperf init .                      sweeps/*.toml, programs/*.toml and slurm/template.toml
   dlperf init . --site mycluster     the template as slurm/mycluster.toml
 """
 
@@ -23,8 +23,8 @@ examples:
 def _parser() -> argparse.ArgumentParser:
     made = options.parser(
         "init",
-        "Copy the ready sweeps to DIR/sweeps and the template of a site profile to DIR/slurm.\n"
-        "A file that is there already stays as it is.",
+        "Copy the ready sweeps to DIR/sweeps, the ready programs to DIR/programs and the\n"
+        "template of a site profile to DIR/slurm. A file that is there already stays as it is.",
         _EPILOG,
     )
     add = made.add_argument
@@ -43,7 +43,11 @@ def _init(arguments: argparse.Namespace) -> int:
         raise messages.usage_error("--site", f"{arguments.site!r} is not a profile's name", hint)
     place: Path = arguments.directory
     profile = place / "slurm" / f"{arguments.site.removesuffix('.toml')}.toml"
-    copies = {place / "sweeps" / file.name: file for file in folder("sweeps").glob("*.toml")}
+    copies = {
+        place / name / file.name: file
+        for name in ("sweeps", "programs")
+        for file in folder(name).glob("*.toml")
+    }
     copies[profile] = folder("slurm") / "template.toml"
     written = [target for target, source in sorted(copies.items()) if _copy(source, target)]
     kept = sorted(copies.keys() - set(written))

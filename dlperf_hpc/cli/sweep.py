@@ -135,7 +135,7 @@ def _with_value(cases: list[Case], item: str) -> list[Case]:
 
 
 def _load(arguments: argparse.Namespace) -> Sweep:
-    from dlperf_hpc.bundled import sweep_file
+    from dlperf_hpc.bundled import program_folders, sweep_file
     from dlperf_hpc.sweepfile.load import load_sweep
     from dlperf_hpc.train.registry import registry
 
@@ -143,24 +143,18 @@ def _load(arguments: argparse.Namespace) -> Sweep:
     if arguments.name is not None:
         overrides["name"] = arguments.name
     path = sweep_file(arguments.spec)
-    sweep = load_sweep(path, registry(), overrides, _formats(path))
+    sweep = load_sweep(path, registry(), overrides, _formats(), program_folders(path))
     for note in sweep.notes:
         print(printable(f"note: {path}: {note}"), file=sys.stderr)
     return _narrowed(sweep, arguments.only)
 
 
-def _formats(path: Path) -> list[str] | None:
-    """The names of the log formats, for a sweep that may have a program; they take their time."""
-    from dlperf_hpc.files import read_regular
-
-    try:
-        if b"program" not in read_regular(path) and not (path.parent / "programs").is_dir():
-            return None
-    except OSError:  # who reads the file says so
-        return None
+def _formats() -> Iterator[str]:
+    """The names of the log formats. They take their time, which only a sweep with a program takes:
+    nothing is loaded before the first is asked for."""
     from dlperf_hpc.logs.formats import formats
 
-    return [each.name for each in formats()]
+    yield from (each.name for each in formats())
 
 
 def _sweep(arguments: argparse.Namespace) -> int:

@@ -27,8 +27,7 @@ from dlperf_hpc.sweepfile.tomlfile import pydantic_issues, read_toml
 DEFAULT_TIME_LIMIT = "00:30:00"
 MOST_RUNS = 100_000
 PROGRAMS = "programs"
-"""The folder beside a sweep file in which a program may have a file of its own."""
-
+"""The folder in which programs have files of their own."""
 _CLOCK = re.compile(
     r"(?:(?:(?P<d>[0-9]{1,3})-)?(?P<h>[0-9]{1,3}):)?(?P<m>[0-9]{1,4}):(?P<s>[0-5][0-9])"
 )
@@ -263,31 +262,54 @@ def _named_frameworks(file: SweepFile) -> Iterator[str]:
 
 
 def _programs(
-    file: SweepFile, path: Path, registry: Registry, formats: Iterable[str] | None
+    file: SweepFile,
+    path: Path,
+    folders: Sequence[Path],
+    registry: Registry,
+    formats: Iterable[str] | None,
 ) -> tuple[Registry, list[Issue]]:
     """The registry with the sweep's programs: its own tables, and for names that neither they nor
-    a back end has, ``programs/NAME.toml`` beside the sweep file."""
+    a back end has, ``NAME.toml`` in the first of the folders that has it."""
     tables, issues = dict(file.program), []
+    own = {name: f"program.{name}." for name in tables}  # where each is told to stand
     for name in _named_frameworks(file):
-        beside = path.parent / PROGRAMS / f"{name}.toml"
-        if name in registry.backends or not re.fullmatch(NAME, name) or not beside.exists():
+        if name in registry.backends or not re.fullmatch(NAME, name):
             continue
-        if name in tables:
+        there = [path for path in (each / f"{name}.toml" for each in folders) if path.exists()]
+        beside = path.parent / PROGRAMS / f"{name}.toml"
+        if name not in tables and there:
+            tables[name], own[name] = read_toml(there[0])[1], f"{there[0]}: "
+        elif name not in tables:
+            issues += _near_program(name, folders, registry)
+        elif beside.exists():  # a file elsewhere gives way to the sweep's own table
             message = f"stands here and in {beside}: two programs of one name"
             issues.append(Issue(f"program.{name}", message, "rename or remove one of them"))
-        else:
-            tables[name] = read_toml(beside)[1]
     found: dict[str, UserProgram] = {}
+    known = list(formats) if tables and formats is not None else None
     for name, table in tables.items():
-        program, wrong = read_program(name, table, formats)
-        issues += wrong
+        program, wrong = read_program(name, table, known)
+        issues += [_told_in(own[name], name, issue) for issue in wrong]
         if name in registry.backends:
             message = f"{name!r} is a back end of dlperf_hpc: two programs of one name"
             issues.append(Issue(f"program.{name}", message, "give yours another name"))
         elif program is not None:
-            issues += _type_issues(program, replace(registry, programs=found))
+            types = _type_issues(program, replace(registry, programs=found))
+            issues += [_told_in(own[name], name, issue) for issue in types]
             found[name] = program
     return replace(registry, programs=found), issues
+
+
+def _told_in(place: str, name: str, issue: Issue) -> Issue:
+    """The issue of a program's table, told where the table stands."""
+    return replace(issue, where=f"{place}{issue.where.removeprefix(f'program.{name}').lstrip('.')}")
+
+
+def _near_program(name: str, folders: Iterable[Path], registry: Registry) -> list[Issue]:
+    """The issue of a framework that there is not where a program's file has nearly its name."""
+    files = {path.stem for each in folders for path in each.glob("*.toml")}
+    hint = nearest(name, sorted({*files, *registry.backends}))
+    meant = next((each for each in files if hint and repr(each) in hint), None)
+    return [Issue("framework", f"there is no framework {name!r}", hint)] if meant else []
 
 
 def _type_issues(program: UserProgram, registry: Registry) -> list[Issue]:
@@ -312,12 +334,14 @@ def load_sweep(
     registry: Registry,
     overrides: dict[str, Any] | None = None,
     formats: Iterable[str] | None = None,
+    programs: Sequence[Path] | None = None,
 ) -> Sweep:
     """Read and check a sweep file. SpecError lists everything wrong with it.
 
     ``overrides`` are ``--set`` values by key: a top-level key, a dotted path, or a case key, which
     then takes the place of every other value the file gives it. ``formats`` are the log formats
-    that a program's ``read.format`` may name; None: any.
+    that a program's ``read.format`` may name; None: any. ``programs`` are the folders in which a
+    program's file is sought, first to last; None: the one beside the sweep file.
     """
     text, tables = read_toml(path)
     if not tables:
@@ -327,7 +351,8 @@ def load_sweep(
     file, issues = _read_file(apply_overrides(flat, overrides or {}, SweepFile.model_fields))
     reading = _Reading(file, issues, tables.get("topologies"))
     base, limits, per_job = reading.base(), reading.time_limits(), reading.repeats_per_job()
-    registry, of_programs = _programs(file, path, registry, formats)
+    folders = [path.parent / PROGRAMS] if programs is None else programs
+    registry, of_programs = _programs(file, path, folders, registry, formats)
     if of_programs:  # what follows would speak of programs that there are not
         raise SpecError(str(path), [*issues, *of_programs])
     read, more = read_tables(file, registry, reading.names)

@@ -106,14 +106,14 @@ def _read_end(line: Line, draft: Draft, steps: int, figure: tuple[float, float])
     loss = _LOSS.search(line.text)
     if done < _NEARLY * steps or not done:
         _note_once(line, draft, "validation is in the time of an epoch: no speed is read")
-    elif off > _MOST_OFF:
-        _note_once(line, draft, "the times of an epoch and a step are rounded by more than 5 %")
     else:
+        if off > _MOST_OFF:
+            _note_once(line, draft, "the times of an epoch and a step are rounded by more than 5 %")
         draft.state["epoch_length"] = steps
         draft.step(
             line,
             draft.over_epochs(line, max(epoch - 1, 0), done),
-            printed=ms,
+            printed=ms if off <= _MOST_OFF else None,
             loss=loss["loss"] if loss else None,
         )
 

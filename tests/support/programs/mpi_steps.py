@@ -1,4 +1,7 @@
-"""A program of the tests that finds its ranks by MPI, of which its launcher must tell it."""
+"""A program of the tests that finds its ranks by MPI, of which its launcher must tell it.
+
+``mpi_steps.py STEPS BATCH [timer]``, with the last word under a Timer.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,11 @@ from steps import line
 def main() -> None:
     steps, batch = int(sys.argv[1]), int(sys.argv[2])
     world = MPI.COMM_WORLD
+    timer = None
+    if sys.argv[3:] == ["timer"]:
+        from dlperf_hpc import Timer
+
+        timer = Timer(batch_size=batch, model="mpi-toy", stop=False)
     print(f"rank {world.Get_rank()} of {world.Get_size()}", flush=True)
     for step in range(1, steps + 1):
         begun = time.perf_counter()
@@ -20,6 +28,8 @@ def main() -> None:
         if world.Get_rank() == 0:
             ms = 1e3 * (time.perf_counter() - begun)
             print(line(step, steps, ms, batch * total, f"{9 - 0.01 * step:.6E}"), flush=True)
+        if timer is not None:
+            timer.step()
 
 
 if __name__ == "__main__":

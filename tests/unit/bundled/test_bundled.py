@@ -30,7 +30,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_checkout_uses_its_own_folders() -> None:
     assert bundled.is_checkout()
-    for name in ("sweeps", "slurm", "requirements"):
+    for name in ("sweeps", "programs", "slurm", "requirements"):
         assert bundled.folder(name) == ROOT / name
     assert bundled.ready_sweeps() == sorted(path.stem for path in ROOT.glob("sweeps/*.toml"))
 
@@ -86,6 +86,25 @@ def test_without_xdg_the_user_s_profiles_are_below_home(
     assert tmp_path / ".config" / "dlperf_hpc" in bundled.profile_folders()
 
 
+def test_a_ready_program_gives_way_to_a_copy(
+    empty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sweep names it, and no file of it is at hand; then there is one in each place."""
+    spec = tmp_path / "elsewhere" / "mine.toml"
+    case = 'framework = "nanogpt"\nmodel = "gpt2"\nbatch_size = 4\nseq_len = 64\n'
+    folders = [tmp_path / "config" / "dlperf_hpc", spec.parent, empty]
+    for folder in folders:
+        (folder / "programs").mkdir(parents=True)
+    spec.write_text(f'topologies = ["1n2g"]\nrepeats = 1\n[case]\n{case}')
+    argv = ["sweep", str(spec), "--cluster", "local", "--dry-run"]
+    assert main(argv) == 0 and "nanogpt on 1n2g" in (told := capsys.readouterr().out)
+    assert "train.py --dataset=openwebtext --n_layer=12" in told
+    for number, folder in enumerate(folders):
+        table = f'launch = "rank"\nrun = ["train{number}.py", "{{seq_len}}"]\n'
+        (folder / "programs" / "nanogpt.toml").write_text(table)
+        assert main(argv) == 0 and f" train{number}.py 64\n" in capsys.readouterr().out
+
+
 def test_init_copies_and_never_overwrites(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (empty / "lab" / "sweeps").mkdir(parents=True)
     mine = empty / "lab" / "sweeps" / "quickstart.toml"
@@ -99,9 +118,11 @@ def test_init_copies_and_never_overwrites(empty: Path, capsys: pytest.CaptureFix
     assert (empty / "lab" / "slurm" / "jupiter.toml").read_bytes() == template
     made = {path.stem for path in (empty / "lab" / "sweeps").iterdir()}
     assert made == set(bundled.ready_sweeps())
+    programs = {path.name for path in (empty / "lab" / "programs").iterdir()}
+    assert programs == {path.name for path in ROOT.glob("programs/*.toml")}
     assert main(["init", "lab", "--site", "jupiter", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
-    assert again["written"] == [] and len(again["kept"]) == len(made) + 1
+    assert again["written"] == [] and len(again["kept"]) == len(made) + len(programs) + 1
 
 
 def test_what_init_says_to_type_next_can_be_typed(
@@ -116,7 +137,7 @@ def test_what_init_says_to_type_next_can_be_typed(
     ("arguments", "said"),
     [
         (["lab", "--site", "../x"], "--site: '../x' is not a profile's name"),
-        (["file/lab"], "file/lab/slurm/template.toml: cannot be written: Not a directory"),
+        (["file/lab"], "file/lab/programs/hf_trainer.toml: cannot be written: Not a directory"),
     ],
 )
 def test_init_says_why_it_cannot(

@@ -44,7 +44,7 @@ def test_the_wheel_brings_the_folders(tmp_path_factory: pytest.TempPathFactory) 
     found = contents(built_wheel.wheel(tmp_path_factory))
     brought = {
         path.relative_to(ROOT).as_posix(): path.read_bytes()
-        for folder in ("sweeps", "slurm", "requirements")
+        for folder in ("sweeps", "programs", "slurm", "requirements")
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }

@@ -58,9 +58,9 @@ def loaded(place: Path, text: str, **kw: Any) -> Sweep:
     return load_sweep(path, registry(), formats=["megatron"], **kw)
 
 
-def refused(place: Path, text: str) -> str:
+def refused(place: Path, text: str, **kw: Any) -> str:
     with pytest.raises(SpecError) as told:
-        loaded(place, text)
+        loaded(place, text, **kw)
     return str(told.value)
 
 
@@ -183,6 +183,26 @@ def test_a_program_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert shown.argv == ("box", "exec", "bash", "run.sh", "2 4;", "2n2g")
     told = refused(tmp_path, HEAD + MINE)
     assert "two programs of one name" in told and "programs/mine.toml" in told
+
+
+def test_programs_are_sought_in_several_folders(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("here", "programs", "shipped")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "mine.toml").write_text(
+            f'launch = "rank"\nrun = ["{folder.name}", "{{model}}"]\n'
+        )
+    for folder in folders:
+        assert loaded(tmp_path, HEAD, programs=folders).programs["mine"].run[0] == folder.name
+        (folder / "mine.toml").unlink()
+    (folders[2] / "mine.toml").write_text('launch = "rank"\nrun = ["x", "{nods}"]\n')
+    told = refused(tmp_path, HEAD, programs=folders)
+    assert f"{folders[2]}/mine.toml: run[1]: there is no placeholder 'nods' (did you mean" in told
+    # A sweep's own table comes before a file that is elsewhere, and one that is ready.
+    assert loaded(tmp_path, HEAD + MINE, programs=folders).programs["mine"].run[0] == "train.py"
+    (folders[2] / "mine.toml").rename(folders[2] / "mime.toml")
+    told = refused(tmp_path, HEAD, programs=folders)
+    assert "there is no framework 'mine' (did you mean 'mime'?)" in told
 
 
 def test_torchrun_gets_its_rendezvous(tmp_path: Path) -> None:

@@ -95,6 +95,28 @@ def test_lines_are_stamped_and_read(tmp_path: Path) -> None:
     assert progress.iteration == 2 and progress.best and progress.best.bad_loss == 2
 
 
+def test_each_state_of_a_bar_is_a_line_of_its_own_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bar is drawn behind a carriage return, and waits for the next one."""
+    moments = iter(f"2026-11-22T12:00:0{second}.000000Z" for second in range(9))
+    monkeypatch.setattr("dlperf_hpc.train.program.output.utc", lambda: next(moments))
+    progress = Progress("epoch_bars")
+    output = Output(tmp_path / "out", 0, progress)
+    bar = "\rEpoch 0:  {0}0%|#   | {0}/10 [00:00<00:01, 5.0it/s]"
+    for number in range(1, 4):
+        output.take(bar.format(number).encode())
+    output.take(b"\r      \rdone\r")
+    assert progress.iteration == 3
+    output.take(b"\n\nlast\n")
+    rows = (tmp_path / "out").read_text().splitlines()
+    assert [(row[17:19], row.split("| ", 1)[1][:8]) for row in rows] == [
+        *((f"0{n}", "Epoch 0:") for n in range(3)),
+        ("03", "done"),
+        *(("04", text) for text in ("", "last")),
+    ]
+
+
 def test_formats_that_look_back_at_their_iterations() -> None:
     progress = Progress(ReadTable("mindspore"))
     for step in range(1, 4):
