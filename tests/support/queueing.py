@@ -48,9 +48,12 @@ class Queue:
 
 
 def printed_by_squeue(*rows: str) -> str:
-    """What squeue prints if these are its rows (``7_1|RUNNING|None|n1|name|comment``)."""
-    header = "JOBID|STATE|REASON|NODELIST|NAME|COMMENT"
-    return "".join(f"{BEGIN}{row}{END}\n" for row in (header, *rows))
+    """What squeue prints if these are its rows (``7_1|RUNNING|None|n1|name|comment``), of tasks that
+    have run for a minute, or wait."""
+    header = "JOBID|STATE|REASON|NODELIST|TIME|TIME_LIMIT|START_TIME|NAME|COMMENT"
+    timed = (row.split("|", 4) for row in rows)
+    whole = ["|".join([*row[:4], "1:00", "10:00", "N/A", *row[4:]]) for row in timed]
+    return "".join(f"{BEGIN}{row}{END}\n" for row in (header, *whole))
 
 
 def tokens_of(root: Path) -> list[str]:

@@ -43,6 +43,7 @@ _NO_ANSWER = (
 _ANSWER = re.compile(
     r"([0-9]+)(?:;[\w.-]+)?|Submitted batch job ([0-9]+)(?: on cluster [\w.-]+)?", re.ASCII
 )
+_STARTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}", re.ASCII)
 _NOT_LAUNCHED = "JobLaunchFailure"  # mostly, the output file cannot be opened on the node
 
 
@@ -270,6 +271,9 @@ def _task_state(row: query.JobState) -> TaskState:
         row.reason,
         row.nodes,
         launched=row.reason != _NOT_LAUNCHED,
+        elapsed_s=query.seconds(row.elapsed),
+        limit_s=query.seconds(row.limit),
+        starts=row.starts if _STARTS.fullmatch(row.starts) else "",
     )
 
 

@@ -22,7 +22,7 @@ from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, finish, leave_failure
-from dlperf_hpc.reporting.terminal import trouble_table
+from dlperf_hpc.reporting.status import trouble_table
 from dlperf_hpc.sweepfile.case import Run
 
 NO_PYTHON = """\
