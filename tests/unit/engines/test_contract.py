@@ -13,6 +13,7 @@ import pytest
 import submitit
 import tomllib
 from places import ROOT
+from queueing import row_of_task
 from script_samples import array_of
 from submitit.slurm.slurm import SlurmExecutor
 
@@ -191,7 +192,7 @@ def test_what_to_do_where_the_controller_is_out_of_reach(words: str, to_do: str)
 def a_squeue(place: Path, by_token: str = "", by_number: str = "") -> str:
     """What squeue says of this user's jobs (``job|state|comment``), and of jobs by number."""
     mine = f"""*--me*) show "{by_token}" ;;""" if by_token else ""
-    asked = f"""*--jobs*) show "{by_number}" ;;""" if by_number else ""
+    asked = f"""*--jobs*) show "{row_of_task(by_number)}" ;;""" if by_number else ""
     return SQUEUE.format(place=place, begin=BEGIN, end=END, cases=f"{mine} {asked} *) ;;")
 
 
