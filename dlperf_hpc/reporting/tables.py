@@ -15,21 +15,21 @@ from dlperf_hpc.reporting.text import (
     common_beginning,
     interval_text,
     number,
-    percent,
     speed_heading,
     speed_text,
 )
 
 
+_BETWEEN = 2  # blanks between two columns; behind the last one there is one
+
+
 @dataclass(frozen=True)
 class Figure:
-    """One column: ``rank`` says how much it is asked for, 0 the most; a table without it is none.
-    ``meaning`` explains a heading that does not explain itself."""
+    """One column of a narrow table. ``rank`` says how much it is asked for: 0 is never left out."""
 
     heading: str
     rank: int
     text: Callable[[CaseSummary], str]
-    meaning: str = ""
 
 
 def figures(members: Sequence[CaseSummary]) -> list[Figure]:
@@ -39,14 +39,14 @@ def figures(members: Sequence[CaseSummary]) -> list[Figure]:
     found = [
         Figure("case", 0, lambda s: str(s.case.topology)),
         Figure(speed, 0, lambda s: speed_text(s.speed, s.unit, speed)),
-        Figure("CI", 6, lambda s: interval_text(None if s.sample is None else s.sample.interval)),
+        Figure("CI", 3, lambda s: interval_text(None if s.sample is None else s.sample.interval)),
         Figure("speedup", 1, lambda s: "" if s.speedup is None else f"{s.speedup:.2f}"),
-        Figure("eff.", 2, lambda s: percent(s.efficiency), "speedup / what is linear"),
-        Figure("ms/iter.", 3, lambda s: number(s.iteration_ms), "window / its iterations"),
-        Figure("MFU", 4, lambda s: percent(s.mfu), "share of the accelerators' dense peak"),
-        Figure("mem. MB", 5, lambda s: _whole(s.memory_mb), "peak of a device"),
+        Figure("eff. %", 2, lambda s: _hundredths(s.efficiency)),
+        Figure("ms/it.", 4, lambda s: number(s.iteration_ms)),
+        Figure("MFU %", 5, lambda s: _hundredths(s.mfu)),
+        Figure("mem GB", 6, lambda s: "" if s.memory_mb is None else f"{s.memory_mb / 1000:.2f}"),
         *([Figure(TOKENS_PER_S, 7, _tokens)] if speed == SAMPLES_PER_S else []),
-        Figure("runs", 0, lambda s: f"{s.ok}/{s.runs}", "how many count / how many there are"),
+        Figure("runs", 0, lambda s: f"{s.ok}/{s.runs}"),
     ]
     return [each for each in found if each.rank == 0 or any(map(each.text, members))]
 
@@ -55,18 +55,18 @@ def _tokens(summary: CaseSummary) -> str:
     return number(summary.median(TOKENS_PER_S))
 
 
-def _whole(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}"
+def _hundredths(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
 
 
 def fitting(
     columns: Sequence[Figure], members: Sequence[CaseSummary], room: int
 ) -> tuple[list[Figure], list[Figure]]:
-    """The columns that fit in ``room`` characters, one between two, and those that are left out:
-    the least asked first."""
+    """The columns that fit in ``room`` characters, and those that are left out: the least asked
+    first."""
     widths = {id(c): max(len(c.heading), *(len(c.text(s)) for s in members)) for c in columns}
     kept = list(columns)
-    while sum(widths[id(c)] + 1 for c in kept) - 1 > room:
+    while sum(widths[id(c)] + _BETWEEN for c in kept) - 1 > room:
         least = max(kept, key=lambda c: c.rank)
         if least.rank == 0:
             break

@@ -87,7 +87,7 @@ def _overview_table(across: Overview, width: int) -> list[Table | Text]:
     from rich.text import Text
 
     cells = [*zip(*across.rows.values())]
-    widths = [max(map(len, (head, *column))) + 1 for head, column in zip(across.topologies, cells)]
+    widths = [max(map(len, (head, *column))) + 2 for head, column in zip(across.topologies, cells)]
     room = width - min(max(map(len, across.rows)), _NARROWEST_NAME)
     first = 0
     while first + 1 < len(widths) and sum(widths[first:]) > room:

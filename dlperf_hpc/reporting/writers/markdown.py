@@ -11,6 +11,7 @@ from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.errors import number_of
 from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.picture import PICTURE, picture
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.tables import Overview, overview, remarks
 from dlperf_hpc.reporting.text import (
@@ -23,7 +24,6 @@ from dlperf_hpc.reporting.text import (
     speed_text,
 )
 from dlperf_hpc.reporting.writers import Writer
-from dlperf_hpc.reporting.writers.png import PICTURE, picture
 
 _MOST_UNREAD = 100
 _MOST_HOSTS = 32
