@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlperf_hpc.analysis.speedup import chosen
+from dlperf_hpc.analysis.speedup import chosen, series_name
 from dlperf_hpc.records.results import RunResult
 
 BASE = "1n1g"
@@ -98,8 +98,9 @@ def dlperf_tables(results: Sequence[RunResult]) -> dict[str, DlperfTable]:
     batch_sizes: dict[str, tuple[str, int | None]] = {}
     for result in chosen(results):
         case = result.run.case
-        batch_sizes[case.series] = (case.model, case.batch_size)
-        runs = speeds.setdefault(case.series, {}).setdefault(str(case.topology), {})
+        name = series_name(case, result.sweep)
+        batch_sizes[name] = (case.model, case.batch_size)
+        runs = speeds.setdefault(name, {}).setdefault(str(case.topology), {})
         value = result.samples_per_s
         if value is not None:
             runs[result.run.repeat] = value

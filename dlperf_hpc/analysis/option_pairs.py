@@ -63,7 +63,7 @@ def _tags(summary: CaseSummary) -> frozenset[str]:
 def _variant(summary: CaseSummary, tags: frozenset[str]) -> _Variant:
     case = summary.case
     shape = (case.batch_size, case.seq_len, case.precision, case.topology)
-    return case.framework, case.model, *shape, tags
+    return summary.sweep, case.framework, case.model, *shape, tags
 
 
 def _without_one(summary: CaseSummary) -> Iterator[tuple[str, _Variant]]:

@@ -30,6 +30,11 @@ from dlperf_hpc.sweepfile.case import Topology
 DEFAULT_BASE = Topology(1, 1)
 
 
+def series_name(case: CaseFacts, sweep: str) -> str:
+    """``ddp/bert-base/bz32/fp32``, and which sweep measured it where several did."""
+    return f"{case.series} of sweep {sweep}" if sweep else case.series
+
+
 @dataclass(frozen=True)
 class CaseSummary:
     """What the runs of one case say.
@@ -52,7 +57,9 @@ class CaseSummary:
     the windows' if those agree, else what the case asks for. ``tflops_per_device`` and ``mfu``
     (share of the accelerator's dense peak) are of the median; None where model, length, precision
     or accelerator is not known. ``devices`` are the chips, or ``cpu``, that the logs of the runs
-    that count name.
+    that count name. ``iteration_ms`` is the median over the runs of the window's time / its
+    iterations. ``sweep`` is that of the runs (see :class:`.RunResult`): a case that two sweeps
+    measured has two summaries. ``evidence`` has each flag with its sentence.
     """
 
     case: CaseFacts
@@ -86,8 +93,16 @@ class CaseSummary:
     tflops_per_device: float | None = None
     mfu: float | None = None
     devices: frozenset[str] = frozenset()
+    iteration_ms: float | None = None
+    sweep: str = ""
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    evidence: tuple[Flag, ...] = ()
+
+    @property
+    def series(self) -> str:
+        """The name of the speedup curve that it is a point of: the case's, and its sweep's."""
+        return series_name(self.case, self.sweep)
 
     @property
     def sample(self) -> Sample | None:
@@ -145,15 +160,15 @@ def summarise(
     ``base`` is not a topology.
     """
     wanted = DEFAULT_BASE if base is None else Topology.parse(base)
-    groups: dict[str, list[RunResult]] = {}
+    groups: dict[tuple[str, str], list[RunResult]] = {}
     for result in results:
-        groups.setdefault(result.run.case.id, []).append(result)
-    found: dict[str, list[Flag]] = {}
+        groups.setdefault((result.sweep, result.run.case.id), []).append(result)
+    found: dict[tuple[str, str], list[Flag]] = {}
     series: dict[str, list[CaseSummary]] = {}
     for name, group in groups.items():
         summary, found[name] = _alone(group, accelerator)
-        series.setdefault(summary.case.series, []).append(summary)
-    done: dict[str, CaseSummary] = {}
+        series.setdefault(summary.series, []).append(summary)
+    done: dict[tuple[str, str], CaseSummary] = {}
     for members in map(_in_one_unit, series.values()):
         scaling = _scaling(members)
         compared = [
@@ -162,17 +177,19 @@ def summarise(
         ]
         for member in compared:
             extra = flags.of_sample(member.sample, member.unit) + _of_series(member, compared)
-            done[member.case.id] = _with_flags(member, found[member.case.id] + extra)
+            name = member.sweep, member.case.id
+            done[name] = _with_flags(member, found[name] + extra)
     return [done[name] for name in groups]
 
 
 def chosen(results: Iterable[RunResult]) -> list[RunResult]:
     """One result per run: its first ok attempt, else its last attempt; order kept."""
-    taken: dict[str, RunResult] = {}
+    taken: dict[tuple[str, str], RunResult] = {}
     for result in results:
-        other = taken.setdefault(result.run.id, result)
+        name = result.sweep, result.run.id
+        other = taken.setdefault(name, result)
         if _rank(result) < _rank(other):
-            taken[result.run.id] = result
+            taken[name] = result
     return list(taken.values())
 
 
@@ -221,6 +238,7 @@ def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSum
     statuses = [result.status for result in runs]
     summary = CaseSummary(
         case=case,
+        sweep=group[0].sweep,
         runs=len(runs),
         statuses=tuple((s, statuses.count(s)) for s in Status if s in statuses),
         samples=samples,
@@ -301,8 +319,15 @@ def _with_windows(
     skipped = [w.skipped_steps for w in windows if w.skipped_steps is not None]
     spreads = [w.rank_spread for w in windows if w.rank_spread is not None]
     exposed = [w.exposed_comm for w in windows if w.exposed_comm is not None]
+    times = [1000 * w.elapsed_s / w.iterations for w in windows if w.iterations]
+    times += [
+        1000 * w.elapsed_s / (w.last - w.first)
+        for w in external
+        if w.elapsed_s and w.first is not None and w.last is not None and w.last > w.first
+    ]
     return replace(
         summary,
+        iteration_ms=median(times) if times else None,
         optimizer_steps=min(steps, default=None),
         skipped_steps=max(skipped, default=None),
         rank_spread=max(spreads, default=None),
@@ -423,4 +448,4 @@ def _with_flags(summary: CaseSummary, found: Sequence[Flag]) -> CaseSummary:
         )
     if summary.speedup_missing:
         notes.append(f"no speedup: {summary.speedup_missing}")
-    return replace(summary, flags=names, notes=tuple(notes))
+    return replace(summary, flags=names, notes=tuple(notes), evidence=tuple(found))

@@ -91,7 +91,7 @@ def _report(arguments: argparse.Namespace) -> int:
     report = Report.of(
         manifest.sweep if manifest else arguments.paths[0].absolute().name,
         found.results,
-        base or (manifest.base if manifest else None),
+        base or found.base,
         source=f"{found.summary()} of {', '.join(map(str, arguments.paths))}",
         unread=found.unread,
         unrecognised=found.unrecognised,

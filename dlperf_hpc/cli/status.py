@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.cli import messages, naming, options
 
 if TYPE_CHECKING:
-    from dlperf_hpc.records.collect import Collection
+    from dlperf_hpc.records.collect import Collection, RunJob
 
 SUMMARY = "show how many runs of a sweep wait, run, ended well or failed"
 
@@ -21,12 +20,13 @@ SUMMARY = "show how many runs of a sweep wait, run, ended well or failed"
 def _parser() -> argparse.ArgumentParser:
     made = options.parser(
         "status",
-        "One table: how many runs of each topology are in each status. The files of the sweep\n"
-        "decide; the scheduler is asked about runs of which the files do not tell the end.",
+        "How many runs of each topology are in each status; of cases with runs that wait or run,\n"
+        "the jobs, their nodes and times. The files of the sweep decide; the scheduler is asked\n"
+        "about runs of which the files do not tell the end.",
     )
     options.add_directory(made, also=", or its archive")
     made.add_argument("--offline", action="store_true", help="do not ask the scheduler")
-    made.add_argument("--watch", action="store_true", help="a live table until every run has ended")
+    made.add_argument("--watch", action="store_true", help="a live screen until every run has ended")
     every = "with --watch: seconds between two looks (default: the site profile's `poll_s`, 30)"
     made.add_argument("--every", type=options.seconds, metavar="S", help=every)
     told = (
@@ -53,6 +53,9 @@ def _as_json(collection: Collection) -> dict[str, Any]:
                 "source": result.source,
                 "submitted": result.run.id not in collection.unsubmitted,
                 "to_do": result.to_do,
+                "case": result.run.case.id,
+                "warnings": list(result.warnings),
+                **_job_json(collection.jobs.get(result.run.id)),
             }
             for result in collection.results
         ],
@@ -60,44 +63,21 @@ def _as_json(collection: Collection) -> dict[str, Any]:
     }
 
 
-def _of_report_job(collection: Collection, directory: Path) -> list[str]:
-    """A line on the job that reports at the end, if there is one."""
-    from dlperf_hpc.cli.submission import shortest
-    from dlperf_hpc.errors import printable
-
-    words = collection.report_job.replace("DIR", shortest(directory))
-    return [printable(words)] if words else []
+def _job_json(job: RunJob | None) -> dict[str, Any]:
+    """What is known of a run's job; null for what is not."""
+    known = vars(job) if job else {}
+    names = ("job", "nodes", "elapsed_s", "left_s", "starts")
+    return {name: known.get(name) if known.get(name) != "" else None for name in names}
 
 
 def _watched(arguments: argparse.Namespace) -> Collection:
-    """Show the table again and again until every run has ended; the last state.
-
-    Each look is one squeue, and at most one sacct.
-    """
-    from rich.console import Console, Group
-    from rich.live import Live
-    from rich.text import Text
-
-    from dlperf_hpc.cli.submission import shortest
-    from dlperf_hpc.engines.watch import current
+    """Look again and again until every run has ended; the last state."""
+    from dlperf_hpc.cli.watching import watch
     from dlperf_hpc.records.manifest import read_manifest
-    from dlperf_hpc.reporting.terminal import status_table, waiting_table
 
     kept = read_manifest(arguments.directory).site.get("poll_s", 30.0)
     every_s = max(1.0, arguments.every or float(kept))
-    console = Console(highlight=False, stderr=arguments.json)
-    with Live(console=console, auto_refresh=False) as live:
-        while True:
-            collection = current(arguments.directory, ask_scheduler=not arguments.offline)
-            note = Text(f"{time.strftime('%H:%M:%S')}, every {every_s:g} s; Ctrl-C leaves")
-            table = status_table(collection.results, collection.unsubmitted)
-            waiting = waiting_table(collection.results, shortest(arguments.directory))
-            more = [Text(line) for line in _of_report_job(collection, arguments.directory)]
-            shown = Group(table, *([waiting] if waiting else []), *more, note)
-            live.update(shown, refresh=True)
-            if all(result.status.finished for result in collection.results):
-                return collection
-            time.sleep(every_s)
+    return watch(arguments.directory, every_s, not arguments.offline, on_stderr=arguments.json)
 
 
 def _say_held(collection: Collection) -> None:
@@ -156,11 +136,12 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(collection), indent=1))
     elif not arguments.watch:
-        from dlperf_hpc.cli.submission import shortest
-        from dlperf_hpc.reporting.terminal import print_status
+        from dlperf_hpc.cli.submission import of_report_job, shortest
+        from dlperf_hpc.reporting.status import print_status
 
-        print_status(collection, shortest(arguments.directory))
-        for line in _of_report_job(collection, arguments.directory):
+        shown = shortest(arguments.directory)
+        print_status(collection, shown)
+        for line in of_report_job(collection.report_job, shown):
             print(f"\n{line}")
     if not archived:
         _say_held(collection)

@@ -89,6 +89,12 @@ def shortest(path: Path) -> str:
         return visible(str(path))
 
 
+def of_report_job(words: str, shown: str) -> list[str]:
+    """A line on the job that reports at the end, if there is one; ``shown`` is the sweep's
+    directory as one types it."""
+    return [printable(words.replace("DIR", shown))] if words else []
+
+
 def submission_json(
     sweep: str, root: Path, rows: Iterable[Submission], waiting: Sequence[Array]
 ) -> dict[str, Any]:

@@ -154,6 +154,9 @@ class TaskState:
     """How a task stands. ``state``, ``reason`` and ``nodes`` are the engine's own words.
 
     ``launched`` is False where its script could not be started, so that it can have no output.
+    ``elapsed_s`` is how long it has run and ``limit_s`` how long it may, ``starts`` when it is
+    expected to start (``2026-11-23T06:00:00``, as the engine's clock goes): None and '' where the
+    engine does not tell.
     """
 
     status: Status
@@ -161,6 +164,9 @@ class TaskState:
     reason: str = ""
     nodes: str = ""
     launched: bool = True
+    elapsed_s: float | None = None
+    limit_s: float | None = None
+    starts: str = ""
 
     @property
     def alive(self) -> bool:

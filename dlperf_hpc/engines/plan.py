@@ -28,11 +28,12 @@ class _Group:
     program: str = ""
 
     def name(self, sweep: str) -> str:
-        """Readable in squeue: sweep, topology, the environment where it is not the default, and a
-        user's program, whose tasks are started in a way of their own."""
+        """Readable in squeue, which shows eight characters of it unless it is told otherwise:
+        topology, sweep, the environment where it is not the default, and a user's program, whose
+        tasks are started in a way of their own. (Earlier versions had the sweep's name first.)"""
         more = [] if self.environment == "default" else [self.environment]
         more += [self.program] if self.program else []
-        return "-".join([sweep, str(self.topology), *more])
+        return "-".join([f"{self.topology}.{sweep}", *more])
 
 
 def _group_of(run: Run) -> _Group:
@@ -50,7 +51,7 @@ def arrays_of(
     exclude: str = "",
     repeats_per_job: int = 1,
 ) -> tuple[Array, ...]:
-    """Arrays of ``runs``, in their order, under names that begin with ``name``.
+    """Arrays of ``runs``, in their order, under names that have ``name`` behind the topology.
 
     There is one array for each topology (and environment), in pieces if it has more than ``bound``
     indices. Each index takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine
@@ -178,10 +179,14 @@ def added_arrays(ledger: Ledger, asked: Manifest) -> tuple[Array, ...]:
 
 
 def _next_number(ledger: Ledger, letter: str) -> int:
-    """The first number that no arrays of a rerun (``r``) or of a growth (``g``) have yet."""
-    numbered = re.compile(rf"\.{letter}([0-9]+)-[0-9]+n[0-9]+g")
-    taken = [match for array in ledger.arrays if (match := numbered.search(array.name))]
-    return 1 + max((int(match[1]) for match in taken), default=0)
+    """The first number that no arrays of a rerun (``r``) or of a growth (``g``) have yet. Arrays of
+    earlier versions are called ``bert.r1-2n8g``, those of this one ``2n8g.bert.r1``."""
+    sweep, topology = re.escape(ledger.manifest.sweep), "[0-9]+n[0-9]+g"
+    numbered = re.compile(
+        rf"{sweep}\.{letter}([0-9]+)-{topology}.*|{topology}\.{sweep}\.{letter}([0-9]+)(?:[-.].*)?"
+    )
+    taken = [match for array in ledger.arrays if (match := numbered.fullmatch(array.name))]
+    return 1 + max((int(match[1] or match[2]) for match in taken), default=0)
 
 
 def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BOUND) -> Manifest:

@@ -18,7 +18,14 @@ from dlperf_hpc.engines.base import Answer, Engine, TaskState
 from dlperf_hpc.engines.output import told_by_output
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.records import trust
-from dlperf_hpc.records.collect import Collection, Files, quick_result, quick_results, result_of
+from dlperf_hpc.records.collect import (
+    Collection,
+    Files,
+    RunJob,
+    quick_result,
+    quick_results,
+    result_of,
+)
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.manifest import FinalState, add_final_states
 from dlperf_hpc.records.results import RunResult
@@ -66,6 +73,7 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
         raise SiteError(
             f"{error}; nothing is submitted while the scheduler's jobs are not known"
         ) from error
+    jobs = {name: _job_of(task, answer.states.get(task.name)) for name, task in tasks.items()}
     resolve = _StateResolver(ledger.root, engine, answer)
     found = {name: resolve.resolved(result, tasks[name]) for name, result in asked.items()}
     with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to
@@ -73,7 +81,19 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     results = (found.get(name, result) for name, result in zip(names, collection.results))
     if reporting is not None and not told:
         told = report_job.told_by_engine(engine, reporting, answer)
-    return replace(collection, results=tuple(results), report_job=told)
+    return replace(collection, results=tuple(results), report_job=told, jobs=jobs)
+
+
+def _job_of(task: Task, state: TaskState | None) -> RunJob:
+    """A run's job, with what the engine told of it while it waits or runs."""
+    if state is None or state.status not in (Status.PENDING, Status.RUNNING):
+        return RunJob(task.name, state.nodes if state else "")
+    if state.status is Status.PENDING:
+        return RunJob(task.name, starts=state.starts)
+    left = None
+    if state.elapsed_s is not None and state.limit_s is not None:
+        left = state.limit_s - state.elapsed_s
+    return RunJob(task.name, state.nodes, state.elapsed_s, left)
 
 
 def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunResult, str]:

@@ -50,7 +50,8 @@ class Gathered:
     ``unread`` says of a file, or of a line in it, why it was not read; ``unrecognised`` are
     files in which no known format was recognised, ``programs`` the names of others with the program
     that their lines tell and whose speed is not read; ``damaged`` are logs of ours that do not even
-    tell which run they are of, with the reason; ``manifest`` is the sweep's if there is just one.
+    tell which run they are of, with the reason; ``manifest`` is the sweep's if there is just one,
+    ``base`` what all sweeps agree on if there is nothing else.
     """
 
     results: tuple[RunResult, ...]
@@ -62,6 +63,7 @@ class Gathered:
     manifest: Manifest | None = None
     damaged: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
+    base: str | None = None
 
     def summary(self) -> str:
         """One line: how many files, and what became of the runs in them."""
@@ -105,7 +107,7 @@ def gather(
             raise LedgerError(f"{path}: {told}") from error
     with ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in paths}
-        found = _gathered(list(places), rule, stated, cache, progress, leave_out, own_format)
+        found = _gathered(places, rule, stated, cache, progress, leave_out, own_format)
     for place, path in places.items():
         found = found if place == path else _as_named(found, f"{place}/", f"{path}/")
     return found
@@ -122,7 +124,7 @@ def _as_named(found: Gathered, place: str, path: str) -> Gathered:
 
 
 def _gathered(
-    paths: Sequence[Path],
+    places: Mapping[Path, Path],
     rule: Rule,
     stated: Mapping[str, Any],
     cache: ScanCache,
@@ -130,8 +132,12 @@ def _gathered(
     leave_out: Iterable[Path],
     own_format: ToldFormat | None,
 ) -> Gathered:
+    """What lies at and below ``places``, which are where paths of the user's were unpacked."""
+    paths = list(places)
     roots = sweeps_below(paths)
     sweeps, unread = _read_sweeps(roots, paths)
+    unread += _copies(sweeps, places)
+    sweeps = _told_apart(sweeps, places)
     found = list(
         find([path for path in paths if path not in roots], leave_out=[*roots, *leave_out])
     )
@@ -171,6 +177,7 @@ def _gathered(
         cached=cached,
         formats=loose.formats,
         manifest=sweeps[0].manifest if len(sweeps) == 1 and not loose.results else None,
+        base=_agreed_base(sweeps) if not loose.results else None,
         damaged=loose.damaged,
         programs=loose.programs,
     )
@@ -190,6 +197,71 @@ def _read_sweeps(
                 raise
             damaged.append(str(error))
     return sweeps, damaged
+
+
+def _identity(sweep: Collection) -> str:
+    """What a sweep has in common with its copies alone: the token of its first array."""
+    arrays = sweep.manifest.arrays if sweep.manifest else ()
+    return arrays[0].token if arrays else str(sweep.root)
+
+
+def _copies(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> list[str]:
+    """A remark on each sweep that was read before, from another place."""
+    first: dict[str, Collection] = {}
+    remarks = []
+    for sweep in sweeps:
+        other = first.setdefault(_identity(sweep), sweep)
+        if other is not sweep:
+            here, there = (_as_given(each.root, places) for each in (sweep, other))
+            remarks.append(f"{here}: is a copy of {there}, whose runs are the same")
+    return remarks
+
+
+def _told_apart(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> list[Collection]:
+    """The sweeps, with their names in the results of each series of which several sweeps measured
+    the same case: these are several measurements, each with a base of its own. A copy is no second
+    measurement: its runs have the name of the sweep that it was made of."""
+    own = {_identity(sweep): sweep for sweep in reversed(sweeps)}
+    cases = [{result.run.case.id for result in sweep.results} for sweep in own.values()]
+    often = Counter(name for each in cases for name in each)
+    results = [result for sweep in own.values() for result in sweep.results]
+    apart = {r.run.case.series for r in results if often[r.run.case.id] > 1}
+    names = dict(zip(own, _names([*own.values()], places))) if apart else {}
+
+    def named(sweep: Collection) -> Collection:
+        told = (
+            replace(each, sweep=names[_identity(sweep)])
+            if each.run.case.series in apart
+            else each
+            for each in sweep.results
+        )
+        return replace(sweep, results=tuple(told))
+
+    return [*map(named, sweeps)] if apart else [*sweeps]
+
+
+def _names(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> list[str]:
+    """The sweeps' names where these differ, else as much of their paths as tells them apart."""
+    names = [sweep.manifest.sweep if sweep.manifest else "" for sweep in sweeps]
+    paths = [_as_given(sweep.root, places).absolute().parts for sweep in sweeps]
+    length = 0
+    while len(set(names)) < len(names) and length < max(map(len, paths)):
+        length += 1
+        names = ["/".join(parts[-length:]) for parts in paths]
+    return names
+
+
+def _as_given(root: Path, places: Mapping[Path, Path]) -> Path:
+    """Where the user finds a sweep that may have been unpacked."""
+    for place, path in places.items():
+        if root == place or place in root.parents:
+            return path / root.relative_to(place)
+    return root
+
+
+def _agreed_base(sweeps: Sequence[Collection]) -> str | None:
+    bases = {sweep.manifest.base for sweep in sweeps if sweep.manifest}
+    return bases.pop() if len(bases) == 1 else None
 
 
 class _Loose:

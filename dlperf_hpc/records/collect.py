@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError, LogError
@@ -27,11 +27,25 @@ from dlperf_hpc.records.store import launch_of
 
 
 @dataclass(frozen=True)
+class RunJob:
+    """The job of a run, ``4711_3``, and what its scheduler told of it: the ``nodes`` that it has,
+    how long it has run and may still run (s), and when it is expected to start; '' and None where
+    that is not known."""
+
+    job: str
+    nodes: str = ""
+    elapsed_s: float | None = None
+    left_s: float | None = None
+    starts: str = ""
+
+
+@dataclass(frozen=True)
 class Collection:
     """What a directory holds: its manifest if any, results, and files that could not be read.
 
     ``unsubmitted`` are the ids of pending runs that no job stands for yet. ``report_job`` says how
-    the job stands that reports at the end, '' if there is none.
+    the job stands that reports at the end, '' if there is none. ``jobs`` has the latest job of each
+    run that was submitted, by the run's id.
     """
 
     root: Path
@@ -40,6 +54,7 @@ class Collection:
     unreadable: tuple[str, ...] = ()
     unsubmitted: frozenset[str] = frozenset()
     report_job: str = ""
+    jobs: Mapping[str, RunJob] = field(default_factory=dict)
 
     def as_named(self, archive: Path) -> Collection:
         """With files told of as they are in the archive, not where that was unpacked."""
@@ -305,7 +320,11 @@ def quick_results(ledger: Ledger) -> Collection:
                 unsubmitted.add(name)
         results.append(result)
     return Collection(
-        ledger.root, ledger.manifest, tuple(results), unsubmitted=frozenset(unsubmitted)
+        ledger.root,
+        ledger.manifest,
+        tuple(results),
+        unsubmitted=frozenset(unsubmitted),
+        jobs={name: RunJob(task.name) for name, task in tasks.items() if task.job_id},
     )
 
 

@@ -307,7 +307,8 @@ class RunResult:
     that does not start or end, with DIR in it for the sweep's directory. ``contradictions`` are
     those of a log of ours with a whole summary, see :mod:`dlperf_hpc.records.consistency`.
     ``whole``: the window was complete before what ``status`` tells, which came from outside (a
-    cancelled job): it counts.
+    cancelled job): it counts. ``sweep`` names the run's sweep where several sweeps that were read
+    together measured the same case: their runs are no repeats of each other. '' everywhere else.
     """
 
     run: RunFacts
@@ -328,6 +329,12 @@ class RunResult:
     to_do: str = ""
     contradictions: tuple[Contradiction, ...] = ()
     whole: bool = False
+    sweep: str = ""
+
+    @property
+    def title(self) -> str:
+        """The run's id, with its sweep in front where another sweep has a run of that id."""
+        return f"{self.sweep}: {self.run.id}" if self.sweep else self.run.id
 
     @property
     def counts(self) -> bool:

@@ -18,6 +18,8 @@ from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
+from dlperf_hpc.reporting.text import natural
+from dlperf_hpc.sweepfile.case import Topology
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,18 @@ class Report:
     @cached_property
     def series(self) -> Mapping[str, tuple[CaseSummary, ...]]:
         """The cases of each speedup curve, from few devices to many, by the series' name; the
-        series stand in order of first appearance."""
+        series stand in natural order, bz2 before bz16."""
         found: dict[str, list[CaseSummary]] = {}
         for summary in self.cases:
-            found.setdefault(summary.case.series, []).append(summary)
-        return {name: tuple(sorted(found[name], key=_size)) for name in found}
+            found.setdefault(summary.series, []).append(summary)
+        names = sorted(found, key=natural)
+        return {name: tuple(sorted(found[name], key=_size)) for name in names}
+
+    @cached_property
+    def topologies(self) -> tuple[Topology, ...]:
+        """All topologies, from few devices to many."""
+        found = {summary.case.topology for summary in self.cases}
+        return tuple(sorted(found, key=lambda each: (each.devices, each)))
 
     @cached_property
     def option_pairs(self) -> tuple[OptionPair, ...]:
@@ -115,6 +124,32 @@ class Report:
         return tuple(r for r in self.runs if r.status.bad or r.status is Status.UNKNOWN)
 
     @cached_property
+    def warnings(self) -> Mapping[str, tuple[RunResult, ...]]:
+        """What logs warn of, each sentence once, with the runs that it is about. What is a reason
+        why a run does not count is no warning."""
+        found: dict[str, list[RunResult]] = {}
+        for result in self.runs:
+            for warning in dict.fromkeys(result.warnings):
+                if warning and warning != result.reason:
+                    found.setdefault(warning, []).append(result)
+        return {text: tuple(runs) for text, runs in found.items()}
+
+    @cached_property
+    def measured(self) -> str:
+        """When the runs that count were measured: the first start and the last end, in UTC to the
+        minute; '' where no log tells it."""
+        starts = sorted(result.started for result in self.counted if result.started)
+        ends = sorted(result.ended for result in self.counted if result.ended)
+        return _span([_minute(text) for text in (*starts[:1], *ends[-1:])])
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts on which the runs that count were measured, in natural order."""
+        told = (result.facts.get("world", {}).get("hosts") for result in self.counted)
+        found = {str(host) for hosts in told if isinstance(hosts, list) for host in hosts}
+        return tuple(sorted(found, key=natural))
+
+    @cached_property
     def machines(self) -> Mapping[str, str]:
         """Hardware and software as the logs of the counted runs tell them, by what they are.
 
@@ -128,6 +163,20 @@ class Report:
 
 def _size(summary: CaseSummary) -> tuple[int, Any]:
     return summary.case.topology.devices, summary.case.topology
+
+
+def _minute(when: str) -> str:
+    """``2026-11-21 14:53`` of a log's time stamp."""
+    return when[:16].replace("T", " ")
+
+
+def _span(times: Sequence[str]) -> str:
+    if not times:
+        return ""
+    first, last = times[0], times[-1]
+    if first[:10] == last[:10]:
+        last = last[11:]
+    return f"{times[0]} to {last} UTC" if times[0] != times[-1] else f"{first} UTC"
 
 
 # What a reader must know of the machine, and where a log tells it: (table, key).

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S
 
+if TYPE_CHECKING:
+    from dlperf_hpc.analysis.statistics import Interval
+
+_DIGITS = re.compile(r"([0-9]+)")
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """A key that sorts names with their numbers as numbers: bz2 before bz16, 2n8g before 10n8g."""
+    parts = _DIGITS.split(name)
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
+
+
+def common_beginning(names: Sequence[str]) -> str:
+    """What whole parts of a path all names begin with: ``ddp/bert-base/``; '' for no names."""
+    parts = [name.split("/") for name in names] or [[""]]
+    shared = 0
+    while all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):
+        shared += 1
+    return "".join(f"{part}/" for part in parts[0][:shared])
 
 
 def number(value: float | None) -> str:

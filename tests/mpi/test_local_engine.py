@@ -53,7 +53,7 @@ def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
     assert "had 1 run; 3 more are added to it" in done.stderr
     assert log.read_bytes() == before
     names = [array.name for array in read_ledger(place.directory("first")).arrays]
-    assert names == ["first-1n1g-1", "first.g1-1n2g-1", "first.g1-1n1g-2", "first.g1-1n2g-3"]
+    assert names == ["1n1g.first-1", "1n2g.first.g1-1", "1n1g.first.g1-2", "1n2g.first.g1-3"]
     rows = {row["topology"]: row for row in place.table("first")}
     assert set(rows) == {"1n1g", "1n2g"}
     assert rows["1n1g"]["speedup"] == "1.0" and rows["1n1g"]["runs_ok"] == "2"

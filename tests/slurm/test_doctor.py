@@ -54,7 +54,7 @@ def test_a_healthy_site_is_ok_and_nothing_is_left(place: Workplace, onebox: Oneb
     assert found["accounting"].seen.startswith("none at this site")
     assert "MaxArraySize 10001" in found["limits"].seen and "2 runs" in found["limits"].seen
     assert found["nodes"].seen == "4 of 4 take jobs"
-    assert "to start at" in found["sbatch --test-only tried-2n2g"].seen
+    assert "to start at" in found["sbatch --test-only 2n2g.tried"].seen
     assert "2 nodes, 4 ranks" in found["job"].seen
     assert found["mpi"].seen.startswith("world size 4 under --mpi=pmi2; MPICH")
     assert found["torch"].seen.startswith("2.") and found["mpi4py"].seen.startswith("4.")
@@ -127,7 +127,7 @@ def test_what_cannot_start_is_named_and_what_waits_is_cancelled(
     out = found["nodes"]
     assert out.grade == "FAIL" and "n4 drained: bad memory | slot 3" in out.seen
     assert "4n1g cannot start" in out.to_do
-    refused = found["sbatch --test-only tried-1n9g"]
+    refused = found["sbatch --test-only 1n9g.tried"]
     assert refused.grade == "FAIL" and "node configuration is not available" in refused.seen
     assert "no nodes for 1n9g" in refused.to_do
     waited = found["job"]

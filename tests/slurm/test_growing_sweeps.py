@@ -65,7 +65,7 @@ def test_topologies_and_repeats_are_added(place: Workplace, site: Path, queue: Q
     assert "with 1 of these 6 runs: 5 would be added, as new arrays" in dry
     done = place.verb(*whole)
     assert submitted(done) == 2, done.stdout
-    assert "grown.g1-1n1g  2 runs" in done.stdout and "grown.g1-2n1g  3 runs" in done.stdout
+    assert "1n1g.grown.g1  2 runs" in done.stdout and "2n1g.grown.g1  3 runs" in done.stdout
     assert every_run_in_one_job(queue, root) and queue.jobs(root)[job] == token
     assert json.loads((root / layout.MANIFEST).read_text())["arrays"][:1] == before
     for less in ((), ("--only", "2n1g"), ("--set", "repeats=2")):

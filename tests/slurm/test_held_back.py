@@ -62,7 +62,7 @@ def test_a_partition_that_is_not_there_is_refused_before_anything_is_written(
     assert "partition: Slurm has no partition 'nosuch': set partition in" in done.stderr
     assert "note: mpi: srun has no MPI plug-in pmi9" in done.stderr and "pmi2" in done.stderr
     forced = place.verb("sweep", spec, "--site", site, "--no-check")
-    assert forced.returncode == 1 and "refused: nowhere-1n1g" in forced.stderr
+    assert forced.returncode == 1 and "refused: 1n1g.nowhere" in forced.stderr
 
 
 def statuses(place: Workplace, name: str) -> list[str]:

@@ -72,7 +72,7 @@ def held(place: Ordered, name: str) -> str:
     """The job of a sweep of one run which waits until it is cancelled."""
     done = place.verb("sweep", place.tiny(name, ["1n1g"]), "--site", place.site(HELD))
     assert done.returncode == 0, done.stderr
-    return place.ids()[f"{name}-1n1g"]
+    return place.ids()[f"1n1g.{name}"]
 
 
 def test_a_sweep_after_another_and_its_report_at_the_end(place: Ordered) -> None:
@@ -90,9 +90,9 @@ def test_a_sweep_after_another_and_its_report_at_the_end(place: Ordered) -> None
     done = place.verb("sweep", spec, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     ids, jobs = place.ids(), place.jobs()
-    for array in ("second-1n1g", "second-2n1g"):
+    for array in ("1n1g.second", "2n1g.second"):
         assert jobs[array][:2] == ("PENDING", f"afterany:{first}_*(unfulfilled)")
-    arrays = {ids["second-1n1g"], ids["second-2n1g"]}
+    arrays = {ids["1n1g.second"], ids["2n1g.second"]}
     report = ids["second.report"]
     waits_for = jobs["second.report"][1]
     assert all(f"afterany:{job}_*(unfulfilled)" in waits_for for job in arrays)
@@ -150,13 +150,13 @@ def test_a_report_job_is_cancelled_replaced_found_again_and_refused(place: Order
     assert f"there already: job {report}" in again.stdout
 
     # One run is submitted anew: a report that does not wait for it would come too early.
-    place.queue.call("scancel", place.ids()["one-1n1g"])
+    place.queue.call("scancel", place.ids()["1n1g.one"])
     done = place.verb("rerun", root, "--status", "cancelled", "--site", site, "--report")
     assert done.returncode == 0, done.stderr
     ids, jobs = place.ids(), place.jobs()
     assert ids["one.report"] != report and len(ids) == 3
-    assert f"afterany:{ids['one.r1-1n1g']}_*" in jobs["one.report"][1]
-    assert f"afterany:{ids['one-2n1g']}_*" in jobs["one.report"][1]
+    assert f"afterany:{ids['1n1g.one.r1']}_*" in jobs["one.report"][1]
+    assert f"afterany:{ids['2n1g.one']}_*" in jobs["one.report"][1]
 
     cancelled = place.verb("cancel", root)
     assert cancelled.returncode == 0 and ids["one.report"] in cancelled.stdout
@@ -173,7 +173,7 @@ def test_a_report_job_is_cancelled_replaced_found_again_and_refused(place: Order
     refused = place.verb("rerun", root, *more, "--report")
     assert refused.returncode == 1 and "not today" in refused.stderr
     assert "no report job: one.report" in refused.stderr
-    assert set(place.jobs()) == {"one.r2-1n1g", "one.r2-2n1g"}
+    assert set(place.jobs()) == {"1n1g.one.r2", "2n1g.one.r2"}
     # Or refuse a job without GPUs.
     words = "sbatch: error: please ask for GPUs"
     refusing = f'grep -q gpus-per-node "$2" || {{ echo "{words}" >&2; exit 1; }}'

@@ -94,7 +94,7 @@ def test_rerun_of_3_failed_of_40(place: Workplace, queue: Queue) -> None:
     (array,) = json.loads(dry.stdout)["arrays"]
     assert array["runs"] == failed and "--array=0-2%3" in array["script"]
     done = place.verb("rerun", root, "--site", mended, "--time", "x2")
-    assert submitted(done) == 1 and "forty.r1-1n1g  3 runs" in done.stdout
+    assert submitted(done) == 1 and "1n1g.forty.r1  3 runs" in done.stdout
     again = place.verb("rerun", root, "--site", mended)
     assert submitted(again) == 0 and "nothing to rerun" in again.stdout
     (array,) = read_ledger(root).arrays[1:]
@@ -212,11 +212,11 @@ def test_cancel_takes_its_own_jobs_alone(place: Workplace, held: Path, queue: Qu
     for name in ("mine", "also"):
         spec = place.tiny(name, ["1n1g", "2n1g"], repeats=3)
         assert submitted(place.verb("sweep", spec, "--site", held)) == 2
-    options = ("--hold", "--parsable", "--output=/dev/null", "--job-name=mine-1n1g")
+    options = ("--hold", "--parsable", "--output=/dev/null", "--job-name=1n1g.mine")
     thesis = queue.call("sbatch", *options, "--comment=thesis", "--wrap=true").strip()
     root = place.directory("mine")
     # As in a cluster where our numbers are somebody else's.
-    row = {"array": "mine-1n1g", "token": read_ledger(root).arrays[0].token, "job_id": thesis}
+    row = {"array": "1n1g.mine", "token": read_ledger(root).arrays[0].token, "job_id": thesis}
     with open(root / layout.SUBMISSIONS, "a") as file:
         file.write(json.dumps(row) + "\n")
     shown = place.verb("cancel", root, "--dry-run")
@@ -256,7 +256,7 @@ def test_a_directory_that_was_moved_serves_on(place: Workplace, queue: Queue, he
     shutil.move(place.directory("moved"), root)
     assert list(states(place, root).values()) == ["pending", "cancelled", "pending"]
     done = place.verb("rerun", root, "--status", "cancelled", "--dry-run")
-    assert f"dlperf_hpc.train {root} moved.r1-1n1g" in done.stdout
+    assert f"dlperf_hpc.train {root} 1n1g.moved.r1" in done.stdout
     assert submitted(place.verb("rerun", root, "--status", "cancelled")) == 1
     assert list(states(place, root).values()) == ["pending"] * 3
     report = place.verb("report", root)

@@ -46,7 +46,7 @@ def test_sbatch_itself_reads_every_option_as_it_was_meant(tmp_path: Path) -> Non
         "constraint": "a100&[ib|eth]#x",
         "exclude": "n[1-3],n5",
         "export": "ALL,A=1",
-        "job-name": "sample-2n4g",
+        "job-name": "2n4g.sample",
         "licenses": "m:1",
         "mail-user": "a b; $(c) `d` # e",
         "output": f"{tmp_path}/logs/jobs/%A_%a.out",

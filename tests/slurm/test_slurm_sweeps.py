@@ -35,9 +35,9 @@ def test_four_topologies_and_two_that_cannot_be(place: Workplace, onebox: Onebox
     topologies = ["1n1g", "1n2g", "2n2g", "4n2g", "8n1g", "1n16g"]
     spec = place.tiny("scaling", topologies)
     done = place.verb("sweep", spec, "--site", _profile("onebox"), "--wait", timeout=280)
-    onebox.run(["scancel", "--name=scaling-8n1g"])
+    onebox.run(["scancel", "--name=8n1g.scaling"])
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "refused: scaling-1n16g" in done.stderr
+    assert "refused: 1n16g.scaling" in done.stderr
 
     results = place.results("scaling")
     nodes = ["n1", "n2", "n3", "n4"] if onebox.facts["isolation"] != "plain" else None
@@ -101,8 +101,8 @@ def test_names_in_squeue_and_what_status_says_of_waiting_runs(
     done = place.verb("sweep", spec, "--site", site)
     assert done.returncode == 0, done.stderr
     names = onebox.run(["squeue", "--noheader", "--array", "-o", "%j %t %k"]).stdout.split("\n")
-    assert sum(line.startswith("queued-1n1g PD dlperf-") for line in names) == 3
-    assert sum(line.startswith("queued-2n1g PD dlperf-") for line in names) == 3
+    assert sum(line.startswith("1n1g.queued PD dlperf-") for line in names) == 3
+    assert sum(line.startswith("2n1g.queued PD dlperf-") for line in names) == 3
     table = place.verb("status", place.directory("queued"))
     assert table.returncode == 0 and "pending" in table.stdout and "1n1g" in table.stdout
     assert {run["status"] for run in _status(place, "queued")["runs"]} == {"pending"}

@@ -125,7 +125,7 @@ def test_jobs_end_by_their_tokens_when_the_directory_is_damaged(site: Site, queu
     (roots[2] / layout.JOBS).mkdir()
     third = site.verb("cancel", roots[2], "--dry-run")
     assert third.returncode == 2 and "`scancel JOB`" in third.stderr and alive()[2]
-    queue.call("scancel", "--me", "--name", "other-1n1g")
+    queue.call("scancel", "--me", "--name", "1n1g.other")
     assert alive() == [False] * 3
 
 

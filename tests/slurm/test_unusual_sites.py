@@ -88,7 +88,7 @@ def test_gpus_without_their_type_are_refused_in_the_words_of_the_site(
     place = Workplace(tmp_path, small.env)
     spec, site = place.tiny("bare", ["1n2g"]), profile(place, "small-limits", "gpu_type")
     found = examined(place, spec, "--site", site, code=1)
-    for check in ("sbatch --test-only bare-1n2g", "job"):
+    for check in ("sbatch --test-only 1n2g.bare", "job"):
         assert found[check].grade == "FAIL" and "gres:gpu:2 has none" in found[check].seen
         assert "gpu_type to tiny" in found[check].to_do
     done = place.verb("sweep", spec, "--site", site)
@@ -142,7 +142,7 @@ def test_the_submit_limit_is_named_and_what_may_not_be_asked_is_told(
     bound = found["submit limit"]
     assert bound.grade == "FAIL" and "set max_submit = 3 in the site profile" in bound.to_do
     assert "QOSMaxSubmitJobPerUserLimit = 3 (QOS normal)" in bound.seen
-    tested = found["sbatch --test-only wide-1n1g"]
+    tested = found["sbatch --test-only 1n1g.wide"]
     assert tested.grade == "FAIL" and "set max_submit = 3" in tested.to_do
     assert found["job"].seen.endswith("every rank reported")
 
@@ -183,7 +183,7 @@ def test_more_runs_than_a_user_may_submit(tmp_path: Path, accounting: Onebox) ->
     assert done.returncode == 1 and "QOSMaxSubmitJobPerUserLimit" in done.stderr
     assert [array.size for array in read_ledger(root).arrays] == [3, 1]
     again = place.verb("sweep", spec, "--site", site, "--wait")
-    assert again.returncode == 1 and "waves-1n1g-2  1 run" in again.stdout, again.stderr
+    assert again.returncode == 1 and "1n1g.waves-2  1 run" in again.stdout, again.stderr
     assert list(executions(root).values()) == [["failed"]] * 4
     noted = {row.job_id for row in read_ledger(root).submissions if row.job_id}
     outputs = (root / layout.JOBS).glob("*_*.out")
@@ -211,7 +211,7 @@ def test_an_array_above_the_limit_is_split_when_the_profile_says_so(
     assert len(queue.alive(root)) == 3
     assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
     rest = place.verb(*again)
-    assert rest.returncode == 0 and "split-1n1g.p2  2 runs" in rest.stdout, rest.stderr
+    assert rest.returncode == 0 and "1n1g.split.p2  2 runs" in rest.stdout, rest.stderr
     assert len(queue.alive(root)) == 2 and "split.report  reports when" in rest.stdout
     assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
     assert "split.report" not in queue.call("squeue", "-h", "-t", "PD,R", "-o", "%j")

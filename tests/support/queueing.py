@@ -47,10 +47,18 @@ class Queue:
         ]
 
 
-def printed_by_squeue(*rows: str) -> str:
-    """What squeue prints if these are its rows (``7_1|RUNNING|None|n1|name|comment``)."""
+def row_of_task(row: str, times: str = "1:00|10:00|N/A") -> str:
+    """A row ``7_1|RUNNING|None|n1|name|comment`` as squeue prints it of a task, with the time that
+    it has run, its limit, and when it is expected to start."""
+    fields = row.split("|", 4)
+    return "|".join([*fields[:4], times, *fields[4:]])
+
+
+def printed_by_squeue(*rows: str, times: str = "1:00|10:00|N/A") -> str:
+    """What squeue prints if these are its rows (:func:`row_of_task`)."""
     header = "JOBID|STATE|REASON|NODELIST|NAME|COMMENT"
-    return "".join(f"{BEGIN}{row}{END}\n" for row in (header, *rows))
+    timed = (row_of_task(row, times) for row in (header, *rows))
+    return "".join(f"{BEGIN}{row}{END}\n" for row in timed)
 
 
 def tokens_of(root: Path) -> list[str]:
@@ -91,5 +99,5 @@ def files_of_ok_runs(root: Path) -> dict[Path, bytes]:
 
 __all__ = [
     *("Queue", "executions", "files_of_ok_runs", "layout", "live_runs", "printed_by_squeue"),
-    "tokens_of",
+    *("row_of_task", "tokens_of"),
 ]

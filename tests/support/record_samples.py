@@ -136,7 +136,7 @@ def manifest(
     topologies = list(dict.fromkeys(run.case.topology for run in runs))
     arrays = tuple(
         Array(
-            name=f"{SWEEP}-{topology}",
+            name=f"{topology}.{SWEEP}",
             token=token_of(topology),
             topology=topology,
             environment="default",

@@ -43,6 +43,8 @@ _NO_ANSWER = (
 _ANSWER = re.compile(
     r"([0-9]+)(?:;[\w.-]+)?|Submitted batch job ([0-9]+)(?: on cluster [\w.-]+)?", re.ASCII
 )
+_STARTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}", re.ASCII)
+_SHOWN = "%14i %26j %2t %10M %10L %4D %R"  # for squeue, which cuts names to 8 characters
 _NOT_LAUNCHED = "JobLaunchFailure"  # mostly, the output file cannot be opened on the node
 
 
@@ -199,8 +201,12 @@ class SlurmEngine(Engine):
         return other_gpus(site)
 
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
-        """squeue of these jobs; else of all, with their names and comments."""
-        return ["squeue", "-j", ",".join(jobs)] if jobs else ["squeue", "--me", "-o", "'%A %j %k'"]
+        """squeue of these jobs, with as much of their names as tells them apart, the time that each
+        has run and may still run, and its nodes or why it waits; else of all this user's, with
+        their names and comments."""
+        if not jobs:
+            return ["squeue", "--me", "-o", "'%A %j %k'"]
+        return ["squeue", "-j", ",".join(jobs), f"--format='{_SHOWN}'"]
 
     def cancel_command(self, jobs: Sequence[str]) -> list[str]:
         """scancel of these jobs."""
@@ -270,6 +276,9 @@ def _task_state(row: query.JobState) -> TaskState:
         row.reason,
         row.nodes,
         launched=row.reason != _NOT_LAUNCHED,
+        elapsed_s=query.seconds(row.elapsed),
+        limit_s=query.seconds(row.limit),
+        starts=row.starts if _STARTS.fullmatch(row.starts) else "",
     )
 
 

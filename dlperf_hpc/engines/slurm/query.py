@@ -43,13 +43,17 @@ _WHOLE = -1
 
 
 class JobState(NamedTuple):
-    """One array task as squeue or sacct prints it; ``job`` is the job's name."""
+    """One array task as squeue or sacct prints it; ``job`` is the job's name. The last three are
+    squeue's alone."""
 
     state: str
     reason: str
     nodes: str
     job: str = ""
     comment: str = ""
+    elapsed: str = ""
+    limit: str = ""
+    starts: str = ""
 
     def is_of(self, name: str, token: str) -> bool:
         """Whether this is a task of the array with that name and token, and not of a stranger that
@@ -60,6 +64,18 @@ class JobState(NamedTuple):
 
 
 Tasks = dict[tuple[str, int], JobState]
+
+_TIME = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)", re.ASCII)
+
+
+def seconds(text: str) -> int | None:
+    """``1-02:03:04``, ``02:03:04`` or ``03:04`` in seconds; None for what is no length of time, as
+    ``UNLIMITED``."""
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
 def task_indices(text: str) -> Iterator[int]:
@@ -105,11 +121,13 @@ def queued(job_ids: Iterable[str]) -> Tasks:
         )
     options = ("--array", "--states=all", "--jobs", ",".join(asked))
     tasks: Tasks = {}
-    for job, *fields in _squeue("%i|%T|%r|%N|%j|%k", *options):
+    for row in _squeue("%i|%T|%r|%N|%M|%l|%S|%j|%k", *options):
+        job, state, reason, nodes, *times, name, comment = row
         found = _JOB.fullmatch(job)
         indices = list(task_indices(found[2] or "")) if found else []
         if found and (indices or not found[2]):
-            tasks.update({(found[1], index): JobState(*fields) for index in indices or [_WHOLE]})
+            task = JobState(state, reason, nodes, name, comment, *times)
+            tasks.update({(found[1], index): task for index in indices or [_WHOLE]})
         elif not _HETEROGENEOUS.fullmatch(job):
             raise SiteError(f"squeue: {printable(job)[:80]} is no job id")
     return tasks
@@ -136,7 +154,7 @@ def _rows(text: str, tasks: Tasks) -> None:
     looked for among them."""
     for line in text.splitlines():
         job, _, rest = line.partition("|")
-        fields = rest.split("|", len(JobState._fields) - 1)
+        fields = rest.split("|", 4)
         parent, _, index = job.partition("_")
         if len(fields) < 3 or not parent.isdigit() or "." in job:
             continue

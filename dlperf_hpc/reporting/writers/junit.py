@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlperf_hpc.analysis.speedup import series_name
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.junit import Entry, junit
@@ -20,7 +21,7 @@ def _entry(result: RunResult) -> Entry:
     speed = result.samples_per_s
     ended = result.status.finished
     return Entry(
-        group=result.run.case.series.replace("/", "."),
+        group=series_name(result.run.case, result.sweep).replace("/", "."),
         name=f"{result.run.case.topology} repeat {result.run.repeat} attempt {result.attempt}",
         failure=told if ended and result.status is not Status.OK else "",
         skipped="" if ended else told,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.analysis.statistics import Interval, Sample
+from dlperf_hpc.errors import number_of
 from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.picture import PICTURE, picture
 from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.tables import Overview, overview, remarks
 from dlperf_hpc.reporting.text import (
     code,
     escape,
@@ -21,9 +24,10 @@ from dlperf_hpc.reporting.text import (
     speed_text,
 )
 from dlperf_hpc.reporting.writers import Writer
-from dlperf_hpc.reporting.writers.png import PICTURE, picture
 
 _MOST_UNREAD = 100
+_MOST_HOSTS = 32
+_EVEN_IF_EMPTY = ("CI (coverage)", "speedup", "speedup CI", "efficiency", "flags")
 
 
 def markdown(report: Report) -> str:
@@ -37,9 +41,11 @@ def markdown(report: Report) -> str:
         f"![throughput and speedup against devices]({PICTURE})"
         if report.counted
         else "No plot: no run counts yet.",
+        _overview(overview(report.series)),
         *(_series(name, members) for name, members in report.series.items()),
         _option_pairs(report.option_pairs),
         _not_ok(report.runs),
+        _warnings(report.warnings),
         _unread(report.unread),
         _legend(report),
     ]
@@ -53,10 +59,14 @@ def _method(report: Report) -> str:
     lines = [
         "## How it was measured",
         f"- Source: {escape(report.source)}" if report.source else "",
+        f"- When: {report.measured}" if report.measured else "",
+        f"- Hosts: {len(report.hosts)} ({escape(_listed(report.hosts))})" if report.hosts else "",
         *(f"- {name}: {escape(values)}" for name, values in report.machines.items()),
         f"- Window: {_windows(report.counted)}",
         "- samples/s: samples through forward and backward in the window, over all devices / the "
         "slowest rank's time",
+        "- ms/iteration: time of the window / its iterations, median of the runs. MFU: model FLOPS "
+        "/ dense peak of the accelerator. memory_mb: largest peak of a device",
         _tokens(report.cases),
         f"- Runs: {_span(repeats)} per case; {ok} of {runs} count (status ok)",
         "- Summary: the median of the runs that count. CI: its order-statistics interval, with the "
@@ -94,35 +104,66 @@ def _windows(counted: Sequence[RunResult]) -> str:
     return "; ".join(shapes)
 
 
-def _series(name: str, members: Sequence[CaseSummary]) -> str:
-    speed = speed_heading(summary.unit for summary in members if summary.samples)
-    tokens = speed == SAMPLES_PER_S and any(TOKENS_PER_S in s.samples for s in members)
-    headings = [
-        *("node_num", "gpu_num", speed, "CI (coverage)", *([TOKENS_PER_S] if tokens else [])),
-        *("speedup", "speedup CI", "efficiency", "runs", "flags"),
+def _overview(across: Overview | None) -> str:
+    """All series side by side: a row for each, a column for each topology."""
+    if across is None:
+        return ""
+    headings = ["series", *across.topologies]
+    lines = [
+        f"## All series: {across.of}",
+        "",
+        f"All names begin with {code(across.common)}.\n" if across.common else "",
+        f"| {' | '.join(headings)} |",
+        f"| {' | '.join('-' * len(heading) for heading in headings)} |",
+        *(f"| {escape(name)} | {' | '.join(cells)} |" for name, cells in across.rows.items()),
     ]
+    return "\n".join(line for i, line in enumerate(lines) if line or i == 1)
+
+
+def _series(name: str, members: Sequence[CaseSummary]) -> str:
+    columns = _columns(members)
     lines = [
         f"## {escape(name)}",
         "",
         _base_line(members),
         "",
-        f"| {' | '.join(headings)} |",
-        f"| {' | '.join('-' * len(heading) for heading in headings)} |",
+        f"| {' | '.join(columns)} |",
+        f"| {' | '.join('-' * len(heading) for heading in columns)} |",
     ]
-    lines += [_row(summary, speed, tokens) for summary in members]
-    notes = _notes(members)
+    for summary in members:
+        lines.append(f"| {' | '.join(text(summary) for text in columns.values())} |")
+    notes = [f"- {escape(told)}" for told in remarks(members)]
     return "\n".join(lines + ([""] + notes if notes else []))
 
 
-def _notes(members: Sequence[CaseSummary]) -> list[str]:
-    """Every note once, with the topologies it is about."""
-    about: dict[str, list[str]] = {}
-    for summary in members:
-        for note in summary.notes:
-            # why a whole series has no speedup stands in its base line
-            if summary.base is not None or note != f"no speedup: {summary.speedup_missing}":
-                about.setdefault(note, []).append(str(summary.case.topology))
-    return [f"- {', '.join(names)}: {escape(note)}" for note, names in about.items()]
+def _columns(members: Sequence[CaseSummary]) -> dict[str, Callable[[CaseSummary], str]]:
+    """By heading: DLPerf's columns and its order, each figure with its interval. What no case of
+    the series has has no column."""
+    speed = speed_heading(summary.unit for summary in members if summary.samples)
+    found: dict[str, Callable[[CaseSummary], str]] = {
+        "node_num": lambda s: str(s.case.topology.nodes),
+        "gpu_num": lambda s: str(s.case.topology.devices),
+        speed: lambda s: speed_text(s.speed, s.unit, speed),
+        "CI (coverage)": lambda s: _with_coverage(s.sample.interval if s.sample else None),
+        "tokens/s": lambda s: number(s.median(TOKENS_PER_S)) if speed == SAMPLES_PER_S else "",
+        "speedup": lambda s: "" if s.speedup is None else f"{s.speedup:.2f}",
+        "speedup CI": lambda s: interval_text(s.speedup_interval),
+        "efficiency": lambda s: percent(s.efficiency),
+        "ms/iteration": lambda s: number(s.iteration_ms),
+        "MFU": lambda s: percent(s.mfu),
+        "memory_mb": lambda s: "" if s.memory_mb is None else f"{s.memory_mb:.0f}",
+        "exposed_comm": lambda s: percent(s.exposed_comm),
+        "runs": lambda s: f"{s.ok}/{s.runs}",
+        "flags": lambda s: ", ".join(s.flags),
+    }
+    if speed == TOKENS_PER_S:
+        found[speed] = lambda s: speed_text(s.speed, s.unit, speed)
+    kept = {*_EVEN_IF_EMPTY, speed}
+    return {
+        heading: text
+        for heading, text in found.items()
+        if heading in kept or any(map(text, members))
+    }
 
 
 def _base_line(members: Sequence[CaseSummary]) -> str:
@@ -148,24 +189,6 @@ def _sample_text(sample: Sample, unit: str) -> str:
 
 def _with_coverage(interval: Interval | None) -> str:
     return "" if interval is None else f"{interval_text(interval)} ({percent(interval.coverage)})"
-
-
-def _row(summary: CaseSummary, speed: str, tokens: bool) -> str:
-    """``speed`` is the heading of the throughput, ``tokens``: tokens/s are shown beside it."""
-    interval = None if summary.sample is None else summary.sample.interval
-    cells = [
-        str(summary.case.topology.nodes),
-        str(summary.case.topology.devices),
-        speed_text(summary.speed, summary.unit, speed),
-        _with_coverage(interval),
-        *([number(summary.median(TOKENS_PER_S))] if tokens else []),
-        "" if summary.speedup is None else f"{summary.speedup:.2f}",
-        interval_text(summary.speedup_interval),
-        percent(summary.efficiency),
-        f"{summary.ok}/{summary.runs}",
-        ", ".join(summary.flags),
-    ]
-    return "| " + " | ".join(cells) + " |"
 
 
 def _option_pairs(found: Sequence[OptionPair]) -> str:
@@ -224,12 +247,29 @@ def _not_ok(results: Sequence[RunResult]) -> str:
             continue
         reason = escape(result.reason)
         lines.append(
-            f"| {code(result.run.id)} | {result.attempt} | {result.status.value} | {reason} |"
+            f"| {code(result.title)} | {result.attempt} | {result.status.value} | {reason} |"
         )
     for why, count in held.items():  # one row for all: none of them has anything of its own to say
         runs = f"{count} run{'s' * (count > 1)}"
         lines.append(f"| {runs} | 0 | {Status.HELD_BACK.value} | {escape(why)} |")
     return "\n".join(lines)
+
+
+def _warnings(warnings: Mapping[str, Sequence[RunResult]]) -> str:
+    """What logs warn of, each sentence once."""
+    if not warnings:
+        return ""
+    shown = []
+    for text, runs in [*warnings.items()][:_MOST_UNREAD]:
+        others = f" and {number_of(len(runs) - 1, 'other')}" if len(runs) > 1 else ""
+        shown.append(f"- {code(runs[0].title)}{others}: {escape(text)}")
+    if len(warnings) > _MOST_UNREAD:
+        shown.append(f"- and {len(warnings) - _MOST_UNREAD} more (runs.csv has them all)")
+    return "\n".join(["## Warnings of runs", "", *shown])
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_HOSTS]) + ", ..." * (len(names) > _MOST_HOSTS)
 
 
 def _unread(lines: Sequence[str]) -> str:

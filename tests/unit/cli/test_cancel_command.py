@@ -25,11 +25,11 @@ TOKEN, OTHER = "dlperf-00112233445566aa", "dlperf-ffeeddccbbaa9988"
 SQUEUE = f"""\
 #!/bin/sh
 show() {{{{ printf '%s%s%s\\n' '{BEGIN}' "$1" '{END}'; }}}}
-case "$*" in *--me*) show 'ARRAY_JOB_ID|STATE|COMMENT'; own=1 ;; *) show 'A|B|C|D|E|F' ;; esac
+case "$*" in *--me*) show 'ARRAY_JOB_ID|STATE|COMMENT'; own=1 ;; *) show 'A|B|C|D|E|F|G|H|I' ;; esac
 while IFS='|' read -r job state reason nodes name comment; do
     if [ "$own" ]; then show "${{{{job%_*}}}}|$state|$comment"
     else case ",$(echo "$*" | sed 's/.*--jobs //;s/ .*//')," in
-        *",${{{{job%_*}}}},"*) show "$job|$state|$reason|$nodes|$name|$comment" ;;
+        *",${{{{job%_*}}}},"*) show "$job|$state|$reason|$nodes|1:00|10:00|N/A|$name|$comment" ;;
     esac; fi
 done < '{{here}}/jobs'
 """
@@ -47,11 +47,11 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     a_sweep(made, many([case("1n1g")], 3), engine="slurm")
     manifest = made / layout.MANIFEST
     manifest.write_text(manifest.read_text().replace(token_of("1n1g"), TOKEN))
-    add_submission(made, Submission("sample-1n1g", TOKEN, job_id="7"))
+    add_submission(made, Submission("1n1g.sample", TOKEN, job_id="7"))
     queue(
         tmp_path,
-        f"7_0|RUNNING|None|n1|sample-1n1g|{TOKEN}",
-        f"7_1|PENDING|Priority||sample-1n1g|{TOKEN}",
+        f"7_0|RUNNING|None|n1|1n1g.sample|{TOKEN}",
+        f"7_1|PENDING|Priority||1n1g.sample|{TOKEN}",
         f"8_0|RUNNING|None|n1|other|{OTHER}",
         "24|RUNNING|None|n1|thesis|(null)",
     )
@@ -89,7 +89,7 @@ def test_a_wrong_number_is_not_cancelled_and_the_right_one_is_found(root: Path) 
 def test_comments_in_any_encoding(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     queue(
         root.parent,
-        f"7_0|RUNNING|None|n1|sample-1n1g|\xfc {TOKEN}",
+        f"7_0|RUNNING|None|n1|1n1g.sample|\xfc {TOKEN}",
         "8_0|RUNNING|None|n1|Gr\xf6\xdfe|\xfc",
     )
     assert cancel.main([str(root)]) == 0 and cancelled(root) == ["7"]
@@ -122,12 +122,12 @@ def only_the_scripts(root: Path) -> None:
 
 
 def a_rerun_without_its_file(root: Path) -> None:
-    add_submission(root, Submission("sample.r1-1n1g", "dlperf-abcdefabcdefabcd", job_id="9"))
+    add_submission(root, Submission("1n1g.sample.r1", "dlperf-abcdefabcdefabcd", job_id="9"))
 
 
 def a_damaged_rerun(root: Path) -> None:
     (root / layout.ARRAYS).mkdir()
-    (root / layout.ARRAYS / "sample.r1-1n1g.json").write_text('{"token": "dlperf-1"')
+    (root / layout.ARRAYS / "1n1g.sample.r1.json").write_text('{"token": "dlperf-1"')
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_who_is_submitting_is_asked_to_stop(root: Path) -> None:
                 before = stop_asked(root)
                 os.write(writing, b"x")
                 wait_until(lambda: stop_asked(root) != before, 30, "the wish to stop")
-                add_submission(root, Submission("sample-1n1g", TOKEN, job_id="9"))
+                add_submission(root, Submission("1n1g.sample", TOKEN, job_id="9"))
                 with open(root.parent / "jobs", "a") as jobs:
                     jobs.write(f"9_0|PENDING|None||sample|{TOKEN}\n")
             code = 0

@@ -54,7 +54,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="dlperf-shared-") as name:
         place = Path(name)
         place.chmod(0o1777)
-        rows = printed_by_squeue(f"7_0|CANCELLED|None|n1|sample-1n1g|{token_of('1n1g')}")
+        rows = printed_by_squeue(f"7_0|CANCELLED|None|n1|1n1g.sample|{token_of('1n1g')}")
         program(place / "bin" / "squeue", f"case $* in *%i*) echo '{rows}';; esac")
         called = f"{place}/sbatch.called"
         asked = f"echo $* >> {called}; for last; do :; done; cat $last >> {called}"
@@ -378,7 +378,7 @@ def test_a_group_shares_its_sweeps_if_ones_own_profile_says_so(
     assert "/evil/python" in submitted(shared)
     arrays = os.stat(root / layout.ARRAYS)
     assert (arrays.st_gid, stat.S_IMODE(arrays.st_mode)) == (1, 0o2775)
-    assert read_ledger(root).submissions[-1].array.startswith("sample.r1-")
+    assert read_ledger(root).submissions[-1].array.endswith(".sample.r1")
     root.chmod(0o2777)
     (shared / "sbatch.called").unlink()
     code, _, err = rerun(root)

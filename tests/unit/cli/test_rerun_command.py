@@ -145,12 +145,12 @@ def test_a_dry_run_of_a_local_sweep_prints_the_commands_it_would_run(tmp_path: P
 # --- runs whose jobs live ------------------------------------------------------------------------
 
 ROWS = (
-    f"7_1|PENDING|PartitionTimeLimit||sample-1n1g|{token_of('1n1g')}",
-    f"6_2|RUNNING|None|n1|sample-1n1g|{token_of('1n1g')}",
-    f"7_2|FAILED|None|n1|sample-1n1g|{token_of('1n1g')}",
+    f"7_1|PENDING|PartitionTimeLimit||1n1g.sample|{token_of('1n1g')}",
+    f"6_2|RUNNING|None|n1|1n1g.sample|{token_of('1n1g')}",
+    f"7_2|FAILED|None|n1|1n1g.sample|{token_of('1n1g')}",
 )
 HELD, GONE = (
-    printed_by_squeue(f"7_0|{state}|PartitionTimeLimit||sample-1n1g|{token_of('1n1g')}", *ROWS)
+    printed_by_squeue(f"7_0|{state}|PartitionTimeLimit||1n1g.sample|{token_of('1n1g')}", *ROWS)
     for state in ("PENDING", "CANCELLED")
 )
 COMMANDS = {
@@ -175,7 +175,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "sweep"
     a_sweep(root, many([case("1n1g")], 3), engine="slurm")
     for job in ("6", "7"):  # the first of them as an earlier version left it
-        add_submission(root, Submission("sample-1n1g", token_of("1n1g"), job_id=job))
+        add_submission(root, Submission("1n1g.sample", token_of("1n1g"), job_id=job))
     return root
 
 

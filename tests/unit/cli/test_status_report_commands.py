@@ -136,7 +136,7 @@ def asked(root: Path) -> dict[str, tuple[str, str]]:
 
 def submitted(root: Path) -> None:
     for topology, job in (("1n1g", "7"), ("1n2g", "8")):
-        add_submission(root, Submission(f"sample-{topology}", token_of(topology), job_id=job))
+        add_submission(root, Submission(f"{topology}.sample", token_of(topology), job_id=job))
 
 
 def says(squeue: Path, *rows: str, first: str = "true") -> None:
@@ -205,8 +205,8 @@ def test_a_job_that_has_our_jobs_number_is_not_ours(tmp_path: Path, squeue: Path
     submitted(root)
     rows = printed_by_squeue(
         "7_0|RUNNING|None|n1|thesis|(null)",
-        "7_1|PENDING|Priority||sample-1n1g|dlperf-0123",
-        "8_0|RUNNING|None|n1|sample-1n2g|",  # a site without comments
+        "7_1|PENDING|Priority||1n1g.sample|dlperf-0123",
+        "8_0|RUNNING|None|n1|1n2g.sample|",  # a site without comments
         f"8_1|RUNNING|None|n2|x|billing:42 {token_of('1n2g')}",  # or with some of its own
     )
     squeue.write_text(f"#!/bin/sh\necho '{rows}'\n")
@@ -219,7 +219,7 @@ def test_a_job_id_that_is_none_does_not_hide_the_others(tmp_path: Path, squeue: 
     root = tmp_path / "sweep"
     a_sweep(root, RUNS[:4], engine="slurm")
     submitted(root)
-    add_submission(root, Submission("sample-1n2g", token_of("1n2g"), job_id="8.x"))
+    add_submission(root, Submission("1n2g.sample", token_of("1n2g"), job_id="8.x"))
     squeue.write_text("#!/bin/sh\necho 'squeue: error: Invalid job id: 8.x' >&2\nexit 1\n")
     told = asked(root)[RUNS[0].id]
     assert told[0] == "unknown" and "8.x is no job id of Slurm's; correct or remove" in told[1]
@@ -302,7 +302,7 @@ def test_what_cancel_ended_is_known_when_the_scheduler_has_forgotten_it(
 def test_runs_that_were_never_submitted_are_told_apart(tmp_path: Path, squeue: Path) -> None:
     root = tmp_path / "sweep"
     a_sweep(root, RUNS[:4], engine="slurm")
-    add_submission(root, Submission("sample-1n1g", token_of("1n1g"), job_id="7"))
+    add_submission(root, Submission("1n1g.sample", token_of("1n1g"), job_id="7"))
     says(squeue, "7_[0-1]|PENDING|ReqNodeNotAvail, UnavailableNodes:n[1-3]|")
     done = verb("status", root, where=root)
     assert done.returncode == 0 and "not submitted" in done.stdout
@@ -312,7 +312,7 @@ def test_runs_that_were_never_submitted_are_told_apart(tmp_path: Path, squeue: P
     rows = {row["run"]: row for row in told["runs"]}
     assert [rows[run.id]["submitted"] for run in RUNS[:4]] == [True, False, True, False]
     assert rows[RUNS[1].id]["reason"] == "is not submitted"
-    add_submission(root, Submission("sample-1n2g", token_of("1n2g")))  # and no answer came
+    add_submission(root, Submission("1n2g.sample", token_of("1n2g")))  # and no answer came
     told = json.loads(verb("status", root, "--json", where=root).stdout)
     assert (
         told["not_submitted"] == 0

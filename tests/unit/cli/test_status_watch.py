@@ -121,6 +121,7 @@ def test_it_ends_when_the_last_run_has_ended(root: Path, terminal: Terminal) -> 
     assert terminal.program.poll() is None and terminal.text.count(HIDDEN) == 1
     shown = ESCAPES.sub("", terminal.text)
     assert "running" in shown and "every 1 s" in shown
+    assert "1 of 2 runs ended (50 %): 1 ok, 1 running" in shown
     ended_ok(root, RUNS[1])
     assert terminal.end() == 0 and terminal.restored
     last = ESCAPES.sub("", terminal.text).rpartition("topology")[2]
@@ -140,6 +141,7 @@ def test_control_c_leaves_the_terminal_as_it_was(root: Path, terminal: Terminal)
     os.write(terminal.ours, b"\x03")
     assert terminal.end() == 130 and terminal.restored
     assert terminal.text.rstrip().endswith("interrupted") and "Traceback" not in terminal.text
+    assert rows(terminal.text.rpartition(HIDDEN)[2])[:1]  # the last screen stays
     done = subprocess.run(watching(root)[:-3], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "running" in done.stdout  # the runs went on
 
@@ -156,7 +158,8 @@ def test_into_a_file_it_prints_once(root: Path, more: tuple[str, ...], tmp_path:
             program.kill()
             program.wait()
     text = out.read_text() + err.read_text()
-    assert "\x1b" not in text and text.count(NOTE) == 1
+    assert "\x1b" not in text and NOTE not in text
+    assert text.count("2 of 2 runs ended (100 %): 2 ok") == 1 and text.count("topology ") == 1
     if more:
         assert json.loads(out.read_text())["counts"] == {"ok": 2}
     else:
@@ -170,4 +173,6 @@ def test_an_interrupt_where_there_is_no_terminal(
     monkeypatch.setattr(time, "sleep", lambda _: signal.raise_signal(signal.SIGINT))
     assert status.main([str(root), "--watch"]) == 130
     told = capsys.readouterr()
+    assert "1 of 2 runs ended (50 %): 1 ok, 1 running" in told.out
+    assert [row.split(" ")[0] for row in rows(told.out)] == ["1n1g", "1n2g", "all"]
     assert told.err.splitlines()[-1] == "interrupted" and "\x1b" not in told.out + told.err

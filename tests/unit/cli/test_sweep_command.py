@@ -58,11 +58,11 @@ def test_a_dry_run_for_slurm_prints_plan_and_scripts_and_writes_nothing(spec: Pa
         f"logs: {spec.parent}/logs/sample",
         "",
         "array        topology  cases  runs  limit/run  node-hours <=",
-        "sample-1n1g  1n1g      2      4     10 min     0.67",
-        "sample-1n2g  1n2g      2      4     10 min     0.67",
-        "sample-2n2g  2n2g      2      4     10 min     1.33",
+        "1n1g.sample  1n1g      2      4     10 min     0.67",
+        "1n2g.sample  1n2g      2      4     10 min     0.67",
+        "2n2g.sample  2n2g      2      4     10 min     1.33",
     ]
-    for name in ("sample-1n1g", "sample-1n2g", "sample-2n2g"):
+    for name in ("1n1g.sample", "1n2g.sample", "2n2g.sample"):
         assert f"\n===== {name}: the batch script\n#!/bin/bash\n" in done.stdout
     assert sorted(spec.parent.rglob("*")) == before
 
@@ -101,7 +101,7 @@ def test_json_has_every_run_and_script(spec: Path, capsys: pytest.CaptureFixture
     plan = json.loads(ran.out)
     assert (ran.code, plan["sweep"], plan["root"]) == (0, "sample", f"{spec.parent}/logs/sample")
     row = plan["arrays"][2]
-    assert (row["array"], row["topology"], row["time_limit_s"]) == ("sample-2n2g", "2n2g", 600)
+    assert (row["array"], row["topology"], row["time_limit_s"]) == ("2n2g.sample", "2n2g", 600)
     assert row["runs"][0] == "ddp/bert-tiny/bz8/2n2g/bert-tiny_b8_fp32_1"
     assert row["script"].startswith("#!/bin/bash") and row["node_hours"] == pytest.approx(4 / 3)
 
@@ -112,7 +112,7 @@ def test_a_local_dry_run_is_one_queue_and_warns_of_more_nodes(
     ran = Ran(capsys, spec, "--cluster", "local")
     assert ran.code == 0
     assert "= 12 runs one after another" in ran.out
-    assert "sample-1n2g  1n2g      2      4     10 min" in ran.out
+    assert "1n2g.sample  1n2g      2      4     10 min" in ran.out
     assert "note: 2n2g: more than one node, which the local engine refuses" in ran.out
     assert "batch script" not in ran.out
 
@@ -120,10 +120,10 @@ def test_a_local_dry_run_is_one_queue_and_warns_of_more_nodes(
 @pytest.mark.parametrize(
     ("only", "arrays", "runs"),
     [
-        (["1n1g"], ["sample-1n1g"], 4),
-        (["1n1g,2n2g"], ["sample-1n1g", "sample-2n2g"], 8),
-        (["1n1g", "precision=bf16"], ["sample-1n1g"], 2),
-        (["topology=2n2g"], ["sample-2n2g"], 4),
+        (["1n1g"], ["1n1g.sample"], 4),
+        (["1n1g,2n2g"], ["1n1g.sample", "2n2g.sample"], 8),
+        (["1n1g", "precision=bf16"], ["1n1g.sample"], 2),
+        (["topology=2n2g"], ["2n2g.sample"], 4),
         (["compile=false", "optimizer.lr=1e-4", "dropout=0.1"], None, 12),
         (["framework=ddp", "batch_size=8"], None, 12),
     ],
@@ -138,7 +138,7 @@ def test_only(
     words = [word for item in only for word in ("--only", item)]
     ran = Ran(capsys, spec, "--cluster", "slurm", "--json", *words)
     assert ran.code == 0
-    assert list(ran.arrays) == (arrays or ["sample-1n1g", "sample-1n2g", "sample-2n2g"])
+    assert list(ran.arrays) == (arrays or ["1n1g.sample", "1n2g.sample", "2n2g.sample"])
     assert sum(map(len, ran.arrays.values())) == runs
 
 
@@ -193,7 +193,7 @@ def test_set_of_a_case_key(
 ) -> None:
     ran = Ran(capsys, spec, "--cluster", "slurm", "--json", "--set", setting)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.arrays["sample-1n1g"][0] == f"ddp/bert-tiny/{run}"
+    assert ran.arrays["1n1g.sample"][0] == f"ddp/bert-tiny/{run}"
 
 
 def test_set_of_the_files_other_keys(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,16 +201,16 @@ def test_set_of_the_files_other_keys(spec: Path, capsys: pytest.CaptureFixture[s
     words = [word for setting in settings for word in ("--set", setting)]
     ran = Ran(capsys, spec, "--cluster", "slurm", *words)
     assert ran.out.splitlines()[0].startswith("sweep other (slurm): 4 cases x 1 repeat = 4 runs")
-    assert "other-2n2g  2n2g      2      2     2 min      0.13" in ran.out
+    assert "2n2g.other  2n2g      2      2     2 min      0.13" in ran.out
     ran = Ran(capsys, spec, "--cluster", "slurm", "--set", "time_limit.1n1g=00:02:00")
-    assert "sample-1n1g  1n1g      2      4     2 min" in ran.out
-    assert "sample-1n2g  1n2g      2      4     10 min" in ran.out
+    assert "1n1g.sample  1n1g      2      4     2 min" in ran.out
+    assert "1n2g.sample  1n2g      2      4     10 min" in ran.out
 
 
 def test_the_name_of_the_command_line_wins(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran = Ran(capsys, spec, "--name", "again", "--logs", "elsewhere", "--cluster", "slurm")
     assert f"logs: {spec.parent}/elsewhere/again" in ran.out
-    assert "#SBATCH --job-name=again-1n1g" in ran.out
+    assert "#SBATCH --job-name=1n1g.again" in ran.out
 
 
 def test_what_is_odd_is_noted(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import pytest
 import submitit
 import tomllib
 from places import ROOT
+from queueing import row_of_task
 from script_samples import array_of
 from submitit.slurm.slurm import SlurmExecutor
 
@@ -113,7 +114,7 @@ SQUEUE = """\
 #!/bin/sh
 token=$(sed -n 's/^#SBATCH --comment=//p' '{place}/seen')
 show() {{ printf '%s%s%s\\n' '{begin}' "$1" '{end}'; }}
-show 'JOBID|and|so|on|as|it|goes'
+show 'JOBID|and|so|on|as|it|goes|to|the|end'
 case "$*" in {cases} esac
 """
 
@@ -191,7 +192,7 @@ def test_what_to_do_where_the_controller_is_out_of_reach(words: str, to_do: str)
 def a_squeue(place: Path, by_token: str = "", by_number: str = "") -> str:
     """What squeue says of this user's jobs (``job|state|comment``), and of jobs by number."""
     mine = f"""*--me*) show "{by_token}" ;;""" if by_token else ""
-    asked = f"""*--jobs*) show "{by_number}" ;;""" if by_number else ""
+    asked = f"""*--jobs*) show "{row_of_task(by_number)}" ;;""" if by_number else ""
     return SQUEUE.format(place=place, begin=BEGIN, end=END, cases=f"{mine} {asked} *) ;;")
 
 
@@ -229,9 +230,9 @@ def test_a_job_among_other_words_is_found_by_its_token(
 @pytest.mark.parametrize(
     ("row", "job"),
     [
-        ("4711_0|PENDING|Priority||sample-2n4g|(null)", "4711"),
+        ("4711_0|PENDING|Priority||2n4g.sample|(null)", "4711"),
         ("4711_0|PENDING|Priority||thesis|(null)", ""),
-        ("4711_0|PENDING|Priority||sample-2n4g|what a plug-in wrote", "4711"),
+        ("4711_0|PENDING|Priority||2n4g.sample|what a plug-in wrote", "4711"),
         ("", ""),
     ],
 )
@@ -253,7 +254,7 @@ def test_who_waits_for_sbatch_is_told(
     monkeypatch.setattr(script, "_SAYS_SO_AFTER_S", 0.1)
     assert submitted(tmp_path, "sleep 1; echo 4711", monkeypatch).job_id == "4711"
     told = capfd.readouterr().err
-    assert told.startswith("sbatch has not answered for 0.1 s (sample-") and told.count("\n") == 1
+    assert told.startswith("sbatch has not answered for 0.1 s (2n4g.sample") and told.count("\n") == 1
 
 
 def test_a_limit_is_named_with_the_line_before_the_last() -> None:

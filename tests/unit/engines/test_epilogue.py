@@ -288,7 +288,7 @@ def test_no_output_takes_long() -> None:
 # --- close: the record, or what is missing of the log --------------------------------------------
 
 RUN = a_run()
-ARRAY = "sample-1n2g"
+ARRAY = "1n2g.sample"
 
 
 @pytest.fixture

@@ -91,8 +91,8 @@ def test_topologies_and_repeats_are_added_as_new_arrays(
     before = json.loads((root / layout.MANIFEST).read_text())
     whole = plan(tmp_path)
     added = [
-        ("sample.g1-1n1g", [f"{b}/1n1g/{n}" for n in (2, 3) for b in (8, 16)]),
-        ("sample.g1-2n2g", [f"{b}/2n2g/{n}" for n in (1, 2, 3) for b in (8, 16)]),
+        ("1n1g.sample.g1", [f"{b}/1n1g/{n}" for n in (2, 3) for b in (8, 16)]),
+        ("2n2g.sample.g1", [f"{b}/2n2g/{n}" for n in (1, 2, 3) for b in (8, 16)]),
     ]
     assert missing(root, whole) == added
     assert list(noted(capsys)) == [
@@ -115,7 +115,7 @@ def test_topologies_and_repeats_are_added_as_new_arrays(
 def test_values_of_the_matrix_are_added(tmp_path: Path, root: Path) -> None:
     begun(root, plan(tmp_path, repeats=1, topologies=["1n1g"]))
     assert missing(root, plan(tmp_path, repeats=1, topologies=["1n1g"], batch_size=32)) == [
-        ("sample.g1-1n1g", ["32/1n1g/1"])
+        ("1n1g.sample.g1", ["32/1n1g/1"])
     ]
 
 
@@ -124,10 +124,10 @@ def test_each_growth_has_names_of_its_own(tmp_path: Path, root: Path) -> None:
         begun(root, plan(tmp_path, "1n1g", repeats=repeats))
     ledger = read_ledger(root)
     save_arrays(ledger, rerun_arrays(ledger, ledger.manifest.runs[:1]))
-    assert missing(root, plan(tmp_path, "2n2g", repeats=1))[0][0] == "sample.g3-2n2g"
+    assert missing(root, plan(tmp_path, "2n2g", repeats=1))[0][0] == "2n2g.sample.g3"
     names = [array.name for array in read_ledger(root).arrays]
-    assert names[:3] == ["sample-1n1g", "sample.g1-1n1g", "sample.g2-1n1g"]
-    assert names[3:] == ["sample.g3-2n2g", "sample.r1-1n1g"]
+    assert names[:3] == ["1n1g.sample", "1n1g.sample.g1", "1n1g.sample.g2"]
+    assert names[3:] == ["2n2g.sample.g3", "1n1g.sample.r1"]
     for name in names:
         assert find_array(root, read_manifest(root), name).name == name
 
@@ -138,7 +138,7 @@ def test_of_several_repeats_in_a_job_those_that_are_new_stay_together(
     begun(root, plan(tmp_path, "1n1g", repeats=1))
     ledger, _ = open_sweep(root, plan(tmp_path, repeats=3, repeats_per_job=3), "")
     assert [(a.name, a.size, a.repeats_per_job) for a in ledger.arrays] == [
-        *(("sample-1n1g", 2, 1), ("sample.g1-2n2g", 2, 3), ("sample.g2-1n1g", 2, 2))
+        *(("1n1g.sample", 2, 1), ("2n2g.sample.g1", 2, 3), ("1n1g.sample.g2", 2, 2))
     ]
     (_, _, rest) = ledger.arrays
     assert [short(run.id) for run in rest.tasks] == [
@@ -154,7 +154,7 @@ def test_the_local_queue_keeps_the_order_over_what_is_new(tmp_path: Path, root: 
     whole = plan(tmp_path, engine="local", repeats=2)
     # Nothing has a result: what an earlier process had queued comes first in each repeat.
     (first, second, *others) = missing(root, whole)
-    assert first == ("sample.r1-1n1g-1", ["8/1n1g/1"]) and second[0] == "sample.r1-2n2g-2"
+    assert first == ("1n1g.sample.r1-1", ["8/1n1g/1"]) and second[0] == "2n2g.sample.r1-2"
     runs = [run for _, each in (first, second, *others) for run in each]
     assert runs == [short(run.id) for run in whole.runs]
 
@@ -162,7 +162,7 @@ def test_the_local_queue_keeps_the_order_over_what_is_new(tmp_path: Path, root: 
 def test_the_local_queue_takes_the_new_arrays_as_they_are(tmp_path: Path, root: Path) -> None:
     open_sweep(root, plan(tmp_path, "1n1g", "local"), "")
     found = missing(root, plan(tmp_path, "1n1g", "local"))
-    assert [name for name, _ in found] == ["sample-1n1g-1"]
+    assert [name for name, _ in found] == ["1n1g.sample-1"]
 
 
 def test_the_base_comes_in(tmp_path: Path, root: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_directory_that_was_moved_grows_on(tmp_path: Path, root: Path) -> None
     """Its arrays keep the name of then, as those of a rerun do."""
     begun(root, plan(tmp_path, "1n1g"))
     assert missing(root, plan(tmp_path, "2n2g", name="moved", repeats=1)) == [
-        ("sample.g1-2n2g", ["8/2n2g/1", "16/2n2g/1"])
+        ("2n2g.sample.g1", ["8/2n2g/1", "16/2n2g/1"])
     ]
 
 
@@ -244,13 +244,13 @@ def test_a_manifest_that_could_not_be_read_again_is_not_written(tmp_path: Path, 
 def test_only_what_is_asked_for_is_submitted(tmp_path: Path, root: Path) -> None:
     """The whole was planned, and a kill came before anything was submitted."""
     begun(root, plan(tmp_path), submitted=False)
-    assert [name for name, _ in missing(root, plan(tmp_path, "2n2g"))] == ["sample-2n2g"]
+    assert [name for name, _ in missing(root, plan(tmp_path, "2n2g"))] == ["2n2g.sample"]
     assert len(read_manifest(root).runs) == 12
 
 
 def test_of_an_array_that_was_not_submitted_a_part_may_be(tmp_path: Path, root: Path) -> None:
     begun(root, plan(tmp_path), submitted=False)
-    part = ("sample-2n2g.p1", ["8/2n2g/1", "16/2n2g/1"])
+    part = ("2n2g.sample.p1", ["8/2n2g/1", "16/2n2g/1"])
     assert missing(root, plan(tmp_path, "2n2g", repeats=1)) == [part]
     assert missing(root, plan(tmp_path, "2n2g", repeats=1)) == [part], "written down once"
     name = part[0]
@@ -258,7 +258,7 @@ def test_of_an_array_that_was_not_submitted_a_part_may_be(tmp_path: Path, root: 
     add_submission(root, Submission(name, token, job_id="7"))
     assert missing(root, plan(tmp_path, "2n2g", repeats=1)) == []
     rest = [f"{batch}/2n2g/{number}" for number in (2, 3) for batch in (8, 16)]
-    assert missing(root, plan(tmp_path))[1:] == [("sample-2n2g.p2", rest)]
+    assert missing(root, plan(tmp_path))[1:] == [("2n2g.sample.p2", rest)]
 
 
 def test_who_asks_for_less_does_not_wait_for_the_rest(
@@ -268,7 +268,7 @@ def test_who_asks_for_less_does_not_wait_for_the_rest(
     monkeypatch.setenv("PATH", str(tmp_path))
     runs = many([case("1n1g"), case("1n2g")], 1)
     a_sweep(tmp_path, runs, engine="slurm")
-    add_submission(tmp_path, Submission("sample-1n1g", token_of("1n1g"), job_id="7"))
+    add_submission(tmp_path, Submission("1n1g.sample", token_of("1n1g"), job_id="7"))
     ended_ok(tmp_path, runs[0], launch="7_0.0")
     follow(tmp_path, poll_s=60, quiet=True)
     assert [result.status for result in current(tmp_path).results] == [Status.OK, Status.PENDING]

@@ -22,7 +22,7 @@ from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, finish, leave_failure
-from dlperf_hpc.reporting.terminal import trouble_table
+from dlperf_hpc.reporting.status import trouble_table
 from dlperf_hpc.sweepfile.case import Run
 
 NO_PYTHON = """\
@@ -191,7 +191,7 @@ def test_the_epilogue_learns_it(tmp_path: Path, second_task: None) -> None:
     a_sweep(tmp_path, runs, "slurm")
     (tmp_path / "jobs" / "200_1.out").parent.mkdir()
     (tmp_path / "jobs" / "200_1.out").write_text(f"dlperf_hpc: launch 200_1.0\n{NO_PYTHON}")
-    assert epilogue.main([str(tmp_path), f"{SWEEP}-1n2g", "2"]) == 0
+    assert epilogue.main([str(tmp_path), f"1n2g.{SWEEP}", "2"]) == 0
     record = read_record(paths(tmp_path, runs[1]).record)
     assert record is not None and recorded_fault(record) == "interpreter"
     assert fault_hosts(record) == {"n3", "n4"}
@@ -204,10 +204,10 @@ def test_the_epilogue_learns_it(tmp_path: Path, second_task: None) -> None:
 def test_a_run_held_back_has_a_record_and_no_attempt(tmp_path: Path, second_task: None) -> None:
     runs = runs_of()
     a_sweep(tmp_path, runs, "slurm")
-    assert holding.main([str(tmp_path), f"{SWEEP}-1n2g"]) == 1
+    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
     held.hold_back(tmp_path, "default", ENTRY)
-    assert holding.main([str(tmp_path), f"{SWEEP}-1n2g"]) == 0
-    assert epilogue.main([str(tmp_path), f"{SWEEP}-1n2g", "0"]) == 0
+    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 0
+    assert epilogue.main([str(tmp_path), f"1n2g.{SWEEP}", "0"]) == 0
     where = paths(tmp_path, runs[1])
     assert not where.log.exists() and not where.attempts.exists()
     ledger = read_ledger(tmp_path)
@@ -232,10 +232,10 @@ def test_what_ended_ok_or_is_being_measured_is_left_alone(
     a_sweep(tmp_path, runs, "slurm")
     held.hold_back(tmp_path, "default", ENTRY)
     ended_ok(tmp_path, runs[1])
-    assert holding.main([str(tmp_path), f"{SWEEP}-1n2g"]) == 1
+    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "2")
     begun(tmp_path, runs[2], "200_2.0")
-    assert holding.main([str(tmp_path), f"{SWEEP}-1n2g"]) == 1
+    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
     assert not paths(tmp_path, runs[2]).record.exists()
 
 
@@ -244,7 +244,7 @@ def test_an_earlier_attempt_is_kept(tmp_path: Path, second_task: None) -> None:
     a_sweep(tmp_path, runs, "slurm")
     ended(tmp_path, runs[1], Status.TIMEOUT, "long")
     held.hold_back(tmp_path, "default", ENTRY)
-    assert holding.main([str(tmp_path), f"{SWEEP}-1n2g"]) == 0
+    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 0
     where = paths(tmp_path, runs[1])
     assert {"attempt1"} == {path.suffixes[0][1:] for path in where.attempts.glob("*")}
     assert opened(tmp_path, runs[1], "300_0.0").number == 2
@@ -276,7 +276,7 @@ def test_a_damaged_marker_holds_nothing_back(
     a_sweep(tmp_path, runs_of(), "slurm")
     held.marker(tmp_path, "default").write_text(content)
     assert held.read_entries(tmp_path, "default") == ()
-    assert holding.main([str(tmp_path), f"{SWEEP}-1n2g"]) == 1
+    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
     held.hold_back(tmp_path, "default", ENTRY)  # and is replaced by a whole one
     assert [entry.kind for entry in held.read_entries(tmp_path, "default")] == ["framework"]
 

@@ -68,7 +68,7 @@ def test_without_submissions_the_other_runs_of_an_array_are_submitted_alone(
     assert missing(slurm, planned) == rest
     assert missing(slurm, planned) == rest, "written down once, also if a kill came between"
     names = [path.name for path in (slurm / layout.ARRAYS).iterdir()]
-    assert names == ["sample.r1-1n1g.json"]
+    assert names == ["1n1g.sample.r1.json"]
 
 
 def test_without_submissions_the_jobs_are_known_by_their_outputs(
@@ -91,7 +91,7 @@ def test_without_a_manifest_nothing_is_written_over(
     if left == "logs":
         ended_ok(slurm, RUNS[0])
     elif left == layout.SUBMISSIONS:
-        add_submission(slurm, Submission("sample-1n1g", TOKENS["1n1g"], job_id="7"))
+        add_submission(slurm, Submission("1n1g.sample", TOKENS["1n1g"], job_id="7"))
     else:
         (slurm / (layout.JOBS if left == "output" else left)).mkdir()
         (slurm / layout.JOBS / "7_0.out").write_text("x") if left == "output" else None
@@ -138,4 +138,4 @@ def test_a_damaged_array_is_a_remark_for_who_looks_and_a_way_out_for_who_submits
     assert f"mv {path} {path}.damaged" in err and "cancel first" in err
     path.rename(f"{path}.damaged")
     assert rerun.main([str(slurm), "--dry-run"]) == 0
-    assert "sample.r1-1n2g: 1 run" in capsys.readouterr().out
+    assert "1n2g.sample.r1: 1 run" in capsys.readouterr().out

@@ -39,8 +39,8 @@ def two_environments(tmp_path: Path) -> Sweep:
 def test_one_array_for_each_topology_with_its_time_limit(sweep: Sweep) -> None:
     arrays = plan_arrays(sweep, one_queue=False)
     assert [(a.name, a.topology, a.time_limit_s, len(a.tasks)) for a in arrays] == [
-        ("sample-1n1g", Topology(1, 1), 600, 6),
-        ("sample-2n2g", Topology(2, 2), 1800, 6),
+        ("1n1g.sample", Topology(1, 1), 600, 6),
+        ("2n2g.sample", Topology(2, 2), 1800, 6),
     ]
     assert [node_hours(array) for array in arrays] == [1.0, 6.0]
 
@@ -56,10 +56,10 @@ def test_each_array_is_in_repeat_major_order(sweep: Sweep) -> None:
 def test_environments_have_arrays_of_their_own(two_environments: Sweep) -> None:
     arrays = plan_arrays(two_environments, one_queue=False)
     assert [(array.name, array.environment) for array in arrays] == [
-        ("sample-1n1g", "default"),
-        ("sample-2n2g", "default"),
-        ("sample-1n1g-tf", "tf"),
-        ("sample-2n2g-tf", "tf"),
+        ("1n1g.sample", "default"),
+        ("2n2g.sample", "default"),
+        ("1n1g.sample-tf", "tf"),
+        ("2n2g.sample-tf", "tf"),
     ]
     for array in arrays:
         assert {run.case.environment for run in array.tasks} == {array.environment}
@@ -80,7 +80,7 @@ def test_neighbours_of_one_topology_share_a_stretch_of_the_local_queue(tmp_path:
     tables = "[matrix]\nbatch_size = [8, 16]"
     path = write(tmp_path, top='topologies = ["1n2g"]\nrepeats = 3', case="", tables=tables)
     (array,) = plan_arrays(load(path), one_queue=True)
-    assert (array.name, len(array.tasks)) == ("sample-1n2g-1", 6)
+    assert (array.name, len(array.tasks)) == ("1n2g.sample-1", 6)
 
 
 @pytest.mark.parametrize("engine", ["slurm", "local"])
@@ -97,7 +97,7 @@ def test_every_run_is_planned_once_under_unique_names(two_environments: Sweep, e
 def test_an_array_is_cut_where_slurm_or_the_site_bounds_it(sweep: Sweep) -> None:
     arrays = plan_arrays(sweep, one_queue=False, bound=4)
     assert [(array.name, len(array.tasks)) for array in arrays] == [
-        *(("sample-1n1g-1", 4), ("sample-1n1g-2", 2), ("sample-2n2g-1", 4), ("sample-2n2g-2", 2))
+        *(("1n1g.sample-1", 4), ("1n1g.sample-2", 2), ("2n2g.sample-1", 4), ("2n2g.sample-2", 2))
     ]
     slurm = get_engine("slurm")
     assert slurm.array_bound(Site(max_array_size=500)) == 500
@@ -114,15 +114,15 @@ def test_arrays_of_a_rerun(sweep: Sweep, tmp_path: Path) -> None:
     picked = [manifest.runs[index] for index in (1, 5, 8)]
     first = rerun_arrays(read_ledger(root), picked, stretch=lambda limit: 2 * limit, exclude="n3")
     assert [(a.name, a.time_limit_s, a.exclude) for a in first] == [
-        ("sample.r1-1n1g", 1200, "n3"),
-        ("sample.r1-2n2g", 3600, "n3"),
+        ("1n1g.sample.r1", 1200, "n3"),
+        ("2n2g.sample.r1", 3600, "n3"),
     ]
     assert [run for array in first for run in array.tasks] == picked
     for array in first:
         add_array(root, array)
         add_submission(root, Submission(array.name, array.token, job_id="7"))
     (second,) = rerun_arrays(read_ledger(root), picked[:1], stretch=lambda limit: limit + 1)
-    assert (second.name, second.time_limit_s) == ("sample.r2-1n1g", 1201)
+    assert (second.name, second.time_limit_s) == ("1n1g.sample.r2", 1201)
     assert rerun_arrays(read_ledger(root), []) == ()
 
 

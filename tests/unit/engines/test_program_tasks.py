@@ -52,7 +52,7 @@ def planned(place: Path, launch: str) -> Manifest:
 def test_an_array_of_a_program(tmp_path: Path, launch: str, tasks: int, srun: str) -> None:
     """It is apart from those of back ends, and no word of a table is in its script."""
     ddp, mine = planned(tmp_path, launch).arrays
-    assert (ddp.name, mine.name) == ("s-2n4g", "s-2n4g-mine")
+    assert (ddp.name, mine.name) == ("2n4g.s", "2n4g.s-mine")
     script = batch_script(tmp_path, mine, Site())
     assert f"#SBATCH --ntasks-per-node={tasks}\n" in script
     assert srun in script and "touch" not in script

@@ -201,7 +201,7 @@ def _expected_ranks(array: Array, site: Site, root: Path) -> Iterator[str]:
     yield from ("srun", "--unbuffered", "--output", str(root / "jobs" / "%A_%a_%t_log.out"), *told)
     yield f"A={environment.env.get('A', '')}"
     yield f"V={(environment.venv or '').rstrip('/')}"
-    yield from ("epilogue", "-m", "dlperf_hpc.engines.epilogue", str(root), "sample-2n4g-e", "4")
+    yield from ("epilogue", "-m", "dlperf_hpc.engines.epilogue", str(root), "2n4g.sample-e", "4")
     if site.requeue:
         yield from ("scontrol", "requeue", "100_0")
 

@@ -45,9 +45,9 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
     script = batch_script(root, array, site)
     python = sys.executable
     log = f"{root}/jobs/%A_%a"
-    train = f"{python} -u -m dlperf_hpc.train {root} sample-2n4g"
-    epilogue = f'{python} -m dlperf_hpc.engines.epilogue {root} sample-2n4g "$dlperf_code"'
-    gate = f"{python} -m dlperf_hpc.engines.holding {root} sample-2n4g"
+    train = f"{python} -u -m dlperf_hpc.train {root} 2n4g.sample"
+    epilogue = f'{python} -m dlperf_hpc.engines.epilogue {root} 2n4g.sample "$dlperf_code"'
+    gate = f"{python} -m dlperf_hpc.engines.holding {root} 2n4g.sample"
     assert [line for line in script.splitlines() if line] == [
         "#!/bin/bash",
         "# Parameters",
@@ -56,7 +56,7 @@ def test_the_whole_script_of_a_plain_site(tmp_path: Path) -> None:
         "#SBATCH --exclusive",
         "#SBATCH --export=ALL",
         "#SBATCH --gpus-per-node=4",
-        "#SBATCH --job-name=sample-2n4g",
+        "#SBATCH --job-name=2n4g.sample",
         "#SBATCH --nodes=2",
         "#SBATCH --ntasks-per-node=4",
         "#SBATCH --open-mode=append",

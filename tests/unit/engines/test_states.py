@@ -142,6 +142,7 @@ slurm_load_jobs error: Unable to contact slurm controller
     }
 
 
+TIMES = ("1:00", "10:00", "N/A")
 ROWS = printed_by_squeue("7_1|RUNNING|None|n1|a name|a|b\nc", "8_0|PENDING|Priority||x|(null)")
 
 
@@ -154,14 +155,14 @@ ROWS = printed_by_squeue("7_1|RUNNING|None|n1|a name|a|b\nc", "8_0|PENDING|Prior
     ],
 )
 def test_rows_of_squeue_among_other_words(text: str) -> None:
-    assert marked_rows(text, 6) == [
-        ["7_1", "RUNNING", "None", "n1", "a name", "a|b\nc"],
-        ["8_0", "PENDING", "Priority", "", "x", "(null)"],
+    assert marked_rows(text, 9) == [
+        [*("7_1", "RUNNING", "None", "n1"), *TIMES, "a name", "a|b\nc"],
+        [*("8_0", "PENDING", "Priority", ""), *TIMES, "x", "(null)"],
     ]
 
 
 def test_a_squeue_without_jobs_shows_its_header() -> None:
-    assert marked_rows(printed_by_squeue(), 6) == []
+    assert marked_rows(printed_by_squeue(), 9) == []
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_a_squeue_without_jobs_shows_its_header() -> None:
 def test_what_squeue_does_not_print_is_no_answer(text: str) -> None:
     """... from which nobody may conclude that a job is gone."""
     with pytest.raises(SiteError, match="squeue: its answer cannot be understood"):
-        marked_rows(text, 6)
+        marked_rows(text, 9)
 
 
 def test_what_to_do_about_a_reason() -> None:

@@ -81,12 +81,12 @@ def test_an_array_above_the_limit_is_split_when_the_profile_says_so(
         assert typed(here, *options) == 1
         told = capsys.readouterr().err
         assert "(QOSMaxSubmitJobPerUserLimit is 3)" in told, told
-        assert "sample-1n1g has 8 tasks, more than may ever be" in told
+        assert "1n1g.sample has 8 tasks, more than may ever be" in told
         assert "write `max_submit = 3` in the site profile" in told
     before = (root(here) / layout.MANIFEST).read_bytes()
     assert typed(here, site=f"{SITE}max_submit = 3\n") == 0
     assert [(array.name, array.size) for array in taken(here)] == [
-        *(("sample-1n1g.p1", 3), ("sample-1n1g.p2", 3), ("sample-1n1g.p3", 2))
+        *(("1n1g.sample.p1", 3), ("1n1g.sample.p2", 3), ("1n1g.sample.p3", 2))
     ]
     assert every_run_once(here) and (root(here) / layout.MANIFEST).read_bytes() == before
     capsys.readouterr()
@@ -100,7 +100,7 @@ def test_a_limit_whose_value_nobody_tells(here: Path, capsys: pytest.CaptureFixt
     command(here, "sacctmgr", "#!/bin/sh\nprintf 'normal|3\\nlong|5\\n'\n")
     assert typed(here, "--wait") == 1
     told = capsys.readouterr().err
-    assert "none of your jobs is in the queue, and yet sample-1n1g has 8 tasks too many" in told
+    assert "none of your jobs is in the queue, and yet 1n1g.sample has 8 tasks too many" in told
     assert "write `max_submit = N` in the site profile, N being what the site allows," in told
     row = printed_by_squeue("5_0|RUNNING|None|n1|x|y")
     command(here, "squeue", f"#!/bin/sh\necho '{row}'\n")
@@ -139,8 +139,8 @@ def test_what_is_added_keeps_to_the_limit(here: Path, capsys: pytest.CaptureFixt
     assert typed(here, "--set", "repeats=1", site=site) == 0
     assert typed(here, site=site) == 0
     assert [(array.name, array.size) for array in taken(here)] == [
-        *(("sample-1n1g", 1), ("sample.g1-1n1g.p1", 3), ("sample.g1-1n1g.p2", 3)),
-        ("sample.g1-1n1g.p3", 1),
+        *(("1n1g.sample", 1), ("1n1g.sample.g1.p1", 3), ("1n1g.sample.g1.p2", 3)),
+        ("1n1g.sample.g1.p3", 1),
     ]
     assert every_run_once(here)
     capsys.readouterr()
@@ -165,7 +165,7 @@ def test_submitting_stops_when_somebody_cancels(
     site = f"{SITE}max_submit = 2\n"
     assert typed(here, "--wait", site=site) == 1
     told = capsys.readouterr()
-    assert [array.name for array in taken(here)] == ["sample-1n1g-1", "sample-1n1g-2"]
+    assert [array.name for array in taken(here)] == ["1n1g.sample-1", "1n1g.sample-2"]
     assert "not yet submitted: 2 arrays with 4 runs: the jobs of this sweep were" in told.err
     assert "the same command again submits the rest" in told.err
     (here / "befalls").unlink()

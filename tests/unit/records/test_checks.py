@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
     """A sweep with a file of every kind."""
     made = a_sweep(tmp_path, RUNS, engine="slurm")
     first = made.arrays[0]
-    later = {"name": "sample.r1-1n1g", "token": "dlperf-0f", "exclude": "n[1-2],n7"}
+    later = {"name": "1n1g.sample.r1", "token": "dlperf-0f", "exclude": "n[1-2],n7"}
     add_array(tmp_path, type(first)(**{**vars(first), **later, "tasks": first.tasks[:1]}))
     add_submission(tmp_path, Submission(first.name, first.token, job_id="17"))
     add_final_states(tmp_path, [FinalState(RUNS[0].id, Status.TIMEOUT, "x", job="17_0")])
@@ -93,7 +93,7 @@ def everything(root: Path) -> None:
 
 FILES: dict[str, Callable[[Any], str]] = {
     layout.MANIFEST: json.dumps,
-    f"{layout.ARRAYS}/sample.r1-1n1g.json": json.dumps,
+    f"{layout.ARRAYS}/1n1g.sample.r1.json": json.dumps,
     layout.SUBMISSIONS: lambda data: json.dumps(data) + "\n",
     layout.FINAL_STATES: lambda data: json.dumps(data) + "\n",
 }
@@ -124,9 +124,9 @@ def test_whatever_a_value_is_it_is_read_or_the_file_is_named(root: Path, name: s
         (layout.MANIFEST, ("arrays", 0, "token"), ["a"], r"arrays\[0\]\.token is \['a'\]"),
         (layout.MANIFEST, ("arrays", 0, "token"), "mine", r"arrays\[0\]\.token is 'mine'"),
         (layout.MANIFEST, ("arrays", 0, "name"), "sample-x/y", r"arrays\[0\]\.name is"),
-        (layout.MANIFEST, ("arrays", 0, "name"), "other-1n1g", "no array of sweep 'sample'"),
+        (layout.MANIFEST, ("arrays", 0, "name"), "1n1g.other", "no array of sweep 'sample'"),
         (layout.MANIFEST, ("arrays", 0, "environment"), "evil", "in environment 'default'"),
-        (layout.MANIFEST, ("arrays", 0, "topology"), "1n2g", "array sample-1n1g is not"),
+        (layout.MANIFEST, ("arrays", 0, "topology"), "1n2g", "array 1n1g.sample is not"),
         (layout.MANIFEST, ("arrays", 0, "time_limit_s"), "600", r"time_limit_s is '600'"),
         (layout.MANIFEST, ("arrays", 0, "repeats_per_job"), 0, r"repeats_per_job is 0"),
         (layout.MANIFEST, ("arrays", 0, "repeats_per_job"), True, r"repeats_per_job is True"),
@@ -142,8 +142,8 @@ def test_whatever_a_value_is_it_is_read_or_the_file_is_named(root: Path, name: s
         (layout.MANIFEST, ("measure", "warmup"), -1, r"measure\.warmup is -1"),
         (layout.MANIFEST, ("site", "poll_s"), "soon", r"site\.poll_s is 'soon'"),
         (layout.MANIFEST, ("site", "poll_s"), 10**400, r"site\.poll_s is 1000"),
-        (f"{layout.ARRAYS}/sample.r1-1n1g.json", ("name",), "sample-1n1g", "is not the file's"),
-        (f"{layout.ARRAYS}/sample.r1-1n1g.json", ("tasks", 0), "no/run", "no run 'no/run'"),
+        (f"{layout.ARRAYS}/1n1g.sample.r1.json", ("name",), "1n1g.sample", "is not the file's"),
+        (f"{layout.ARRAYS}/1n1g.sample.r1.json", ("tasks", 0), "no/run", "no run 'no/run'"),
         (layout.SUBMISSIONS, ("job_id",), "17; rm", r"job_id is '17; rm'"),
         (layout.SUBMISSIONS, ("token",), ["a"], r"token is \['a'\]"),
         (layout.FINAL_STATES, ("run",), "$(touch x)\n", r"run is"),
@@ -215,9 +215,9 @@ def test_what_runs_on_a_node_says_it_in_one_message(root: Path, module: str) -> 
         assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
         return str(done.stdout + done.stderr)
 
-    assert "array sample-1n1g has no run 0 of index 7" in run("sample-1n1g")
+    assert "array 1n1g.sample has no run 0 of index 7" in run("1n1g.sample")
     (root / layout.MANIFEST).write_text(DEEP)
-    assert "manifest.json: damaged: it is nested too deeply" in run("sample-1n1g")
+    assert "manifest.json: damaged: it is nested too deeply" in run("1n1g.sample")
 
 
 def test_a_schedulers_words_of_any_bytes_are_kept_and_printed(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_a_lost_log_that_was_submitted_again(
     ended_ok(root, RUN)
     paths(root, RUN).log.unlink()
     for job in ("100", "200"):
-        add_submission(root, Submission("sample-1n2g", token_of("1n2g"), job_id=job))
+        add_submission(root, Submission("1n2g.sample", token_of("1n2g"), job_id=job))
     assert only(read(root)).status is Status.PENDING
 
 

@@ -122,7 +122,7 @@ def test_the_epilogue_of_who_came_second_writes_nothing(
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "200")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     before = contents(tmp_path)
-    assert epilogue.main([str(tmp_path), "sample-1n2g", "1"]) == 0
+    assert epilogue.main([str(tmp_path), "1n2g.sample", "1"]) == 0
     assert contents(tmp_path) == before
     assert "another attempt at this run lives" in capsys.readouterr().out
 

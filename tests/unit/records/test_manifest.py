@@ -49,11 +49,11 @@ def test_round_trip(tmp_path: Path) -> None:
 
 def test_a_task_finds_its_run(tmp_path: Path) -> None:
     a_sweep(tmp_path, RUNS)
-    array = find_array(tmp_path, read_manifest(tmp_path), "sample-2n8g")
+    array = find_array(tmp_path, read_manifest(tmp_path), "2n8g.sample")
     assert [run.repeat for run in array.tasks] == [1, 2, 3, 1]
     assert array.tasks[3].case.processes_per_node == 1
-    with pytest.raises(LedgerError, match="no array 'sample-9n9g'"):
-        find_array(tmp_path, read_manifest(tmp_path), "sample-9n9g")
+    with pytest.raises(LedgerError, match="no array '9n9g.sample'"):
+        find_array(tmp_path, read_manifest(tmp_path), "9n9g.sample")
 
 
 def test_a_sweep_is_never_written_over(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def rerun(name: str, *indices: int) -> Array:
 
 def test_an_array_made_later_is_found_again(tmp_path: Path) -> None:
     made = a_sweep(tmp_path, RUNS)
-    array = rerun("sample.r1-2n8g", 2, 0)
+    array = rerun("2n8g.sample.r1", 2, 0)
     add_array(tmp_path, array)
     assert find_array(tmp_path, made, array.name) == array
     assert read_ledger(tmp_path).arrays == (*made.arrays, array)
@@ -209,16 +209,16 @@ def test_an_array_made_later_is_found_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": "dlperf-array/1", "tasks": ["no/run"]}'])
 def test_a_damaged_array_is_named(tmp_path: Path, text: str) -> None:
     a_sweep(tmp_path, RUNS)
-    add_array(tmp_path, rerun("sample.r1-2n8g", 0))
-    (tmp_path / layout.ARRAYS / "sample.r1-2n8g.json").write_text(text)
-    with pytest.raises(LedgerError, match=r"sample\.r1-2n8g\.json: damaged"):
+    add_array(tmp_path, rerun("2n8g.sample.r1", 0))
+    (tmp_path / layout.ARRAYS / "2n8g.sample.r1.json").write_text(text)
+    with pytest.raises(LedgerError, match=r"2n8g\.sample\.r1\.json: damaged"):
         read_ledger(tmp_path)
 
 
 def test_a_run_belongs_to_the_task_submitted_last(tmp_path: Path) -> None:
     """However many rows tell of it: asked, kept back by a limit, refused, taken."""
     made = a_sweep(tmp_path, RUNS, engine="slurm")
-    planned, later = made.arrays[1], rerun("sample.r1-2n8g", 3, 1)
+    planned, later = made.arrays[1], rerun("2n8g.sample.r1", 3, 1)
     add_array(tmp_path, later)
     first, third = planned.tasks[0].id, planned.tasks[3].id
 
@@ -244,7 +244,7 @@ def test_a_run_belongs_to_the_task_submitted_last(tmp_path: Path) -> None:
 
 def test_last_words_are_of_the_last_task(tmp_path: Path) -> None:
     made = a_sweep(tmp_path, RUNS, engine="slurm")
-    planned, later = made.arrays[1], rerun("sample.r1-2n8g", 0)
+    planned, later = made.arrays[1], rerun("2n8g.sample.r1", 0)
     add_submission(tmp_path, Submission(planned.name, planned.token, job_id="17"))
     for index in (0, 1):
         run = planned.tasks[index].id

@@ -1,0 +1,401 @@
+"""The picture of a report: throughput, speedup and efficiency against devices.
+
+Every run is a dot, every median a marker with its interval, and what the base would give if it
+scaled linearly is a dashed line. Medians are not joined: between two topologies nothing was
+measured (Hoefler & Belli, SC'15, rules 11 and 12). Throughput and speedup are drawn log-log, where
+linear scaling is a straight line; there a few per cent are less than a marker, so efficiency has a
+panel of its own, with a linear axis. Throughputs in samples/s and in tokens/s have a panel each.
+
+More than a few series in one panel hide each other, and a legend of so many is not read. Then each
+series has a small panel of its own, all with the same axes, and says its efficiency in words.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.analysis.speedup import CaseSummary, chosen
+from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.errors import printable
+from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.text import common_beginning, percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PICTURE = "speedup.png"
+
+Series = Mapping[str, Sequence[CaseSummary]]
+Runs = Mapping[tuple[str, str], Sequence[float]]
+"""Throughputs by sweep and case."""
+
+_MARKERS = "osD^vPX<>*"
+_LEGEND_INSIDE = 3
+_TOGETHER = 4  # series in one panel
+_ACROSS = 4  # small panels in a row
+_PANEL = 2.1  # inches from one row of small panels to the next
+_TITLE_WIDTH = 40  # characters
+_LONGEST_KIND = 40  # characters of the devices' name
+_ONE_COLOUR = "tab:blue"
+_POINT_WIDTH = 24.0  # points (1/72 inch) that all series' markers at one device count share
+_MARKER_SIZE = 5
+_CAP_SIZE = 6
+_SPOT_SIZE = 3
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.95, 0.12, 0.38, 0.5  # inches around all panels
+_GAP_ACROSS, _GAP_DOWN = 0.95, 0.55  # and between them
+_ROWS_APART = 0.25  # between two panels of throughput, of a panel's height
+
+
+@dataclass(frozen=True)
+class _Style:
+    """How one series looks; ``shift`` (points) keeps the series at one device count apart."""
+
+    label: str
+    colour: Any
+    marker: str
+    shift: float
+    room: float
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One quantity. ``unit`` is throughput per 1 of it; ``linear`` what the base promises."""
+
+    label: str
+    value: Callable[[CaseSummary], float | None]
+    interval: Callable[[CaseSummary], Interval | None]
+    unit: Callable[[CaseSummary], float]
+    linear: Callable[[CaseSummary, int], float]
+
+
+def _base_median(summary: CaseSummary) -> float:
+    return summary.base_sample.median if summary.base_sample is not None else float("nan")
+
+
+def _growth(summary: CaseSummary, devices: int) -> float:
+    return devices / summary.base.devices if summary.base is not None else float("nan")
+
+
+def _throughput(unit: str) -> _Panel:
+    """Of the cases whose throughput is in that unit."""
+    return _Panel(
+        label=f"{unit}, all devices",
+        value=lambda s: s.speed if s.unit == unit else None,
+        interval=lambda s: None if s.sample is None else s.sample.interval,
+        unit=lambda s: 1.0,
+        linear=lambda s, devices: _base_median(s) * _growth(s, devices),
+    )
+
+
+_SPEEDUP = _Panel(
+    label="speedup",
+    value=lambda s: s.speedup,
+    interval=lambda s: s.speedup_interval,
+    unit=_base_median,
+    linear=_growth,
+)
+_EFFICIENCY = _Panel(
+    label="efficiency",
+    value=lambda s: s.efficiency,
+    interval=lambda s: s.efficiency_interval,
+    unit=lambda s: _base_median(s) * _growth(s, s.case.topology.devices),
+    linear=lambda s, devices: 1.0,
+)
+
+
+def picture(report: Report, file_format: str = "png") -> bytes | None:
+    """The picture, at least 1200 x 600 pixels; None if no run counts, for there is nothing to show.
+
+    ``file_format`` may be ``svg``. A picture of one topology, or of series without a base, has no
+    panels for speedup and efficiency.
+    """
+    measured = {
+        name: [summary for summary in members if summary.sample is not None]
+        for name, members in report.series.items()
+    }
+    series = {name: members for name, members in measured.items() if members}
+    if not series:
+        return None
+    import matplotlib
+
+    # names come from logs: a $ in one is a dollar, not mathematics
+    look = {"text.parse_math": False, "svg.hashsalt": "dlperf", "svg.fonttype": "none"}
+    with matplotlib.rc_context(look):
+        drawn = _figure if len(series) <= _TOGETHER else _small_panels
+        figure = drawn(series, _speeds(report), printable(report.name), _axis_of_devices(report))
+        stream = io.BytesIO()
+        if file_format == "svg":  # no date: the same results give the same picture
+            figure.savefig(stream, format=file_format, metadata={"Date": None})
+        else:  # savefig would draw twice: first to see what a cut to the drawing leaves
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+            FigureCanvasAgg(figure).print_png(stream, pil_kwargs={"compress_level": 3})
+    return stream.getvalue()
+
+
+def _speeds(report: Report) -> Runs:
+    """Throughputs of the runs that count, by case, in the unit of its case."""
+    units = {(s.sweep, s.case.id): s.unit for s in report.cases}
+    values: dict[tuple[str, str], list[float]] = {}
+    for result in chosen(report.runs):
+        name = result.sweep, result.run.case.id
+        value = result.rates.get(units[name])
+        if value is not None:
+            values.setdefault(name, []).append(value)
+    return values
+
+
+def _axis_of_devices(report: Report) -> str:
+    """``devices (NVIDIA H200), weak scaling``: what they are, and what grows with them."""
+    kinds = report.machines.get("Device", "")
+    if kinds == "cpu":
+        kinds = f"CPU processes, {report.machines.get('CPU', 'unknown CPU')}"
+    kinds = printable(kinds)
+    kinds = f"{kinds[:_LONGEST_KIND]}..." if len(kinds) > _LONGEST_KIND else kinds
+    modes = sorted({summary.scaling for summary in report.cases if summary.scaling})
+    scaling = f", {' and '.join(modes)} scaling" if modes else ""
+    return f"devices ({kinds}){scaling}" if kinds else f"devices{scaling}"
+
+
+def _blank(title: str, height: float) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, height), dpi=100)
+    FigureCanvasAgg(figure)
+    told = f"{title}: medians with their intervals, and every run"
+    figure.suptitle(told, y=1 - 0.09 / height, va="top")
+    return figure
+
+
+def _small_panels(series: Series, runs: Runs, title: str, devices: str) -> Figure:
+    """A panel for each series, of its throughput, all with the same axes, in rows of four."""
+    rows = -(-len(series) // _ACROSS)
+    height = _TOP + 0.4 + rows * _PANEL + _BOTTOM
+    figure = _blank(title, height)
+    counts = sorted({s.case.topology.devices for members in series.values() for s in members})
+    common = common_beginning(list(series))
+    heights: dict[str, list[float]] = {}
+    drawn: list[tuple[Axes, _Panel, str]] = []
+    axes: dict[str, Axes] = {}
+    for place, (name, members) in enumerate(series.items()):
+        unit = members[0].unit
+        panel = _throughput(unit)
+        axis = figure.add_subplot(rows, _ACROSS, place + 1, sharex=next(iter(axes.values()), None))
+        axes.setdefault(unit, axis)
+        _scales(axis, panel, counts, "")
+        style = _Style("", _ONE_COLOUR, "o", 0.0, _POINT_WIDTH / 2)
+        heights.setdefault(unit, []).extend(_draw(axis, panel, style, members, runs))
+        drawn.append((axis, panel, unit))
+        axis.set_title(_fold(printable(name.removeprefix(common))), fontsize=8, pad=3)
+        _tell_efficiency(axis, members)
+        axis.tick_params(labelsize=7)
+        axis.set_ylabel(unit if place % _ACROSS == 0 else "", fontsize=8)
+    for axis, panel, unit in drawn:
+        _limits(axis, panel, heights[unit])
+    figure.supxlabel(f"{devices}; dashed: linear from the base", fontsize=9, y=0.06 / height)
+    if common:
+        told = f"all series: {printable(common)}..."
+        figure.text(0.01, 1 - 0.36 / height, told, fontsize=8, va="top")
+    figure.subplots_adjust(
+        left=0.08, right=0.985, wspace=0.22, bottom=(_BOTTOM + 0.1) / height,
+        top=1 - (_TOP + 0.4) / height, hspace=0.4,
+    )  # fmt: skip
+    return figure
+
+
+def _tell_efficiency(axis: Axes, members: Sequence[CaseSummary]) -> None:
+    """In a corner of the panel, of the most devices: a few per cent are less than a marker."""
+    last = members[-1]
+    if last.efficiency is not None and last.case.topology != last.base:
+        told = f"{percent(last.efficiency)} of linear on {last.case.topology}"
+        axis.text(0.97, 0.05, told, transform=axis.transAxes, fontsize=7, ha="right")
+
+
+def _fold(name: str) -> str:
+    """In lines that a small panel has room for, three at most."""
+    lines = [name[start : start + _TITLE_WIDTH] for start in range(0, len(name), _TITLE_WIDTH)]
+    return "\n".join([*lines[:2], f"{lines[2][:-3]}..."] if len(lines) > 3 else lines)
+
+
+def _figure(series: Series, runs: Runs, title: str, along: str) -> Figure:
+    figure = _blank(title, 6.0)
+    grid = figure.add_gridspec(2, 2)
+    scaled = any(
+        summary.speedup is not None and summary.case.topology != summary.base
+        for members in series.values()
+        for summary in members
+    )
+    units = list(dict.fromkeys(s.unit for members in series.values() for s in members))
+    rows = (grid[:, 0] if scaled else grid[:, :]).subgridspec(len(units), 1, hspace=_ROWS_APART)
+    left = [figure.add_subplot(rows[row]) for row in range(len(units))]
+    panels = [*zip(left, map(_throughput, units))]
+    if scaled:
+        panels.append((figure.add_subplot(grid[0, 1], sharex=left[0]), _SPEEDUP))
+        panels.append((figure.add_subplot(grid[1, 1], sharex=left[0]), _EFFICIENCY))
+    devices = sorted({s.case.topology.devices for members in series.values() for s in members})
+    styles = _styles(list(series))
+    for axis, panel in panels:
+        _scales(axis, panel, devices, along)
+        heights = [
+            height
+            for style, members in zip(styles, series.values())
+            for height in _draw(axis, panel, style, members, runs)
+        ]
+        _limits(axis, panel, heights)
+    _place(figure, _legend(figure, left, len(series)))
+    return figure
+
+
+def _place(figure: Figure, beside: float) -> None:
+    """Margins of the panels, ``beside`` inches of which the legend takes.
+
+    They are known beforehand: to measure all labels would take as long as to draw them.
+    """
+    width, height = figure.get_size_inches()
+    right = max(width - _RIGHT - beside, width / 2)
+    panel = (right - _LEFT - _GAP_ACROSS) / 2, (height - _BOTTOM - _TOP - _GAP_DOWN) / 2
+    figure.subplots_adjust(
+        left=_LEFT / width, right=right / width, wspace=_GAP_ACROSS / panel[0],
+        bottom=_BOTTOM / height, top=1 - _TOP / height, hspace=_GAP_DOWN / panel[1],
+    )  # fmt: skip
+
+
+def _styles(names: Sequence[str]) -> list[_Style]:
+    from matplotlib import colormaps
+
+    many = 10 if len(names) <= 10 else 20
+    colours = colormaps[f"tab{many}"]
+    room = min(_POINT_WIDTH / len(names), _POINT_WIDTH / 2)
+    return [
+        _Style(
+            label=printable(name),
+            colour=colours(i % many),
+            marker=_MARKERS[(i + i // many) % len(_MARKERS)],
+            shift=room * (i - (len(names) - 1) / 2),
+            room=room,
+        )
+        for i, name in enumerate(names)
+    ]
+
+
+def _draw(
+    axis: Axes, panel: _Panel, style: _Style, members: Sequence[CaseSummary], runs: Runs
+) -> list[float]:
+    """Draw one series; return the heights of all that was drawn."""
+    shown = [(s, value) for s in members if (value := panel.value(s)) is not None]
+    if not shown:
+        return []
+    x = [summary.case.topology.devices for summary, _ in shown]
+    values = [value for _, value in shown]
+    intervals = [panel.interval(summary) for summary, _ in shown]
+    lows = [v if i is None else i.low for v, i in zip(values, intervals)]
+    highs = [v if i is None else i.high for v, i in zip(values, intervals)]
+    # beside a sloping line a shifted point would seem to lie above or below it
+    shift = 0.0 if axis.get_yscale() == "log" else style.shift
+    moved, colour = _moved(axis, shift), {"color": style.colour}
+    ends = [height for low, high in zip(lows, highs) for height in (low, high, math.nan)]
+    at = [n for n in x for _ in range(3)]  # the gap between two intervals is a nan
+    caps = {"marker": "_", "markersize": _CAP_SIZE, "zorder": 1.9}  # below all markers
+    _line(axis, at, ends, transform=moved, **caps, **colour)
+    marker = {"marker": style.marker, "markersize": _MARKER_SIZE, "linestyle": "none"}
+    _line(axis, x, values, transform=moved, label=style.label, **marker, **colour)
+    spots = [
+        (summary.case.topology.devices, run / panel.unit(summary))
+        for summary, _ in shown
+        for run in runs[summary.sweep, summary.case.id]
+    ]
+    moved = _moved(axis, shift + max(style.room / 2, _MARKER_SIZE))
+    look = {"marker": ".", "linestyle": "none", "markersize": _SPOT_SIZE, **colour}
+    _line(axis, [n for n, _ in spots], [y for _, y in spots], transform=moved, **look)
+    line = _promised(axis, panel, style, [summary for summary, _ in shown])
+    return [*lows, *highs, *line, *(y for _, y in spots)]
+
+
+def _line(axis: Axes, x: Sequence[float], y: Sequence[float], **look: Any) -> None:
+    """Draw a line as it is: ``plot`` would look for limits, which are set here anyway."""
+    from matplotlib.lines import Line2D
+
+    axis.add_artist(Line2D(x, y, **look))
+
+
+def _promised(
+    axis: Axes, panel: _Panel, style: _Style, members: Sequence[CaseSummary]
+) -> list[float]:
+    """The dashed line of what the base would give if it scaled linearly; its heights."""
+    devices = sorted({summary.case.topology.devices for summary in members})
+    if members[0].base_sample is None or len(devices) < 2:
+        return []
+    ends = [devices[0], devices[-1]]
+    line = [panel.linear(members[0], n) for n in ends]
+    colour = "0.5" if panel in (_SPEEDUP, _EFFICIENCY) else style.colour
+    _line(axis, ends, line, linestyle="--", linewidth=1, color=colour, alpha=0.6, zorder=1)
+    return line
+
+
+def _limits(axis: Axes, panel: _Panel, heights: Sequence[float]) -> None:
+    from matplotlib.ticker import LogLocator
+
+    # matplotlib's own limits pass over what is drawn with a transform
+    low, high = min(heights), max(heights)
+    if axis.get_yscale() != "log":
+        margin = 0.07 * (high - low) or 0.05 * high
+        axis.set_ylim(low - margin, high + margin)
+        return
+    axis.set_ylim(low / 1.2, high * 1.2)
+    if panel is not _SPEEDUP:
+        steps = (1.0, 2.0, 5.0) if high > 8 * low else (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)
+        axis.yaxis.set_major_locator(LogLocator(10.0, subs=steps))
+
+
+def _moved(axis: Axes, points: float) -> Any:
+    from matplotlib.transforms import ScaledTranslation
+
+    return axis.transData + ScaledTranslation(points / 72, 0, axis.figure.dpi_scale_trans)
+
+
+def _scales(axis: Axes, panel: _Panel, devices: Sequence[int], along: str) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_xscale("log", base=2)
+    axis.set_xlim(devices[0] / 1.5, devices[-1] * 1.5)
+    axis.set_xticks(devices, [str(n) for n in devices])
+    axis.set_xlabel(along)
+    axis.set_ylabel(panel.label)
+    if panel is _EFFICIENCY:
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.4g} %"))
+    elif len(devices) > 1:
+        axis.set_yscale("log", base=2 if panel is _SPEEDUP else 10)
+        if panel is _SPEEDUP:
+            axis.yaxis.set_major_locator(LogLocator(2.0))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.7g}"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.grid(True, which="major", linewidth=0.5, alpha=0.4)
+
+
+def _legend(figure: Figure, panels: Sequence[Axes], count: int) -> float:
+    """Draw the legend, inside a panel if it is short; the inches that it takes beside them."""
+    from matplotlib.lines import Line2D
+
+    named: dict[str, Any] = {}
+    for axis in panels:
+        named.update(zip(*reversed(axis.get_legend_handles_labels())))
+    labels, handles = [*named], [*named.values()]
+    handles.append(Line2D([], [], linestyle="none", marker=".", markersize=_SPOT_SIZE, color="0.4"))
+    labels.append("one run")
+    if any(line.get_linestyle() == "--" for axis in panels for line in axis.get_lines()):
+        handles.append(Line2D([], [], linestyle="--", color="0.5", linewidth=1))
+        labels.append("linear from the base")
+    if count <= _LEGEND_INSIDE:
+        panels[0].legend(handles, labels, loc="upper left", fontsize=9)
+        return 0.0
+    made = figure.legend(handles, labels, loc="upper right", fontsize=7)
+    return float(made.get_window_extent().width / figure.dpi) + _RIGHT
+
+
