@@ -89,6 +89,6 @@ def test_what_a_ready_program_comes_to(tmp_path: Path, name: str) -> None:
     begin, end = (shlex.split(text) for text in COMMANDS[name])
     assert list(argv[: len(begin)]) == begin
     assert list(argv[-len(end) :]) == end
-    assert program.format in ([""] if name == "mpi" else known)
+    assert program.read.format in ([""] if name == "mpi" else known)
     # The reader gets the samples of an optimizer step from here.
     assert made.global_batch == (12 if one else 24 if "tp" in OWN.get(name, "") else 48)

@@ -101,7 +101,7 @@ def test_each_state_of_a_bar_is_a_line_of_its_own_moment(
     """A bar is drawn behind a carriage return, and waits for the next one."""
     moments = iter(f"2026-11-22T12:00:0{second}.000000Z" for second in range(9))
     monkeypatch.setattr("dlperf_hpc.train.program.output.utc", lambda: next(moments))
-    progress = Progress("epoch_bars")
+    progress = Progress(ReadTable("epoch_bars"))
     output = Output(tmp_path / "out", 0, progress)
     bar = "\rEpoch 0:  {0}0%|#   | {0}/10 [00:00<00:01, 5.0it/s]"
     for number in range(1, 4):
