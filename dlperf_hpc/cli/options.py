@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -285,6 +285,18 @@ def cache(arguments: argparse.Namespace) -> ScanCache:
     from dlperf_hpc.logs.scan.search import ScanCache, default_path
 
     return ScanCache(None if arguments.no_cache else default_path())
+
+
+def places(paths: Iterable[Path]) -> Iterator[Path]:
+    """Each sweep below the directories by itself; what has none, as it is given."""
+    from dlperf_hpc.logs.gather import sweeps_below
+
+    seen: set[Path] = set()
+    for path in paths:
+        for place in sweeps_below([path]) or [path]:
+            if place.resolve() not in seen:
+                seen.add(place.resolve())
+                yield place
 
 
 def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[RunResult]:

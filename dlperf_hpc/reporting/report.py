@@ -13,6 +13,8 @@ from typing import Any
 
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_tables
 from dlperf_hpc.analysis.flags import FLAGS
+from dlperf_hpc.analysis.nodes import NodeFindings
+from dlperf_hpc.analysis.nodes import examine as examine_nodes
 from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.records.results import RunResult
@@ -107,6 +109,11 @@ class Report:
     def counted(self) -> tuple[RunResult, ...]:
         """The runs that count: they ended ok, with a throughput."""
         return tuple(result for result in self.runs if result.rates)
+
+    @cached_property
+    def nodes(self) -> NodeFindings:
+        """What the runs tell of their nodes."""
+        return examine_nodes([self.runs])
 
     @cached_property
     def troubles(self) -> tuple[RunResult, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE
+from dlperf_hpc.reporting.nodes import nodes_json
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.writers import Writer
 
@@ -18,7 +19,8 @@ def as_json(report: Report) -> dict[str, Any]:
 
     Cases and runs have the names of the CSV columns; ``flags`` and ``notes`` of a case are lists.
     ``switches`` are pairs of cases that differ in one option. ``dlperf`` holds, per series, the
-    table as DLPerf's scripts round it, and what it lacks.
+    table as DLPerf's scripts round it, and what it lacks. ``nodes`` is what ``dlperf nodes --json``
+    prints; null where no run tells its nodes.
     """
     lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
     return {
@@ -43,6 +45,7 @@ def as_json(report: Report) -> dict[str, Any]:
             series: {"result": table.to_dict(), "missing": list(table.reasons)}
             for series, table in report.dlperf.items()
         },
+        "nodes": nodes_json(report.nodes) if report.nodes.something else None,
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
     }
