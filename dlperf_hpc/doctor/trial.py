@@ -34,12 +34,14 @@ _PART = re.compile(MARK + r" (\d+) (\w+) (\d+)/(\d+) (.*)")
 
 @dataclass(frozen=True)
 class Target:
-    """A job to try: ``array`` has its one task; ``devices`` are those that the cases name."""
+    """A job to try: ``array`` has its one task; ``devices`` are those that the cases name;
+    ``steps``: its ranks also time steps of their own."""
 
     environment: str
     array: Array
     modules: tuple[str, ...]
     devices: frozenset[str]
+    steps: bool = False
 
     @property
     def topology(self) -> Topology:
@@ -104,6 +106,14 @@ def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> l
         Target(name, _array(_anything(name, topology), limit_s), modules, frozenset())
         for name in site.environment or ["default"]
     ]
+
+
+def on_so_many_nodes(array: Array, nodes: int) -> Array:
+    """A short job like this one on another number of nodes, under a name and a token of its own."""
+    case = array.tasks[0].case
+    topology = replace(case.topology, nodes=nodes)
+    made = _array(replace(case, topology=topology), array.time_limit_s)
+    return replace(made, name=f"{made.name}-{made.token[-8:]}")
 
 
 def _anything(environment: str, topology: Topology) -> Case:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.nodes import DeviceTime, NodeEffect, NodeFindings
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.reporting.columns import Column, rows
+from dlperf_hpc.reporting.text import number
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -242,3 +244,18 @@ def _table(title: str, headings: Sequence[str], cells: Sequence[Sequence[str]]) 
         style = "bold red" if row[-1] == "slow" else ""
         table.add_row(*(Text(printable(cell)) for cell in row), style=style)
     return table
+
+
+def cost_text(found: Cost | None) -> str:
+    """One line on the node-hours of a sweep; '' where no log tells how long a run took."""
+    if found is None:
+        return ""
+    asked = "" if found.asked is None else f" of {found.asked:.3g} asked for"
+    share = (
+        "" if found.window_share is None else f", {100 * found.window_share:.0f} % of them window"
+    )
+    rate = found.samples_per_node_hour
+    gave = "" if rate is None else f", {number(rate)} samples per node-hour"
+    lacking = f"; {number_of(found.unknown, 'run')} not counted" if found.unknown else ""
+    runs = number_of(found.runs, "run")
+    return f"node-hours: {found.used:.3g} used{asked} by {runs}{share}{gave}{lacking}\n"

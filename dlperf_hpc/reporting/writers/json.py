@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE
 from dlperf_hpc.reporting.nodes import nodes_json
@@ -45,9 +46,25 @@ def as_json(report: Report) -> dict[str, Any]:
             series: {"result": table.to_dict(), "missing": list(table.reasons)}
             for series, table in report.dlperf.items()
         },
+        "cost": _cost(report.cost),
         "nodes": nodes_json(report.nodes) if report.nodes.something else None,
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
+    }
+
+
+def _cost(found: Cost | None) -> dict[str, Any] | None:
+    """Node-hours, and what they gave."""
+    if found is None:
+        return None
+    return {
+        "runs": found.runs,
+        "runs_unknown": found.unknown,
+        "node_hours_asked": found.asked,
+        "node_hours_used": found.used,
+        "node_hours_window": found.window,
+        "samples": found.samples,
+        "samples_per_node_hour": found.samples_per_node_hour,
     }
 
 
