@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlperf_hpc.analysis.nodes import Observation, node_effects
+from dlperf_hpc.doctor.pairs import Pairing, judge, rounds_of
 
 WIDTHS = (1, 2, 4)
 
@@ -74,14 +75,55 @@ def shares(setting: Setting, series: int, widths: Sequence[int] = WIDTHS) -> dic
     return {"named": right / series, "others": wrong / series, "false": false / series}
 
 
+def made_pairs(
+    nodes: int, rounds: int, slow: float, noise: float, steps: bool, chance: random.Random
+) -> list[Pairing]:
+    """Rounds of pairs; node n1 is slower by ``slow``, in its own steps or in its all-reduce."""
+    names = [f"n{number}" for number in range(1, nodes + 1)]
+
+    def speed(*pair: str) -> float:
+        return (1 - slow * ("n1" in pair)) * (1 + chance.gauss(0, noise))
+
+    return [
+        Pairing((a, b), None, {a: 1 / speed(a), b: 1 / speed(b)})
+        if steps
+        else Pairing((a, b), speed(a, b))
+        for couples in rounds_of(names, rounds)
+        for a, b in couples
+    ]
+
+
+def shares_of_pairs(nodes: int, steps: bool, series: int) -> dict[str, float]:
+    """As :func:`shares`; three rounds, 5 % slow, 1 % of noise. ``links``: how often a link is
+    accused, where none is slow."""
+    chance = random.Random(f"{nodes} {steps}")
+    right = wrong = false = links = 0
+    for _ in range(series):
+        for slow in (0.05, 0.0):
+            found = judge(made_pairs(nodes, 3, slow, 0.01, steps, chance))
+            named_ = {each.nodes[0] for each in found if each.kind == "node"}
+            links += any(each.kind == "link" for each in found)
+            right += bool(slow) and named_ == {"n1"}
+            wrong += bool(slow) and bool(named_ - {"n1"})
+            false += not slow and bool(named_)
+    counts = {"named": right, "others": wrong, "false": false, "links": links / 2}
+    return {name: count / series for name, count in counts.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--series", type=int, default=400)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     rows = [{**vars(each), **shares(each, arguments.series)} for each in SETTINGS]
+    pairs = [
+        {"nodes": nodes, "by": "steps" if steps else "all-reduce",
+         **shares_of_pairs(nodes, steps, arguments.series)}
+        for nodes in (4, 8, 16, 32)
+        for steps in (False, True)
+    ]  # fmt: skip
     if arguments.json:
-        print(json.dumps(rows))
+        print(json.dumps({"residuals": rows, "pairs": pairs}))
         return
     print(f"residuals across runs, {arguments.series} series each; per cent of them")
     print("nodes  runs  slow / noise   named  others   false")
@@ -91,6 +133,11 @@ def main() -> None:
             f" / {100 * row['noise']:.0f} %  {100 * row['named']:6.1f}"
             f"  {100 * row['others']:6.1f}  {100 * row['false']:6.1f}"
         )
+    print("\npairs in 3 rounds, 5 % slow, 1 % of noise; per cent")
+    print("nodes  by          named  others   false   links")
+    for row in pairs:
+        cells = (f"{100 * row[name]:7.1f}" for name in ("named", "others", "false", "links"))
+        print(f"{row['nodes']:5}  {row['by']:10}", *cells)
 
 
 if __name__ == "__main__":

@@ -312,7 +312,7 @@ def device_times(results: Iterable[RunResult]) -> list[DeviceTime]:
         for time in times:
             clocks = [each.sm_mhz for each in times if each is not time and each.sm_mhz is not None]
             others = statistics.median(clocks) if clocks else None
-            row = (time, time.ms / usual - 1, time.ms == worst, others)
+            row = (time, time.ms / usual - 1, time.ms == worst > usual, others)
             seen.setdefault((time.host, time.local_rank), []).append(row)
     # How far the times of one device are apart, whatever device: not how far devices are.
     apart = [abs(each - statistics.median(own)) for own in _excesses(seen) for each in own]
