@@ -70,6 +70,8 @@ FLAGS: Mapping[str, str] = {
     f"{100 * CROSS_CHECK:.0f} % off what all lines of the same log say",
     "shared-allocation": "runs that count were measured in turn inside one job "
     "(`repeats_per_job`): their spread knows nothing of other nodes and other days",
+    "energy-in-doubt": "the energy of a run that counts is not that of all its devices and of the "
+    "window alone, or is made of too few samples of power; the note says which",
     "log-contradicts-itself": "figures of a run's own log cannot be true together: it was changed "
     "or damaged; the run counts only if its record confirms the window",
     "log-and-record-differ": "a run's log and its record say different things: one of them was "

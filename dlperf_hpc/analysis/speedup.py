@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from dlperf_hpc.analysis import flags, flops
+from dlperf_hpc.analysis.costs import of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.setups import chips, device_names
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
@@ -248,7 +249,7 @@ def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSum
     )
     found = flags.of_results(group, numberless) + flags.of_windows(case, windows)
     found += flags.of_external(external) + flags.of_launches(counted)
-    found += flags.of_left_out(units, left_out)
+    found += flags.of_left_out(units, left_out) + of_energy(counted)
     summary, impossible = _with_flops(summary, counted, accelerator)
     found += impossible
     summary = _with_checkpoints(_with_gpus(summary, counted), counted)

@@ -28,13 +28,15 @@ and what to do.
 _EPILOG = """\
 doctor asks Slurm about its commands, controller, partition and limits, gives each array's script to
 `sbatch --test-only`, and runs one job of seconds in each environment, as the site profile says.
-Nothing of the sweep is submitted. Exit code: 0 no line says FAIL, 1 a line says FAIL, 2 invalid
-request.
+Nothing of the sweep is submitted. With --pairs or --all-nodes, the short jobs are those of nodes
+that are named, and a node that is slow is a line that says FAIL. Exit code: 0 no line says FAIL, 1
+a line says FAIL, 2 invalid request.
 
 examples:
   dlperf doctor --site mycluster
   dlperf doctor sweeps/bert_fp32.toml --site mycluster
   dlperf doctor sweeps/quickstart.toml --cluster local
+  dlperf doctor --site mycluster --pairs 3
 """
 
 
@@ -47,6 +49,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--nodes", type=options.count, default=2, metavar="N", help=nodes)
     timeout = "seconds that a short job may be pending before doctor cancels it (default: 300)"
     add("--timeout", type=options.seconds, default=300.0, metavar="S", help=timeout)
+    pairs = (
+        "measure pairs of idle nodes in N rounds, each with other partners: slow nodes and links"
+    )
+    how = made.add_mutually_exclusive_group()
+    how.add_argument("--pairs", type=options.count, default=0, metavar="N", help=pairs)
+    each = "run a short job on every idle node, and end with a table of nodes"
+    how.add_argument("--all-nodes", action="store_true", help=each)
+    among = "with --pairs or --all-nodes: choose from these nodes (n1,n[3-5])"
+    add("--nodelist", default="", metavar="NODES", help=among)
     visible = "seconds until a file must be visible on another machine (default: 60)"
     add("--visible", type=options.seconds, default=60.0, metavar="S", help=visible)
     options.add_json(made, "the check results")
@@ -58,6 +69,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines import choose_engine
     from dlperf_hpc.engines.site import load_site
 
+    _check_nodelist(arguments)
     asked, site_name, sweep = arguments.cluster, arguments.site, None
     if arguments.spec is not None:
         from dlperf_hpc.bundled import program_folders, sweep_file
@@ -81,9 +93,25 @@ def _doctor(arguments: argparse.Namespace) -> int:
         nodes=arguments.nodes,
         timeout_s=arguments.timeout,
         visible_s=arguments.visible,
+        pairs=arguments.pairs,
+        all_nodes=arguments.all_nodes,
+        among=arguments.nodelist,
         progress=show_wait,
     )
     return _answer(question, arguments.json)
+
+
+def _check_nodelist(arguments: argparse.Namespace) -> None:
+    """SpecError for a list that Slurm would not read, or one that nothing would look at."""
+    import re
+
+    from dlperf_hpc.records.checks import NODE_LIST
+
+    text = arguments.nodelist
+    if text and not re.fullmatch(NODE_LIST, text):
+        raise messages.usage_error("--nodelist", f"{text!r} is no list of nodes", "write n1,n[3-5]")
+    if text and not (arguments.pairs or arguments.all_nodes):
+        raise messages.usage_error("--nodelist", "is for --pairs and --all-nodes")
 
 
 def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> int:
@@ -99,7 +127,13 @@ def _answer(question: Question, as_json: bool) -> int:
     from dlperf_hpc.doctor.examine import examine
 
     results = []
-    for result in examine(question):
+    checks, rows = examine(question), None
+    while rows is None:
+        try:
+            result = next(checks)
+        except StopIteration as end:
+            rows = end.value
+            break
         results.append(result)
         if not as_json:
             show_wait("")
@@ -107,7 +141,8 @@ def _answer(question: Question, as_json: bool) -> int:
     counts = Counter(result.grade for result in results)
     if as_json:
         show_wait("")
-        print(json.dumps(_as_json(question, results, counts["FAIL"] == 0), indent=1))
+        told = _as_json(question, results, counts["FAIL"] == 0)
+        print(json.dumps({**told, "nodes": rows}, indent=1))
     else:
         print(", ".join(f"{count} {grade}" for grade, count in counts.items()))
     return 1 if counts["FAIL"] else 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +64,9 @@ def _history(arguments: argparse.Namespace) -> int:
     bad |= {"slower", "faster", "drift"} if "changed" in bad else set()
     if arguments.since and not _DAY.fullmatch(arguments.since):
         raise usage_error("--since", f"{arguments.since!r} is no day", "write it as 2026-05-14")
-    found = [each for path in _places(arguments.paths) for each in _measured(arguments, path)]
+    found = [
+        each for path in options.places(arguments.paths) for each in _measured(arguments, path)
+    ]
     told = analysis.history(found, datetime.now(timezone.utc), tolerance, risk)
     told = analysis.since(told, arguments.since)
     if not told.trends:
@@ -73,18 +74,6 @@ def _history(arguments: argparse.Namespace) -> int:
         raise usage_error("DIR", "there is no measurement", "; ".join(why))
     _show(arguments, told, bad)
     return 1 if any(bad & set(trend.verdicts) for trend in told.trends) else 0
-
-
-def _places(paths: list[Path]) -> Iterator[Path]:
-    """Each sweep below the directories by itself; what has none, as it is given."""
-    from dlperf_hpc.logs.gather import sweeps_below
-
-    seen: set[Path] = set()
-    for path in paths:
-        for place in sweeps_below([path]) or [path]:
-            if place.resolve() not in seen:
-                seen.add(place.resolve())
-                yield place
 
 
 def _measured(arguments: argparse.Namespace, path: Path) -> list[Measurement]:

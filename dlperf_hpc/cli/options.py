@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -302,6 +302,18 @@ def own_format(arguments: argparse.Namespace) -> Told | None:
     from dlperf_hpc.sweepfile.readtable import read_table_file
 
     return read_table_file(arguments.format_file, [each.name for each in formats()])
+
+
+def places(paths: Iterable[Path]) -> Iterator[Path]:
+    """Each sweep below the directories by itself; what has none, as it is given."""
+    from dlperf_hpc.logs.gather import sweeps_below
+
+    seen: set[Path] = set()
+    for path in paths:
+        for place in sweeps_below([path]) or [path]:
+            if place.resolve() not in seen:
+                seen.add(place.resolve())
+                yield place
 
 
 def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[RunResult]:

@@ -17,6 +17,7 @@ from dlperf_hpc.errors import LedgerError, number_of, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
+    from dlperf_hpc.records.manifest import Manifest
     from dlperf_hpc.reporting.writers import Unwritable
 
 SUMMARY = "write speedup tables, CSVs and a plot from job logs"
@@ -96,6 +97,7 @@ def _report(arguments: argparse.Namespace) -> int:
         unread=found.unread,
         unrecognised=found.unrecognised,
         accelerator=arguments.accelerator,
+        limits_s=_limits(manifest),
     )
     paths: Sequence[Path] = ()
     failed: Unwritable | None = None
@@ -109,13 +111,21 @@ def _report(arguments: argparse.Namespace) -> int:
 
         print(text(report), end="")
     else:
+        from dlperf_hpc.reporting.nodes import cost_text
         from dlperf_hpc.reporting.terminal import print_report
 
         print_report(report, found.damaged)
         print(found.summary())
+        print(cost_text(report.cost), end="")
         print("".join(f"written: {visible(str(path))}\n" for path in paths), end="")
     _tell_unwritten(arguments, place, failed)
     return 1 if report.troubles or found.damaged else 0
+
+
+def _limits(manifest: Manifest | None) -> Mapping[str, int]:
+    """Time limits of a sweep's runs, by run id."""
+    arrays = manifest.arrays if manifest else ()
+    return {run.id: array.time_limit_s for array in arrays for run in array.tasks}
 
 
 def _kinds(arguments: argparse.Namespace) -> Sequence[str]:

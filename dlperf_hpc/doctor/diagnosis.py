@@ -15,6 +15,7 @@ import dlperf_hpc
 from dlperf_hpc.doctor.trial import Trial
 from dlperf_hpc.engines.base import CheckResult, Grade
 from dlperf_hpc.engines.output import explain
+from dlperf_hpc.records.results import throttle_words
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK, PMI2_FAULT
 from dlperf_hpc.train.probe.speech import MARK
@@ -25,8 +26,6 @@ OLDEST_PYTHON = (3, 9)  # that the wrapper runs on
 _PACKAGES = {"mpi4py": "mpi4py mpich", "torch": "torch numpy"}
 _RECIPES = ("tensorflow", "deepspeed", "horovod")  # of `dlperf env`
 _CLOCK_S = 1.0  # a clock that is off by more is worth a word
-# nvml.h, nvmlClocksThrottleReasons: those that mean heat or power, not a limit somebody has set.
-_THROTTLES = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
 _NOT_MPI = "run `dlperf doctor` again; the site profile's mpi is not to blame for this"
 # How MPICH (UCX, CMA) says that a rank may not look into another one of its node.
 _OTHER_MEMORY = re.compile(r"process_vm_readv failed|open\(file_name=/proc/\d+/fd/\d+")
@@ -306,10 +305,9 @@ def _ailments(devices: Sequence[Facts]) -> Iterator[str]:
             yield f"{name}: memory rows could not be remapped"
         if remap.get("pending"):
             yield f"{name}: remapped memory rows wait for a restart"
-        bits = device.get("throttle") or 0
-        why = [text for bit, text in _THROTTLES.items() if bits & bit]
+        why = throttle_words(device.get("throttle") or 0)
         if why:
-            yield f"{name}: throttled ({', '.join(why)})"
+            yield f"{name}: throttled ({why})"
         if device.get("others"):
             pids = ", ".join(map(str, device["others"]))
             yield f"{name}: in use by other processes (pid {pids})"

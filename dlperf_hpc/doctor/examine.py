@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from dlperf_hpc.doctor import job, programs
+from dlperf_hpc.doctor import fleet, job, programs
 from dlperf_hpc.doctor.beforehand import grade_of
 from dlperf_hpc.doctor.diagnosis import interpret
 from dlperf_hpc.doctor.trial import LIMIT_S, Target, Trial, targets_of, targets_of_site
 from dlperf_hpc.engines.base import Capacity, CheckResult, Engine
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.errors import DlperfError
+from dlperf_hpc.errors import DlperfError, SiteError
 from dlperf_hpc.records.manifest import Array, Manifest
 from dlperf_hpc.sweepfile.case import Topology
 
@@ -27,7 +28,9 @@ _RANKS = 2  # per node, where no sweep says how many
 class Question:
     """What to look at. ``logs`` is the parent of sweeps' directories; ``nodes`` the most that the
     short jobs take; ``timeout_s`` how long one may be pending; ``visible_s`` how long a file may
-    take from one machine to the other. ``progress`` is called with what is being waited for."""
+    take from one machine to the other. ``progress`` is called with what is being waited for. In
+    place of the usual short jobs, ``pairs`` asks for so many rounds of pairs of nodes, and
+    ``all_nodes`` for a job on each node; ``among`` names the nodes to choose from."""
 
     engine: Engine
     site: Site
@@ -36,6 +39,9 @@ class Question:
     nodes: int = 2
     timeout_s: float = 300.0
     visible_s: float = 60.0
+    pairs: int = 0
+    all_nodes: bool = False
+    among: str = ""
     progress: Callable[[str], None] = lambda text: None
 
     @property
@@ -49,16 +55,44 @@ class Question:
         return (self.logs / (self.manifest.sweep if self.manifest else "doctor")).absolute()
 
 
-def examine(question: Question) -> Iterator[CheckResult]:
-    """Every result there is. Nothing of the short jobs is left behind, unless one failed."""
+def examine(question: Question) -> fleet.Results:
+    """Every result there is; returns a row for each node where nodes are measured one by one.
+    Nothing of the short jobs is left behind, unless one failed."""
     engine = question.engine
     capacity = yield from engine.examine(question.site, question.arrays, question.root)
     if question.manifest is not None:
         graded = partial(grade_of, engine, question.root)
         yield from programs.examine(question.manifest, question.site, graded)
     targets = _targets(question, capacity) if capacity else []
-    if targets:
-        yield from _jobs(question, targets)
+    if not targets:
+        return []
+    if not (question.pairs or question.all_nodes):
+        return (yield from _in_directory(question, lambda root: _tried(question, root, targets)))
+    try:
+        nodes = engine.nodes(question.site, question.among)
+    except SiteError as error:
+        yield CheckResult("FAIL", "nodes to measure", str(error))
+        return []
+    if nodes is None:
+        seen = f"{engine.title} has one machine: there are no nodes to tell apart"
+        yield CheckResult("FAIL", "nodes to measure", seen, "run it on a login node of Slurm")
+        return []
+    target, wanted = replace(targets[0], steps=True), ("torch",) if _gpus(capacity) else ()
+    target = replace(target, modules=wanted)
+    return (
+        yield from _in_directory(
+            question,
+            lambda root: (
+                fleet.pairs(question, target, root, nodes, question.pairs)
+                if question.pairs
+                else fleet.all_nodes(question, target, root, nodes)
+            ),
+        )
+    )
+
+
+def _gpus(capacity: Capacity | None) -> int:
+    return capacity.gpus if capacity else 0
 
 
 def _targets(question: Question, capacity: Capacity) -> list[Target]:
@@ -82,8 +116,8 @@ def _with_paths(question: Question, target: Target) -> Target:
     return replace(target, paths=programs.needed_paths(question.manifest, arrays))
 
 
-def _jobs(question: Question, targets: Sequence[Target]) -> Iterator[CheckResult]:
-    """What the short jobs tell. Their directory stays only if something failed."""
+def _in_directory(question: Question, of: Callable[[Path], fleet.Results]) -> fleet.Results:
+    """What the short jobs tell, in a directory that stays only if something failed."""
     logs = question.logs.absolute()
     new = [path for path in (logs, *logs.parents) if not path.exists()]
     root = logs / f".doctor-{secrets.token_hex(6)}"
@@ -94,14 +128,21 @@ def _jobs(question: Question, targets: Sequence[Target]) -> Iterator[CheckResult
         to_do = "give a directory that login and compute nodes share and can write with --logs"
         yield CheckResult("FAIL", "log directory", seen, to_do)
         yield CheckResult("skipped", "jobs", "no directory for what they would find")
-        return
+        return []
     failed = False
     try:
-        for result in _tried(question, root, targets):
+        results = of(root)
+        while True:
+            try:
+                result = next(results)
+            except StopIteration as end:
+                rows: list[dict[str, Any]] = end.value
+                break
             failed |= result.grade == "FAIL"
             yield result
         if failed:
             yield CheckResult("ok", "kept", f"scripts and output of the short jobs: {root}")
+        return rows
     finally:
         if not failed:
             shutil.rmtree(root, ignore_errors=True)
@@ -110,7 +151,7 @@ def _jobs(question: Question, targets: Sequence[Target]) -> Iterator[CheckResult
                     path.rmdir()
 
 
-def _tried(question: Question, root: Path, targets: Sequence[Target]) -> Iterator[CheckResult]:
+def _tried(question: Question, root: Path, targets: Sequence[Target]) -> fleet.Results:
     """All are submitted at once: they may have to queue."""
     engine, visible_s = question.engine, question.visible_s
     trials: list[Trial] = []
@@ -125,5 +166,6 @@ def _tried(question: Question, root: Path, targets: Sequence[Target]) -> Iterato
                 yield CheckResult("FAIL", "log directory", seen, "", target.environment)
         for trial in job.watch(trials, question.timeout_s, visible_s, question.progress):
             yield from interpret(trial)
+        return []
     finally:
         job.cancel(trials)

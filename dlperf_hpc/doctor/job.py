@@ -72,6 +72,7 @@ def _program(trial: Trial, visible_s: float) -> Program:
     options += ["--checkout"] if in_checkout() else []
     if "torch" in trial.target.modules and trial.target.wants_gpus:
         options.append("--torch")
+    options += ["--steps"] if trial.target.steps else []
     arguments = ("-u", str(trial.probe), str(trial.exchange), *options)
     return Program(arguments, epilogue=("echo", END))
 

@@ -36,13 +36,15 @@ _PART = re.compile(MARK + r" (\d+) (\w+) (\d+)/(\d+) (.*)")
 @dataclass(frozen=True)
 class Target:
     """A job to try: ``array`` has its one task; ``devices`` are those that the cases name, and
-    ``paths``, by program, what must be there on each node."""
+    ``paths``, by program, what must be there on each node; ``steps``: its ranks also time steps of
+    their own."""
 
     environment: str
     array: Array
     modules: tuple[str, ...]
     devices: frozenset[str]
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    steps: bool = False
 
     @property
     def topology(self) -> Topology:
@@ -110,6 +112,14 @@ def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> l
         Target(name, _array(_anything(name, topology), limit_s), modules, frozenset())
         for name in site.environment or ["default"]
     ]
+
+
+def on_so_many_nodes(array: Array, nodes: int) -> Array:
+    """A short job like this one on another number of nodes, under a name and a token of its own."""
+    case = array.tasks[0].case
+    topology = replace(case.topology, nodes=nodes)
+    made = _array(replace(case, topology=topology), array.time_limit_s)
+    return replace(made, name=f"{made.name}-{made.token[-8:]}")
 
 
 def _anything(environment: str, topology: Topology) -> Case:

@@ -71,6 +71,15 @@ class Capacity:
 
 
 @dataclass(frozen=True)
+class Nodes:
+    """The nodes that jobs go to, by name: those that are ``idle``, and each other one with what it
+    is doing, in the engine's words."""
+
+    idle: tuple[str, ...]
+    others: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Program:
     """What a task runs. ``arguments`` are those of its environment's Python, on every rank; with
     ``alone`` there are no ranks: the batch script itself runs that Python, once. ``supervised``:
@@ -227,6 +236,15 @@ class Engine(ABC):
         """What the scheduler tells in an instant of why these arrays cannot run: FAIL for what is
         certain, warn for what is not; nothing of what is well."""
         return iter(())
+
+    def nodes(self, site: Site, among: str = "") -> Nodes | None:
+        """The nodes of the profile's partition, or of them those that a list (``n1,n[3-5]``) names;
+        None for an engine that has no nodes to choose among. SiteError if it does not answer."""
+        return None
+
+    def on_nodes(self, site: Site, nodes: Sequence[str]) -> Site:
+        """The profile with which a job of as many nodes runs on these."""
+        return site
 
     def array_bound(self, site: Site) -> int:
         """The most tasks of one array."""

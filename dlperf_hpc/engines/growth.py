@@ -28,6 +28,7 @@ _MOST_LINES = 10
 # Keys of a site profile that say how one submits and looks, and not what the jobs are.
 _OF_SUBMITTING = {
     *("array_parallelism", "description", "group", "max_array_size", "max_submit", "poll_s"),
+    "spread",
 }
 
 

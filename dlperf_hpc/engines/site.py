@@ -126,6 +126,14 @@ def _one_memory(value: str | None, info: ValidationInfo) -> str | None:
     return value
 
 
+def _spreadable(value: bool, info: ValidationInfo) -> bool:
+    # Which nodes are left is then not to be known, and a repeat might wait for none for ever.
+    asked = next((key for key in ("constraint", "reservation") if info.data.get(key)), None)
+    if value and asked:
+        raise ValueError(f"spread cannot be had with {asked}: nobody knows which nodes are left")
+    return value
+
+
 class Site(BaseModel):
     """How this cluster wants to be asked. What is not given is not asked for."""
 
@@ -146,6 +154,7 @@ class Site(BaseModel):
     mem_per_cpu: Annotated[_Memory | None, AfterValidator(_one_memory)] = None
     ntasks: bool = False
     exclude: Nodes | None = None
+    spread: Annotated[bool, AfterValidator(_spreadable)] = False
     export: _Export = "ALL"
     requeue: Annotated[int, Field(ge=0, le=100)] | None = None
     array_parallelism: Count | None = None

@@ -24,8 +24,10 @@ from dlperf_hpc.records.results import (
     Checkpoint,
     Contradiction,
     GpuUse,
+    RankTime,
     RunResult,
     Window,
+    is_number,
     misfits,
 )
 from dlperf_hpc.records.status import Status
@@ -290,6 +292,41 @@ def _checkpoint(log: ParsedLog) -> Checkpoint | None:
         return None
 
 
+def _rank_times(log: ParsedLog) -> tuple[tuple[RankTime, ...], str]:
+    """Each rank's own time, in the order of ranks, or why there are none."""
+    told = log.tables.get("communication")
+    if told is None:
+        return (), "its log tells of no steps without the exchange of gradients"
+    times = told.get("rank_ms")
+    if not isinstance(times, list):
+        reason = told.get("reason") or told.get("rank_reason")
+        return (), str(
+            reason or "its log, of an earlier version, has the slowest rank's time alone"
+        )
+    ranks = {row.get("rank"): row for row in log.ranks}
+    whole = len(times) == len(ranks) and all(rank in ranks for rank in range(len(times)))
+    if not whole or not all(is_number(each) and each > 0 for each in times):
+        return (), "the times of its ranks are damaged"
+    seen = {gpu.get("rank"): gpu for gpu in log.gpus if gpu.get("when") == "window"}
+    world = log.tables.get("world", {})
+    made = [_rank_time(ms, {**world, **ranks[n]}, seen.get(n, {})) for n, ms in enumerate(times)]
+    return tuple(made), ""
+
+
+def _rank_time(ms: float, facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> RankTime:
+    device = str(facts.get("device", "")).lower()
+    local, mhz, throttle = facts.get("local_rank"), gpu.get("sm_mhz"), gpu.get("throttle")
+    return RankTime(
+        host=str(facts.get("host", "?")),
+        local_rank=local if type(local) is int else 0,
+        ms=float(ms),
+        gpu="cuda" in device or "gpu" in device,
+        uuid=str(facts.get("device_uuid") or ""),
+        sm_mhz=mhz if is_number(mhz) else None,
+        throttle=throttle if type(throttle) is int else None,
+    )
+
+
 def _ending(log: ParsedLog, window: Window | None) -> tuple[Status, str]:
     if log.end is None:
         place = f"phase {log.phase}" if log.phase else "before its first phase"
@@ -349,6 +386,7 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     facts.update(
         (name, table[name]) for table in log.tables.values() for name in _STATED if name in table
     )
+    rank_times, rank_times_missing = _rank_times(log)
     drivers = {str(gpu["driver"]) for gpu in log.gpus if gpu.get("driver")}
     if drivers:
         facts["drivers"] = sorted(drivers)
@@ -368,6 +406,8 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
         gpu=GpuUse.of_devices([gpu for gpu in log.gpus if gpu.get("when") == "window"]),
         checkpoint=checkpoint,
         contradictions=_contradictions(log, window),
+        rank_times=rank_times,
+        rank_times_missing=rank_times_missing,
     )
 
 

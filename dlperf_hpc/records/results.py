@@ -161,7 +161,12 @@ class Checkpoint:
 class GpuUse:
     """What NVML saw of a run's devices during the window: means over devices of utilisation (%),
     SM clock (MHz) and power (W), the most memory in use on any (MiB, by whomever) and the hottest
-    (degrees C), the energy of all together (J), and every throttle reason seen on any (bits)."""
+    (degrees C), the energy of all together (J), and every throttle reason seen on any (bits).
+
+    What the energy rests on: ``devices`` is how many told theirs; ``joules_by`` is ``counter`` (the
+    device's own) or ``power`` (watts of samples, added up over time), the weaker one of any;
+    ``covered`` is the least share of the time watched that samples stand for, ``gap_s`` the longest
+    time without one, and ``watched_s`` the longest time that the energy is of, all in s."""
 
     util: float | None = None
     memory_mb: float | None = None
@@ -170,6 +175,11 @@ class GpuUse:
     celsius: float | None = None
     joules: float | None = None
     throttle: int | None = None
+    devices: int = 0
+    joules_by: str = ""
+    covered: float | None = None
+    gap_s: float | None = None
+    watched_s: float | None = None
 
     @classmethod
     def of_devices(cls, told: Sequence[Mapping[str, Any]]) -> GpuUse | None:
@@ -177,12 +187,18 @@ class GpuUse:
         found = {
             name: put_together(values)
             for name, put_together in _OVER_DEVICES.items()
-            if (values := [row[name] for row in told if _is_number(row.get(name))])
+            if (values := [row[name] for row in told if is_number(row.get(name))])
         }
-        return cls(**found) if found else None
+        if not found:
+            return None
+        known = [row for row in told if is_number(row.get("joules"))]
+        ways = {str(row["joules_by"]) for row in known if row.get("joules_by") in JOULES_BY}
+        weakest = next((way for way in JOULES_BY if way in ways), "")
+        return cls(**found, devices=len(known), joules_by=weakest)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether something out of a log is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
 
@@ -202,7 +218,36 @@ _OVER_DEVICES: dict[str, Callable[[Sequence[float]], Any]] = {
     "celsius": max,
     "joules": sum,
     "throttle": _any_bit,
+    "covered": min,
+    "gap_s": max,
+    "watched_s": max,
 }
+JOULES_BY = ("power", "counter")
+"""How a device's energy may be known, the weaker way first."""
+
+THROTTLES = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
+"""nvml.h, nvmlClocksThrottleReasons: those that mean heat or power, not a limit that was set."""
+
+
+def throttle_words(bits: int) -> str:
+    """What of :data:`THROTTLES` these bits say; '' for none."""
+    return ", ".join(text for bit, text in THROTTLES.items() if bits & bit)
+
+
+@dataclass(frozen=True)
+class RankTime:
+    """What one rank took for an optimizer step in which it waited for no other: the median, ms.
+
+    ``gpu``: it computed on one, that of its ``local_rank`` on ``host``; clock (MHz) and throttle
+    reasons (bits) are those that NVML saw during the window."""
+
+    host: str
+    local_rank: int
+    ms: float
+    gpu: bool = False
+    uuid: str = ""
+    sm_mhz: float | None = None
+    throttle: int | None = None
 
 
 SAMPLES_PER_S = "samples/s"
@@ -309,6 +354,7 @@ class RunResult:
     ``whole``: the window was complete before what ``status`` tells, which came from outside (a
     cancelled job): it counts. ``sweep`` names the run's sweep where several sweeps that were read
     together measured the same case: their runs are no repeats of each other. '' everywhere else.
+    ``rank_times`` are each rank's own times, or ``rank_times_missing`` says why there are none.
     """
 
     run: RunFacts
@@ -330,6 +376,8 @@ class RunResult:
     contradictions: tuple[Contradiction, ...] = ()
     whole: bool = False
     sweep: str = ""
+    rank_times: tuple[RankTime, ...] = ()
+    rank_times_missing: str = ""
 
     @property
     def title(self) -> str:

@@ -15,6 +15,7 @@ PMI2_FAULT = (
 )
 REQUEUE_BOUND = "# put back more often than requeue allows"  # ends the setup line that says so
 REPEAT = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
+EXCLUDED = "DLPERF_EXCLUDED"  # the nodes that an array may not have whatever its repeats had
 JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this repeat began
 REQUEUE = 75  # the epilogue's exit code where the scheduler may put the task back in the queue
 JOB_ENDS = 76  # the epilogue's exit code where no other run of this job can follow

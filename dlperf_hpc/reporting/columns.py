@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.errors import printable
@@ -428,6 +429,17 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("gpu_celsius", "number", "deg C", "hottest device", _gpu(lambda g: g.celsius)),
     Column("gpu_throttle", "integer", "bits", "every throttle reason NVML gave; 0 for none",
            _gpu(lambda g: g.throttle)),
+    Column("gpu_joules_by", "text", "", "how the energy is known: counter (the devices' own), or "
+           "power (added up from samples)", _gpu(lambda g: g.joules_by)),
+    Column("gpu_devices", "integer", "", "devices that told their energy",
+           _gpu(lambda g: g.devices)),
+    Column("gpu_covered", "number", "fraction", "share of the time watched that samples stand for, "
+           "on the device with the least", _gpu(lambda g: g.covered)),
+    Column("gpu_gap_s", "number", "s", "longest time without a sample on any device",
+           _gpu(lambda g: g.gap_s)),
+    Column("gpu_energy_doubt", "text", "", "why the energy may not be that of the window and of "
+           "all devices; empty for no reason",
+           lambda r: "; ".join(energy_doubts(r)) if r.rates else ""),
     Column("source", "text", "", "what the row rests on: log, record, scheduler or manifest",
            lambda r: r.source),
     Column("launch", "text", "", "`<job>_<index>.<restarts>`, and `.<repeat>` where a job measures "

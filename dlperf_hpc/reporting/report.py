@@ -7,12 +7,15 @@ computed here, once; how a figure is shown is the writer's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from dlperf_hpc.analysis.costs import Cost, cost
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_tables
 from dlperf_hpc.analysis.flags import FLAGS
+from dlperf_hpc.analysis.nodes import NodeFindings
+from dlperf_hpc.analysis.nodes import examine as examine_nodes
 from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.records.results import RunResult
@@ -31,6 +34,7 @@ class Report:
     that speedup refers to as it was asked for (None: 1n1g). ``source`` says in one line what the
     figures come from; ``unread`` says what could not be read, and why; ``unrecognised`` are files
     in no known format. ``accelerator`` is the user's word for the device of logs that name none.
+    ``limits_s`` are the time limits of runs, by run id, as far as they are known.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Report:
     unread: tuple[str, ...] = ()
     unrecognised: tuple[str, ...] = ()
     accelerator: str | None = None
+    limits_s: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(
@@ -53,6 +58,7 @@ class Report:
         unread: Sequence[str] = (),
         unrecognised: Sequence[str] = (),
         accelerator: str | None = None,
+        limits_s: Mapping[str, int] | None = None,
     ) -> Report:
         """The report of these results; ValueError if ``base`` is no topology."""
         cases = tuple(summarise(results, base, accelerator))
@@ -65,6 +71,7 @@ class Report:
             unread=tuple(unread),
             unrecognised=tuple(unrecognised),
             accelerator=accelerator,
+            limits_s=limits_s or {},
         )
 
     @cached_property
@@ -116,6 +123,16 @@ class Report:
     def counted(self) -> tuple[RunResult, ...]:
         """The runs that count: they ended ok, with a throughput."""
         return tuple(result for result in self.runs if result.rates)
+
+    @cached_property
+    def cost(self) -> Cost | None:
+        """What the runs took, in node-hours; None where no log tells it."""
+        return cost(self.runs, self.limits_s)
+
+    @cached_property
+    def nodes(self) -> NodeFindings:
+        """What the runs tell of their nodes."""
+        return examine_nodes([self.runs])
 
     @cached_property
     def troubles(self) -> tuple[RunResult, ...]:

@@ -2,7 +2,8 @@
 
 After the window some optimizer steps are timed, alternately with the all-reduce of gradients and
 without it; each from a barrier until the device has ended it. The parameters are of no use
-afterwards: without all-reduce each rank steps on gradients of its own.
+afterwards: without all-reduce each rank steps on gradients of its own. In such a step no rank waits
+for another, so that its time is the rank's own: a slow device shows there, and nowhere else.
 """
 
 from __future__ import annotations
@@ -26,12 +27,18 @@ _MARGIN, _MARGIN_S = 3.0, 10.0  # times what it will take, and seconds to end in
 @dataclass(frozen=True)
 class Communication:
     """Medians over ``steps`` optimizer steps of each kind, the slowest rank's time of each, ms; or
-    the ``reason`` why there are none."""
+    the ``reason`` why there are none.
+
+    ``rank_ms`` are each rank's own medians without all-reduce, in the order of the ranks; empty,
+    with the ``rank_reason``, where ranks wait for each other in such a step all the same.
+    """
 
     reason: str = ""
     steps: int = 0
     with_ms: float = 0.0
     without_ms: float = 0.0
+    rank_ms: tuple[float, ...] = ()
+    rank_reason: str = ""
 
     @property
     def exposed(self) -> float | None:
@@ -102,7 +109,10 @@ def measure_communication(
         statistics.median(map(max, zip(*(rank[reduce] for rank in ranks))))
         for reduce in (True, False)
     ]
-    return Communication("", count, *slowest)
+    still = getattr(session, "meets_without_all_reduce", "")
+    own = () if still else tuple(round(statistics.median(rank[False]), 3) for rank in ranks)
+    with_ms, without_ms = slowest
+    return Communication("", count, with_ms, without_ms, own, still)
 
 
 def _failure(step: Callable[[bool], float]) -> str:

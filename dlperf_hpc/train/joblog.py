@@ -79,7 +79,7 @@ def log_window(attempt: Attempt, measured: Measured) -> None:
     opened = max(window.opened for window in measured.windows)
     lines = iteration_lines(opened, times, losses, measured.measure.warmup)
     append_line(attempt.paths.log, lines)
-    medians = {key: value for key, value in asdict(found).items() if key != "reason"}
+    medians = {key: value for key, value in asdict(found).items() if value not in ("", ())}
     log_event(attempt, "communication", medians if found.steps else {"reason": found.reason})
     rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
     log_event(attempt, "summary", {**asdict(window), **rate})
@@ -101,7 +101,10 @@ def end_ok(attempt: Attempt, measured: Measured, checkpoint: Checkpoint | None =
     detail = {
         **measured.facts,
         "window": asdict(measured.window(attempt.run.case)),
-        "detail": summary.detail(measured.windows),
+        "detail": {
+            **summary.detail(measured.windows),
+            "rank_compute_ms": list(measured.communication.rank_ms),
+        },
         "packages": provenance.packages(),
         "window_opened": utc(max(w.opened for w in measured.windows)),
         **({"checkpoint": asdict(checkpoint)} if checkpoint else {}),

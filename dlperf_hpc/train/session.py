@@ -41,7 +41,10 @@ class Session(Protocol):
 
     def set_all_reduce(self, on: bool) -> bool:
         """From the next optimizer step on average gradients over the ranks, or leave that out and
-        step on this rank's own; False, and nothing changes, if the back end cannot."""
+        step on this rank's own; False, and nothing changes, if the back end cannot.
+
+        A session whose ranks wait for each other in a step without all-reduce, too, says why in a
+        text ``meets_without_all_reduce``: a rank's time is not its own then."""
 
     def synchronize(self) -> None:
         """Wait until the device has done everything asked of it so far."""

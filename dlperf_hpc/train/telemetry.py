@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +101,8 @@ class Watch:
     def __init__(self, device: Device | None) -> None:
         self._device = device
         self._samples: list[Sample] = []
+        self._times: list[float] = []
+        self._began = time.monotonic()
         self._over = threading.Event()
         self._joules = _joules(device) if device else None
         self._thread = threading.Thread(target=self._look, name="gpu-watch", daemon=True)
@@ -111,6 +114,7 @@ class Watch:
         with contextlib.suppress(self._device.nvml.NVMLError):  # what there is until then counts
             while not self._over.wait(_EVERY_S):
                 self._samples.append(_sample(self._device))
+                self._times.append(time.monotonic())
 
     def summary(self) -> dict[str, Any]:
         """What was seen, as :func:`summarise` has it, and the energy in between."""
@@ -118,10 +122,42 @@ class Watch:
             return {}
         self._over.set()
         self._thread.join()
-        after = _joules(self._device)
+        after, end = _joules(self._device), time.monotonic()
         known = self._joules is not None and after is not None
-        energy = {"joules": round((after or 0.0) - (self._joules or 0.0), 3)} if known else {}
+        counted = (after or 0.0) - (self._joules or 0.0) if known else None
+        energy = energy_of(self._samples, self._times, self._began, end, counted)
         return {**summarise(self._samples), **energy}
+
+
+def energy_of(
+    samples: Sequence[Sample],
+    times: Sequence[float],
+    began: float,
+    ended: float,
+    counted: float | None,
+) -> dict[str, Any]:
+    """The energy from ``began`` to ``ended`` (s, as ``times`` of the samples), J, and what it rests
+    on: the device's counter (``counted``), else the samples' power, each held from halfway to the
+    sample before it until halfway to the next. ``covered`` is the share of that time no farther
+    from a sample than the interval between two looks; ``gap_s`` the longest time without one.
+    """
+    pairs = list(zip(samples, times))  # a sample may have come without its time
+    marks = [began, *(at for _, at in pairs), ended]
+    gaps = [after - before for before, after in zip(marks, marks[1:])]
+    watched = max(ended - began, 1e-9)
+    reach = [
+        min(gap, _EVERY_S * (1 if i in (0, len(gaps) - 1) else 2)) for i, gap in enumerate(gaps)
+    ]
+    covered = sum(reach) / watched if pairs else 0.0
+    told = {"watched_s": watched, "covered": min(covered, 1.0), "gap_s": max(gaps)}
+    if counted is not None:
+        told["joules"] = counted
+    elif pairs:
+        edges = [began, *((a + b) / 2 for (_, a), (_, b) in zip(pairs, pairs[1:])), ended]
+        spans = [after - before for before, after in zip(edges, edges[1:])]
+        told["joules"] = sum(s.watts * span for (s, _), span in zip(pairs, spans))
+    by = {} if "joules" not in told else {"joules_by": "power" if counted is None else "counter"}
+    return {**{name: round(value, 3) for name, value in told.items()}, **by}
 
 
 def summarise(samples: Sequence[Sample]) -> dict[str, Any]:

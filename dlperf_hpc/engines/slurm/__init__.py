@@ -15,6 +15,7 @@ from dlperf_hpc.engines.base import (
     CheckResult,
     Engine,
     Limit,
+    Nodes,
     Program,
     Response,
     TaskState,
@@ -82,6 +83,21 @@ class SlurmEngine(Engine):
         plugins = [site.environment_named(name).mpi for name in environments]
         yield from hints.missing_partitions(site.partition)
         yield from hints.missing_plugins(dict.fromkeys(plugins))
+
+    def nodes(self, site: Site, among: str = "") -> Nodes:
+        """What sinfo shows of the partition's nodes."""
+        from dlperf_hpc.engines.slurm import login
+
+        return login.nodes_of(site, among)
+
+    def on_nodes(self, site: Site, nodes: Sequence[str]) -> Site:
+        """sbatch's ``--nodelist``, in place of the profile's own."""
+        others = {
+            name: value
+            for name, value in site.sbatch.items()
+            if not ("nodelist".startswith(name) and name.startswith("nodel"))
+        }
+        return site.model_copy(update={"sbatch": {**others, "nodelist": ",".join(nodes)}})
 
     def array_bound(self, site: Site) -> int:
         """The profile's word, else the controller's, else Slurm's default. An array with more

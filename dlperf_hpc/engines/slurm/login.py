@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckResult
+from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckResult, Nodes
 from dlperf_hpc.engines.command import Output, run
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.configuration import settings
@@ -219,6 +219,34 @@ def _seconds(text: str) -> int | None:
         return clock_seconds(text)
     except ValueError:
         return None
+
+
+def nodes_of(site: Site, among: str = "") -> Nodes:
+    """The nodes of the site's partition, or of them those that ``among`` names, by whether they are
+    idle. SiteError for a partition or a node that is not there."""
+    found = read_partitions(site.partition)
+    there = partition(site, found)
+    if there.grade != "ok":
+        raise SiteError(f"{there.seen}; {there.to_do}")
+    every = {node.name: node for each in found for node in each.nodes}
+    wanted = list(every)
+    if among:
+        asked = run(["scontrol", "show", "hostnames", among], timeout_s=_PATIENCE_S)
+        wanted = asked.stdout.split() if asked.code == 0 else among.split(",")
+        strange = [name for name in wanted if name not in every]
+        if strange:
+            names = ", ".join(sorted(every)[:_SHOWN_NODES])
+            where = f"partition {', '.join(each.name for each in found)}"
+            raise SiteError(f"{where} has no node {', '.join(strange)}; it has {names}")
+    never = set()
+    if site.exclude:
+        argv = ["scontrol", "show", "hostnames", site.exclude]
+        never = set(run(argv, timeout_s=_PATIENCE_S).stdout.split())
+        wanted = [name for name in wanted if name not in never]
+    idle = [name for name in wanted if every[name].state.lower().rstrip("~#!%$@^-+") == "idle"]
+    others = {name: str(every[name]).partition(" ")[2] for name in wanted if name not in idle}
+    left_out = dict.fromkeys(sorted(never & every.keys()), "left out by the site profile")
+    return Nodes(tuple(idle), {**others, **left_out})
 
 
 def partition(site: Site, found: Sequence[Partition]) -> CheckResult:

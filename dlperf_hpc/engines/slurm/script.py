@@ -29,7 +29,7 @@ from submitit.core.utils import FailedJobError
 from submitit.slurm.slurm import SlurmExecutor
 
 from dlperf_hpc.engines import environments
-from dlperf_hpc.engines.base import Program, run_program
+from dlperf_hpc.engines.base import Program, module_option, run_program
 from dlperf_hpc.engines.command import cleaned_environment
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.errors import Issue, LedgerError, SpecError
@@ -38,6 +38,7 @@ from dlperf_hpc.records.checks import NODE_LIST
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.records.task import (
     ARRAY_MARK,
+    EXCLUDED,
     JOB_ENDS,
     JOB_SECONDS,
     LAUNCH_MARK,
@@ -173,7 +174,7 @@ def _executor(root: Path, array: Array, site: Site, program: Program) -> _Execut
         signal_delay_s=_SIGNAL_BEFORE_END_S,
         stderr_to_stdout=True,
         additional_parameters={name: _readable(array, name, extra[name]) for name in extra},
-        setup=_setup_lines(array, site, environment, program),
+        setup=_setup_lines(root, array, site, environment, program),
         srun_args=srun_arguments(root, array, site),
         use_srun=not program.alone,
         teardown=_teardown_lines(array, site, program),
@@ -273,7 +274,9 @@ def _gpu_request(array: Array, site: Site) -> dict[str, Any]:
     return {"gres": f"gpu:{typed}"} if site.gpus == "gres" else {"gpus_per_node": typed}
 
 
-def _setup_lines(array: Array, site: Site, environment: Environment, program: Program) -> list[str]:
+def _setup_lines(
+    root: Path, array: Array, site: Site, environment: Environment, program: Program
+) -> list[str]:
     mark = f"echo {shlex.quote(f'{ARRAY_MARK} {array.token}')}"
     # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
     launch = f"{LAUNCH_MARK} {_TASK}.{_RESTARTS}"
@@ -288,7 +291,8 @@ def _setup_lines(array: Array, site: Site, environment: Environment, program: Pr
         ]
     # srun has not inherited it since 22.05. Our srun has an option for it, any other the variable.
     cpus = [f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}"] if site.cpus_per_task else []
-    inside = [*_gate_lines(program), *environments.setup_lines(environment, _restart_bound(site))]
+    inside = [*_gate_lines(program), *_spread_lines(root, array, site, program)]
+    inside += environments.setup_lines(environment, _restart_bound(site))
     return [*marks, "(", *inside, *cpus]
 
 
@@ -299,6 +303,16 @@ def _gate_lines(program: Program) -> list[str]:
         return []
     looked_for, gate = shlex.quote(str(program.marker)), shlex.join(program.gate)
     return [f"if [ -f {looked_for} ] && {gate}; then exit 0; fi"]
+
+
+def _spread_lines(root: Path, array: Array, site: Site, program: Program) -> list[str]:
+    """A step that keeps the repeats that wait off this task's nodes; a run begins whatever becomes
+    of it."""
+    if not site.spread or program.marker is None:  # that is no run's
+        return []
+    words = (sys.executable, *module_option(), "dlperf_hpc.engines.slurm.spread")
+    own = f"{EXCLUDED}={shlex.quote(_excluded(array, site))}"
+    return [f"{own} {shlex.join([*words, str(root), array.name])} || true"]
 
 
 def _restart_bound(site: Site) -> list[str]:

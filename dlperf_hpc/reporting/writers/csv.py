@@ -1,4 +1,4 @@
-"""``speedup.csv`` and ``runs.csv``: RFC 4180 with ``\\n`` at line ends (docs/csv.md)."""
+"""``speedup.csv``, ``runs.csv``, ``nodes.csv``: RFC 4180, ``\\n`` at line ends (docs/csv.md)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, Column
+from dlperf_hpc.reporting.nodes import NODE_COLUMNS, node_rows
+from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.writers import Writer
 
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -40,11 +42,19 @@ def table(columns: Sequence[Column[Any]], rows: Sequence[Mapping[str, Any]]) -> 
     return stream.getvalue().encode()
 
 
+def _nodes(report: Report) -> bytes | None:
+    """Only where the runs were on several nodes, or tell the own times of their ranks."""
+    found = report.nodes
+    several = len({node for effect in found.effects for node in effect.nodes}) > 1
+    return table(NODE_COLUMNS, node_rows(found)) if several or found.devices else None
+
+
 WRITER = Writer(
     "csv",
-    "two tables with units and documented columns",
+    "tables with units and documented columns",
     {
         "speedup.csv": lambda report: table(CASE_COLUMNS, report.case_rows),
         "runs.csv": lambda report: table(RUN_COLUMNS, report.run_rows),
+        "nodes.csv": _nodes,
     },
 )

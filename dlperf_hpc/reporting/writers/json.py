@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE
+from dlperf_hpc.reporting.nodes import nodes_json
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.writers import Writer
 
@@ -18,7 +20,8 @@ def as_json(report: Report) -> dict[str, Any]:
 
     Cases and runs have the names of the CSV columns; ``flags`` and ``notes`` of a case are lists.
     ``switches`` are pairs of cases that differ in one option. ``dlperf`` holds, per series, the
-    table as DLPerf's scripts round it, and what it lacks.
+    table as DLPerf's scripts round it, and what it lacks. ``nodes`` is what ``dlperf nodes --json``
+    prints; null where no run tells its nodes.
     """
     lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
     return {
@@ -45,8 +48,25 @@ def as_json(report: Report) -> dict[str, Any]:
             series: {"result": table.to_dict(), "missing": list(table.reasons)}
             for series, table in report.dlperf.items()
         },
+        "cost": _cost(report.cost),
+        "nodes": nodes_json(report.nodes) if report.nodes.something else None,
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
+    }
+
+
+def _cost(found: Cost | None) -> dict[str, Any] | None:
+    """Node-hours, and what they gave."""
+    if found is None:
+        return None
+    return {
+        "runs": found.runs,
+        "runs_unknown": found.unknown,
+        "node_hours_asked": found.asked,
+        "node_hours_used": found.used,
+        "node_hours_window": found.window,
+        "samples": found.samples,
+        "samples_per_node_hour": found.samples_per_node_hour,
     }
 
 

@@ -8,4 +8,6 @@ speech      how it speaks
 tell        the order of things: the process's entry
 node        the Python, its modules, the node's GPUs
 together    what ranks do with each other, files to and from the login node
+collective  all-reduce between the ranks, timed
+compute     steps that a rank computes by itself
 """

@@ -1,7 +1,7 @@
 """How a rank speaks: in parts, each as soon as it is known, for the next thing may end it.
 
-``phase`` (what it sets out to do), ``node`` (the machine and the Python), ``world`` (MPI), and
-``comm`` (what ranks do together).
+``phase`` (what it sets out to do), ``node`` (the machine and the Python), ``world`` (MPI),
+``comm`` (what ranks do together), and ``steps`` (what a rank computes by itself).
 """
 
 from __future__ import annotations

@@ -11,13 +11,15 @@ import socket
 import sys
 from typing import Any
 
+from .compute import own_steps
 from .node import cpus, gpus, imported, installed, place
 from .speech import Reporter
-from .together import exchange, together, wait_for_nodes
+from .together import exchange, has_gpu, together, wait_for_nodes
 
 # Seconds; where files or modules are slow to show there are limits of their own within them.
 _NODE_LIMIT_S = 240.0
 _MPI_LIMIT_S = 60.0
+_STEPS_LIMIT_S = 180.0  # importing torch included
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -29,6 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--modules", default="")
     parser.add_argument("--patience", type=float, default=60.0)
     parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--steps", action="store_true")
     parser.add_argument("--checkout", action="store_true")
     arguments = parser.parse_args(argv)
     # As real ranks have it: the working directory is looked into only if it is a checkout.
@@ -40,7 +43,7 @@ def main(argv: list[str] | None = None) -> None:
     report.enter("waiting for the other nodes", _NODE_LIMIT_S)
     name = str(report.rank) if "exchange" in facts else None
     wait_for_nodes(arguments.directory, name, arguments.nodes)
-    world(report, arguments.torch)
+    world(report, arguments.torch, arguments.steps)
 
 
 def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
@@ -70,7 +73,7 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
     return facts
 
 
-def world(report: Reporter, use_torch: bool) -> None:
+def world(report: Reporter, use_torch: bool, steps: bool = False) -> None:
     """Start MPI, say how large the world is, and try it if it is the launcher's."""
     report.enter("starting MPI (MPI_Init)", _MPI_LIMIT_S)
     try:
@@ -88,4 +91,9 @@ def world(report: Reporter, use_torch: bool) -> None:
             report.say("comm", facts)
         if "gpu_error" in facts:
             os._exit(1)  # no collective with what is left of the group
+    if steps:
+        report.enter("steps of its own", _STEPS_LIMIT_S)
+        local = place().local_rank or 0
+        usable = all(comm.allgather(use_torch and has_gpu(local)))
+        report.say("steps", own_steps(comm, local if usable else None))
     report.enter("leaving MPI (MPI_Finalize)", _MPI_LIMIT_S)

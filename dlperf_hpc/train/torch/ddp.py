@@ -14,6 +14,8 @@ from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer, set_lr
 from dlperf_hpc.train.torch.session import TorchSession, join
 
+_PLACED = "with optimizer_placement the ranks exchange their shares of the parameters in each step"
+
 
 class DdpSession(TorchSession):
     """Model, data and optimizer of one rank; see :class:`dlperf_hpc.train.session.Session`."""
@@ -30,6 +32,7 @@ class DdpSession(TorchSession):
         # A sweep of an earlier version has no such option.
         placed = dict(case.options).get("optimizer_placement", False)
         build = place_optimizer if placed else build_optimizer
+        self.meets_without_all_reduce = _PLACED if placed else ""
         self.optimizer: torch.optim.Optimizer = build(case.optimizer, self.module)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self._reducing = True

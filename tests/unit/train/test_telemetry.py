@@ -13,7 +13,14 @@ from dlperf_hpc.records.results import GpuUse
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
 from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.joblog import Measured, end_ok, log_gpus, log_window
-from dlperf_hpc.train.telemetry import Sample, Watch, find_device, gpu_state, summarise
+from dlperf_hpc.train.telemetry import (
+    Sample,
+    Watch,
+    energy_of,
+    find_device,
+    gpu_state,
+    summarise,
+)
 
 
 def test_samples_become_means_maxima_and_every_reason() -> None:
@@ -42,7 +49,7 @@ def test_devices_are_put_together_and_what_is_no_number_is_left_out() -> None:
         {"rank": 1, "util": 80, "memory_mb": 1100.0, "watts": "?", "joules": 6.0, "throttle": 1},
     ]
     used = GpuUse.of_devices(told)
-    assert used == GpuUse(util=85, memory_mb=1100, watts=300, joules=11, throttle=5)
+    assert used == GpuUse(util=85, memory_mb=1100, watts=300, joules=11, throttle=5, devices=2)
     assert GpuUse.of_devices([]) is None and GpuUse.of_devices([{"util": float("nan")}]) is None
 
 
@@ -55,7 +62,7 @@ def test_from_the_log_into_both_tables(tmp_path: Path) -> None:
     log_window(attempt, measured)
     end_ok(attempt, measured)
     result = result_of_log(attempt.paths.log)
-    assert result.gpu == GpuUse(util=90, memory_mb=5603, joules=48, throttle=0)
+    assert result.gpu == GpuUse(util=90, memory_mb=5603, joules=48, throttle=0, devices=1)
     (run,) = rows(RUN_COLUMNS, [result])
     assert (run["gpu_util"], run["gpu_memory_mb"], run["gpu_joules"]) == (90, 5603, 48)
     assert run["gpu_watts"] is None and run["gpu_throttle"] == 0
@@ -63,3 +70,33 @@ def test_from_the_log_into_both_tables(tmp_path: Path) -> None:
     assert result.window is not None
     assert case["gpu_joules_per_sample"] == 48 / result.window.samples
     assert (case["gpu_util"], case["gpu_memory_mb_max"]) == (90, 5603)
+
+
+def samples(*watts: float) -> list[Sample]:
+    return [Sample(90, 1000, 1400, each, 60, 0) for each in watts]
+
+
+def test_the_energy_of_a_counter_is_its_own_and_says_what_samples_cover() -> None:
+    found = energy_of(samples(300, 300, 300), [10.5, 11.0, 14.0], 10.0, 14.5, counted=1234.5678)
+    assert (found["joules"], found["joules_by"]) == (1234.568, "counter")
+    assert (found["watched_s"], found["gap_s"]) == (4.5, 3.0)
+    assert found["covered"] == round((0.5 + 0.5 + 1.0 + 0.5) / 4.5, 3)
+
+
+def test_without_a_counter_power_is_added_up_over_time() -> None:
+    found = energy_of(samples(100, 200), [1.0, 3.0], 0.0, 4.0, counted=None)
+    assert (found["joules"], found["joules_by"]) == (100 * 2 + 200 * 2, "power")
+    nothing = energy_of([], [], 0.0, 4.0, counted=None)
+    assert nothing == {"watched_s": 4.0, "covered": 0.0, "gap_s": 4.0}
+
+
+def test_of_devices_the_least_covered_and_the_weakest_way_counts() -> None:
+    told: list[dict[str, Any]] = [
+        {"joules": 5.0, "joules_by": "counter", "covered": 0.9, "gap_s": 1.0, "watched_s": 10.0},
+        {"joules": 6.0, "joules_by": "power", "covered": 0.4, "gap_s": 6.0, "watched_s": 11.0},
+        {"util": 3},
+    ]
+    used = GpuUse.of_devices(told)
+    assert used == GpuUse(
+        util=3, joules=11, devices=2, joules_by="power", covered=0.4, gap_s=6.0, watched_s=11.0
+    )

@@ -1,0 +1,110 @@
+"""What a number rests on beside the clock: energy with its validity, and the node-hours of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlperf_hpc.analysis.flags import Flag
+from dlperf_hpc.records.results import RunResult
+
+_COVERED = 0.9
+_GAP_S = 5.0
+_LONGER = 1.05
+_MOST_SAID = 3
+_HOUR_S = 3600.0
+
+
+def energy_doubts(result: RunResult) -> list[str]:
+    """Why the energy of a run may not be that of its window and all of its devices, in words; none
+    where there is no energy, or no reason."""
+    gpu, window = result.gpu, result.window
+    if gpu is None or gpu.joules is None:
+        return []
+    found = []
+    devices = result.run.case.topology.devices
+    if gpu.devices < devices:
+        found.append(f"{gpu.devices} of {devices} devices told their energy")
+    if gpu.joules_by == "power":
+        covered = gpu.covered or 0.0
+        if covered < _COVERED:
+            found.append(f"it is made of samples of power that cover {100 * covered:.0f} % of it")
+        if gpu.gap_s is not None and gpu.gap_s > _GAP_S:
+            found.append(f"no sample of power for {gpu.gap_s:.1f} s")
+    elapsed = window.elapsed_s if window else 0.0
+    if gpu.watched_s is not None and window and gpu.watched_s > _LONGER * elapsed:
+        found.append(f"it is that of {gpu.watched_s:.1f} s, and the window has {elapsed:.1f} s")
+    return found
+
+
+def of_energy(results: Sequence[RunResult]) -> list[Flag]:
+    """Whether the energy of some run that counts is in doubt."""
+    doubts = {result.run.id: words for result in results if (words := energy_doubts(result))}
+    if not doubts:
+        return []
+    told = [f"{run}: {'; '.join(words)}" for run, words in [*doubts.items()][:_MOST_SAID]]
+    more = f"; and {len(doubts) - _MOST_SAID} more runs" if len(doubts) > _MOST_SAID else ""
+    return [Flag("energy-in-doubt", f"{' | '.join(told)}{more}")]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What runs took, in node-hours. ``used`` is from the first to the last line of the log of each
+    of the ``runs`` that tell both; ``asked`` is what their time limits reserved, None where a limit
+    is not known; ``window`` is what of it was measured, in the runs that count. ``unknown`` is how
+    many runs began, or may have, of which no log tells how long they took; earlier attempts are in
+    none of it."""
+
+    runs: int
+    unknown: int
+    used: float
+    asked: float | None
+    window: float
+    samples: int
+
+    @property
+    def window_share(self) -> float | None:
+        """Of the node-hours used, the fraction that was window."""
+        return self.window / self.used if self.used > 0 else None
+
+    @property
+    def samples_per_node_hour(self) -> float | None:
+        """Samples of the windows that count over all node-hours used; None where none are known."""
+        return self.samples / self.used if self.used > 0 and self.samples else None
+
+
+def cost(results: Iterable[RunResult], limits_s: Mapping[str, int]) -> Cost | None:
+    """Of these runs; ``limits_s`` are their time limits by run id. None where no log tells how long
+    a run took."""
+    runs = unknown = samples = 0
+    used = asked = window = 0.0
+    known = True
+    for result in results:
+        took = _took_s(result)
+        nodes = result.run.case.topology.nodes
+        if took is None:
+            unknown += result.source in ("log", "record")
+            continue
+        runs += 1
+        used += nodes * took / _HOUR_S
+        known &= result.run.id in limits_s
+        asked += nodes * limits_s.get(result.run.id, 0) / _HOUR_S
+        if result.window is not None and result.rates:
+            window += nodes * result.window.elapsed_s / _HOUR_S
+            samples += result.window.samples
+    return Cost(runs, unknown, used, asked if known else None, window, samples) if runs else None
+
+
+def _took_s(result: RunResult) -> float | None:
+    """From the first to the last line of a run's log, s; None if it does not tell both."""
+    try:
+        began, ended = map(_moment, (result.started, result.ended))
+    except ValueError:
+        return None
+    took = (ended - began).total_seconds()
+    return took if took > 0 else None
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

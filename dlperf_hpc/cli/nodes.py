@@ -1,0 +1,74 @@
+"""``dlperf nodes DIR...``: which node is slow, as far as the runs that are there tell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.errors import LedgerError, printable
+
+SUMMARY = "tell which node is slow, from the runs that are there"
+
+_DESCRIPTION = """\
+Tell from the runs of sweeps which node is slow: by runs of one case on different nodes, and by the
+own times of each run's ranks. Nothing is submitted and nothing is left out: the verb only tells.
+"""
+_EPILOG = """\
+Exit code: 0 no node is named; 1 a node or a device is named; 2 invalid request, or there is no run.
+A node of which nothing can be said is told, and is no node that is well: `dlperf doctor --pairs 3`
+measures pairs of nodes instead. docs/nodes.md explains the words.
+
+examples:
+  dlperf nodes logs/bert_fp32
+  dlperf nodes logs --json           # every sweep below logs, and archives
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = options.parser("nodes", _DESCRIPTION, _EPILOG)
+    what = "directories of sweeps, or archives"
+    made.add_argument("paths", nargs="+", type=Path, metavar="DIR", help=what)
+    options.add_outcome_options(made)
+    options.add_json(made, "every node and device")
+    options.add_external_options(made, accelerator=False)
+    return made
+
+
+def _nodes(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.analysis.nodes import examine
+    from dlperf_hpc.cli.submission import shortest
+    from dlperf_hpc.reporting.nodes import nodes_json, print_nodes
+
+    tolerance = options.fraction("--tolerance", arguments.tolerance)
+    risk = options.risk(arguments.risk)
+    sweeps = []
+    for path in options.places(arguments.paths):
+        try:
+            sweeps.append(options.results_below(arguments, path))
+        except LedgerError as error:
+            if path in arguments.paths:
+                raise
+            print(f"not read: {printable(str(error))}", file=sys.stderr)
+    found = examine(sweeps, tolerance, risk)
+    if not found.something:
+        hint = "nodes are told by logs of dlperf_hpc, of runs that ended ok"
+        raise usage_error("DIR", "no run that counts tells its nodes", hint)
+    if arguments.json:
+        print(json.dumps(nodes_json(found), indent=1, allow_nan=False))
+    else:
+        only = arguments.paths[0] if len(sweeps) == 1 else None
+        print_nodes(found, shortest(only) if only else "DIR")
+    return 1 if found.slow_nodes else 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return messages.run(_nodes, _parser(), argv, one_thread=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

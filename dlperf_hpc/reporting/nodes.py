@@ -1,0 +1,261 @@
+"""Which node is slow: a row for each node (``nodes.csv``), tables for the terminal, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.analysis.costs import Cost
+from dlperf_hpc.analysis.nodes import DeviceTime, NodeEffect, NodeFindings
+from dlperf_hpc.errors import number_of, printable
+from dlperf_hpc.reporting.columns import Column, rows
+from dlperf_hpc.reporting.text import number
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+SCHEMA = "dlperf-nodes/1"
+_MOST_DEVICES = 8
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node: what runs on different nodes tell of it, and its slowest device."""
+
+    node: str
+    effect: NodeEffect | None
+    device: DeviceTime | None
+
+    @property
+    def slow(self) -> bool:
+        """Whether it is named, by either way."""
+        named = self.effect is not None and self.effect.slow
+        return named or (self.device is not None and self.device.slow)
+
+
+def _effect(of: Any) -> Any:
+    return lambda r: None if r.effect is None else of(r.effect)
+
+
+def _device(of: Any) -> Any:
+    return lambda r: None if r.device is None else of(r.device)
+
+
+def _together(row: NodeRow) -> str:
+    nodes = row.effect.nodes if row.effect else ()
+    return " ".join(node for node in nodes if node != row.node)
+
+
+NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
+    Column("node", "text", "", "hostname, as the log of a run tells it", lambda r: r.node),
+    Column("slow", "boolean", "", "whether the node is named: by its runs, or by a device's own "
+           "times", lambda r: r.slow),
+    Column("together_with", "text", "", "nodes that were in the very same runs: nothing tells them "
+           "apart", _together),
+    Column("runs", "integer", "", "runs with the node that count, of cases whose runs were on "
+           "different nodes; where there is no such case, of all", _effect(lambda e: e.runs)),
+    Column("runs_without", "integer", "", "runs of those cases without the node",
+           _effect(lambda e: e.others)),
+    Column("difference", "number", "fraction", "how much faster the runs with the node are than "
+           "those without it, each against the median of its case; below 0: slower",
+           _effect(lambda e: e.difference)),
+    Column("errors", "number", "", "the same difference (of logarithms) in its standard errors",
+           _effect(lambda e: e.errors)),
+    Column("p", "number", "fraction", "how often chance alone gives some node a difference as "
+           "large; only of the slowest, and of the next ones behind one that is named",
+           _effect(lambda e: e.p)),
+    Column("missing", "text", "", "why the runs say nothing of the node",
+           _effect(lambda e: e.missing)),
+    Column("device", "text", "", "the node's slowest device by its ranks' own times",
+           _device(lambda d: d.name)),
+    Column("device_uuid", "text", "", "UUID of that device", _device(lambda d: d.uuid)),
+    Column("device_runs", "integer", "", "runs that tell that device's own time",
+           _device(lambda d: d.runs)),
+    Column("device_slowest", "integer", "", "in how many of them it was the slowest of all devices",
+           _device(lambda d: d.slowest)),
+    Column("device_excess", "number", "fraction", "how much longer its ranks take for a step in "
+           "which no rank waits for another than the (lower) median rank of the run; median of the "
+           "runs", _device(lambda d: d.excess)),
+    Column("device_sm_mhz", "number", "MHz", "its SM clock in the windows, median of the runs",
+           _device(lambda d: d.sm_mhz)),
+    Column("others_sm_mhz", "number", "MHz", "that of the other devices of these runs",
+           _device(lambda d: d.others_mhz)),
+    Column("device_throttle", "integer", "bits", "every throttle reason that NVML gave of it",
+           _device(lambda d: d.throttle)),
+    Column("device_slow", "boolean", "", "whether the device is named: more than 3 % longer, and "
+           "than 4.5 times the usual deviation, in every run of 2 or more",
+           _device(lambda d: d.slow)),
+)  # fmt: skip
+"""One row per node: ``nodes.csv``."""
+
+
+def node_rows(found: NodeFindings) -> list[dict[str, Any]]:
+    """Cells by the names of :data:`NODE_COLUMNS`, from slow to fast."""
+    effects = {node: effect for effect in found.effects for node in effect.nodes}
+    slowest: dict[str, DeviceTime] = {}
+    for device in found.devices:
+        slowest.setdefault(device.host, device)
+    made = [
+        NodeRow(node, effects.get(node), slowest.get(node))
+        for node in dict.fromkeys([*effects, *slowest])
+    ]
+    return rows(NODE_COLUMNS, sorted(made, key=lambda row: not row.slow))
+
+
+def nodes_json(found: NodeFindings) -> dict[str, Any]:
+    """Plain JSON values: null for what is not known, never NaN."""
+    return {
+        "schema": SCHEMA,
+        "runs": found.runs,
+        "compared": found.compared,
+        "tolerance": found.tolerance,
+        "risk": found.risk,
+        "slow": list(found.slow_nodes),
+        "nodes": node_rows(found),
+        "devices": [
+            {**vars(device), "name": device.name, "throttled": device.throttled or None}
+            for device in found.devices
+        ],
+        "no_rank_times": [{"why": why, "runs": runs} for why, runs in found.missing.items()],
+    }
+
+
+def sentences(found: NodeFindings, place: str = "DIR") -> list[str]:
+    """What is named, and on what it rests; what nothing can be said of; what to do about it.
+    ``place`` is the sweep's directory, as one would type it."""
+    lines = [*_named(found), *_devices(found)]
+    if not lines:
+        lines = [_nothing(found)]
+    lines += _unsaid(found)
+    lines += [f"no rank's own times of {number_of(runs, 'run')}: {why}"
+              for why, runs in found.missing.items()]  # fmt: skip
+    if found.slow_nodes:
+        out = f"dlperf rerun {place} --exclude-nodes {','.join(found.slow_nodes)}"
+        lines.append("to be sure: dlperf doctor --pairs 3 measures pairs of nodes")
+        lines.append(f"to leave out: {out} (runs that failed), or exclude in the site profile")
+    return lines
+
+
+def _named(found: NodeFindings) -> list[str]:
+    return [
+        f"slow: {_or(effect)}: runs with it are {_percent(effect.difference)} off those without"
+        f" ({effect.runs} and {effect.others} runs, p = {effect.p:.2g})"
+        for effect in found.effects
+        if effect.slow and effect.p is not None
+    ]
+
+
+def _devices(found: NodeFindings) -> list[str]:
+    return [f"slow: {device_text(device)}" for device in found.devices if device.slow]
+
+
+def device_text(device: DeviceTime) -> str:
+    """``n7 GPU 3, +6.1 %, 3 of 3 runs on it; 1410 MHz, the others 1755; throttled: heat``."""
+    runs = f"{device.slowest} of {number_of(device.runs, 'run')} on it"
+    text = f"{device.name}, {_percent(device.excess)}, slowest in {runs}"
+    if device.sm_mhz is not None:
+        others = "" if device.others_mhz is None else f", the others {device.others_mhz:.0f}"
+        text += f"; {device.sm_mhz:.0f} MHz{others}"
+    return text + (f"; throttled: {device.throttled}" if device.throttled else "")
+
+
+def _nothing(found: NodeFindings) -> str:
+    worst = next((each for each in found.effects if each.p is not None), None)
+    if worst is not None and worst.p is not None:
+        chance = f"chance alone gives as much in {100 * worst.p:.0f} % of cases"
+        gap = _percent(worst.difference)
+        return f"no node is named; the lowest is {_or(worst)}, {gap} ({chance})"
+    return "no node is named, and none can be: too few runs were on different nodes"
+
+
+def _unsaid(found: NodeFindings) -> list[str]:
+    """Nodes of which nothing can be said, by the reason; and what always is together."""
+    why: dict[str, list[str]] = {}
+    for effect in found.effects:
+        if effect.missing:
+            why.setdefault(effect.missing, []).append(_or(effect))
+    return [f"{', '.join(names)}: {reason}" for reason, names in why.items()]
+
+
+def _or(effect: NodeEffect) -> str:
+    together = " (always together)" if len(effect.nodes) > 1 else ""
+    return f"{' or '.join(effect.nodes)}{together}"
+
+
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{100 * fraction:+.1f} %"
+
+
+def print_nodes(found: NodeFindings, place: str = "DIR") -> None:
+    """Print the tables and the sentences to standard output."""
+    from rich.console import Console
+
+    Console(highlight=False).print(nodes_tables(found, place))
+
+
+def nodes_tables(found: NodeFindings, place: str = "DIR") -> Group:
+    """A table of nodes, one of the slowest devices, and :func:`sentences`; fits 80 columns."""
+    from rich.console import Group
+    from rich.text import Text
+
+    told = [effect for effect in found.effects if effect.errors is not None]
+    parts: list[Table | Text] = []
+    headings: tuple[str, ...]
+    cells: list[tuple[str, ...]]
+    if told:
+        headings = ("node", "runs", "without", "difference", "errors", "p", "outcome")
+        cells = [
+            (_or(e), str(e.runs), str(e.others), _percent(e.difference), f"{e.errors:+.1f}",
+             "" if e.p is None else f"{e.p:.2g}", "slow" if e.slow else "")
+            for e in told
+        ]  # fmt: skip
+        title = f"nodes, by {found.compared} runs of cases that were on different nodes"
+        parts += [_table(title, headings, cells), Text()]
+    if found.devices:
+        headings = ("device", "own time", "slowest in", "clock", "throttled", "outcome")
+        cells = [
+            (d.name, _percent(d.excess), f"{d.slowest} of {d.runs}",
+             "" if d.sm_mhz is None else f"{d.sm_mhz:.0f} MHz", d.throttled,
+             "slow" if d.slow else "")
+            for d in found.devices[:_MOST_DEVICES]
+        ]  # fmt: skip
+        more = len(found.devices) - len(cells)
+        title = "slowest devices, by steps in which no rank waits for another"
+        title += f" ({more} more: --json)" if more > 0 else ""
+        parts += [_table(title, headings, cells), Text()]
+    parts += [Text(printable(line)) for line in sentences(found, place)]
+    return Group(*parts)
+
+
+def _table(title: str, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, show_edge=False,
+        padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place in (0, len(headings) - 1) else "right")
+    for row in cells:
+        style = "bold red" if row[-1] == "slow" else ""
+        table.add_row(*(Text(printable(cell)) for cell in row), style=style)
+    return table
+
+
+def cost_text(found: Cost | None) -> str:
+    """One line on the node-hours of a sweep; '' where no log tells how long a run took."""
+    if found is None:
+        return ""
+    asked = "" if found.asked is None else f" of {found.asked:.3g} asked for"
+    share = (
+        "" if found.window_share is None else f", {100 * found.window_share:.0f} % of them window"
+    )
+    rate = found.samples_per_node_hour
+    gave = "" if rate is None else f", {number(rate)} samples per node-hour"
+    lacking = f"; {number_of(found.unknown, 'run')} not counted" if found.unknown else ""
+    runs = number_of(found.runs, "run")
+    return f"node-hours: {found.used:.3g} used{asked} by {runs}{share}{gave}{lacking}\n"
