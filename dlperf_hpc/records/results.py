@@ -161,7 +161,10 @@ class Checkpoint:
 class GpuUse:
     """What NVML saw of a run's devices during the window: means over devices of utilisation (%),
     SM clock (MHz) and power (W), the most memory in use on any (MiB, by whomever) and the hottest
-    (degrees C), the energy of all together (J), and every throttle reason seen on any (bits)."""
+    (degrees C), the energy of all together (J), and every throttle reason seen on any (bits).
+
+    And what the framework's allocator says: how often, over all devices, it had to give its cache
+    back and ask again in the window, and the most it held on any (MiB)."""
 
     util: float | None = None
     memory_mb: float | None = None
@@ -170,6 +173,8 @@ class GpuUse:
     celsius: float | None = None
     joules: float | None = None
     throttle: int | None = None
+    alloc_retries: int | None = None
+    reserved_mb: float | None = None
 
     @classmethod
     def of_devices(cls, told: Sequence[Mapping[str, Any]]) -> GpuUse | None:
@@ -202,6 +207,8 @@ _OVER_DEVICES: dict[str, Callable[[Sequence[float]], Any]] = {
     "celsius": max,
     "joules": sum,
     "throttle": _any_bit,
+    "alloc_retries": lambda values: int(sum(values)),
+    "reserved_mb": max,
 }
 
 
@@ -219,6 +226,10 @@ def rates_of(samples_per_s: float, seq_len: int | None) -> Rates:
     rates = {SAMPLES_PER_S: samples_per_s}
     return {**rates, TOKENS_PER_S: samples_per_s * seq_len} if seq_len and seq_len > 1 else rates
 
+
+FEW_CORES = 4
+"""Cores below which a process that feeds a GPU is likely to be what the GPU waits for: it launches
+kernels from one, reads data ahead on another, and NCCL and the framework have threads besides."""
 
 REST_DIFFERS = 0.04
 """A run whose speed behind the window is off by more is told: the window does not stand for it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from dlperf_hpc.errors import DeviceError, WorldError
 from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.train.probe.own_gpus import share_out
 
 # How launchers tell a process of its world, whether or not its MPI library listens.
 _SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
@@ -135,8 +136,9 @@ def gpu_indices(
 ) -> list[int]:
     """Which ``count`` of the GPUs it sees are this rank's; ``seen[r]`` are the UUIDs rank r sees.
 
-    srun may show a rank its own GPUs only (--gpus-per-task), or all of the node's. DeviceError if
-    there are not so many, beginning with ``nobody`` where this rank sees none at all.
+    Each GPU of a host is at most one rank's, whatever the site shows to whom: see
+    :mod:`dlperf_hpc.train.probe.own_gpus`. DeviceError if there are not so many, beginning with
+    ``nobody`` where this rank sees none at all.
     """
     mine = seen[world.rank]
     visible = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}"
@@ -144,13 +146,14 @@ def gpu_indices(
         # Where another rank has GPUs, it is not the environment that lacks them.
         fault = "" if any(seen) else "gpu"
         raise DeviceError(f"{nobody} on {world.host} ({visible})", fault)
-    neighbours = (u for r, u in enumerate(seen) if r != world.rank and world.hosts[r] == world.host)
-    shared = any(mine[0] in uuids for uuids in neighbours)
-    first = world.local_rank * count if shared else 0
-    if first + count > len(mine):
-        each = f"{world.local_size} ranks on {world.host}, {count} GPU{'s' * (count > 1)} each"
+    neighbours = [rank for rank, host in enumerate(world.hosts) if host == world.host]
+    lists = [seen[rank] for rank in neighbours]
+    own = share_out([world.host] * len(lists), lists, count)[world.local_rank]
+    if own is None:
+        different = len({uuid for uuids in lists for uuid in uuids})
         raise DeviceError(
-            f"{each}, but rank {world.rank} sees {len(mine)} of its GPUs, shared with others"
-            f" ({visible}): check how the site profile asks for GPUs"
+            f"{world.local_size} ranks on {world.host}, {count} GPU{'s' * (count > 1)} each, but"
+            f" rank {world.rank} sees {len(mine)} of its GPUs, which other ranks take, and all of"
+            f" them together see {different} ({visible}): check how the site profile asks for GPUs"
         )
-    return list(range(first, first + count))
+    return own

@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
-    """This process and its Python; of a node's first rank also the node."""
+    """This process, its Python and the GPUs it is shown; of a node's first rank also the node."""
     _rank, local, told = place()
     facts: dict[str, Any] = {
         "host": socket.gethostname(),
@@ -54,11 +54,11 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "omp": os.environ.get("OMP_NUM_THREADS"),
     }
+    facts["gpus"] = gpus()  # of every rank: a site may show each of them its own only
     if local:
         return facts
     name = str(rank)
     facts["exchange"] = exchange(arguments.directory, name, arguments.token, arguments.patience)
-    facts["gpus"] = gpus()
     names = [name for name in arguments.modules.split(",") if name]
     facts["modules"] = {name: imported(name, arguments.checkout) for name in names}
     facts["installed"] = installed()

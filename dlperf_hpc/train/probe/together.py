@@ -12,6 +12,7 @@ import time
 from array import array
 from typing import Any, Callable
 
+from .own_gpus import share_out
 from .speech import Reporter
 
 _PINGS = 3
@@ -107,14 +108,31 @@ def together(comm: Any, report: Reporter, use_torch: bool) -> dict[str, Any]:
     facts["rates"] = [host_allreduce(comm)]
     report.enter("all-reduce on GPUs", _GPU_LIMIT_S)
     rank = comm.Get_rank()
-    local = hosts[:rank].count(hosts[rank])
-    if all(comm.allgather(use_torch and _has_gpu(local))):
-        host = hosts[0] if len(set(hosts)) > 1 else "127.0.0.1"
-        try:
-            facts["rates"].append(torch_allreduce(comm, host, local, "cuda"))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the user shall read it
-            facts["gpu_error"] = f"{type(error).__name__}: {error}"[:500]
+    seen = comm.allgather(_gpus_of_torch() if use_torch else ([], "no case trains in PyTorch"))
+    own, why_not = chosen_gpus(hosts, seen)
+    if why_not:
+        return {**facts, "gpu_skipped": why_not}
+    host = hosts[0] if len(set(hosts)) > 1 else "127.0.0.1"
+    try:
+        facts["rates"].append(torch_allreduce(comm, host, own[rank], "cuda"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the user shall read it
+        facts["gpu_error"] = f"{type(error).__name__}: {error}"[:500]
     return facts
+
+
+def chosen_gpus(
+    hosts: list[str], seen: list[tuple[list[str], str]]
+) -> tuple[list[int], str]:
+    """For each rank the number of its GPU among those it sees, as real ranks choose them; or why
+    there is nothing to try. ``seen[r]`` are the UUIDs rank r sees, or why it sees none."""
+    for rank, (uuids, why) in enumerate(seen):
+        if not uuids:
+            return [], f"rank {rank} on {hosts[rank]}: {why}"
+    own = share_out(hosts, [uuids for uuids, _ in seen])
+    for rank, mine in enumerate(own):
+        if mine is None:
+            return [], f"rank {rank} on {hosts[rank]} sees no GPU that no other rank takes"
+    return [mine[0] for mine in own if mine], ""
 
 
 def repeated(comm: Any, operation: Callable[[], None]) -> float:
@@ -153,13 +171,14 @@ def _rate(what: str, size: int, seconds: float, ranks: int) -> dict[str, Any]:
     return {"what": what, "bytes": size, "seconds": seconds, "gb_per_s": gb_per_s}
 
 
-def torch_allreduce(comm: Any, host: str, local_rank: int, kind: str) -> dict[str, Any]:
-    """torch.distributed's all-reduce on GPUs (``cuda``: NCCL), or on CPUs (``cpu``: gloo)."""
+def torch_allreduce(comm: Any, host: str, index: int, kind: str) -> dict[str, Any]:
+    """torch.distributed's all-reduce on GPUs (``cuda``: NCCL), of which this rank has number
+    ``index`` of those it sees; or on CPUs (``cpu``: gloo)."""
     import torch
     import torch.distributed as dist
 
     rank, size = comm.Get_rank(), comm.Get_size()
-    device = torch.device(kind, local_rank) if kind == "cuda" else torch.device(kind)
+    device = torch.device(kind, index) if kind == "cuda" else torch.device(kind)
     store = dist.TCPStore(host, 0, size, True, wait_for_workers=False) if rank == 0 else None
     port = comm.bcast(store.port if store else None)
     if store is None:
@@ -213,11 +232,15 @@ def _connected(host: str, port: int) -> dict[str, Any]:
     return {"addresses": addresses}
 
 
-def _has_gpu(local: int) -> bool:
+def _gpus_of_torch() -> tuple[list[str], str]:
+    """UUIDs of the GPUs that this process's PyTorch sees; or none, and why."""
     if not glob.glob("/dev/nvidia[0-9]*"):
-        return False  # without importing torch, which takes its time
+        return [], "no NVIDIA device in /dev"  # without importing torch, which takes its time
     try:
         import torch
-    except ImportError:
-        return False
-    return bool(torch.cuda.device_count() > local)
+
+        count = torch.cuda.device_count()
+        uuids = [str(torch.cuda.get_device_properties(i).uuid) for i in range(count)]
+    except Exception as error:  # noqa: BLE001 - an old torch, a broken driver: told, not fatal
+        return [], f"{type(error).__name__}: {error}"[:200]
+    return uuids, "" if uuids else "PyTorch sees no GPU"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,8 @@ from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer, set_lr
 from dlperf_hpc.train.torch.session import TorchSession, join
 
+_NEVER = 2**31 - 1  # iterations
+
 
 class DdpSession(TorchSession):
     """Model, data and optimizer of one rank; see :class:`dlperf_hpc.train.session.Session`."""
@@ -22,11 +25,12 @@ class DdpSession(TorchSession):
         super().__init__(case, world, workload)
         join(world, self.device)
         self.model = DistributedDataParallel(
-            torch.compile(self.module) if case.option("compile") else self.module,
+            compiled(self.module, case) if case.option("compile") else self.module,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
             bucket_cap_mb=case.option("bucket_mb"),
             gradient_as_bucket_view=True,
         )
+        keep_from_waiting(self.model)
         # A sweep of an earlier version has no such option.
         placed = dict(case.options).get("optimizer_placement", False)
         build = place_optimizer if placed else build_optimizer
@@ -71,3 +75,28 @@ class DdpSession(TorchSession):
     def close(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()
+
+
+def compiled(module: torch.nn.Module, case: Case) -> Any:
+    """What DDP is to wrap where the case asks for ``torch.compile``: one graph of the whole model.
+
+    Where activations are computed twice, each layer is a graph of its own: of a whole model TorchDynamo
+    keeps ``checkpoint`` as an operator with a graph inside, at which DDPOptimizer, which
+    cuts graphs at DDP's buckets, gives up.
+    """
+    layers = getattr(module, "layers", None)
+    if not dict(case.options).get("checkpoint_activations") or layers is None:
+        return torch.compile(module)
+    for layer in layers:
+        layer.compile()
+    # A layer's gradients are reduced as soon as its graph has ended: nothing is won by cuts in it.
+    torch._dynamo.config.optimize_ddp = False
+    return module
+
+
+def keep_from_waiting(model: DistributedDataParallel) -> None:
+    """Keep DDP's own logger out of the window: at every 100th iteration with an all-reduce it asks
+    the device for times, and waits for them. The first ten it always looks at."""
+    lower = getattr(model, "_set_ddp_runtime_logging_sample_rate", None)
+    if lower is not None:  # it is torch's own and may go
+        lower(_NEVER)

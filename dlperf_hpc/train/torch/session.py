@@ -110,6 +110,7 @@ class TorchSession(Resumable):
         """Make room for one mark and one loss per iteration, and for those at the beginning."""
         marks = 1 + iterations
         self._marked = 0
+        self._retried_before = allocator(self.device).get("alloc_retries", 0)
         if self._feed:
             self._feed.open_window()
         self._losses = [self._loss] * marks
@@ -163,6 +164,13 @@ class TorchSession(Resumable):
             return torch.cuda.max_memory_allocated(self.device) / 2**20
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
+    def memory_account(self) -> dict[str, Any]:
+        """What CUDA's allocator says of the window; nothing of a CPU."""
+        told = allocator(self.device)
+        if told:
+            told["alloc_retries"] -= self._retried_before
+        return told
+
     def write_state(self, directory: Path) -> None:
         """This rank's part of a checkpoint."""
         state = {name: part.state_dict() for name, part in self._stateful().items()}
@@ -186,6 +194,20 @@ class TorchSession(Resumable):
         """Device, versions, flags, and the size of what is trained."""
         data = self._feed.facts if self._feed else {}
         return {**device_facts(self.device), "parameters": self.parameters, **data}
+
+
+def allocator(device: torch.device) -> dict[str, Any]:
+    """CUDA's allocator since the process began: how often it was out of memory, gave its cache back
+    and asked again (``alloc_retries``), how often that was in vain (``ooms``), and the most memory
+    it held, in use or not, MiB. Empty for a CPU."""
+    if device.type != "cuda":
+        return {}
+    told = torch.cuda.memory_stats(device)
+    return {
+        "alloc_retries": told.get("num_alloc_retries", 0),
+        "ooms": told.get("num_ooms", 0),
+        "reserved_mb": round(told.get("reserved_bytes.all.peak", 0) / 2**20, 1),
+    }
 
 
 def random_states(device: torch.device) -> list[torch.Tensor]:
