@@ -16,6 +16,8 @@ PMI2_FAULT = (
 REQUEUE_BOUND = "# put back more often than requeue allows"  # ends the setup line that says so
 REPEAT = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
 JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this repeat began
+MPI_VARIABLE = "DLPERF_MPI"  # how ranks find each other: mpi, or none where there is one only
+NO_MPI = "none"
 REQUEUE = 75  # the epilogue's exit code where the scheduler may put the task back in the queue
 JOB_ENDS = 76  # the epilogue's exit code where no other run of this job can follow
 
