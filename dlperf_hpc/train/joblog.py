@@ -18,7 +18,10 @@ from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.window import Timed
 
 _MOST_ITERATION_LINES = 200
-_OF_ONE_RANK = ("rank", "host", "local_rank", "pid", "cpus", "device", "device_uuid")
+_OF_ONE_RANK = (
+    *("rank", "host", "local_rank", "pid", "cpus", "device", "device_uuid"),
+    *("cpus_numa", "memory_numa", "gpu_pci", "gpu_cpus", "gpu_numa", "bound"),
+)
 
 
 @dataclass(frozen=True)

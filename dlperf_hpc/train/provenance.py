@@ -19,6 +19,7 @@ import dlperf_hpc
 from dlperf_hpc.errors import printable
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
+from dlperf_hpc.train.affinity import ranges
 from dlperf_hpc.train.ranks import World, mpi_library
 
 # Settings that change speed. Anything else in the environment stays private.
@@ -131,7 +132,7 @@ def rank_facts(world: World) -> dict[str, Any]:
         "host": world.host,
         "local_rank": world.local_rank,
         "pid": os.getpid(),
-        "cpus": _ranges(cpus),
+        "cpus": ranges(cpus),
         "env_digest": environment_digest(),
     }
 
@@ -150,14 +151,3 @@ def environment_digest(variables: Mapping[str, str] = os.environ) -> str:
     :func:`telling`, without what a launcher gives each rank for itself."""
     kept = {k: v for k, v in telling(variables).items() if not _OF_EACH_RANK.fullmatch(k)}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _ranges(numbers: list[int]) -> str:
-    """``0-3,8`` for 0, 1, 2, 3, 8."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][-1] == number - 1:
-            parts[-1][-1:] = [number] if len(parts[-1]) > 1 else [parts[-1][0], number]
-        else:
-            parts.append([number])
-    return ",".join("-".join(map(str, part)) for part in parts)

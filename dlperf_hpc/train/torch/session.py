@@ -18,10 +18,17 @@ import torch.distributed as dist
 
 from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.affinity import take_place
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
-from dlperf_hpc.train.torch.device import AUTOCAST, choose_device, device_facts, set_precision
+from dlperf_hpc.train.torch.device import (
+    AUTOCAST,
+    choose_device,
+    device_facts,
+    set_precision,
+    uuid_of,
+)
 
 # Longer than any limit of the watchdog's: torch would abort first, and nothing be written down.
 _TIMEOUT = datetime.timedelta(days=1)
@@ -64,6 +71,7 @@ class TorchSession(Resumable):
         self.case = case
         self.world = world
         self.device = choose_device(case, world)
+        self.place = take_place(case, uuid_of(self.device))
         set_precision(case, self.device)
         torch.manual_seed(case.seed)
         self.module: torch.nn.Module = workload.build("torch", case).to(self.device)
@@ -193,7 +201,8 @@ class TorchSession(Resumable):
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
         data = self._feed.facts if self._feed else {}
-        return {**device_facts(self.device), "parameters": self.parameters, **data}
+        size = {"parameters": self.parameters}
+        return {**device_facts(self.device), **self.place, **size, **data}
 
 
 def allocator(device: torch.device) -> dict[str, Any]:
