@@ -76,14 +76,14 @@ FLAGS: Mapping[str, str] = {
     "or damaged; the run counts only if its record confirms the window",
     "log-and-record-differ": "a run's log and its record say different things: one of them was "
     "changed; the run counts only if it is known which",
-    "short-window": f"a window on GPUs that counts took less than {SHORT_WINDOW_S:g} s: clocks and "
-    "heat are not those of long training yet (`measure.min_seconds`)",
+    "short-window": f"a window on GPUs that counts took less than {SHORT_WINDOW_S:g} s: clocks "
+    "and heat are not those of long training yet (`measure.min_seconds`)",
     "few-cores": f"a rank with a GPU had fewer than {FEW_CORES} cores: its GPU may have waited for "
     "what launches its work (`cpus_per_task` of the site profile)",
     "far-memory": "a rank ran on cores, or in memory, of another NUMA node than its GPU's "
-    "(`--gpu-bind=closest`, or `bind = \"gpu\"`)",
-    "allocator-retries": "in a window that counts the framework's allocator was out of memory, gave "
-    "its cache back and asked again, which waits for the device: the batch is nearly too large",
+    '(`--gpu-bind=closest`, or `bind = "gpu"`)',
+    "allocator-retries": "in a window that counts the framework's allocator was out of memory, "
+    "gave its cache back and asked again, which waits for the device: the batch is nearly too large",
     "no-end-line": "the log of a run that counts has no end line; its record says that it ended ok",
     "duplicate-run": "more than one result for a run; only its first ok attempt counts",
 }
@@ -204,7 +204,9 @@ def of_gpus(counted: Sequence[RunResult]) -> list[Flag]:
         found.append(Flag("few-cores", note))
     far = [texts for _, rows in on_gpus if (texts := [t for r in rows if (t := _far(r))])]
     if far:
-        found.append(Flag("far-memory", f"{len(far)} of {n} runs: {'; '.join(far[0][:_MOST_SAID])}"))
+        found.append(
+            Flag("far-memory", f"{len(far)} of {n} runs: {'; '.join(far[0][:_MOST_SAID])}")
+        )
     retried = [r.gpu.alloc_retries for r in counted if r.gpu is not None and r.gpu.alloc_retries]
     if retried:
         note = f"in {len(retried)} runs the allocator asked again, up to {max(retried)} times"

@@ -129,8 +129,12 @@ def asked_without_mpi(env: Mapping[str, str] = os.environ) -> bool:
     if choice in ("", "mpi"):
         return False
     if choice != NO_MPI:
-        raise WorldError(f"{MPI_VARIABLE}={choice!r}: there are only {NO_MPI} and mpi (the default)")
-    told = {name: int(env[name]) for name in (*_SIZES, *_OTHER_SIZES) if env.get(name, "").isdigit()}
+        raise WorldError(
+            f"{MPI_VARIABLE}={choice!r}: there are only {NO_MPI} and mpi (the default)"
+        )
+    told = {
+        name: int(env[name]) for name in (*_SIZES, *_OTHER_SIZES) if env.get(name, "").isdigit()
+    }
     if "SLURM_STEP_NUM_TASKS" in told:
         told.pop("SLURM_NTASKS", None)  # of the whole job, of which this step may be a part
     many = [f"{name}={size}" for name, size in told.items() if size > 1]

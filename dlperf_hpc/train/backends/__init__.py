@@ -13,7 +13,7 @@ XLA = Option("xla", False, "XLA compiles what is a device's own work, not all-re
 BIND = Option(
     "bind",
     "none",
-    "gpu: a rank runs only on those of its cores that are next to its GPU, and fails where the machine"
-    " does not tell which; none: wherever the launcher lets it",
+    "gpu: a rank runs only on those of its cores that are next to its GPU, and fails where the"
+    " machine does not tell which; none: wherever the launcher lets it",
     choices=("none", "gpu"),
 )

@@ -49,6 +49,6 @@ def share_out(
 
 
 def _is_of(
-    takers: dict[tuple[str, str], int], gpu: Tuple[str, str], slots: Sequence[int], rank: int
+    takers: dict[tuple[str, str], int], gpu: tuple[str, str], slots: Sequence[int], rank: int
 ) -> bool:
     return gpu in takers and slots[takers[gpu]] == rank

@@ -120,9 +120,7 @@ def together(comm: Any, report: Reporter, use_torch: bool) -> dict[str, Any]:
     return facts
 
 
-def chosen_gpus(
-    hosts: list[str], seen: list[tuple[list[str], str]]
-) -> tuple[list[int], str]:
+def chosen_gpus(hosts: list[str], seen: list[tuple[list[str], str]]) -> tuple[list[int], str]:
     """For each rank the number of its GPU among those it sees, as real ranks choose them; or why
     there is nothing to try. ``seen[r]`` are the UUIDs rank r sees, or why it sees none."""
     for rank, (uuids, why) in enumerate(seen):

@@ -24,13 +24,9 @@ class DdpSession(TorchSession):
     def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
         super().__init__(case, world, workload)
         join(world, self.device)
-        self.model = DistributedDataParallel(
-            compiled(self.module, case) if case.option("compile") else self.module,
-            device_ids=[self.device.index] if self.device.type == "cuda" else None,
-            bucket_cap_mb=case.option("bucket_mb"),
-            gradient_as_bucket_view=True,
+        self.model = self.wrapped(
+            compiled(self.module, case) if case.option("compile") else self.module
         )
-        keep_from_waiting(self.model)
         # A sweep of an earlier version has no such option.
         placed = dict(case.options).get("optimizer_placement", False)
         build = place_optimizer if placed else build_optimizer
@@ -38,6 +34,17 @@ class DdpSession(TorchSession):
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self._reducing = True
         self.open_window(0)
+
+    def wrapped(self, module: Any) -> Any:
+        """The model as it is called: in DDP, which averages its gradients over the ranks."""
+        model = DistributedDataParallel(
+            module,
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            bucket_cap_mb=self.case.option("bucket_mb"),
+            gradient_as_bucket_view=True,
+        )
+        keep_from_waiting(model)
+        return model
 
     def iterate(self) -> None:
         """One micro-batch; on every k-th the gradients are averaged over ranks and applied."""
@@ -80,8 +87,8 @@ class DdpSession(TorchSession):
 def compiled(module: torch.nn.Module, case: Case) -> Any:
     """What DDP is to wrap where the case asks for ``torch.compile``: one graph of the whole model.
 
-    Where activations are computed twice, each layer is a graph of its own: of a whole model TorchDynamo
-    keeps ``checkpoint`` as an operator with a graph inside, at which DDPOptimizer, which
+    Where activations are computed twice, each layer is a graph of its own: of a whole model
+    TorchDynamo keeps ``checkpoint`` as an operator with a graph inside, at which DDPOptimizer, which
     cuts graphs at DDP's buckets, gives up.
     """
     layers = getattr(module, "layers", None)

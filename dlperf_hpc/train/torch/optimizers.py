@@ -135,7 +135,7 @@ def _counter(group: dict[str, Any], like: Tensor) -> Tensor:
     steps = group.get("steps")
     if steps is None:
         steps = torch.zeros((), dtype=torch.float64, device=like.device)
-    # What a checkpoint has brought back lies in host memory: torch moves the states, not the groups.
+    # What a checkpoint has brought back is in host memory: torch moves the states, not the groups.
     group["steps"] = steps = steps.to(like.device)
     counter: Tensor = steps
     return counter
@@ -313,9 +313,11 @@ def build_optimizer(settings: Optimizer, model: Groups) -> torch.optim.Optimizer
 
 
 def pass_scaling_on(own: torch.optim.Optimizer, remade: torch.optim.Optimizer) -> None:
-    """Where ``own`` takes a GradScaler's tensors, let ``remade`` take them too: a library that makes
-    an optimizer of its own from the groups (Horovod) loses the mark that torch's fused ones set when
-    they are made, and the scaler would ask, and wait, in every step."""
+    """Where ``own`` takes a GradScaler's tensors, let ``remade`` take them too.
+
+    A library that makes an optimizer of its own from the groups (Horovod) loses the mark that
+    torch's fused ones set when they are made: the scaler would ask, and wait, in every step.
+    """
     if getattr(own, "_step_supports_amp_scaling", False):
         remade._step_supports_amp_scaling = True  # type: ignore[attr-defined]
 

@@ -35,8 +35,10 @@ _TIMEOUT = datetime.timedelta(days=1)
 
 
 def join(world: World, device: torch.device) -> None:
-    """Form the process group. Rank 0's store binds a port the system picks, and MPI tells it on:
-    a port that was tested by binding can never be another job's."""
+    """Form the process group, unless this process has one. Rank 0's store binds a port the system
+    picks, and MPI tells it on: a port that was tested by binding can never be another job's."""
+    if dist.is_initialized():
+        return  # of a process that measures several models in turn
     store = None
     if world.rank == 0:
         store = dist.TCPStore(world.address, 0, world.size, True, _TIMEOUT, False)

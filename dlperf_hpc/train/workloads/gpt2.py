@@ -54,7 +54,8 @@ class Gpt2Config:
             raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
 
 
-# Radford et al. 2019, table 2; tiny is for CPUs, with the same tokens so that it reads the same data.
+# Radford et al. 2019, table 2; tiny is for CPUs, with the same tokens so that it reads the same
+# data.
 SIZES: dict[str, Gpt2Config] = {
     "gpt2-small": Gpt2Config(layers=12, hidden=768, heads=12, ffn=3072),
     "gpt2-medium": Gpt2Config(layers=24, hidden=1024, heads=16, ffn=4096),

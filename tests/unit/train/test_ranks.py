@@ -180,7 +180,7 @@ def test_a_rank_gives_way_to_one_that_has_no_other() -> None:
 
 def test_too_few_gpus_and_none() -> None:
     with pytest.raises(
-        DeviceError, match="2 ranks on a, 1 GPU each, but rank 1 sees 1 of its GPUs.*together see 1"
+        DeviceError, match=r"2 ranks on a, 1 GPU each, but rank 1 sees 1 .*together see 1"
     ):
         gpus(("a", "a"), [["g0"], ["g0"]])
     with pytest.raises(DeviceError, match=r"no GPU on b \(CUDA_VISIBLE_DEVICES="):
