@@ -83,7 +83,8 @@ FLAGS: Mapping[str, str] = {
     "far-memory": "a rank ran on cores, or in memory, of another NUMA node than its GPU's "
     '(`--gpu-bind=closest`, or `bind = "gpu"`)',
     "allocator-retries": "in a window that counts the framework's allocator was out of memory, "
-    "gave its cache back and asked again, which waits for the device: the batch is nearly too large",
+    "gave its cache back and asked again, which waits for the device: the batch nearly is too "
+    "large",
     "no-end-line": "the log of a run that counts has no end line; its record says that it ended ok",
     "duplicate-run": "more than one result for a run; only its first ok attempt counts",
 }

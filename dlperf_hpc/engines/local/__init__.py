@@ -158,7 +158,7 @@ class LocalEngine(Engine):
         return _POLL_S
 
     def without_mpi(self, environment: Environment, arrays: Sequence[Array]) -> bool:
-        """Where runs of one rank are asked for without MPI, or no mpiexec is there to start them."""
+        """Where runs of one rank are asked for without MPI, or no mpiexec is there for them."""
         asked = asked_without_mpi({**os.environ, **environment.env})
         return alone(arrays) and (asked or find_mpiexec() is None)
 

@@ -88,8 +88,8 @@ def compiled(module: torch.nn.Module, case: Case) -> Any:
     """What DDP is to wrap where the case asks for ``torch.compile``: one graph of the whole model.
 
     Where activations are computed twice, each layer is a graph of its own: of a whole model
-    TorchDynamo keeps ``checkpoint`` as an operator with a graph inside, at which DDPOptimizer, which
-    cuts graphs at DDP's buckets, gives up.
+    TorchDynamo keeps ``checkpoint`` as an operator with a graph inside, at which DDPOptimizer,
+    which cuts graphs at DDP's buckets, gives up.
     """
     layers = getattr(module, "layers", None)
     if not dict(case.options).get("checkpoint_activations") or layers is None:
