@@ -100,7 +100,7 @@ bench: $(VENV)/.test env-frameworks slurm
 	  OMP_NUM_THREADS=1 $(ENVS)/frameworks/bin/python benchmarks/wrapper_cost.py \
 	    --framework $$each || exit 1; done
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/models.py --device cpu --models bert-tiny gpt2-tiny \
-	  --precisions fp32 --batch-size 4 --warmup 5 --iterations 10
+	  --precisions fp32 --batch-size 4 --warmup 3 --iterations 6
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/train_real_text.py
 	$(RUN) benchmarks/scan_logs.py
 	$(RUN) benchmarks/ten_thousand.py

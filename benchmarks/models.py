@@ -1,12 +1,19 @@
-"""Our BERT and GPT-2 beside others' of the same size on one device: samples/s, share of peak.
+"""Our BERT and GPT-2 beside others' of the same size on one device, in turn: samples/s and ratios.
 
 ``python benchmarks/models.py [--models M ...] [--batch-size B] [--precisions fp32 bf16] [--json]``.
 All go through the wrapper's own session and timed loop (DDP on one rank, gradient clipping, fused
 AdamW, autocast for bf16 and fp16), with the same synthetic data, eager and under torch.compile.
+What is compared lies in one process, and its windows follow each other in turn, each round in
+another order: measured one after the other, the same pair of codes differs by a tenth and more from
+one quarter of an hour to the next. A ratio is the median over the rounds, with the interval of that
+median. ``--seconds`` bounds each comparison: windows get shorter, then fewer.
+
 HuggingFace's models are as one gets them, with sdpa attention: its BERT's MLM head scores every
-token, ours the masked ones only (as NVIDIA's and DeepSpeed's do). Each share of the peak is taken
-with that model's own arithmetic, so the share compares how well the card is used and samples/s how
-fast one trains.
+token, ours the masked ones only (as NVIDIA's and DeepSpeed's do); DDP does not broadcast their
+buffers. ``dlperf_hpc-no-ddp`` is our model without DDP, whose copies a lone rank pays for nothing.
+nanoGPT trains GPT-2 without dropout: ``--dropouts 0`` is its own way. Each share of the peak is
+taken with that model's own arithmetic, so the share compares how well the card is used and
+samples/s how fast one trains.
 
 Not run on a GPU yet. ``--device cpu --models bert-tiny --modes eager`` runs the same code anywhere.
 """
@@ -14,131 +21,228 @@ Not run on a GPU yet. ``--device cpu --models bert-tiny --modes eager`` runs the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import statistics
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from other_models import others
+from torch.nn.parallel import DistributedDataParallel
 
 from dlperf_hpc.analysis import accelerators
+from dlperf_hpc.analysis.statistics import median_interval
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
-from dlperf_hpc.train.window import timed_loop, warm_up
+from dlperf_hpc.train.window import no_garbage_collection, timed_loop, warm_up
 from dlperf_hpc.train.workloads import bert
 
-OURS = "dlperf_hpc"
+OURS, LONE = "dlperf_hpc", "dlperf_hpc-no-ddp"
+_WARM_UP_SHARE = 0.25  # of the time for a comparison
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model in one precision and mode. ``refused`` says why there is no number."""
+    """One model in one precision, dropout and mode. ``ratio`` is ours over it, median of
+    ``windows`` rounds, ``ratio_low`` and ``ratio_high`` that median's interval. ``refused`` says
+    why there is no number."""
 
     model: str
     code: str
     precision: str
+    dropout: float
     mode: str
     samples_per_s: float | None = None
     slowest: float | None = None
     fastest: float | None = None
+    windows: int = 0
+    iterations: int = 0
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    ratio_coverage: float | None = None
     gflop_per_sample: float | None = None
     tflops: float | None = None
     share_of_peak: float | None = None
-    memory_mb: float | None = None
     loss: float | None = None
     refused: str = ""
 
 
-def cases(arguments: argparse.Namespace) -> Iterator[tuple[Case, str, str]]:
-    """(case, whose code, mode) of each row; those to be compared follow each other, ours first."""
+class Quiet(DdpSession):
+    """DDP that broadcasts no buffers: ours have none, and on one rank it is for nothing."""
+
+    def wrapped(self, module: Any) -> Any:
+        model: DistributedDataParallel = super().wrapped(module)
+        model.broadcast_buffers = False
+        return model
+
+
+class _Bare(torch.nn.Module):
+    """A model alone, with the calls of DDP's that a session has."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, **batch: Any) -> Any:
+        return self.module(**batch)
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+class Lone(DdpSession):
+    """Without DDP."""
+
+    def wrapped(self, module: Any) -> Any:
+        return _Bare(module)
+
+
+@dataclass
+class Runner:
+    """One code in a comparison: its session once it is open, and the samples/s of its windows."""
+
+    row: Row
+    session: DdpSession | None = None
+    rates: list[float] = field(default_factory=list)
+
+
+def cases(arguments: argparse.Namespace) -> Iterator[tuple[Case, float, str]]:
+    """(case, dropout, mode) of each comparison."""
     declared = registry()
     for model in arguments.models:
         for precision in arguments.precisions:
-            for mode in arguments.modes:
-                options = {o.name: o.default for o in declared.options("ddp", model)}
-                options["compile"] = mode == "compile"
-                case = Case(
-                    framework="ddp",
-                    model=model,
-                    topology=Topology(1, 1),
-                    precision=precision,
-                    batch_size=arguments.batch_size,
-                    seq_len=arguments.seq_len or declared.workloads[model].default_seq_len,
-                    device=arguments.device,
-                    options=tuple(sorted(options.items())),
-                )
-                for code in (OURS, *others(model)):
-                    yield case, code, mode
+            for dropout in arguments.dropouts:
+                for mode in arguments.modes:
+                    options = {o.name: o.default for o in declared.options("ddp", model)}
+                    options.update(compile=mode == "compile", dropout=dropout)
+                    case = Case(
+                        framework="ddp",
+                        model=model,
+                        topology=Topology(1, 1),
+                        precision=precision,
+                        batch_size=arguments.batch_size,
+                        seq_len=arguments.seq_len or declared.workloads[model].default_seq_len,
+                        device=arguments.device,
+                        options=tuple(sorted(options.items())),
+                    )
+                    yield case, dropout, mode
 
 
 def workload_of(case: Case, code: str) -> WorkloadDeclaration:
     """The declared workload, or the same with somebody else's model in it."""
     declared = registry().workloads[case.model]
-    return declared if code == OURS else replace(declared, **others(case.model)[code])
+    return declared if code in (OURS, LONE) else replace(declared, **others(case.model)[code])
 
 
 def flops_of(case: Case, code: str) -> float:
     """Model FLOPs of one sample; HuggingFace's MLM head scores every position."""
-    if code == OURS or not case.model.startswith("bert"):
+    if code in (OURS, LONE) or not case.model.startswith("bert"):
         return float(registry().workloads[case.model].flops_per_sample(case))
     return bert.flops_per_sample(bert.config_of(case), case.seq_len, case.seq_len)
 
 
-def windows(session: DdpSession, arguments: argparse.Namespace) -> list[float]:
-    """Samples/s of each window, after the warm-up."""
-    warm_up(session, arguments.warmup, lambda: None)
-    rates = []
-    for _ in range(arguments.windows):
-        gc.collect()
-        gc.disable()
-        session.open_window(arguments.iterations)
-        session.synchronize()
-        elapsed = timed_loop(session, arguments.iterations, lambda: None) / 1e9
-        gc.enable()
-        rates.append(arguments.iterations * session.case.batch_size / elapsed)
-    return rates
+def _nothing() -> None:
+    """In place of a watchdog's beat."""
 
 
-def measure(
-    case: Case, code: str, mode: str, world: World, arguments: argparse.Namespace
-) -> tuple[Row, str]:
-    """One row, and the device's name."""
-    row = Row(case.model, code, case.precision, mode)
+def opened(case: Case, runner: Runner, world: World, warm: int, seconds: float) -> float:
+    """Open a runner's session and warm it up, for at most about so many seconds behind the first
+    iteration; seconds of an iteration, 0 where it is refused."""
     try:
-        session = DdpSession(case, world, workload_of(case, code))
-        rates = windows(session, arguments)
+        kind = Lone if runner.row.code == LONE else Quiet
+        session = kind(case, world, workload_of(case, runner.row.code))
+        each = warm_up(session, 1, _nothing)  # compiles
+        count = max(1, min(warm, int(seconds / max(warm_up(session, 1, _nothing), 1e-9))))
+        each = warm_up(session, count, _nothing)
     except (DeviceError, torch.OutOfMemoryError) as error:
-        return replace(row, refused=str(error).split("\n")[0]), ""
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-    name = str(session.facts()["device_name"])
-    flops = flops_of(case, code)
-    rate, peak = statistics.median(rates), accelerators.peak(name, case.precision)
-    tflops = rate * flops / 1e12
+        runner.row = replace(runner.row, refused=str(error).split("\n")[0])
+        return 0.0
+    runner.session = session
+    return each
+
+
+def rate(session: DdpSession, iterations: int) -> float:
+    """Samples/s of one window."""
+    with no_garbage_collection():
+        session.open_window(iterations)
+        session.synchronize()
+        elapsed = timed_loop(session, iterations, _nothing) / 1e9
+    return iterations * session.case.batch_size / elapsed
+
+
+def compare(
+    case: Case, dropout: float, mode: str, world: World, arguments: argparse.Namespace
+) -> tuple[list[Row], str]:
+    """The rows of one comparison, ours first, and the device's name."""
+    end = time.monotonic() + arguments.seconds
+    codes = (OURS, LONE, *others(case.model))
+    runners = [Runner(Row(case.model, code, case.precision, dropout, mode)) for code in codes]
+    share = arguments.seconds * _WARM_UP_SHARE / len(runners)
+    each = [opened(case, runner, world, arguments.warmup, share) for runner in runners]
+    running = [runner for runner in runners if runner.session is not None]
+    # All rounds shall fit; a window that would not even hold one iteration takes the time it takes.
+    room = max(0.0, end - time.monotonic()) / arguments.windows
+    iterations = max(1, min(arguments.iterations, int(room / max(sum(each), 1e-9))))
+    for number in range(arguments.windows):
+        if number > 1 and time.monotonic() > end:
+            break
+        turn = number % len(running) if running else 0
+        for runner in (*running[turn:], *running[:turn]):
+            assert runner.session is not None
+            runner.rates.append(rate(runner.session, iterations))
+    names = [str(r.session.facts()["device_name"]) for r in running if r.session is not None]
+    rows = [told(case, runner, runners[0], iterations) for runner in runners]
+    return rows, names[0] if names else ""
+
+
+def told(case: Case, runner: Runner, ours: Runner, iterations: int) -> Row:
+    """A runner's row, once its windows are measured."""
+    if runner.session is None:
+        return runner.row
+    name, flops = runner.session.facts()["device_name"], flops_of(case, runner.row.code)
+    middle, peak = statistics.median(runner.rates), accelerators.peak(name, case.precision)
+    tflops = middle * flops / 1e12
     row = replace(
-        row,
-        samples_per_s=round(rate, 2),
-        slowest=round(min(rates), 2),
-        fastest=round(max(rates), 2),
+        runner.row,
+        samples_per_s=round(middle, 3),
+        slowest=round(min(runner.rates), 3),
+        fastest=round(max(runner.rates), 3),
+        windows=len(runner.rates),
+        iterations=iterations,
         gflop_per_sample=round(flops / 1e9, 2),
         tflops=round(tflops, 3),
         share_of_peak=round(tflops / peak, 4) if peak else None,
-        memory_mb=round(session.memory_mb()),
-        loss=round(session.losses()[-1], 3),
+        loss=round(runner.session.losses()[-1], 3),
     )
-    return row, name
+    return replace(row, **ratios(ours.rates, runner.rates)) if runner is not ours else row
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """Ours over theirs of each round: the median, its interval, and what that covers."""
+    if not ours:
+        return {}
+    each = [a / b for a, b in zip(ours, theirs)]
+    found, interval = {"ratio": round(statistics.median(each), 4)}, median_interval(each)
+    if interval is None:
+        return found
+    ends = {"ratio_low": round(interval.low, 4), "ratio_high": round(interval.high, 4)}
+    return {**found, **ends, "ratio_coverage": round(interval.coverage, 4)}
 
 
 def forget() -> None:
-    """Give back what the last row held, and its compiled code."""
+    """Give back what the last comparison held, and its compiled code."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
     torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_available():
@@ -149,28 +253,27 @@ def forget() -> None:
 def show(rows: list[Row], device_name: str, arguments: argparse.Namespace) -> None:
     """The table for people."""
     print(
-        f"{device_name or 'no device'}, torch {torch.__version__}; batch {arguments.batch_size},"
-        f" median [slowest, fastest] of {arguments.windows} windows of"
-        f" {arguments.iterations} iterations after {arguments.warmup}\n"
+        f"{device_name or 'no device'}, torch {torch.__version__}; batch {arguments.batch_size};"
+        f" medians over rounds of windows in turn, at most {arguments.seconds:g} s for a"
+        " comparison; [slowest, fastest]; the interval of the median ratio\n"
     )
     print(
-        f"{'model':11}{'code':12}{'dtype':6}{'mode':8}{'samples/s':>10}  {'':19}{'TFLOPS':>8}"
-        f"{'of peak':>9}{'MiB':>8}  beside"
+        f"{'model':11}{'code':18}{'dtype':6}{'drop':>5} {'mode':8}{'samples/s':>10}  {'':19}"
+        f"{'TFLOPS':>8}{'of peak':>9}  beside"
     )
-    ours = rows[0]
     for row in rows:
-        ours = row if row.code == OURS else ours
-        head = f"{row.model:11}{row.code:12}{row.precision:6}{row.mode:8}"
+        head = f"{row.model:11}{row.code:18}{row.precision:6}{row.dropout:5g} {row.mode:8}"
         if row.samples_per_s is None:
             print(f"{head}{row.refused}")
             continue
         share = f"{row.share_of_peak:.1%}" if row.share_of_peak is not None else ""
         ratio = ""
-        if row is not ours and ours.samples_per_s:
-            ratio = f"ours x {ours.samples_per_s / row.samples_per_s:.2f}"
+        if row.ratio is not None and row.ratio_low is not None:
+            ratio = f"ours x {row.ratio:.3f} [{row.ratio_low:.3f}, {row.ratio_high:.3f}]"
         print(
             f"{head}{row.samples_per_s:10.1f}  {f'[{row.slowest:.1f}, {row.fastest:.1f}]':19}"
-            f"{row.tflops:8.2f}{share:>9}{row.memory_mb:8.0f}  {ratio}"
+            f"{row.tflops:8.2f}{share:>9}  {ratio}"
+            f" ({row.windows} x {row.iterations})"
         )
 
 
@@ -182,17 +285,19 @@ def main() -> None:
     parser.add_argument(
         "--modes", nargs="+", choices=("eager", "compile"), default=["eager", "compile"]
     )
+    parser.add_argument("--dropouts", nargs="+", type=float, default=[0.1])
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seq-len", type=int, default=0, help="default: the model's own")
-    parser.add_argument("--warmup", type=int, default=20)
-    parser.add_argument("--windows", type=int, default=5)
-    parser.add_argument("--iterations", type=int, default=50, help="in each window")
+    parser.add_argument("--warmup", type=int, default=20, help="iterations at most")
+    parser.add_argument("--windows", type=int, default=12, help="rounds at most")
+    parser.add_argument("--iterations", type=int, default=50, help="in each window at most")
+    parser.add_argument("--seconds", type=float, default=60, help="for one comparison")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     world, rows, device_name = discover(), [], ""
-    for case, code, mode in cases(arguments):
-        row, name = measure(case, code, mode, world, arguments)
-        rows.append(row)
+    for case, dropout, mode in cases(arguments):
+        compared, name = compare(case, dropout, mode, world, arguments)
+        rows += compared
         device_name = name or device_name
         forget()
     if arguments.json:

@@ -25,8 +25,8 @@ Best shares measured: A100 271 of 312 TFLOPS (0.869), H100 794.5 of 989 (0.80), 
 class Accelerator:
     """``tflops`` by precision; one that is not there is not known, or the accelerator lacks it.
 
-    ``words`` may stand in its name beside ``chip`` and a size in GB (of ``sizes``, if there are
-    any), and one of ``needs`` must, if there are any.
+    Its name begins with ``chip``, one word or several. ``words`` may stand behind it, and a size in
+    GB (of ``sizes``, if there are any); one of ``needs`` must, if there are any.
     """
 
     name: str
@@ -72,6 +72,9 @@ ACCELERATORS: tuple[Accelerator, ...] = (
     # "NVIDIA A100 Tensor Core GPU" data sheet: PCIe and SXM alike
     Accelerator("A100", "a100", _peaks(19.5, 312.0, tf32=156.0), _words("sxm sxm4 pcie"),
          sizes=frozenset((40, 80))),
+    # "NVIDIA A800" data sheet: an A100 with slower NVLink. Its 40 GB card for desks is another.
+    Accelerator("A800", "a800", _peaks(19.5, 312.0, tf32=156.0), _words("sxm sxm4 pcie"),
+         sizes=frozenset((80,))),
     # "NVIDIA A30", "A10", "A40", "L4", "L40" and "L40S" data sheets
     Accelerator("A30", "a30", _peaks(10.3, 165.0, tf32=82.0), _PCIE),
     Accelerator("A10", "a10", _peaks(31.2, 125.0, tf32=62.5), _PCIE),
@@ -79,6 +82,19 @@ ACCELERATORS: tuple[Accelerator, ...] = (
     Accelerator("L4", "l4", _peaks(30.3, 121.0, tf32=60.0, fp8=242.5), _PCIE),
     Accelerator("L40", "l40", _peaks(90.5, 181.0, tf32=90.5, fp8=362.0), _PCIE),
     Accelerator("L40S", "l40s", _peaks(91.6, 362.0, tf32=183.0, fp8=733.0), _PCIE),
+    # "NVIDIA L20" data sheet
+    Accelerator("L20", "l20", _peaks(59.8, 119.5, tf32=59.8, fp8=239.0), _PCIE),
+    # "NVIDIA RTX A6000" data sheet and the GA102 whitepaper (the sheet's 309.7 TFLOPS are sparse)
+    Accelerator("RTX A6000", "rtx a6000", _peaks(38.7, 154.8, tf32=77.4), sizes=frozenset((48,))),
+    # "NVIDIA RTX 6000 Ada Generation" data sheet and the Ada whitepaper (the sheet's 1457 TFLOPS
+    # are sparse fp8)
+    Accelerator("RTX 6000 Ada", "rtx 6000 ada", _peaks(91.1, 364.2, tf32=182.1, fp8=728.5),
+         _words("generation"), sizes=frozenset((48,))),
+    # "NVIDIA RTX Blackwell PRO GPU Architecture" whitepaper: the Workstation Edition (600 W) alone.
+    # Of the Server and the Max-Q Edition no sheet tells dense figures for each precision.
+    Accelerator("RTX PRO 6000 Blackwell Workstation", "rtx pro 6000 blackwell",
+         _peaks(125.0, 503.8, tf32=251.9, fp8=1007.6), _words("workstation edition"),
+         _words("workstation"), frozenset((96,))),
     # "NVIDIA H100 Tensor Core GPU" and "NVIDIA H200 Tensor Core GPU" data sheets
     Accelerator("H100 PCIe", "h100", _peaks(51.0, 756.5, tf32=378.0, fp8=1513.0),
          _words("pcie hbm2e"),
@@ -87,12 +103,24 @@ ACCELERATORS: tuple[Accelerator, ...] = (
     Accelerator("H100 SXM", "h100", _HOPPER, _SXM, sizes=frozenset((80,))),
     Accelerator("H200 NVL", "h200", _HOPPER_NVL, _words("nvl hbm3e"), _words("nvl")),
     Accelerator("H200 SXM", "h200", _HOPPER, _SXM),
+    # "NVIDIA H800" data sheet: an H100 with slower NVLink and fp64
+    Accelerator("H800 PCIe", "h800", _peaks(51.0, 756.5, tf32=378.0, fp8=1513.0), _PCIE, _PCIE,
+         frozenset((80,))),
+    Accelerator("H800 SXM", "h800", _HOPPER, _SXM, sizes=frozenset((80,))),
+    # "NVIDIA H20" data sheet; its form with 141 GB (H20-3e) has a sheet of its own
+    Accelerator("H20", "h20", _peaks(44.0, 148.0, tf32=74.0, fp8=296.0), _SXM,
+         sizes=frozenset((96,))),
     # "NVIDIA GH200 Grace Hopper Superchip" data sheet
     Accelerator("GH200", "gh200", _HOPPER, _SXM),
     # "NVIDIA Blackwell" data sheet; of fp32 and tf32 NVIDIA's own documents disagree
     Accelerator("B200", "b200", _peaks(None, 2250.0, fp8=4500.0), _SXM),
     Accelerator("GB200", "gb200", _peaks(None, 2500.0, fp8=5000.0)),
-    # "AMD Instinct MI300X" and "MI325X" data sheets
+    # "NVIDIA Blackwell Ultra" data sheet, HGX B300 and GB300 NVL72; fp32 and tf32 as above
+    Accelerator("B300", "b300", _peaks(None, 2250.0, fp8=4500.0), _SXM | _words("ac")),
+    Accelerator("GB300", "gb300", _peaks(None, 2500.0, fp8=5000.0)),
+    # "AMD Instinct MI300A", "MI300X", "MI325X" and "MI355X" data sheets; CDNA 4 has no TF32
+    Accelerator("MI300A", "mi300a", _peaks(122.6, 980.6, tf32=490.3, fp8=1961.2)),
+    Accelerator("MI355X", "mi355x", _peaks(157.3, 2516.6, fp8=5033.2), _words("oam")),
     Accelerator("MI300X", "mi300x", _CDNA3, _words("oam")),
     Accelerator("MI325X", "mi325x", _CDNA3, _words("oam")),
 )  # fmt: skip
@@ -113,12 +141,14 @@ def accelerator(device_name: str) -> Accelerator | None:
     """``NVIDIA H100 80GB HBM3``, ``Tesla V100-SXM2-16GB``, or in a person's words ``V100``, which
     is the fastest of that chip (SXM) then; None for any other."""
     words = [word for word in _WORD.findall(device_name[:200].lower()) if word not in _MAKERS]
-    chip, rest = (words or [""])[0], words[1:]
-    found = [_SIZE.fullmatch(word) for word in rest]
-    sizes = {int(match[1]) for match in found if match}
-    others = {word for word, match in zip(rest, found) if not match}
     for known in ACCELERATORS:
-        fits = known.chip == chip and others <= known.words and sizes <= (known.sizes or sizes)
+        chip = known.chip.split()
+        rest = words[len(chip) :]
+        found = [_SIZE.fullmatch(word) for word in rest]
+        sizes = {int(match[1]) for match in found if match}
+        others = {word for word, match in zip(rest, found) if not match}
+        fits = words[: len(chip)] == chip and others <= known.words
+        fits = fits and sizes <= (known.sizes or sizes)
         if fits and (not known.needs or known.needs & others):
             return known
     return None

@@ -15,6 +15,7 @@ from dlperf_hpc.analysis.accelerators import CEILING
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
 from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import (
+    FEW_CORES,
     REST_DIFFERS,
     ExternalWindow,
     Rates,
@@ -31,7 +32,9 @@ MIN_REPEATS = 6
 SUPER_LINEAR_WITHOUT_INTERVAL = 1.02
 DROP = 0.15
 CROSS_CHECK = 0.05
+SHORT_WINDOW_S = 5.0
 _MOST_SAID = 3
+_MOST_CPUS = 10**6
 
 FLAGS: Mapping[str, str] = {
     "over-peak": "the fastest run needs more model FLOPS per device than the accelerator's dense "
@@ -76,6 +79,15 @@ FLAGS: Mapping[str, str] = {
     "or damaged; the run counts only if its record confirms the window",
     "log-and-record-differ": "a run's log and its record say different things: one of them was "
     "changed; the run counts only if it is known which",
+    "short-window": f"a window on GPUs that counts took less than {SHORT_WINDOW_S:g} s: clocks "
+    "and heat are not those of long training yet (`measure.min_seconds`)",
+    "few-cores": f"a rank with a GPU had fewer than {FEW_CORES} cores: its GPU may have waited for "
+    "what launches its work (`cpus_per_task` of the site profile)",
+    "far-memory": "a rank ran on cores, or in memory, of another NUMA node than its GPU's "
+    '(`--gpu-bind=closest`, or `bind = "gpu"`)',
+    "allocator-retries": "in a window that counts the framework's allocator was out of memory, "
+    "gave its cache back and asked again, which waits for the device: the batch nearly is too "
+    "large",
     "no-end-line": "the log of a run that counts has no end line; its record says that it ended ok",
     "duplicate-run": "more than one result for a run; only its first ok attempt counts",
 }
@@ -177,6 +189,78 @@ def of_windows(case: CaseFacts, windows: Sequence[Window]) -> list[Flag]:
             found.append(Flag(flag, f"{hits} of {n} windows {text}"))
     differing = sorted({text for window in windows for text in _not_as_asked(case, window)})
     found += [Flag("not-as-asked", text) for text in differing]
+    return found
+
+
+def of_gpus(counted: Sequence[RunResult]) -> list[Flag]:
+    """Flags about how the ranks of the runs that count were placed beside their GPUs, and whether
+    these had time and memory enough."""
+    on_gpus = [(result, rows) for result in counted if (rows := _gpu_ranks(result))]
+    n = len(on_gpus)
+    short = [
+        result.window.elapsed_s
+        for result, _ in on_gpus
+        if result.window is not None and result.window.elapsed_s < SHORT_WINDOW_S
+    ]
+    found = []
+    if short:
+        note = f"{len(short)} of {n} windows are short, the shortest {min(short):.2f} s"
+        found.append(Flag("short-window", note))
+    fewest = [cores for _, rows in on_gpus if (cores := _fewest_cores(rows)) is not None]
+    if fewest and min(fewest) < FEW_CORES:
+        few = sum(cores < FEW_CORES for cores in fewest)
+        note = f"{few} of {n} runs had ranks of few cores, at least {min(fewest):.3g} for a GPU"
+        found.append(Flag("few-cores", note))
+    far = [texts for _, rows in on_gpus if (texts := [t for r in rows if (t := _far(r))])]
+    if far:
+        found.append(
+            Flag("far-memory", f"{len(far)} of {n} runs: {'; '.join(far[0][:_MOST_SAID])}")
+        )
+    retried = [r.gpu.alloc_retries for r in counted if r.gpu is not None and r.gpu.alloc_retries]
+    if retried:
+        note = f"in {len(retried)} runs the allocator asked again, up to {max(retried)} times"
+        found.append(Flag("allocator-retries", note))
+    return found
+
+
+def _gpu_ranks(result: RunResult) -> list[Mapping[str, object]]:
+    """The ``rank`` lines of ranks that computed on a GPU."""
+    rows = result.facts.get("ranks") or []
+    return [row for row in rows if isinstance(row, Mapping) and row.get("device_uuid")]
+
+
+def _fewest_cores(rows: Sequence[Mapping[str, object]]) -> float | None:
+    """The fewest cores that a rank had; those that several ranks of a host share are divided."""
+    masks = [(str(row.get("host")), _numbers(row.get("cpus"))) for row in rows]
+    known = [(host, cpus) for host, cpus in masks if cpus]
+    shares = []
+    for host in {host for host, _ in known}:
+        each = [cpus for name, cpus in known if name == host]
+        shares.append(min(min(map(len, each)), len(set().union(*each)) / len(each)))
+    return min(shares, default=None)
+
+
+def _far(row: Mapping[str, object]) -> str:
+    """Of a rank on another NUMA node than its GPU: where it is, and where that is."""
+    node = row.get("gpu_numa")
+    for key, words in (("cpus_numa", "runs on cores of"), ("memory_numa", "has memory of")):
+        nodes = _numbers(row.get(key))
+        if isinstance(node, int) and nodes and node not in nodes:
+            return f"rank {row.get('rank')} {words} node {row.get(key)}, its GPU is at node {node}"
+    return ""
+
+
+def _numbers(text: object) -> set[int]:
+    """CPUs or nodes as a log lists them, ``0-15,64-79``; empty for what is no such list."""
+    found: set[int] = set()
+    for part in str(text).split(","):
+        first, dash, last = part.partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)) or len(part) > 15:
+            return set()
+        low, high = int(first), int(last or first)
+        if high >= _MOST_CPUS:
+            return set()
+        found.update(range(low, high + 1))
     return found
 
 

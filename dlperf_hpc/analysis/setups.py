@@ -111,10 +111,14 @@ def chips(names: Iterable[str]) -> frozenset[str]:
 
 _WORD = re.compile(r"[a-z0-9.]+")
 _CHIPS = frozenset(known.chip for known in ACCELERATORS)
+_LONG = tuple(chip for chip in _CHIPS if " " in chip)
 
 
 @functools.lru_cache(maxsize=256)
 def chip(name: str) -> str:
     """``v100`` of ``8x V100-SXM2-16GB per node``, ``cpu``, or a name of an unknown device."""
     plain = name.lower()
-    return next((word for word in _WORD.findall(plain[:200]) if word in _CHIPS), plain)
+    words = _WORD.findall(plain[:200])
+    text = f" {' '.join(words)} "
+    long = next((chip for chip in _LONG if f" {chip} " in text), None)
+    return long or next((word for word in words if word in _CHIPS), plain)

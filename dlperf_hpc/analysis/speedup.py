@@ -248,6 +248,7 @@ def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSum
         global_batch=_agreed([w.global_batch for w in windows], case.global_batch),
     )
     found = flags.of_results(group, numberless) + flags.of_windows(case, windows)
+    found += flags.of_gpus(counted)
     found += flags.of_external(external) + flags.of_launches(counted)
     found += flags.of_left_out(units, left_out) + of_energy(counted)
     summary, impossible = _with_flops(summary, counted, accelerator)

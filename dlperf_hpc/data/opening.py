@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
+
+import numpy as np
 
 from dlperf_hpc.data import bert_records, hdf5, indexed, manifest, tfrecord
 from dlperf_hpc.data.fields import Array, Arrays
@@ -14,6 +16,7 @@ from dlperf_hpc.errors import DataError
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.sweepfile.declarations import SampleLayout
 
+_LOOKED_AT = 4096  # samples read together
 _LENGTH_AND_SUM = 12  # a TFRecord's first bytes
 _BESIDE = (".json", ".txt", ".md", ".log")
 _PREPARE = "`dlperf data prepare` makes files that can be read (docs/data.md)"
@@ -102,6 +105,34 @@ def open_shard(path: Path, layout: SampleLayout) -> Shard:
         return reader(path, layout)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def unpadded(shards: list[Shard], layout: SampleLayout) -> bool:
+    """Whether no sample of these files is padded, so that a model needs no mask of its tokens.
+
+    By the manifest where it vouches for a file, else by looking, up to the first padded sample.
+    """
+    manifests = {folder: manifest.read(folder) for folder in {s.path.parent for s in shards}}
+    for shard in shards:
+        content = manifests[shard.path.parent]
+        if manifest.vouches(content, shard.path, layout.vocab):
+            tokens = manifest.files(content)[shard.path.name].get("tokens")
+            if tokens != shard.samples * layout.seq_len:
+                return False
+        elif any(not mask.all() for mask in _masks(shard)):
+            shard.release()
+            return False
+        shard.release()
+    return True
+
+
+def _masks(shard: Shard) -> Iterator[Array]:
+    for first in range(0, shard.samples, _LOOKED_AT):
+        rows = np.arange(first, min(first + _LOOKED_AT, shard.samples))
+        arrays = shard.read(rows)
+        if "input_mask" not in arrays:
+            return  # of a family of models that has none
+        yield arrays["input_mask"]
 
 
 def check(shards: list[Shard], layout: SampleLayout) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dlperf_hpc.doctor import programs
 from dlperf_hpc.doctor.diagnosis import OLDEST_PYTHON, how_to_install
-from dlperf_hpc.doctor.trial import modules_of
+from dlperf_hpc.doctor.trial import modules_of, modules_without_mpi
 from dlperf_hpc.engines.base import CheckResult, Engine, Grade
 from dlperf_hpc.engines.command import clean_environment
 from dlperf_hpc.engines.environments import Environment, local_variables
@@ -54,8 +54,9 @@ def examine(manifest: Manifest, site: Site, engine: Engine, root: Path) -> Itera
     """What is not well, certainly (FAIL) or perhaps (warn); nothing of what is well."""
     for name in dict.fromkeys(array.environment for array in manifest.arrays):
         arrays = [array for array in manifest.arrays if array.environment == name]
-        yield from _of_environment(name, site.environment_named(name), modules_of(arrays),
-                                   engine, root)  # fmt: skip
+        environment = site.environment_named(name)
+        modules = modules_without_mpi(modules_of(arrays), engine, environment, arrays)
+        yield from _of_environment(name, environment, modules, engine, root)
     of_programs = programs.examine(manifest, site, partial(grade_of, engine, root))
     yield from (each for each in of_programs if each.grade != "ok")
     yield from engine.foresee(site, manifest.arrays)

@@ -15,7 +15,7 @@ import dlperf_hpc
 from dlperf_hpc.doctor.trial import Trial
 from dlperf_hpc.engines.base import CheckResult, Grade
 from dlperf_hpc.engines.output import explain
-from dlperf_hpc.records.results import throttle_words
+from dlperf_hpc.records.results import FEW_CORES, throttle_words
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK, PMI2_FAULT
 from dlperf_hpc.train.probe.speech import MARK
@@ -52,7 +52,7 @@ def _of_ranks(trial: Trial) -> Iterator[CheckResult]:
     if firsts:
         yield _log_directory(trial, firsts)
         yield from environment(trial, firsts)
-        yield from gpu_checks(trial, firsts)
+        yield from gpu_checks(trial, with_all_gpus(firsts, nodes))
         yield _cpus(trial, nodes)
         if trial.engine.max_nodes != 1:  # nodes that are other machines than this one
             yield _clock(trial, firsts)
@@ -231,8 +231,22 @@ def how_to_install(name: str, python: str) -> str:
     return f"{made}install it: {python} -m pip install {_PACKAGES.get(name, name)}; {load}"
 
 
+def with_all_gpus(firsts: Sequence[Facts], nodes: Sequence[Facts]) -> list[Facts]:
+    """The facts of each node's first rank, with the GPUs that any rank of that node is shown: a
+    site may show each rank its own only. ``shown`` is how many the first rank itself is."""
+    found: list[Facts] = []
+    for first in firsts:
+        told = [node["gpus"] for node in nodes if node["host"] == first["host"] and "gpus" in node]
+        lists = [gpus["devices"] for gpus in told if gpus["devices"]]
+        by_uuid = {device["uuid"]: device for devices in lists for device in devices}
+        devices = list(by_uuid.values()) if lists else first["gpus"]["devices"]
+        shown = len(first["gpus"]["devices"] or [])
+        found.append({**first, "gpus": {**first["gpus"], "devices": devices, "shown": shown}})
+    return found
+
+
 def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
-    """``firsts`` are the facts of each node's first rank."""
+    """``firsts`` are the facts of each node's first rank, with all GPUs of the node."""
     environment = trial.target.environment
     if not trial.target.wants_gpus:
         yield CheckResult("skipped", "gpus", "every case says device = cpu", "", environment)
@@ -272,12 +286,19 @@ def _count(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
         f"{name} in this environment sees {facts['devices']}"
         for node in firsts
         for name, facts in node["modules"].items()
-        if facts.get("devices", asked) < asked
+        # It is a first rank's framework: it need not see what only other ranks are shown.
+        if facts.get("devices", asked) < min(asked, node["gpus"].get("shown", asked))
     ]
     if blind:
         to_do = "a build without CUDA, or one newer than the driver: install the fitting one"
         return CheckResult("FAIL", "gpus", f"{seen}; {blind[0]}", to_do, environment)
     return CheckResult("ok", "gpus", f"{seen}; {asked} per node asked for", "", environment)
+
+
+def _has_gpus(trial: Trial) -> bool:
+    """Whether any rank told of a GPU."""
+    nodes = (part["node"] for part in trial.parts.values() if "node" in part)
+    return any(node.get("gpus", {}).get("devices") for node in nodes)
 
 
 def _number(node: Facts) -> int:
@@ -296,8 +317,11 @@ def _describe_gpus(node: Facts) -> str:
 
 
 def _ailments(devices: Sequence[Facts]) -> Iterator[str]:
+    numbers = Counter(device["index"] for device in devices)
     for device in devices:
-        name = f"GPU {device['index']}"
+        # Where each rank is shown its own GPU only, each of them is number 0.
+        apart = f" ({device['uuid']})" if numbers[device["index"]] > 1 else ""
+        name = f"GPU {device['index']}{apart}"
         if device.get("ecc"):
             yield f"{name}: {device['ecc']} uncorrected memory errors since the last restart"
         remap = device.get("remap") or {}
@@ -332,6 +356,12 @@ def _cpus(trial: Trial, nodes: Sequence[Facts]) -> CheckResult:
         return trial.found("warn", "cpus", seen, to_do)
     if asked and fewest < asked:
         to_do = f"the site profile asks for {asked}: is srun's --cpus-per-task heard here?"
+        return trial.found("warn", "cpus", seen, to_do)
+    if fewest < FEW_CORES and trial.target.wants_gpus and _has_gpus(trial):
+        to_do = (
+            f"a rank that feeds a GPU needs {FEW_CORES} cores or more (Slurm's default is 1):"
+            " set cpus_per_task in the site profile"
+        )
         return trial.found("warn", "cpus", seen, to_do)
     return trial.found("ok", "cpus", seen)
 
@@ -441,6 +471,9 @@ def _rates(trial: Trial, comm: Facts | None) -> Iterator[CheckResult]:
             to_do = "see NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME in env of the site profile"
             yield trial.found("FAIL", "all-reduce on GPUs", part["comm"]["gpu_error"], to_do)
             break
+    skipped = (comm or {}).get("gpu_skipped")
+    if skipped and trial.target.wants_gpus and _has_gpus(trial):
+        yield trial.found("skipped", "all-reduce on GPUs", skipped)
     for rate in comm["rates"] if comm else []:
         size = f"{rate['bytes'] >> 20} MiB in {1e3 * rate['seconds']:.3g} ms"
         bus = f"{rate['gb_per_s']:.3g} GB/s bus bandwidth"

@@ -9,10 +9,11 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dlperf_hpc import in_checkout
-from dlperf_hpc.doctor.trial import END, Target, Trial
+from dlperf_hpc.doctor.trial import END, Target, Trial, modules_without_mpi
 from dlperf_hpc.engines.base import CheckResult, Engine, Grade, Program, Response
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import SiteError
@@ -33,7 +34,9 @@ def submit(root: Path, target: Target, site: Site, engine: Engine, visible_s: fl
 
     OSError where that cannot be written; SpecError or LedgerError as the engine raises them.
     """
-    trial = Trial(target, engine, site, root)
+    environment = site.environment_named(target.environment)
+    modules = modules_without_mpi(target.modules, engine, environment, [target.array])
+    trial = Trial(replace(target, modules=modules), engine, site, root)
     trial.exchange.mkdir(parents=True, mode=0o700)
     _copy_probe(trial.probe)
     (trial.exchange / "token").write_text(trial.token)

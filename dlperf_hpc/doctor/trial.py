@@ -102,6 +102,14 @@ def modules_of(arrays: Sequence[Array]) -> tuple[str, ...]:
     return ("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more), *sorted(also))
 
 
+def modules_without_mpi(
+    modules: Sequence[str], engine: Engine, environment: Environment, arrays: Sequence[Array]
+) -> tuple[str, ...]:
+    """``modules``, without mpi4py where these arrays' runs do without MPI."""
+    without = engine.without_mpi(environment, arrays)
+    return tuple(name for name in modules if name != "mpi4py" or not without)
+
+
 def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> list[Target]:
     """Without a sweep: each environment of the profile, and what every back end needs.
 

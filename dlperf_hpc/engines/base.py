@@ -19,6 +19,7 @@ from dlperf_hpc import in_checkout
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records import held
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.task import MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.environments import Environment
@@ -327,6 +328,10 @@ class Engine(ABC):
         stands DIR for the sweep's directory."""
         return ""
 
+    def without_mpi(self, environment: Environment, arrays: Sequence[Array]) -> bool:
+        """Whether runs of this environment need no MPI: each is one process, and told so."""
+        return asked_without_mpi(environment.env) and alone(arrays)
+
     @abstractmethod
     def launcher(self, environment: Environment) -> str:
         """What starts the ranks of an environment."""
@@ -347,3 +352,15 @@ class Engine(ABC):
     @abstractmethod
     def cancel_command(self, jobs: Sequence[str]) -> list[str]:
         """The command that cancels jobs; empty where there is none."""
+
+
+def alone(arrays: Sequence[Array]) -> bool:
+    """Whether every run is one process of ours. A user's program is another matter: it may start
+    ranks of its own."""
+    cases = [run.case for array in arrays for run in array.tasks]
+    return all(case.ranks == 1 and not case.launch for case in cases)
+
+
+def asked_without_mpi(variables: Mapping[str, str]) -> bool:
+    """Whether these variables ask for one process without MPI."""
+    return variables.get(MPI_VARIABLE) == NO_MPI

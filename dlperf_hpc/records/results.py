@@ -166,7 +166,10 @@ class GpuUse:
     What the energy rests on: ``devices`` is how many told theirs; ``joules_by`` is ``counter`` (the
     device's own) or ``power`` (watts of samples, added up over time), the weaker one of any;
     ``covered`` is the least share of the time watched that samples stand for, ``gap_s`` the longest
-    time without one, and ``watched_s`` the longest time that the energy is of, all in s."""
+    time without one, and ``watched_s`` the longest time that the energy is of, all in s.
+
+    And what the framework's allocator says: how often, over all devices, it had to give its cache
+    back and ask again in the window, and the most it held on any (MiB)."""
 
     util: float | None = None
     memory_mb: float | None = None
@@ -180,6 +183,8 @@ class GpuUse:
     covered: float | None = None
     gap_s: float | None = None
     watched_s: float | None = None
+    alloc_retries: int | None = None
+    reserved_mb: float | None = None
 
     @classmethod
     def of_devices(cls, told: Sequence[Mapping[str, Any]]) -> GpuUse | None:
@@ -221,6 +226,8 @@ _OVER_DEVICES: dict[str, Callable[[Sequence[float]], Any]] = {
     "covered": min,
     "gap_s": max,
     "watched_s": max,
+    "alloc_retries": lambda values: int(sum(values)),
+    "reserved_mb": max,
 }
 JOULES_BY = ("power", "counter")
 """How a device's energy may be known, the weaker way first."""
@@ -269,6 +276,10 @@ def rates_of(samples_per_s: float, seq_len: int | None) -> Rates:
     rates = {SAMPLES_PER_S: samples_per_s}
     return {**rates, TOKENS_PER_S: samples_per_s * seq_len} if seq_len and seq_len > 1 else rates
 
+
+FEW_CORES = 4
+"""Cores below which a process that feeds a GPU is likely to be what the GPU waits for: it launches
+kernels from one, reads data ahead on another, and NCCL and the framework have threads besides."""
 
 REST_DIFFERS = 0.04
 """A run whose speed behind the window is off by more is told: the window does not stand for it."""

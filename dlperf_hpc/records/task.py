@@ -17,6 +17,8 @@ REQUEUE_BOUND = "# put back more often than requeue allows"  # ends the setup li
 REPEAT = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
 EXCLUDED = "DLPERF_EXCLUDED"  # the nodes that an array may not have whatever its repeats had
 JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this repeat began
+MPI_VARIABLE = "DLPERF_MPI"  # how ranks find each other: mpi, or none where there is one only
+NO_MPI = "none"
 REQUEUE = 75  # the epilogue's exit code where the scheduler may put the task back in the queue
 JOB_ENDS = 76  # the epilogue's exit code where no other run of this job can follow
 

@@ -440,6 +440,11 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("gpu_energy_doubt", "text", "", "why the energy may not be that of the window and of "
            "all devices; empty for no reason",
            lambda r: "; ".join(energy_doubts(r)) if r.rates else ""),
+    Column("gpu_alloc_retries", "integer", "", "how often the framework's allocator was out of "
+           "memory in the window, gave its cache back and asked again: each waits for the device",
+           _gpu(lambda g: g.alloc_retries)),
+    Column("gpu_reserved_mb", "number", "MiB", "most memory that the framework's allocator held on "
+           "any device, in use or not", _gpu(lambda g: g.reserved_mb)),
     Column("source", "text", "", "what the row rests on: log, record, scheduler or manifest",
            lambda r: r.source),
     Column("launch", "text", "", "`<job>_<index>.<restarts>`, and `.<repeat>` where a job measures "

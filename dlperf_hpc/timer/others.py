@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.sweepfile.case import Topology
-from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.ranks import Alone, World
 
 # Rank, size, and how many on this node. A launcher inside another's task comes before it: torchrun
 # and mpiexec start their processes below srun's, whose variables these inherit.
@@ -67,25 +67,6 @@ def _topology(size: int, local: int) -> Topology | None:
     if not 0 < local <= 999 or size % local or size // local > 99999:
         return None
     return Topology(size // local, local)
-
-
-class _Alone:
-    """A communicator of one process, with the calls of mpi4py's that a World has."""
-
-    def Get_rank(self) -> int:
-        return 0
-
-    def Get_size(self) -> int:
-        return 1
-
-    def Barrier(self) -> None:
-        pass
-
-    def bcast(self, value: Any, root: int = 0) -> Any:
-        return value
-
-    def allgather(self, value: Any) -> list[Any]:
-        return [value]
 
 
 class _Torch:
@@ -156,7 +137,7 @@ def find(env: Mapping[str, str] = os.environ, meet: bool = True) -> Others:
         )
         uneven = "" if told.topology else "the launcher does not tell how they lie on nodes"
         return Others(told.rank, told.size, told.topology, None, remark, uneven)
-    comm = groups[0] if groups else _Alone()
+    comm = groups[0] if groups else Alone()
     world = World(comm.Get_rank(), tuple(comm.allgather(socket.gethostname())), comm)
     per_node = {host: world.hosts.count(host) for host in world.nodes}
     if len(set(per_node.values())) == 1:

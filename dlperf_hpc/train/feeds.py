@@ -184,14 +184,16 @@ def open_feed(
     if workload.layout is None:
         raise DataError(f"{workload.name} has no real data: set data = 'synthetic'")
     layout = workload.layout(case)
-    share, found, problem = None, 0, None
+    share, found, problem, whole = None, 0, None, True
     try:
         shards = [opening.open_shard(path, layout) for path in opening.find(case.data_path)]
         share = Share(shards, world.rank, world.size, case.seed)
         opening.check(shards[world.rank :: world.size], layout)
+        whole = opening.unpadded(shards[world.rank :: world.size], layout)
         found = share.samples
     except DataError as error:
         problem = str(error)
+    unmasked = all(world.gather(whole))
     answers = world.gather((problem, found))
     problems = [text for text, _ in answers if text]
     if problems or share is None:
@@ -203,9 +205,24 @@ def open_feed(
         )
 
     def source(first: int) -> Iterator[Arrays]:
-        return _watched(share, case, layout, world, devices, first)
+        batches = _watched(share, case, layout, world, devices, first)
+        return _without_masks(batches, case) if unmasked else batches
 
-    return Feed(source, _facts(share, answers), convert)
+    return Feed(source, {**_facts(share, answers), "data_masked": not unmasked}, convert)
+
+
+def _without_masks(batches: Iterator[Arrays], case: Case) -> Iterator[Arrays]:
+    """Of data in which nothing is padded: a mask of ones says nothing, and rules out a GPU's
+    fastest attention kernels. That is a fact of all files and all ranks, or each batch could be
+    computed otherwise than the last."""
+    for batch in batches:
+        mask = batch.pop("input_mask", None)
+        if mask is not None and not mask.all():
+            raise DataError(
+                f"data_path {case.data_path!r}: a sample is padded, and none was as the run began:"
+                " the files were changed meanwhile"
+            )
+        yield batch
 
 
 def _facts(share: Share, answers: list[tuple[str | None, int]]) -> dict[str, Any]:

@@ -18,7 +18,10 @@ from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.window import Timed
 
 _MOST_ITERATION_LINES = 200
-_OF_ONE_RANK = ("rank", "host", "local_rank", "pid", "cpus", "device", "device_uuid")
+_OF_ONE_RANK = (
+    *("rank", "host", "local_rank", "pid", "cpus", "device", "device_uuid"),
+    *("cpus_numa", "memory_numa", "gpu_pci", "gpu_cpus", "gpu_numa", "bound"),
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Measured:
 
 def log_world(attempt: Begun, world: World, all_facts: list[dict[str, Any]]) -> None:
     """Provenance of rank 0's node, what all ranks share, and a line for each rank."""
-    log_event(attempt, "provenance", provenance.provenance())
+    log_event(attempt, "provenance", provenance.provenance(world))
     shared = {key: value for key, value in all_facts[0].items() if key not in _OF_ONE_RANK}
     same = all(all(facts.get(key) == value for key, value in shared.items()) for facts in all_facts)
     if not same:

@@ -11,20 +11,57 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_hpc.errors import DeviceError, WorldError
+from dlperf_hpc.records.task import MPI_VARIABLE, NO_MPI
 from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.train.probe.own_gpus import share_out
 
 # How launchers tell a process of its world, whether or not its MPI library listens.
 _SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
 _RANKS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
+# Where a launcher counts its processes under other names. torchrun's counts too: whoever starts the
+# worker with it means several.
+_OTHER_SIZES = (
+    *("MPI_LOCALNRANKS", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE"),
+    "WORLD_SIZE",
+)
+
+
+class Alone:
+    """A communicator of one process, with the calls of mpi4py's that a World has."""
+
+    def Get_rank(self) -> int:
+        """The only one."""
+        return 0
+
+    def Get_size(self) -> int:
+        """One."""
+        return 1
+
+    def Barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def bcast(self, value: Any, root: int = 0) -> Any:
+        """The value itself."""
+        return value
+
+    def allgather(self, value: Any) -> list[Any]:
+        """The value alone."""
+        return [value]
+
+
 @dataclass(frozen=True)
 class World:
-    """This process's place. ``hosts[r]`` is rank r's host; nodes are numbered by first rank."""
+    """This process's place. ``hosts[r]`` is rank r's host; nodes are numbered by first rank.
+
+    ``without_mpi`` says of a process that is alone, as was asked for, why there is no MPI.
+    """
 
     rank: int
     hosts: tuple[str, ...]
     comm: Any = field(repr=False, compare=False, default=None)
+    without_mpi: str = ""
 
     @property
     def size(self) -> int:
@@ -82,15 +119,49 @@ def launcher_rank(env: Mapping[str, str] = os.environ) -> int:
     return _number(env, _RANKS) or 0
 
 
-def discover() -> World:
-    """Initialise MPI and learn every rank's host. WorldError if there is no MPI to be had."""
+def asked_without_mpi(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether one process without MPI is asked for (``DLPERF_MPI=none``).
+
+    WorldError if that is asked for and a launcher says that there are more: ranks that cannot find
+    each other must not become as many runs of one rank. WorldError for any other value, too.
+    """
+    choice = env.get(MPI_VARIABLE, "")
+    if choice in ("", "mpi"):
+        return False
+    if choice != NO_MPI:
+        raise WorldError(
+            f"{MPI_VARIABLE}={choice!r}: there are only {NO_MPI} and mpi (the default)"
+        )
+    told = {
+        name: int(env[name]) for name in (*_SIZES, *_OTHER_SIZES) if env.get(name, "").isdigit()
+    }
+    if "SLURM_STEP_NUM_TASKS" in told:
+        told.pop("SLURM_NTASKS", None)  # of the whole job, of which this step may be a part
+    many = [f"{name}={size}" for name, size in told.items() if size > 1]
+    if many:
+        raise WorldError(
+            f"{MPI_VARIABLE}={NO_MPI} asks for one process without MPI, but the launcher says that"
+            f" there are more ({', '.join(many)}): without MPI they would never find each other."
+            f" Take {MPI_VARIABLE} out of the environment, or start one process",
+            fault="mpi_alone",
+        )
+    return True
+
+
+def discover(env: Mapping[str, str] = os.environ) -> World:
+    """Initialise MPI and learn every rank's host; without MPI a world of one, if that is asked for
+    (see :func:`asked_without_mpi`). WorldError if there is no MPI to be had."""
+    if asked_without_mpi(env):
+        reason = f"none: one process, as {MPI_VARIABLE}={NO_MPI} asks"
+        return World(0, (socket.gethostname(),), Alone(), reason)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise WorldError(
             f"mpi4py cannot start MPI on {socket.gethostname()}: {error}\n"
             "install mpi4py and an MPI library (pip install mpi4py mpich) in this environment, or"
-            " load the site's MPI module in the site profile's setup lines",
+            " load the site's MPI module in the site profile's setup lines; a run of one rank"
+            f" does without where {MPI_VARIABLE}={NO_MPI} is set",
             fault="mpi" if isinstance(error, ModuleNotFoundError) else "mpi_library",
         ) from error
     comm = MPI.COMM_WORLD
@@ -135,8 +206,9 @@ def gpu_indices(
 ) -> list[int]:
     """Which ``count`` of the GPUs it sees are this rank's; ``seen[r]`` are the UUIDs rank r sees.
 
-    srun may show a rank its own GPUs only (--gpus-per-task), or all of the node's. DeviceError if
-    there are not so many, beginning with ``nobody`` where this rank sees none at all.
+    Each GPU of a host is at most one rank's, whatever the site shows to whom: see
+    :mod:`dlperf_hpc.train.probe.own_gpus`. DeviceError if there are not so many, beginning with
+    ``nobody`` where this rank sees none at all.
     """
     mine = seen[world.rank]
     visible = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}"
@@ -144,13 +216,14 @@ def gpu_indices(
         # Where another rank has GPUs, it is not the environment that lacks them.
         fault = "" if any(seen) else "gpu"
         raise DeviceError(f"{nobody} on {world.host} ({visible})", fault)
-    neighbours = (u for r, u in enumerate(seen) if r != world.rank and world.hosts[r] == world.host)
-    shared = any(mine[0] in uuids for uuids in neighbours)
-    first = world.local_rank * count if shared else 0
-    if first + count > len(mine):
-        each = f"{world.local_size} ranks on {world.host}, {count} GPU{'s' * (count > 1)} each"
+    neighbours = [rank for rank, host in enumerate(world.hosts) if host == world.host]
+    lists = [seen[rank] for rank in neighbours]
+    own = share_out([world.host] * len(lists), lists, count)[world.local_rank]
+    if own is None:
+        different = len({uuid for uuids in lists for uuid in uuids})
         raise DeviceError(
-            f"{each}, but rank {world.rank} sees {len(mine)} of its GPUs, shared with others"
-            f" ({visible}): check how the site profile asks for GPUs"
+            f"{world.local_size} ranks on {world.host}, {count} GPU{'s' * (count > 1)} each, but"
+            f" rank {world.rank} sees {len(mine)} of its GPUs, which other ranks take, and all of"
+            f" them together see {different} ({visible}): check how the site profile asks for GPUs"
         )
-    return list(range(first, first + count))
+    return own

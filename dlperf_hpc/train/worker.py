@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from dlperf_hpc.errors import AttemptError, DeviceError
 from dlperf_hpc.records import layout
@@ -94,7 +95,8 @@ def _measure(
     gpu = find_device(all_facts[world.rank].get("device_uuid"))
     before, watch = gpu_state(gpu), Watch(gpu)
     timed = measure_window(session, world, iterations, watchdog.beat)
-    states = world.gather({"before": before, "window": watch.summary(), "after": gpu_state(gpu)})
+    during = {**watch.summary(), **_allocator(session)}
+    states = world.gather({"before": before, "window": during, "after": gpu_state(gpu)})
     windows = world.gather(timed)
     summary.check(windows)
     _enter(attempt, world, watchdog, "communication", limits.iteration_s)
@@ -119,6 +121,12 @@ def _measure(
     if world.rank == 0:
         joblog.end_ok(attempt, measured, checkpoint)
     _leave(session, world)
+
+
+def _allocator(session: Session) -> dict[str, Any]:
+    """What the framework's allocator says of the window; a back end need not have one to ask."""
+    account = getattr(session, "memory_account", None)
+    return account() if account else {}
 
 
 def _checkpoint(

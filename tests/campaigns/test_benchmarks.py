@@ -81,25 +81,38 @@ def test_horovod_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 
 def test_models_beside_others(capsys: pytest.CaptureFixture[str]) -> None:
     small = "--device cpu --models bert-tiny gpt2-tiny --modes eager --batch-size 2 --seq-len 16"
-    few = "--warmup 1 --windows 2 --iterations 1 --precisions fp32 tf32"
+    few = "--warmup 1 --windows 3 --iterations 1 --precisions fp32 tf32 --dropouts 0 --seconds 60"
     found = run("models.py", f"{small} {few}")
     rows = [row for row in found["rows"] if not row["refused"]]
+    ours = ("dlperf_hpc", "dlperf_hpc-no-ddp", "huggingface")
     assert [(row["model"], row["code"]) for row in rows] == [
-        *(("bert-tiny", "dlperf_hpc"), ("bert-tiny", "huggingface")),
-        *(("gpt2-tiny", code) for code in ("dlperf_hpc", "huggingface", "nanogpt")),
+        *(("bert-tiny", code) for code in ours),
+        *(("gpt2-tiny", code) for code in (*ours, "nanogpt")),
     ]
     for row in rows:
         assert row["slowest"] <= row["samples_per_s"] <= row["fastest"]
         assert 9 < row["loss"] < 13  # chance: ln 30528 + ln 2, ln 50304
         assert row["tflops"] is not None and row["share_of_peak"] is None  # of no known card
-    assert rows[1]["gflop_per_sample"] > rows[0]["gflop_per_sample"]
+        assert 2 <= row["windows"] <= 3 and row["dropout"] == 0
+        if row["code"] == "dlperf_hpc":
+            assert row["ratio"] is None
+        else:
+            assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
+    # Without dropout DDP changes no number.
+    assert rows[0]["loss"] == rows[1]["loss"] and rows[3]["loss"] == rows[4]["loss"]
+    assert rows[2]["gflop_per_sample"] > rows[0]["gflop_per_sample"]
     refused = [row["refused"] for row in found["rows"] if row["refused"]]
-    assert len(refused) == 5 and all("tf32 needs an NVIDIA GPU" in text for text in refused)
+    assert len(refused) == 7 and all("tf32 needs an NVIDIA GPU" in text for text in refused)
     names = names_of("models.py")
     shown = [names["Row"](**row) for row in found["rows"]]
     names["show"](shown, found["device"], argparse.Namespace(**found))
     text = capsys.readouterr().out
     assert "samples/s" in text and "nanogpt" in text and "ours x " in text and "tf32 needs" in text
+    told = names["ratios"]([2.0, 3.0, 8.0], [1.0, 1.0, 2.0])
+    assert (told["ratio"], told["ratio_low"], told["ratio_high"]) == (3.0, 2.0, 4.0)
+    assert names["ratios"]([], [1.0]) == {} and "ratio_low" in names["ratios"](
+        [1.0, 2.0], [1.0] * 2
+    )
 
 
 def test_scan_logs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

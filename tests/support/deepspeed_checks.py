@@ -99,6 +99,19 @@ def half(world: World) -> Any:
     return found
 
 
+def lamb_in_half(world: World) -> Any:
+    """LAMB with bias correction in bf16: its curve beside DDP's, and the steps that it counted."""
+    settings = Optimizer(name="lamb-deepspeed", lr=1e-3, bias_correction=True)
+    changes: dict[str, Any] = {"precision": "bf16", "optimizer": settings}
+    with opened(world, "ddp", **changes) as session:
+        found: dict[str, Any] = {"ddp": curve(session, 5)}
+    with opened(world, options={"zero_stage": 0}, **changes) as session:
+        before = [group.get("steps") for group in session.optimizer.param_groups]
+        found["zero 0"] = curve(session, 5)
+        counted = [int(group["steps"]) for group in session.optimizer.param_groups]
+    return {**found, "before": before, "counted": counted}
+
+
 def refused(world: World) -> Any:
     """What each of these says; ``auto`` finds the CPU only when it looks."""
     found = {}
@@ -212,6 +225,7 @@ CHECKS: tuple[Callable[[World], Any], ...] = (
     accumulation,
     optimizers,
     half,
+    lamb_in_half,
     refused,
     users_own_file,
     a_window,

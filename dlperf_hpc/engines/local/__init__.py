@@ -18,6 +18,8 @@ from dlperf_hpc.engines.base import (
     Program,
     Response,
     TaskState,
+    alone,
+    asked_without_mpi,
     run_program,
 )
 from dlperf_hpc.engines.command import clean_environment, run
@@ -25,6 +27,7 @@ from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.task import MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.environments import Environment
@@ -68,9 +71,12 @@ class LocalEngine(Engine):
                 issues.append(refusal)
         if issues:
             raise SpecError("site profile", issues)
-        if find_mpiexec() is None:
+        several = [array for array in manifest.arrays if not alone([array])]
+        if find_mpiexec() is None and several:
+            names = ", ".join(sorted({str(array.topology) for array in several}))
             raise SiteError(
-                "mpiexec: neither beside this Python nor on the PATH; pip install mpich brings one"
+                "mpiexec: neither beside this Python nor on the PATH; pip install mpich brings one."
+                f" Without it only runs of one rank are made here, and these are not: {names}"
             )
         wide = _topologies_of_several_nodes(manifest.arrays)
         if wide:
@@ -82,10 +88,10 @@ class LocalEngine(Engine):
         self, site: Site, arrays: Sequence[Array], root: Path
     ) -> Generator[CheckResult, None, Capacity | None]:
         """mpiexec, topologies and cores."""
-        present = _check_mpiexec()
+        present = _check_mpiexec(bool(arrays) and alone(arrays))
         yield present
         yield from _check_topologies(arrays)
-        return Capacity(nodes=1, gpus=count_gpus()) if present.grade == "ok" else None
+        return Capacity(nodes=1, gpus=count_gpus()) if present.grade != "FAIL" else None
 
     def submit(self, root: Path, array: Array, site: Site, program: Program) -> Response:
         """Queue the array's tasks, or refuse it if it wants more GPUs than this machine has.
@@ -151,6 +157,11 @@ class LocalEngine(Engine):
         """Looking costs nobody anything: often, whatever the profile says."""
         return _POLL_S
 
+    def without_mpi(self, environment: Environment, arrays: Sequence[Array]) -> bool:
+        """Where runs of one rank are asked for without MPI, or no mpiexec is there for them."""
+        asked = asked_without_mpi({**os.environ, **environment.env})
+        return alone(arrays) and (asked or find_mpiexec() is None)
+
     def launcher(self, environment: Environment) -> str:
         """mpiexec, whatever the environment."""
         return "mpiexec"
@@ -191,15 +202,18 @@ def queued_task(root: Path, array: Array, site: Site, program: Program, name: st
     environment = site.environment_named(array.environment)
     ranks = array.tasks[0].case.ranks_per_node
     command = environments.task_command(environment, root, program)
+    lone = ENGINE.without_mpi(environment, [array])
+    start = [] if lone else [find_mpiexec() or "mpiexec", "-n", str(ranks)]
     return QueuedTask(
         name=name,
-        argv=[find_mpiexec() or "mpiexec", "-n", str(ranks), *command],
+        argv=[*start, *command],
         env={
             **clean_environment(),
             # Where a rank finds which task it is of: dlperf_hpc.records.task.
             "SUBMITIT_MPIEXEC_JOB_ID": name,
             "SUBMITIT_MPIEXEC_TASK": name.rpartition("_")[2],
             **environments.local_variables(environment),
+            **({MPI_VARIABLE: NO_MPI} if lone else {}),
         },
         output=root / layout.JOBS / f"{name}.out",
         timeout_s=float(array.time_limit_s),
@@ -239,9 +253,12 @@ def _topologies_of_several_nodes(arrays: Sequence[Array]) -> list[str]:
     return sorted({str(array.topology) for array in arrays if array.topology.nodes > 1})
 
 
-def _check_mpiexec() -> CheckResult:
-    """Whether there is an mpiexec, and whose."""
+def _check_mpiexec(lone: bool) -> CheckResult:
+    """Whether there is an mpiexec, and whose. Runs that are ``lone``, one rank each, do without."""
     path = find_mpiexec()
+    if path is None and lone:
+        seen = "none: these runs have one rank each, and are made without MPI"
+        return CheckResult("ok", "mpiexec", seen)
     if path is None:
         seen = "neither beside this Python nor on the PATH"
         return CheckResult("FAIL", "mpiexec", seen, "pip install mpich brings one")

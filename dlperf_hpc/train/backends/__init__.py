@@ -10,3 +10,10 @@ from dlperf_hpc.sweepfile.declarations import Option
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 COMPILE = Option("compile", False, "torch.compile the model (default mode) before it is wrapped")
 XLA = Option("xla", False, "XLA compiles what is a device's own work, not all-reduce")
+BIND = Option(
+    "bind",
+    "none",
+    "gpu: a rank runs only on those of its cores that are next to its GPU, and fails where the"
+    " machine does not tell which; none: wherever the launcher lets it",
+    choices=("none", "gpu"),
+)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.backends import COMPILE, PRECISIONS
+from dlperf_hpc.train.backends import BIND, COMPILE, PRECISIONS
 from dlperf_hpc.train.session import TORCH_CURE, load
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ BACKENDS = (
         data_sources=("synthetic", "real"),
         options=(
             COMPILE,
+            BIND,
             Option("bucket_mb", 25, "size of DDP's gradient buckets, MiB", minimum=1),
             Option(
                 "optimizer_placement",

@@ -12,7 +12,7 @@ from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Optimizer, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.backends import COMPILE, PRECISIONS
+from dlperf_hpc.train.backends import BIND, COMPILE, PRECISIONS
 from dlperf_hpc.train.session import TORCH_CURE, load
 
 if TYPE_CHECKING:
@@ -282,6 +282,7 @@ BACKENDS = (
                 "the user's own DeepSpeed configuration (JSON), as the compute nodes see it",
             ),
             COMPILE,
+            BIND,
             Option(
                 "steps_per_print",
                 0,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.backends import COMPILE, PRECISIONS, XLA
+from dlperf_hpc.train.backends import BIND, COMPILE, PRECISIONS, XLA
 from dlperf_hpc.train.session import load
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def horovod_facts(hvd: Any) -> dict[str, Any]:
 
 
 _OPTIONS = (
+    BIND,
     Option("fp16_compression", False, "reduce gradients over ranks in half precision"),
     Option(
         "allreduce",

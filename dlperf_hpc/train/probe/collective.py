@@ -55,7 +55,7 @@ def _rate(what: str, size: int, seconds: float, ranks: int) -> dict[str, Any]:
 
 
 def torch_allreduce(
-    comm: Any, host: str, local_rank: int, kind: str, sizes: Sequence[int] = ()
+    comm: Any, host: str, index: int, kind: str, sizes: Sequence[int] = ()
 ) -> list[dict[str, Any]]:
     """torch.distributed's all-reduce on GPUs (``cuda``: NCCL), or on CPUs (``cpu``: gloo), of each
     of ``sizes`` (bytes of float32; without one the usual one), in one process group. ``host`` is
@@ -64,7 +64,7 @@ def torch_allreduce(
     import torch.distributed as dist
 
     rank, size = comm.Get_rank(), comm.Get_size()
-    device = torch.device(kind, local_rank) if kind == "cuda" else torch.device(kind)
+    device = torch.device(kind, index) if kind == "cuda" else torch.device(kind)
     store = dist.TCPStore(host, 0, size, True, wait_for_workers=False) if rank == 0 else None
     port = comm.bcast(store.port if store else None)
     if store is None:

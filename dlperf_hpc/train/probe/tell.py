@@ -14,7 +14,7 @@ from typing import Any
 from .compute import own_steps
 from .node import cpus, gpus, imported, installed, place
 from .speech import Reporter
-from .together import exchange, has_gpu, together, wait_for_nodes
+from .together import exchange, own_gpu, together, wait_for_nodes
 
 # Seconds; where files or modules are slow to show there are limits of their own within them.
 _NODE_LIMIT_S = 240.0
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
-    """This process and its Python; of a node's first rank also the node."""
+    """This process, its Python and the GPUs it is shown; of a node's first rank also the node."""
     _rank, local, told = place()
     facts: dict[str, Any] = {
         "host": socket.gethostname(),
@@ -59,11 +59,11 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "omp": os.environ.get("OMP_NUM_THREADS"),
     }
+    facts["gpus"] = gpus()  # of every rank: a site may show each of them its own only
     if local:
         return facts
     name = str(rank)
     facts["exchange"] = exchange(arguments.directory, name, arguments.token, arguments.patience)
-    facts["gpus"] = gpus()
     names = [name for name in arguments.modules.split(",") if name]
     facts["modules"] = {name: imported(name, arguments.checkout) for name in names}
     facts["installed"] = installed()
@@ -76,6 +76,10 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
 def world(report: Reporter, use_torch: bool, steps: bool = False) -> None:
     """Start MPI, say how large the world is, and try it if it is the launcher's."""
     report.enter("starting MPI (MPI_Init)", _MPI_LIMIT_S)
+    if os.environ.get("DLPERF_MPI") == "none" and (place().size or 1) == 1:
+        # Real ranks are started so too: dlperf_hpc.train.ranks.
+        report.say("world", {"rank": 0, "size": 1, "library": "no MPI, as DLPERF_MPI=none asks"})
+        return
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -93,7 +97,6 @@ def world(report: Reporter, use_torch: bool, steps: bool = False) -> None:
             os._exit(1)  # no collective with what is left of the group
     if steps:
         report.enter("steps of its own", _STEPS_LIMIT_S)
-        local = place().local_rank or 0
-        usable = all(comm.allgather(use_torch and has_gpu(local)))
-        report.say("steps", own_steps(comm, local if usable else None))
+        own, _ = own_gpu(comm, comm.allgather(socket.gethostname()), use_torch)
+        report.say("steps", own_steps(comm, own))
     report.enter("leaving MPI (MPI_Finalize)", _MPI_LIMIT_S)

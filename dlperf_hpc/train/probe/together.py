@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from .collective import host_allreduce, torch_allreduce
+from .own_gpus import share_out
 from .speech import Reporter
 
 _PINGS = 3
@@ -102,15 +103,35 @@ def together(comm: Any, report: Reporter, use_torch: bool) -> dict[str, Any]:
     report.enter("all-reduce on host memory", _LIMIT_S)
     facts["rates"] = [host_allreduce(comm)]
     report.enter("all-reduce on GPUs", _GPU_LIMIT_S)
-    rank = comm.Get_rank()
-    local = hosts[:rank].count(hosts[rank])
-    if all(comm.allgather(use_torch and has_gpu(local))):
-        host = hosts[0] if len(set(hosts)) > 1 else "127.0.0.1"
-        try:
-            facts["rates"] += torch_allreduce(comm, host, local, "cuda")
-        except Exception as error:  # noqa: BLE001 - whatever it is, the user shall read it
-            facts["gpu_error"] = f"{type(error).__name__}: {error}"[:500]
+    own, why_not = own_gpu(comm, hosts, use_torch)
+    if own is None:
+        return {**facts, "gpu_skipped": why_not}
+    host = hosts[0] if len(set(hosts)) > 1 else "127.0.0.1"
+    try:
+        facts["rates"] += torch_allreduce(comm, host, own, "cuda")
+    except Exception as error:  # noqa: BLE001 - whatever it is, the user shall read it
+        facts["gpu_error"] = f"{type(error).__name__}: {error}"[:500]
     return facts
+
+
+def own_gpu(comm: Any, hosts: list[str], use_torch: bool) -> tuple[int | None, str]:
+    """The number of this rank's GPU among those it sees; or None on all ranks, and why."""
+    seen = comm.allgather(_gpus_of_torch() if use_torch else ([], "no case trains in PyTorch"))
+    own, why_not = chosen_gpus(hosts, seen)
+    return (None, why_not) if why_not else (own[comm.Get_rank()], "")
+
+
+def chosen_gpus(hosts: list[str], seen: list[tuple[list[str], str]]) -> tuple[list[int], str]:
+    """For each rank the number of its GPU among those it sees, as real ranks choose them; or why
+    there is nothing to try. ``seen[r]`` are the UUIDs rank r sees, or why it sees none."""
+    for rank, (uuids, why) in enumerate(seen):
+        if not uuids:
+            return [], f"rank {rank} on {hosts[rank]}: {why}"
+    own = share_out(hosts, [uuids for uuids, _ in seen])
+    for rank, mine in enumerate(own):
+        if mine is None:
+            return [], f"rank {rank} on {hosts[rank]} sees no GPU that no other rank takes"
+    return [mine[0] for mine in own if mine], ""
 
 
 def reachable(comm: Any, hosts: list[str]) -> list[dict[str, Any]]:
@@ -145,12 +166,15 @@ def _connected(host: str, port: int) -> dict[str, Any]:
     return {"addresses": addresses}
 
 
-def has_gpu(local: int) -> bool:
-    """Whether this process sees the GPU of its local rank, with a torch that could use it."""
+def _gpus_of_torch() -> tuple[list[str], str]:
+    """UUIDs of the GPUs that this process's PyTorch sees; or none, and why."""
     if not glob.glob("/dev/nvidia[0-9]*"):
-        return False  # without importing torch, which takes its time
+        return [], "no NVIDIA device in /dev"  # without importing torch, which takes its time
     try:
         import torch
-    except ImportError:
-        return False
-    return bool(torch.cuda.device_count() > local)
+
+        count = torch.cuda.device_count()
+        uuids = [str(torch.cuda.get_device_properties(i).uuid) for i in range(count)]
+    except Exception as error:  # noqa: BLE001 - an old torch, a broken driver: told, not fatal
+        return [], f"{type(error).__name__}: {error}"[:200]
+    return uuids, "" if uuids else "PyTorch sees no GPU"

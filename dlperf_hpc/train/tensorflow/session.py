@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.affinity import take_place
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
@@ -37,6 +38,7 @@ class TensorflowSession(Resumable):
         self.case = case
         self.world = world
         self.devices = choose_devices(case, world)
+        self.place = take_place(case, self.devices.uuid)
         scope = self.join()
         set_precision(case, self.devices)
         count = len(self.devices.names)
@@ -203,7 +205,8 @@ class TensorflowSession(Resumable):
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
         data = self._feed.facts if self._feed else {}
-        return {**device_facts(self.devices), "parameters": self.parameters, **data}
+        size = {"parameters": self.parameters}
+        return {**device_facts(self.devices), **self.place, **size, **data}
 
     def close(self) -> None:
         """Leave the other ranks."""

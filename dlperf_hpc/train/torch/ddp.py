@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer, 
 from dlperf_hpc.train.torch.session import TorchSession, join
 
 _PLACED = "with optimizer_placement the ranks exchange their shares of the parameters in each step"
+_NEVER = 2**31 - 1  # iterations
 
 
 class DdpSession(TorchSession):
@@ -23,11 +25,8 @@ class DdpSession(TorchSession):
     def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
         super().__init__(case, world, workload)
         join(world, self.device)
-        self.model = DistributedDataParallel(
-            torch.compile(self.module) if case.option("compile") else self.module,
-            device_ids=[self.device.index] if self.device.type == "cuda" else None,
-            bucket_cap_mb=case.option("bucket_mb"),
-            gradient_as_bucket_view=True,
+        self.model = self.wrapped(
+            compiled(self.module, case) if case.option("compile") else self.module
         )
         # A sweep of an earlier version has no such option.
         placed = dict(case.options).get("optimizer_placement", False)
@@ -37,6 +36,17 @@ class DdpSession(TorchSession):
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self._reducing = True
         self.open_window(0)
+
+    def wrapped(self, module: Any) -> Any:
+        """The model as it is called: in DDP, which averages its gradients over the ranks."""
+        model = DistributedDataParallel(
+            module,
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            bucket_cap_mb=self.case.option("bucket_mb"),
+            gradient_as_bucket_view=True,
+        )
+        keep_from_waiting(model)
+        return model
 
     def iterate(self) -> None:
         """One micro-batch; on every k-th the gradients are averaged over ranks and applied."""
@@ -74,3 +84,28 @@ class DdpSession(TorchSession):
     def close(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()
+
+
+def compiled(module: torch.nn.Module, case: Case) -> Any:
+    """What DDP is to wrap where the case asks for ``torch.compile``: one graph of the whole model.
+
+    Where activations are computed twice, each layer is a graph of its own: of a whole model
+    TorchDynamo keeps ``checkpoint`` as an operator with a graph inside, at which DDPOptimizer,
+    which cuts graphs at DDP's buckets, gives up.
+    """
+    layers = getattr(module, "layers", None)
+    if not dict(case.options).get("checkpoint_activations") or layers is None:
+        return torch.compile(module)
+    for layer in layers:
+        layer.compile()
+    # A layer's gradients are reduced as soon as its graph has ended: nothing is won by cuts in it.
+    torch._dynamo.config.optimize_ddp = False
+    return module
+
+
+def keep_from_waiting(model: DistributedDataParallel) -> None:
+    """Keep DDP's own logger out of the window: at every 100th iteration with an all-reduce it asks
+    the device for times, and waits for them. The first ten it always looks at."""
+    lower = getattr(model, "_set_ddp_runtime_logging_sample_rate", None)
+    if lower is not None:  # it is torch's own and may go
+        lower(_NEVER)

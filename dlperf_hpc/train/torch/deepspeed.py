@@ -24,7 +24,7 @@ from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.backends.deepspeed import configuration
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import load
-from dlperf_hpc.train.torch.optimizers import build_optimizer, set_lr
+from dlperf_hpc.train.torch.optimizers import build_optimizer, forget_steps, set_lr
 from dlperf_hpc.train.torch.session import TorchSession, join, random_states, set_random_states
 
 _TAG = "dlperf"  # of the one checkpoint in a directory
@@ -91,8 +91,8 @@ class DeepSpeedSession(TorchSession):
         )
         if self.case.option("zero_stage") == 0:
             # In bf16 and fp16 DeepSpeed takes a step of zero gradients to have the states made.
-            # It moved nothing, but Adam has counted it: the bias corrections would be wrong.
-            self.optimizer.state.clear()
+            # It moved nothing, but was counted: the bias corrections would be wrong.
+            forget_steps(self.optimizer)
         return engine
 
     def open_window(self, iterations: int) -> None:

@@ -31,6 +31,13 @@ def _visible_gpus() -> list[str]:
     return [str(torch.cuda.get_device_properties(i).uuid) for i in range(count)]
 
 
+def uuid_of(device: torch.device) -> str | None:
+    """The GPU's UUID; None of a CPU."""
+    if device.type != "cuda":
+        return None
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
 def set_precision(case: Case, device: torch.device) -> None:
     """Switch TF32 off, or on for ``tf32``; DeviceError for a precision the device lacks."""
     want_tf32 = case.precision == "tf32"

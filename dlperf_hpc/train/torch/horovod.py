@@ -11,7 +11,7 @@ from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.backends.horovod import check_world, horovod_facts
 from dlperf_hpc.train.ranks import World
-from dlperf_hpc.train.torch.optimizers import build_optimizer, set_lr
+from dlperf_hpc.train.torch.optimizers import build_optimizer, pass_scaling_on, set_lr
 from dlperf_hpc.train.torch.session import TorchSession
 
 _NEVER = 2**62  # backward passes
@@ -28,13 +28,15 @@ class HorovodTorchSession(TorchSession):
         self.model = torch.compile(self.module) if case.option("compile") else self.module
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
         compression = hvd.Compression.fp16 if case.option("fp16_compression") else None
+        own = build_optimizer(case.optimizer, self.module)
         # Without named parameters it names them itself, by their order.
         self.optimizer = hvd.DistributedOptimizer(
-            build_optimizer(case.optimizer, self.module),
+            own,
             compression=compression or hvd.Compression.none,
             backward_passes_per_step=1 if self._every else case.accumulation,
             op=hvd.Average,
         )
+        pass_scaling_on(own, self.optimizer)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self._reducing = True
         self.open_window(0)

@@ -113,7 +113,7 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_add_(averages, gradients, alpha=1.0 - beta1)
         _blend(squares, beta2, keep)
         torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - beta2)
-        steps = group.setdefault("steps", _zero(parameters[0]))
+        steps = _counter(group, parameters[0])
         steps += keep
         updates, factor = _directions(group, steps, parameters, averages, squares)
         rate = -group["lr"] * keep * factor
@@ -129,10 +129,23 @@ class Lamb(torch.optim.Optimizer):
         return [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
 
 
-def _zero(like: Tensor) -> Tensor:
-    """The step counter: on the device, since a skipped step is not known elsewhere; double, since
-    1 - beta2^t of the first steps would lose half its digits."""
-    return torch.zeros((), dtype=torch.float64, device=like.device)
+def _counter(group: dict[str, Any], like: Tensor) -> Tensor:
+    """A group's step counter: on the device, since a skipped step is not known elsewhere; double,
+    since 1 - beta2^t of the first steps would lose half its digits."""
+    steps = group.get("steps")
+    if steps is None:
+        steps = torch.zeros((), dtype=torch.float64, device=like.device)
+    # What a checkpoint has brought back is in host memory: torch moves the states, not the groups.
+    group["steps"] = steps = steps.to(like.device)
+    counter: Tensor = steps
+    return counter
+
+
+def forget_steps(optimizer: torch.optim.Optimizer) -> None:
+    """Have an optimizer begin anew: the states of its parameters, and LAMB's step counters."""
+    optimizer.state.clear()
+    for group in optimizer.param_groups:
+        group.pop("steps", None)
 
 
 def _erase(gradients: list[Tensor], keep: Tensor) -> None:
@@ -297,6 +310,16 @@ def build_optimizer(settings: Optimizer, model: Groups) -> torch.optim.Optimizer
     groups = parameter_groups(settings, model) if isinstance(model, torch.nn.Module) else model
     kind, arguments = optimizer_kind(settings)
     return kind(list(groups), **arguments)
+
+
+def pass_scaling_on(own: torch.optim.Optimizer, remade: torch.optim.Optimizer) -> None:
+    """Where ``own`` takes a GradScaler's tensors, let ``remade`` take them too.
+
+    A library that makes an optimizer of its own from the groups (Horovod) loses the mark that
+    torch's fused ones set when they are made: the scaler would ask, and wait, in every step.
+    """
+    if getattr(own, "_step_supports_amp_scaling", False):
+        remade._step_supports_amp_scaling = True  # type: ignore[attr-defined]
 
 
 def set_lr(optimizer: torch.optim.Optimizer, case: Case, step: int) -> None:

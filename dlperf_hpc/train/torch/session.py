@@ -18,18 +18,27 @@ import torch.distributed as dist
 
 from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.affinity import take_place
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
-from dlperf_hpc.train.torch.device import AUTOCAST, choose_device, device_facts, set_precision
+from dlperf_hpc.train.torch.device import (
+    AUTOCAST,
+    choose_device,
+    device_facts,
+    set_precision,
+    uuid_of,
+)
 
 # Longer than any limit of the watchdog's: torch would abort first, and nothing be written down.
 _TIMEOUT = datetime.timedelta(days=1)
 
 
 def join(world: World, device: torch.device) -> None:
-    """Form the process group. Rank 0's store binds a port the system picks, and MPI tells it on:
-    a port that was tested by binding can never be another job's."""
+    """Form the process group, unless this process has one. Rank 0's store binds a port the system
+    picks, and MPI tells it on: a port that was tested by binding can never be another job's."""
+    if dist.is_initialized():
+        return  # of a process that measures several models in turn
     store = None
     if world.rank == 0:
         store = dist.TCPStore(world.address, 0, world.size, True, _TIMEOUT, False)
@@ -64,6 +73,7 @@ class TorchSession(Resumable):
         self.case = case
         self.world = world
         self.device = choose_device(case, world)
+        self.place = take_place(case, uuid_of(self.device))
         set_precision(case, self.device)
         torch.manual_seed(case.seed)
         self.module: torch.nn.Module = workload.build("torch", case).to(self.device)
@@ -110,6 +120,7 @@ class TorchSession(Resumable):
         """Make room for one mark and one loss per iteration, and for those at the beginning."""
         marks = 1 + iterations
         self._marked = 0
+        self._retried_before = allocator(self.device).get("alloc_retries", 0)
         if self._feed:
             self._feed.open_window()
         self._losses = [self._loss] * marks
@@ -163,6 +174,13 @@ class TorchSession(Resumable):
             return torch.cuda.max_memory_allocated(self.device) / 2**20
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
+    def memory_account(self) -> dict[str, Any]:
+        """What CUDA's allocator says of the window; nothing of a CPU."""
+        told = allocator(self.device)
+        if told:
+            told["alloc_retries"] -= self._retried_before
+        return told
+
     def write_state(self, directory: Path) -> None:
         """This rank's part of a checkpoint."""
         state = {name: part.state_dict() for name, part in self._stateful().items()}
@@ -185,7 +203,22 @@ class TorchSession(Resumable):
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
         data = self._feed.facts if self._feed else {}
-        return {**device_facts(self.device), "parameters": self.parameters, **data}
+        size = {"parameters": self.parameters}
+        return {**device_facts(self.device), **self.place, **size, **data}
+
+
+def allocator(device: torch.device) -> dict[str, Any]:
+    """CUDA's allocator since the process began: how often it was out of memory, gave its cache back
+    and asked again (``alloc_retries``), how often that was in vain (``ooms``), and the most memory
+    it held, in use or not, MiB. Empty for a CPU."""
+    if device.type != "cuda":
+        return {}
+    told = torch.cuda.memory_stats(device)
+    return {
+        "alloc_retries": told.get("num_alloc_retries", 0),
+        "ooms": told.get("num_ooms", 0),
+        "reserved_mb": round(told.get("reserved_bytes.all.peak", 0) / 2**20, 1),
+    }
 
 
 def random_states(device: torch.device) -> list[torch.Tensor]:

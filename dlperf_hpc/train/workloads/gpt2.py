@@ -54,11 +54,13 @@ class Gpt2Config:
             raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
 
 
-# Radford et al. 2019, table 2, the first two rows; tiny is for CPUs, with the same tokens so that
-# it reads the same data.
+# Radford et al. 2019, table 2; tiny is for CPUs, with the same tokens so that it reads the same
+# data.
 SIZES: dict[str, Gpt2Config] = {
     "gpt2-small": Gpt2Config(layers=12, hidden=768, heads=12, ffn=3072),
     "gpt2-medium": Gpt2Config(layers=24, hidden=1024, heads=16, ffn=4096),
+    "gpt2-large": Gpt2Config(layers=36, hidden=1280, heads=20, ffn=5120),
+    "gpt2-xl": Gpt2Config(layers=48, hidden=1600, heads=25, ffn=6400),
     "gpt2-tiny": Gpt2Config(layers=2, hidden=128, heads=2, ffn=512),
 }
 

@@ -308,6 +308,13 @@ def test_bf16_trains_nearly_alike(found: Found, stage: int) -> None:
         assert losses[::2] == pytest.approx(first["ddp"][:5], rel=2e-3)
 
 
+def test_lamb_in_bf16_corrects_from_its_first_step(found: Found) -> None:
+    """DeepSpeed's own step of zero gradients is not among those that the correction counts."""
+    for row in found["lamb_in_half"]:
+        assert row["before"] == [None, None] and row["counted"] == [5, 5]
+        assert row["zero 0"] == pytest.approx(row["ddp"], rel=5e-3)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -28,6 +30,26 @@ def test_parameters_stay_equal_on_all_ranks(found: Found) -> None:
     rows = found["equal_parameters"]
     assert same(rows, "before") and same(rows, "after")
     assert rows[0]["before"] != rows[0]["after"] and rows[0]["moved"]
+
+
+def test_ddps_own_logger_is_kept_out_of_the_window() -> None:
+    """It asks the device for times at each 100th iteration, and the first ten."""
+    code = (
+        "import torch, torch.distributed as dist\n"
+        "from torch.nn.parallel import DistributedDataParallel\n"
+        "from dlperf_hpc.train.torch.ddp import keep_from_waiting\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "for quiet in (False, True):\n"
+        "    model = DistributedDataParallel(torch.nn.Linear(1, 1))\n"
+        "    if quiet: keep_from_waiting(model)\n"
+        "    for _ in range(210): model(torch.ones(1, 1)).sum().backward()\n"
+        "    print(model._get_ddp_logging_data()['iteration'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    usual, quiet = map(int, done.stdout.split())
+    assert usual == 200 and quiet <= 10  # the iteration at which it last looked
 
 
 def test_each_rank_has_its_own_data(found: Found) -> None:

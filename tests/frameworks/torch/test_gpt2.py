@@ -44,6 +44,10 @@ PUBLISHED_PARAMETERS = [
     ("gpt2-small", 50304, 124_475_904),
     ("gpt2-medium", 50257, 354_823_168),
     ("gpt2-medium", 50304, 354_871_296),
+    ("gpt2-large", 50257, 774_030_080),
+    ("gpt2-large", 50304, 774_090_240),
+    ("gpt2-xl", 50257, 1_557_611_200),
+    ("gpt2-xl", 50304, 1_557_686_400),
 ]
 
 
@@ -70,7 +74,15 @@ def test_sizes_have_the_padded_vocabulary() -> None:
     assert {config.vocab for config in SIZES.values()} == {50304}
 
 
-@pytest.mark.parametrize(("name", "gigaflop"), [("gpt2-small", 874.94), ("gpt2-medium", 2480.85)])
+@pytest.mark.parametrize(
+    ("name", "gigaflop"),
+    [
+        ("gpt2-small", 874.94),
+        ("gpt2-medium", 2480.85),
+        ("gpt2-large", 5323.71),
+        ("gpt2-xl", 10520.11),
+    ],
+)
 def test_flops_of_the_known_sizes(name: str, gigaflop: float) -> None:
     assert flops_per_sample(SIZES[name], 1024) / 1e9 == pytest.approx(gigaflop, abs=0.005)
 
@@ -88,6 +100,22 @@ def test_flops_are_those_the_model_executes(vocab: int) -> None:
         model(**batch).backward()
     padding = 6 * max(0, vocab - TOKENS) * config.hidden * SEQ_LEN
     assert counter.get_total_flops() == BATCH * (flops_per_sample(config, SEQ_LEN) + padding)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_flops_of_every_size_are_those_its_model_would_execute(name: str) -> None:
+    """On the meta device: shapes alone, however large the model is."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = replace(SIZES[name], vocab=TOKENS)
+    with torch.device("meta"):
+        model = new_model(config)
+        ids = torch.zeros(1, 1024, dtype=torch.int64)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(input_ids=ids, labels=ids).backward()
+    assert counter.get_total_flops() == flops_per_sample(config, 1024)
 
 
 def test_impossible_config_is_refused() -> None:

@@ -16,7 +16,14 @@ from places import SUPPORT
 
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Optimizer, Schedule, Topology
-from dlperf_hpc.train.torch.optimizers import Lamb, build_optimizer, set_lr
+from dlperf_hpc.train.torch import optimizers
+from dlperf_hpc.train.torch.optimizers import (
+    Lamb,
+    build_optimizer,
+    forget_steps,
+    pass_scaling_on,
+    set_lr,
+)
 
 LAMBS = [name for name in reference.NAMES if name.startswith("lamb")]
 Trajectory = list[list[list[float]]]
@@ -161,6 +168,50 @@ def test_a_saved_optimizer_goes_on_where_it_was(name: str, correction: bool) -> 
     after.load_state_dict(before.state_dict())
     stepped(parts, after, 3, 5)
     assert parts.values() == whole.values()
+
+
+def test_a_saved_counter_of_lamb_goes_to_where_the_parameters_are() -> None:
+    """A checkpoint is read into host memory, and torch moves an optimizer's states alone."""
+    saved = Lamb([torch.nn.Parameter(torch.ones(2))])
+    saved.param_groups[0]["params"][0].grad = torch.ones(2)
+    saved.step()
+    elsewhere = torch.ones(2, device="meta")  # any device but the CPU will do
+    after = Lamb([torch.nn.Parameter(elsewhere)])
+    after.load_state_dict(saved.state_dict())
+    (group,) = after.param_groups
+    assert group["steps"].device.type == "cpu"
+    steps = optimizers._counter(group, elsewhere)
+    assert steps is group["steps"] and steps.device.type == "meta"
+    assert optimizers._counter(saved.param_groups[0], torch.ones(2)).item() == 1
+
+
+@pytest.mark.parametrize("name", reference.NAMES)
+def test_an_optimizer_that_forgets_begins_anew(name: str) -> None:
+    settings = Optimizer(**reference.settings(name, True))
+    used, fresh = Model(torch.float64), Model(torch.float64)
+    again, new = build_optimizer(settings, used), build_optimizer(settings, fresh)
+    used.hold([torch.zeros_like(p).numpy() for p in used.ordered()])
+    for group in again.param_groups:
+        group.update(lr=0.0)
+    again.step()  # as DeepSpeed's of zero gradients, in bf16 and fp16
+    forget_steps(again)
+    for mine, theirs in zip(again.param_groups, new.param_groups):
+        mine.update(lr=theirs["lr"])
+    for raw in reference.gradients():
+        for model, optimizer in ((used, again), (fresh, new)):
+            model.hold(raw)
+            optimizer.step()
+    assert used.values() == fresh.values()
+
+
+@pytest.mark.parametrize("name", reference.NAMES)
+def test_one_that_a_library_makes_anew_still_takes_the_scaler_s_tensors(name: str) -> None:
+    """torch's fused optimizers are marked when they are made, which Horovod's own are not."""
+    settings = Optimizer(**reference.settings(name, True))
+    own = build_optimizer(settings, Model(torch.float32))
+    remade = type(own)(own.param_groups)  # type: ignore[call-arg]
+    pass_scaling_on(own, remade)
+    assert own._step_supports_amp_scaling and remade._step_supports_amp_scaling  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb-deepspeed"])

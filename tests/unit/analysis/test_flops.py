@@ -161,6 +161,22 @@ def test_head_on_every_position_where_the_framework_does_so() -> None:
         ("Tesla P100-PCIE-16GB", "P100 PCIe"),
         ("Tesla T4", "T4"),
         ("AMD Instinct MI300X", "MI300X"),
+        ("AMD Instinct MI300A", "MI300A"),
+        ("AMD Instinct MI355X", "MI355X"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA GB300", "GB300"),
+        ("NVIDIA H800", "H800 SXM"),
+        ("NVIDIA H800 PCIe", "H800 PCIe"),
+        ("NVIDIA H20", "H20"),
+        ("NVIDIA L20", "L20"),
+        ("NVIDIA A800-SXM4-80GB", "A800"),
+        ("NVIDIA A800 80GB PCIe", "A800"),
+        ("NVIDIA RTX A6000", "RTX A6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+            "RTX PRO 6000 Blackwell Workstation",
+        ),
         ("v100", "V100 SXM"),
         ("H100", "H100 SXM"),
         ("V100 32g", "V100 SXM"),
@@ -176,7 +192,10 @@ def test_cards_by_name(name: str, known: str) -> None:
     "name",
     ["", "cpu", "NVIDIA", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA A100-SXM-64GB",
      "GRID A100-10C", "NVIDIA A10G", "Tesla V100-SXM3-32GB", "AMD Instinct MI250X",
-     "AMD EPYC 7763", "NVIDIA GeForce RTX 3090", "H100 PCIe SXM", "A100 V100", "x" * 10**6],
+     "AMD EPYC 7763", "NVIDIA GeForce RTX 3090", "H100 PCIe SXM", "A100 V100", "x" * 10**6,
+     "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "NVIDIA RTX A5000", "RTX",
+     "NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA A800 40GB Active", "NVIDIA H20-3e",
+     "Quadro RTX 6000", "NVIDIA RTX 6000"],
 )  # fmt: skip
 def test_unknown_cards(name: str) -> None:
     assert accelerator(name) is None
@@ -191,6 +210,9 @@ def test_peaks() -> None:
     assert peak("NVIDIA A100-SXM4-80GB", "fp32") == 19.5
     assert peak("NVIDIA A100-SXM4-80GB", "tf32") == 156.0
     assert peak("NVIDIA H100 80GB HBM3", "bfloat16") == 989.0
+    assert peak("NVIDIA RTX A6000", "bf16") == 154.8
+    assert peak("NVIDIA H20", "fp8") == 2 * 148.0
+    assert peak("AMD Instinct MI355X", "tf32") is None
     assert peak("NVIDIA H200", "") is None
     assert peak("NVIDIA H200", "int4") is None
 

@@ -15,7 +15,7 @@ from report_samples import bad, case, external, ok, oks, tokens, window
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import Contradiction, ExternalWindow, RunResult
+from dlperf_hpc.records.results import Contradiction, ExternalWindow, GpuUse, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Topology
 
@@ -330,7 +330,68 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
     unlike = [Contradiction("log", "x", False), Contradiction("record", "x", False)]
     run = replace(ok(odd, 1, 500), source="record", contradictions=tuple(unlike))
     seen |= {flag for s in summarise([run]) for flag in s.flags}
+    far = [rank_line(cpus="0", cpus_numa="0", gpu_numa=1)]
+    seen |= {flag for s in summarise([on_gpus(far, elapsed_s=1.0, retries=2)]) for flag in s.flags}
     assert seen == set(FLAGS)
+
+
+def rank_line(rank: int = 0, host: str = "n1", cpus: str = "0-7", **more: Any) -> dict[str, Any]:
+    """As a log tells of a rank with a GPU."""
+    return {"rank": rank, "host": host, "cpus": cpus, "device_uuid": f"GPU-{rank}", **more}
+
+
+def on_gpus(ranks: list[Any], elapsed_s: float = 20.0, retries: int | None = None) -> RunResult:
+    result = ok(case("1n1g"), 1, 100)
+    assert result.window is not None
+    window = replace(result.window, elapsed_s=elapsed_s, samples=int(100 * elapsed_s))
+    used = GpuUse(alloc_retries=retries)
+    return replace(result, window=window, facts={**result.facts, "ranks": ranks}, gpu=used)
+
+
+def gpu_flags(*ranks: Any, **more: Any) -> set[str]:
+    names = {"short-window", "few-cores", "far-memory", "allocator-retries"}
+    return names & set(one([on_gpus(list(ranks), **more)]).flags)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "flagged"),
+    [
+        ([rank_line()], False),
+        ([rank_line(cpus="0-2")], True),
+        ([rank_line(0), rank_line(1)], False),  # eight cores for two ranks
+        ([rank_line(rank) for rank in range(3)], True),
+        ([rank_line(0), rank_line(1, "n2", "3")], True),
+        ([rank_line(cpus="0-99999999")], False),  # no such list
+        ([{**rank_line(cpus="0"), "device_uuid": None}], False),
+        (["0", None, 7], False),
+    ],
+)
+def test_few_cores_for_a_gpu(ranks: list[Any], flagged: bool) -> None:
+    assert gpu_flags(*ranks) == ({"few-cores"} if flagged else set())
+
+
+@pytest.mark.parametrize(
+    ("more", "flagged"),
+    [
+        ({"cpus_numa": "0", "gpu_numa": 1}, True),
+        ({"cpus_numa": "0-1", "gpu_numa": 1}, False),
+        ({"cpus_numa": "1", "memory_numa": "0", "gpu_numa": 1}, True),
+        ({"cpus_numa": "0"}, False),  # the machine does not tell where the GPU is
+        ({"cpus_numa": "0", "gpu_numa": "1"}, False),
+    ],
+)
+def test_memory_far_from_the_gpu(more: dict[str, Any], flagged: bool) -> None:
+    assert gpu_flags(rank_line(**more)) == ({"far-memory"} if flagged else set())
+
+
+def test_a_short_window_is_told_of_gpus_alone() -> None:
+    assert gpu_flags(rank_line(), elapsed_s=1.5) == {"short-window"}
+    assert gpu_flags(rank_line(), elapsed_s=5.0) == set()
+    assert gpu_flags(elapsed_s=1.5) == set()
+    assert gpu_flags(rank_line(), retries=0) == set()
+    summary = one([on_gpus([rank_line()], elapsed_s=1.5, retries=3)])
+    assert any("the shortest 1.50 s" in note for note in summary.notes)
+    assert any("up to 3 times" in note for note in summary.notes)
 
 
 def foreign_results() -> list[RunResult]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,11 @@ from data_samples import bert_arrays, bert_layout, prepared, write_corpus
 from dlperf_hpc.data import bert_records, fields, hdf5, indexed, manifest, opening, tfrecord
 from dlperf_hpc.data.fields import Array, Arrays
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.sweepfile.declarations import SampleLayout
-from dlperf_hpc.train.feeds import Feed, Share, batches
+from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
+from dlperf_hpc.train import feeds
+from dlperf_hpc.train.feeds import Feed, Share, batches, open_feed
+from dlperf_hpc.train.ranks import World
 
 BERT_LAYOUT = SampleLayout("bert", 100, 16, 3)
 GPT2_LAYOUT = SampleLayout("gpt2", 100, 16)
@@ -384,3 +388,86 @@ def test_weights_of_nvidias_files_end_at_position_0() -> None:
     positions = np.array([[3, 7, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0]])
     expected = [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]]
     assert fields.weights_of(positions).tolist() == expected
+
+
+def of_samples(directory: Path, kind: str, ranks: int = 1, padded: str = "") -> list[Any]:
+    """The feed of each of so many ranks over two files, of which one may have a padded sample."""
+    directory.mkdir()
+    write = {"hdf5": hdf5.write, "tfrecord": bert_records.write}[kind]
+    for number in range(2):
+        arrays = bert_arrays(9, 9 * number)
+        if padded == str(number):
+            arrays["input_mask"][8, 15] = 0
+        write(directory / f"{number}.{kind}", arrays)
+    case = Case(
+        *("ddp", "bert-tiny", Topology(1, ranks), "fp32", 4, 16), data="real",
+        data_path=str(directory),
+    )  # fmt: skip
+    made: list[Any] = [None] * ranks
+    meeting = Meeting(ranks)
+
+    def rank(number: int) -> None:
+        world = World(number, ("a",) * ranks, meeting)
+        made[number] = open_feed(case, world, SMALL_BERT)
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return made
+
+
+class Meeting:
+    """An all-gather between threads."""
+
+    def __init__(self, ranks: int) -> None:
+        self.values: dict[int, Any] = {}
+        self.barrier = threading.Barrier(ranks, timeout=20)
+
+    def allgather(self, value: Any) -> list[Any]:
+        self.values[threading.get_ident()] = value
+        self.barrier.wait()
+        found = [*self.values.values()]
+        self.barrier.wait()
+        return found
+
+
+SMALL_BERT = WorkloadDeclaration(
+    *("small", "", ("torch",), 16, 16), build=dict, batch=dict, flops_per_sample=float,
+    layout=lambda case: BERT_LAYOUT,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "tfrecord"])
+def test_a_mask_of_ones_is_left_out(tmp_path: Path, kind: str) -> None:
+    (feed,) = of_samples(tmp_path / "whole", kind)
+    assert feed.facts["data_masked"] is False and "input_mask" not in feed.next_batch()
+    feed.close()
+    (feed,) = of_samples(tmp_path / "padded", kind, padded="1")
+    assert feed.facts["data_masked"] is True and "input_mask" in feed.next_batch()
+    feed.close()
+
+
+def test_one_rank_s_padding_keeps_the_mask_of_all(tmp_path: Path) -> None:
+    both = of_samples(tmp_path / "data", "hdf5", ranks=2, padded="1")
+    assert [feed.facts["data_masked"] for feed in both] == [True, True]
+    for feed in both:
+        assert "input_mask" in feed.next_batch()
+        feed.close()
+
+
+def test_a_manifest_tells_without_looking(tmp_path: Path) -> None:
+    directory = write_shards(tmp_path / "data", [4])
+    (path,) = directory.iterdir()
+    entry = {"bytes": path.stat().st_size, "largest_id": 99}
+    for tokens, whole in ((4 * 16, True), (4 * 16 - 1, False), (None, False)):
+        manifest.write(directory, {"files": {path.name: {**entry, "tokens": tokens}}})
+        assert opening.unpadded(shards(directory), BERT_LAYOUT) is whole
+
+
+def test_padding_that_comes_later_is_an_error() -> None:
+    case = Case("ddp", "bert-tiny", Topology(1, 1), "fp32", 4, 16, data_path="/data")
+    batch = {"input_mask": np.array([[1, 0]]), "input_ids": np.array([[1, 2]])}
+    with pytest.raises(DataError, match="files were changed meanwhile"):
+        next(feeds._without_masks(iter([batch]), case))

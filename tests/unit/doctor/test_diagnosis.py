@@ -19,6 +19,7 @@ from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.login import Node, Partition, _gpus, nodes, time_limits
 from dlperf_hpc.sweepfile.case import Topology
 from dlperf_hpc.train.probe.speech import Reporter
+from dlperf_hpc.train.probe.together import chosen_gpus
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,71 @@ def test_gpus_seen_against_gpus_asked_and_their_health() -> None:
     assert health.grade == "warn" and "GPU 0" not in health.seen
     for word in ("3 uncorrected", "remapped", "throttled", "hardware slowdown", "pid 4711"):
         assert word in health.seen
+
+
+def shown(*numbers: int) -> dict[str, Any]:
+    devices = [gpu(index=0, uuid=f"GPU-{number}") for number in numbers]
+    return {"visible": "0", "source": "NVML", "devices": devices}
+
+
+def of_one_node(ranks: list[dict[str, Any]]) -> dict[str, CheckResult]:
+    first = {"torch": {"version": "2", "devices": 1}, "dlperf_hpc": {"version": "1"}}
+    nodes = [node_facts(gpus=ranks[0], modules={**node_facts()["modules"], **first})]
+    for told in ranks[1:]:  # who is not its node's first tells less
+        node = node_facts(gpus=told)
+        nodes.append({k: v for k, v in node.items() if k not in ("exchange", "modules")})
+    return judged({r: {"node": n, "world": world()} for r, n in enumerate(nodes)}, "1n2g")
+
+
+def test_gpus_that_each_rank_is_shown_alone_are_counted_together() -> None:
+    found = of_one_node([shown(1), shown(2)])
+    assert found["gpus"].grade == "ok" and "2 x H100" in found["gpus"].seen
+    twice = of_one_node([shown(1), shown(1)])
+    assert twice["gpus"].grade == "FAIL" and "1 x H100" in twice["gpus"].seen
+    ill = shown(2)
+    ill["devices"][0]["ecc"] = 3
+    health = of_one_node([shown(1), ill])["gpu health"]
+    assert "GPU 0 (GPU-2): 3 uncorrected" in health.seen
+
+
+def test_one_core_for_a_rank_with_a_gpu_is_told() -> None:
+    def cpus(cores: list[int], gpus: dict[str, Any]) -> CheckResult:
+        return judged({0: {"node": node_facts(cpus=cores, gpus=gpus), "world": world(1)}}, "1n1g")[
+            "cpus"
+        ]
+
+    few = cpus([0], shown(1))
+    assert few.grade == "warn" and "4 cores or more" in few.to_do and "cpus_per_task" in few.to_do
+    assert cpus([0, 1, 2, 3], shown(1)).grade == "ok"
+    assert cpus([0], {"visible": None, "source": None, "devices": None}).grade == "ok"
+
+
+@pytest.mark.parametrize(
+    ("seen", "own", "why"),
+    [
+        ([(["g0", "g1"], "")] * 2, [0, 1], ""),
+        ([(["g0"], ""), (["g1"], "")], [0, 0], ""),
+        ([(["g0", "g1"], ""), (["g1", "g0"], "")], [0, 0], ""),
+        ([(["g0"], ""), (["g0"], "")], [], "rank 1 on n1 sees no GPU that no other rank takes"),
+        ([(["g0"], ""), ([], "PyTorch sees no GPU")], [], "rank 1 on n1: PyTorch sees no GPU"),
+    ],
+)
+def test_the_probe_s_ranks_take_the_gpus_that_real_ranks_take(
+    seen: list[tuple[list[str], str]], own: list[int], why: str
+) -> None:
+    assert chosen_gpus(["n1", "n1"], seen) == (own, why)
+
+
+def test_why_all_reduce_on_gpus_was_not_tried_is_told_where_there_are_gpus() -> None:
+    def found(gpus: dict[str, Any]) -> dict[str, CheckResult]:
+        nodes = [node_facts(gpus=gpus), node_facts("n2", gpus=gpus)]
+        comm = {"hosts": ["n1", "n2"], "reach": [], "rates": [], "gpu_skipped": "rank 1: why not"}
+        parts = {r: {"node": n, "world": world()} for r, n in enumerate(nodes)}
+        return judged({**parts, 0: {**parts[0], "comm": comm}})
+
+    skipped = found(shown(1))["all-reduce on GPUs"]
+    assert (skipped.grade, skipped.seen) == ("skipped", "rank 1: why not")
+    assert "all-reduce on GPUs" not in found({"visible": None, "source": None, "devices": None})
 
 
 def judged(parts: dict[int, dict[str, Any]], topology: str = "2n1g") -> dict[str, CheckResult]:

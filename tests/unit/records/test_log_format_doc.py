@@ -105,9 +105,10 @@ def test_provenance_is_named() -> None:
     program = "from dlperf_hpc.train.provenance import provenance; print(*provenance())"
     argv = [sys.executable, "-c", program]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
-    keys = set(done.stdout.split()) - {"env"}
+    keys = set(done.stdout.split()) - {"env", "nccl_conf"}
     assert {"tool", "mpi", "cpu"} <= keys
     keys |= set(provenance.rank_facts(World(0, ("n1",))))
+    keys |= {"cpus_numa", "memory_numa", "gpu_pci", "gpu_cpus", "gpu_numa", "bound"}
     assert keys <= NAMED
 
 

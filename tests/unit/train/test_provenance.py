@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +51,43 @@ def test_what_a_process_records_is_chosen_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     assert provenance.provenance()["env"]["NCCL_DEBUG"] == "INFO"
     assert "hush" not in str(provenance.provenance())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HOROVOD_CYCLE_TIME", "CUBLAS_WORKSPACE_CONFIG", "CUDNN_LOGLEVEL_DBG", "LD_PRELOAD"),
+        *("TRITON_CACHE_DIR", "TORCHDYNAMO_DISABLE", "NVTE_FUSED_ATTN", "SHARP_COLL_LOG_LEVEL"),
+        *("MLX5_SINGLE_THREADED", "SLURM_CPU_BIND", "SLURM_GPU_BIND", "DLPERF_MPI"),
+    ],
+)
+def test_what_changes_speed_on_gpus_is_recorded(name: str) -> None:
+    assert telling({name: "1"}) == {name: "1"}
+
+
+def test_what_nccl_reads_from_files_is_recorded_as_its_variables_are(tmp_path: Path) -> None:
+    system, own = tmp_path / "nccl.conf", tmp_path / ".nccl.conf"
+    system.write_text("# of the site\nNCCL_DEBUG=WARN\nNCCL_IB_HCA = mlx5_0\nNCCL_API_KEY=hush\n")
+    own.write_text("NCCL_DEBUG=INFO\nHOME=/hush\nno pair\n")
+    found = provenance.nccl_files(system, {"HOME": str(tmp_path)})
+    assert found == {"NCCL_DEBUG": "INFO", "NCCL_IB_HCA": "mlx5_0"}
+    assert provenance.nccl_files(tmp_path / "none", {"HOME": str(tmp_path / "x")}) is None
+    named = {"HOME": str(tmp_path), "NCCL_CONF_FILE": str(system)}
+    assert provenance.nccl_files(tmp_path / "none", named) == {
+        "NCCL_DEBUG": "WARN",
+        "NCCL_IB_HCA": "mlx5_0",
+    }
+
+
+def test_a_pipe_or_a_large_file_in_place_of_nccls_is_passed_over(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / ".nccl.conf").write_bytes(b"NCCL_DEBUG=INFO\n" * 10_000)
+    assert provenance.nccl_files(tmp_path / "pipe", {"HOME": str(tmp_path)}) is None
+
+
+def test_ranks_with_other_settings_have_another_digest() -> None:
+    first = {"NCCL_DEBUG": "INFO", "PMI_RANK": "0", "CUDA_VISIBLE_DEVICES": "0", "HOME": "/a"}
+    same = {**first, "PMI_RANK": "1", "CUDA_VISIBLE_DEVICES": "1", "HOME": "/b"}
+    other = {**same, "NCCL_ALGO": "Ring"}
+    digests = [provenance.environment_digest(each) for each in (first, same, other)]
+    assert digests[0] == digests[1] != digests[2]

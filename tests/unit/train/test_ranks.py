@@ -152,9 +152,35 @@ def test_several_gpus_for_each_rank() -> None:
     assert gpu_indices(second, [["p", "q"], ["r", "s"]], 2) == [0, 1]
 
 
+def chosen(hosts: tuple[str, ...], seen: list[list[str]]) -> list[tuple[str, str]]:
+    taken = [(hosts[r], seen[r][i]) for r, i in enumerate(gpus(hosts, seen))]
+    assert len(set(taken)) == len(taken)  # no GPU is two ranks'
+    return taken
+
+
+def test_gpus_near_a_rank_s_cores_are_shared_by_those_who_see_them() -> None:
+    """srun --gpu-bind=closest: four ranks on two sockets of two GPUs."""
+    hosts, near, far = ("a",) * 4, ["g0", "g1"], ["g2", "g3"]
+    assert [uuid for _, uuid in chosen(hosts, [near, near, far, far])] == ["g0", "g1", "g2", "g3"]
+    assert [uuid for _, uuid in chosen(hosts, [near, far, near, far])] == ["g0", "g2", "g1", "g3"]
+
+
+def test_gpus_that_a_site_shows_to_each_rank_in_another_order() -> None:
+    """Each rank's own first: by local rank two of them would take one card."""
+    rotated = [["g0", "g1", "g2"], ["g1", "g2", "g0"], ["g2", "g0", "g1"]]
+    assert gpus(("a",) * 3, rotated) == [0, 0, 0]
+    assert chosen(("a",) * 3, [["g1", "g0"], ["g1", "g0"], ["g2", "g1"]])
+
+
+def test_a_rank_gives_way_to_one_that_has_no_other() -> None:
+    assert gpus(("a", "a"), [["g0", "g1"], ["g0"]]) == [1, 0]
+    assert gpus(("a",) * 3, [["g0", "g1"], ["g1", "g2"], ["g0"]]) == [1, 1, 0]
+    assert gpus(("a", "b"), [["g0"], ["g0"]]) == [0, 0]  # another host's are other cards
+
+
 def test_too_few_gpus_and_none() -> None:
     with pytest.raises(
-        DeviceError, match="2 ranks on a, 1 GPU each, but rank 1 sees 1 of its GPUs"
+        DeviceError, match=r"2 ranks on a, 1 GPU each, but rank 1 sees 1 .*together see 1"
     ):
         gpus(("a", "a"), [["g0"], ["g0"]])
     with pytest.raises(DeviceError, match=r"no GPU on b \(CUDA_VISIBLE_DEVICES="):

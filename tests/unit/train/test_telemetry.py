@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from record_samples import a_run, begun, manifest, timed
 
 from dlperf_hpc.analysis.speedup import summarise as summarise_cases
@@ -41,6 +45,82 @@ def test_without_a_gpu_there_is_nothing_to_tell() -> None:
     assert find_device(None) is None
     assert find_device("GPU-00000000-0000-0000-0000-000000000000") is None
     assert gpu_state(None) == {} and Watch(None).summary() == {}
+
+
+class Refused(Exception):
+    """As NVML's own error."""
+
+
+def a_small_nvml(**calls: Any) -> types.ModuleType:
+    """A pynvml that knows one card, and of each figure what is given here: a value, or an error."""
+    nvml = types.ModuleType("pynvml")
+
+    def asked(answer: Any) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer(*arguments) if callable(answer) else answer
+
+        return call
+
+    known = {"nvmlInit": None, "nvmlSystemGetDriverVersion": "580.1", **calls}
+    for name, answer in known.items():
+        setattr(nvml, name, asked(answer))
+    constants = {"NVML_CLOCK_SM": 1, "NVML_CLOCK_MEM": 2, "NVML_TEMPERATURE_GPU": 0}
+    vars(nvml).update({"NVMLError": Refused, **constants})
+    return nvml
+
+
+def by_uuid(known: str) -> Callable[[str], str]:
+    def handle(uuid: str) -> str:
+        if uuid != known:
+            raise Refused("Not Found")
+        return uuid
+
+    return handle
+
+
+def test_what_a_card_refuses_does_not_cost_what_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    millijoules = iter([1000, 8000])
+    nvml = a_small_nvml(
+        nvmlDeviceGetHandleByUUID=by_uuid("GPU-1"),
+        nvmlDeviceGetUtilizationRates=Refused("Not Supported"),  # as in a virtual machine
+        nvmlDeviceGetClockInfo=lambda _handle, kind: {1: 1980, 2: 3201}[kind],
+        nvmlDeviceGetMemoryInfo=types.SimpleNamespace(used=5 * 2**20),
+        nvmlDeviceGetPowerUsage=700_000,
+        nvmlDeviceGetTemperature=Refused("Not Supported"),
+        # No nvmlDeviceGetCurrentClocksThrottleReasons: a pynvml that has dropped the name.
+        nvmlDeviceGetTotalEnergyConsumption=lambda _handle: next(millijoules),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    device = find_device("1")
+    watch = Watch(device)
+    window = watch.summary()  # at once: there is a sample all the same
+    assert window.pop("samples") >= 1
+    assert window == {"memory_mb": 5.0, "sm_mhz": 1980.0, "watts": 700.0, "joules": 7.0}
+    state = gpu_state(device)
+    assert state["sm_mhz"] == 1980 and state["watts"] == 700 and "celsius" not in state
+    assert "nvmlDeviceGetUtilizationRates: Not Supported" in state["unreadable"]
+    assert "nvmlDeviceGetCurrentClocksThrottleReasons" in state["unreadable"]
+
+
+def test_a_card_that_tells_nothing_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        sys.modules, "pynvml", a_small_nvml(nvmlDeviceGetHandleByUUID=by_uuid("GPU-1"))
+    )
+    device = find_device("GPU-1")
+    assert Watch(device).summary() == {}
+    state = gpu_state(device)
+    assert state.pop("unreadable").count("nvmlDevice") > 3 and state == {"driver": "580.1"}
+
+
+def test_a_slice_of_a_card_is_found_by_its_own_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = a_small_nvml(nvmlDeviceGetHandleByUUID=by_uuid("MIG-7"))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    for name in ("7", "GPU-7", "MIG-7"):
+        device = find_device(name)
+        assert device is not None and device.handle == "MIG-7"
+    assert find_device("8") is None
 
 
 def test_devices_are_put_together_and_what_is_no_number_is_left_out() -> None:

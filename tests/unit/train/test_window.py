@@ -12,7 +12,7 @@ import pytest
 
 from dlperf_hpc.sweepfile.case import Measure
 from dlperf_hpc.train import window
-from dlperf_hpc.train.communication import steps_of_each
+from dlperf_hpc.train.communication import measure_communication, steps_of_each
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.window import measure_window, timed_loop, warm_up, window_length
@@ -186,3 +186,34 @@ def test_steps_without_all_reduce_take_no_more_than_a_tenth_of_the_window(
 ) -> None:
     assert steps_of_each(asked, window) == steps
     assert 2 * steps + 1 <= max(window / 10, 1)
+
+
+class Reducing(Notes):
+    """One that can leave its all-reduce out, and its own communicator of two like ranks."""
+
+    def set_all_reduce(self, on: bool) -> bool:
+        return True
+
+    def bcast(self, value: Any, root: int) -> Any:
+        return value
+
+    def allgather(self, value: Any) -> list[Any]:
+        return [value, value]
+
+
+@pytest.mark.parametrize(("steps", "each"), [(1, 1), (2, 1), (4, 2), (6, 2), (20, 4)])
+def test_steps_are_timed_in_blocks(steps: int, each: int) -> None:
+    """A wait for the device and a barrier for each block, not for each step."""
+    session = Reducing()
+    timed = window.Timed(10_000, 0.0, 1.0, [], [], 10_000, 0, True, 0.0, 0.0)
+    world, measure = World(0, ("a", "a"), session), Measure(communication_steps=steps)
+    found = measure_communication(session, world, measure, 2, timed, session.beat)
+    blocks = steps // each
+    assert (found.reason, found.steps) == ("", blocks * each)
+    assert found.with_ms > 0 and found.without_ms > 0
+    met = [call for call in session.calls if call in ("sync", "barrier", "iterate")]
+
+    def of(iterations: int) -> list[str]:
+        return ["sync", "barrier", *["iterate"] * iterations, "sync"]
+
+    assert met == of(2) + 2 * blocks * of(2 * each)  # two micro-batches to a step
