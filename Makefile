@@ -8,6 +8,8 @@
 # make mistakes     what a newcomer types wrong, and the answers: docs/mistakes.md
 # make containers   ranks in Apptainer under a real Slurm; gets Apptainer from Debian's unstable
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
+# make gpu          what a first run on a GPU must show, 9 minutes: gpu-<date>/acceptance.md
+# make gpu-wheels   for a machine without a network: what its Python (GPU_PYTHON=3.12) lacks, in GPU_WHEELS
 # make lint         formatting, lint, types
 # make envs         .envs/frameworks, an environment for all frameworks that .venv does not have;
 #                   of one of them alone: make env-deepspeed, env-tensorflow, env-horovod
@@ -18,6 +20,8 @@ VENV ?= .venv
 ENVS ?= .envs
 FRAMEWORKS = frameworks deepspeed tensorflow horovod
 CONSTRAINTS ?= requirements/constraints.txt
+GPU_WHEELS ?= build/gpu-wheels
+GPU_PYTHON ?= 3.12
 RUN = $(VENV)/bin/python
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
@@ -31,7 +35,7 @@ APART = tests/containers
 pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
 unit = $(call pytest,--numprocesses auto --maxprocesses 8 $(PARALLEL))
 
-.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks mistakes containers fuzz lint clean slurm
+.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks mistakes containers fuzz gpu gpu-wheels lint clean slurm
 .PHONY: install envs $(FRAMEWORKS:%=env-%)
 
 $(RUN):
@@ -87,6 +91,13 @@ test-campaigns: install
 # And whatever else there is below tests.
 test-frameworks: install env-frameworks
 	$(call pytest,tests $(patsubst %,--ignore %,$(PARALLEL) $(SERIAL) $(LONGER) $(APART)))
+
+# On a machine with a GPU, whose $(PYTHON) has torch; $(GPU_WHEELS) are what it lacks, if it has no network.
+gpu:
+	PYTHON=$(PYTHON) sh requirements/gpu.sh run $(GPU_WHEELS) --out gpu-$(STAMP)
+
+gpu-wheels: $(VENV)/.base
+	PYTHON=$(RUN) sh requirements/gpu.sh wheels $(GPU_WHEELS) $(GPU_PYTHON)
 
 lint: $(VENV)/.test
 	$(RUN) -m ruff check .

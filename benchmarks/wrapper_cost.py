@@ -77,7 +77,7 @@ SMALL = BertConfig(layers=1, hidden=64, heads=2, ffn=128, vocab=1024)
 
 def build_small(library: str, _case: Case) -> Any:
     """The small model, in that library's form."""
-    module = importlib.import_module(f"dlperf_hpc.train.workloads.bert_{library}")
+    module = importlib.import_module(f"dlperf_hpc.train.{library}.bert")
     return module.BertForPreTraining(SMALL)
 
 

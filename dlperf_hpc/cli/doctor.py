@@ -60,11 +60,37 @@ def _parser() -> argparse.ArgumentParser:
     add("--nodelist", default="", metavar="NODES", help=among)
     visible = "seconds until a file must be visible on another machine (default: 60)"
     add("--visible", type=options.seconds, default=60.0, metavar="S", help=visible)
+    gpu = "check the GPU of this machine instead, and write DIR/acceptance.md"
+    budget = "seconds that --gpu may take (default: 540)"
+    add("--gpu", type=Path, metavar="DIR", help=gpu)
+    add("--budget", type=options.seconds, default=540.0, metavar="S", help=budget)
     options.add_json(made, "the check results")
     return made
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    return _site(arguments) if arguments.gpu is None else _gpu(arguments)
+
+
+def _gpu(arguments: argparse.Namespace) -> int:
+    """The acceptance checks, on this machine and by this Python; the exit code."""
+    from dlperf_hpc.acceptance.pack import TABLE, as_json, failed, run_pack
+
+    if arguments.spec is not None:
+        raise messages.usage_error("--gpu", "checks this machine, and takes no sweep file")
+    show = show_wait if arguments.json else print
+    try:
+        rows = run_pack(arguments.gpu, "cuda", arguments.budget, show=show)
+    except OSError as error:
+        where, hint = str(arguments.gpu), "name a directory that you may write"
+        raise messages.usage_error(where, str(error.strerror), hint) from error
+    if arguments.json:
+        show_wait("")
+    print(json.dumps(as_json(rows), indent=1) if arguments.json else arguments.gpu / TABLE)
+    return int(failed(rows))
+
+
+def _site(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.doctor.examine import Question
     from dlperf_hpc.engines import choose_engine
     from dlperf_hpc.engines.site import load_site

@@ -1,0 +1,81 @@
+"""Tiny models compute the same loss and gradients on the device as on a CPU, in half precision and
+compiled within rounding."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from dlperf_hpc.acceptance.checks import tiny
+from dlperf_hpc.acceptance.finding import Finding, judged
+from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.torch.device import AUTOCAST
+
+_BOUNDS = {"fp32": (1e-5, 1e-4), "tf32": (1e-3, 1e-3), "bf16": (2e-2, 2e-2), "fp16": (2e-2, 2e-2)}
+"""Relative difference of the loss, and of all gradients by their norm."""
+
+Loss = tuple[float, list[torch.Tensor]]
+
+
+def run(device: str) -> Iterator[Finding]:
+    """For each model: the device against a CPU in fp32, then everything else against the device."""
+    for model in tiny.SMALL if device == "cuda" else ("gpt2-tiny",):
+        module, batch = _model(model)
+        on_cpu = _loss(module, batch, "cpu", "fp32")
+        reference = _loss(module, batch, device, "fp32")
+        if device == "cuda":
+            yield _compared(f"{model}: fp32, card against CPU", reference, on_cpu, "fp32")
+        for precision in ("tf32", "bf16", "fp16") if device == "cuda" else ("bf16",):
+            found = _loss(module, batch, device, precision)
+            yield _compared(f"{model}: {precision} against fp32", found, reference, precision)
+        found = _loss(module, batch, device, "fp32", compiled=True)
+        yield _compared(f"{model}: compiled against eager, fp32", found, reference, "fp32")
+    module, batch = _model("gpt2-tiny", checkpoint_activations=True)
+    reference = _loss(_model("gpt2-tiny")[0], batch, device, "fp32")
+    found = _loss(module, batch, device, "fp32")
+    yield _compared("gpt2-tiny: activation checkpoints on against off", found, reference, "fp32")
+
+
+def _model(name: str, **options: Any) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """Without dropout, whose random numbers differ from device to device."""
+    case, workload = tiny.case(name, "cpu", dropout=0.0, **options), registry().workloads[name]
+    torch.manual_seed(case.seed)
+    module: torch.nn.Module = workload.build("torch", case).train()
+    return module, {k: torch.as_tensor(v) for k, v in workload.batch(case, 0).items()}
+
+
+def _loss(
+    module: torch.nn.Module,
+    batch: dict[str, torch.Tensor],
+    device: str,
+    precision: str,
+    compiled: bool = False,
+) -> Loss:
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.compiler.reset()
+    gc.collect()
+    model = copy.deepcopy(module).to(device)
+    called = torch.compile(model) if compiled else model
+    kind = AUTOCAST.get(precision)
+    with torch.autocast(device, kind or torch.bfloat16, enabled=kind is not None):
+        loss = called(**{name: tensor.to(device) for name, tensor in batch.items()})
+    # As a loss scale does: small gradients of fp16 would be zeros.
+    scale = 1024.0 if precision == "fp16" else 1.0
+    (loss * scale).backward()
+    gradients = [p.grad.double().cpu() / scale for p in model.parameters() if p.grad is not None]
+    return float(loss), gradients
+
+
+def _compared(what: str, found: Loss, reference: Loss, precision: str) -> Finding:
+    most_loss, most_gradient = _BOUNDS[precision]
+    loss = abs(found[0] - reference[0]) / abs(reference[0])
+    apart = sum(float((a - b).square().sum()) for a, b in zip(found[1], reference[1]))
+    whole = sum(float(b.square().sum()) for b in reference[1])
+    gradient = (apart / whole) ** 0.5
+    holds = loss <= most_loss and gradient <= most_gradient and len(found[1]) == len(reference[1])
+    value, goal = f"loss {loss:.1e}, gradients {gradient:.1e}", f"{most_loss:g}, {most_gradient:g}"
+    return judged(what, value, goal, holds)

@@ -1,0 +1,43 @@
+#!/bin/sh
+# The acceptance pack on a machine with a GPU and no network (docs/gpu.md).
+#   sh requirements/gpu.sh wheels DIR [PYTHON_VERSION]   where there is a network: what such a machine lacks, as wheels
+#   sh requirements/gpu.sh run DIR ARGUMENT...           there: the pack, by $PYTHON, which has torch
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+action=$1 wheels=$2
+shift 2
+
+if [ "$action" = wheels ]; then
+    version=${1:-3.12}
+    needs=$("$python" - <<'EOF'
+import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+needs = [*project["dependencies"], *project["optional-dependencies"]["mpi"], "nvidia-ml-py"]
+# Markers are read by the Python that downloads, not by the one that installs.
+print("\n".join(need.partition(";")[0] for need in needs if "python_version <" not in need))
+EOF
+)
+    rm -rf "$wheels"
+    printf '%s\n' "$needs" > "$wheels.txt"
+    platforms=$(for name in manylinux_2_28 manylinux_2_27 manylinux_2_17 manylinux2014 manylinux_2_5 manylinux1; do
+        printf -- '--platform %s_x86_64 ' $name; done)
+    # shellcheck disable=SC2086
+    "$python" -m pip download --quiet --only-binary=:all: --implementation cp --python-version "$version" $platforms \
+        --constraint requirements/constraints.txt --dest "$wheels" --requirement "$wheels.txt"
+    rm "$wheels.txt"
+    rm -f "$wheels"/numpy-*.whl # torch has brought its own
+    du -sm "$wheels"
+    exit
+fi
+
+# An environment beside that of torch, which stays as it is. (`pip install --target` would leave out MPICH's lib/.)
+environment=$(mktemp -d)
+trap 'rm -rf "$environment"' EXIT
+"$python" -m venv --without-pip "$environment"
+site=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+"$python" -c 'import sysconfig; print(sysconfig.get_path("purelib")); print(sysconfig.get_path("platlib"))' > "$site/torch.pth"
+if ls "$wheels"/*.whl > /dev/null 2>&1; then
+    "$python" -m pip --python "$environment/bin/python" install --quiet --no-index --no-deps "$wheels"/*.whl
+fi
+PATH="$environment/bin:$PATH" "$environment/bin/python" -m dlperf_hpc.acceptance "$@"

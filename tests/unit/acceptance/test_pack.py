@@ -1,0 +1,142 @@
+"""The acceptance pack keeps its table whatever its checks do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dlperf_hpc.acceptance import finding, pack
+from dlperf_hpc.acceptance.checks import CHECKS, FIRST, Check
+from dlperf_hpc.acceptance.finding import Finding
+from dlperf_hpc.acceptance.pack import Row, failed, run_pack, table
+
+SAYS = (
+    "from dlperf_hpc.acceptance.finding import judged\nprint(judged('one', '1', '1', {}).line())\n"
+)
+PROGRAMS = {
+    "well": SAYS.format(True),
+    "badly": SAYS.format(False),
+    "crashes": SAYS.format(True) + "print('words'); raise SystemExit('the last words')",
+    "hangs": "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    + SAYS.format(True)
+    + "import sys; sys.stdout.flush(); time.sleep(60)",
+    "silent": "pass",
+    "leaves": SAYS.format(True)
+    + "import subprocess, sys\n"
+    + "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid)",
+}
+
+
+def packed(out: Path, *names: str, budget_s: float = 60.0, limit_s: float = 20.0) -> list[Row]:
+    return run_pack(
+        out,
+        "cpu",
+        budget_s,
+        show=lambda _line: None,
+        checks=[Check(name, name, limit_s) for name in names],
+        command=lambda check, _device: [sys.executable, "-c", PROGRAMS[check.name]],
+    )
+
+
+def found(rows: list[Row]) -> list[tuple[str, str, str]]:
+    return [(row.check, row.finding.what, row.finding.verdict) for row in rows]
+
+
+def test_the_table_has_a_row_for_each_finding_and_for_a_check_that_ended_badly(
+    tmp_path: Path,
+) -> None:
+    rows = packed(tmp_path, "well", "badly", "crashes", "silent")
+    assert found(rows) == [
+        ("well", "one", "ok"),
+        ("badly", "one", "FAIL"),
+        ("crashes", "one", "ok"),
+        ("crashes", "ends", "FAIL"),
+        ("silent", "ends", "FAIL"),
+    ]
+    assert rows[3].finding.value == "exit code 1: words | the last words"
+    assert "| crashes | one | 1 | 1 | ok |" in (tmp_path / "acceptance.md").read_text()
+    told = json.loads((tmp_path / "acceptance.json").read_text())
+    assert not told["ok"] and [row["verdict"] for row in told["rows"]].count("FAIL") == 3
+
+
+def test_a_check_that_hangs_is_killed_and_its_findings_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack, "_LEAST_S", 0.1)
+    monkeypatch.setattr(pack, "_GRACE_S", 0.2)
+    rows = packed(tmp_path, "hangs", "well", limit_s=2.0)
+    assert found(rows) == [
+        ("hangs", "one", "ok"),
+        ("hangs", "ends", "FAIL"),
+        ("well", "one", "ok"),
+    ]
+
+
+def test_what_a_check_started_ends_with_it(tmp_path: Path) -> None:
+    left: list[str] = []
+    command = [sys.executable, "-c", PROGRAMS["leaves"]]
+    with (tmp_path / "output").open("w+b") as output:
+        with pack._own_session(command, output) as process:
+            process.wait(20)
+        output.seek(0)
+        left = output.read().decode().split()
+    pid = next(int(word) for word in left if word.isdigit() and int(word) > 1)
+    for _ in range(100):
+        if not _runs(pid):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{pid} still runs")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"
+
+
+def test_what_the_budget_does_not_reach_is_no_failure(tmp_path: Path) -> None:
+    rows = packed(tmp_path, "well", budget_s=1.0)
+    assert found(rows) == [("well", "not reached", "skipped")]
+    assert not failed(rows)
+
+
+def test_without_an_environment_nothing_else_is_begun(tmp_path: Path) -> None:
+    checks = [Check(FIRST, "", 20.0), Check("well", "", 20.0)]
+    code = {FIRST: PROGRAMS["badly"], "well": PROGRAMS["well"]}
+    rows = run_pack(
+        tmp_path,
+        "cuda",
+        60.0,
+        show=lambda _line: None,
+        checks=checks,
+        command=lambda check, _device: [sys.executable, "-c", code[check.name]],
+    )
+    assert found(rows) == [(FIRST, "one", "FAIL"), ("well", "not begun", "skipped")]
+
+
+def test_a_cell_cannot_break_the_table() -> None:
+    row = Row("c", Finding("a|b", "two\nlines", "x", finding.OK), 1.0)
+    assert "| c | a\\|b | two lines | x | ok |" in table([row], "cpu")
+
+
+def test_each_check_is_a_module() -> None:
+    folder = Path(pack.__file__).parent / "checks"
+    assert all((folder / f"{check.name}.py").is_file() for check in CHECKS)
+
+
+def test_without_torch_a_check_says_which_python_lacks_it() -> None:
+    blocked = "import sys; sys.modules['torch'] = None; sys.argv[1:] = ['clock', 'cuda'];"
+    command = f"{blocked} from dlperf_hpc.acceptance.checks.__main__ import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    told = finding.read(done.stdout.strip())
+    assert done.returncode == 0 and told is not None and told.verdict == finding.FAIL
+    assert sys.executable in told.value and "torch" in told.value
