@@ -106,6 +106,7 @@ bench: $(VENV)/.test env-frameworks slurm
 	$(RUN) benchmarks/ten_thousand.py
 	$(RUN) benchmarks/many_reports.py
 	$(RUN) benchmarks/history.py
+	$(RUN) benchmarks/stop_after_window.py
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md

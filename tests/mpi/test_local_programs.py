@@ -128,10 +128,10 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     assert record["program"]["codes"][1] == 1 and "torch" in record["packages"]
     assert not processes_of(str(PROGRAMS / "steps.py")) and not processes_of("sleep 471")
     decided = {"hang": "ended by", "nan": "loss", "lazy": "reading", "fail": "exit codes"}
-    for name, what in {**decided, "resume": "window", "busy": "signs"}.items():
+    for name, row in {**decided, "resume": "window", "busy": "signs"}.items():
         told = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
         assert told.returncode == 1 and len(told.stdout.splitlines()) < 24
-        assert re.search(rf"^> {what} ", told.stdout, re.MULTILINE), told.stdout
+        assert re.search(rf"^> {row} ", told.stdout, re.MULTILINE), told.stdout
     left = [path.name for path in place.directory("odd").rglob("*.program")]
     assert not left and not list(place.directory("odd").rglob("*.scratch"))
 
@@ -159,8 +159,30 @@ def test_processes_that_accelerate_starts_meet(place: Workplace) -> None:
     assert float(runs(place, "odd")["plain"]["samples_per_s"]) > 0
 
 
+def test_a_sweep_of_a_program_is_mended_grows_and_is_kept(place: Workplace) -> None:
+    spec = sweep_of(place, ["plain"])
+    root, broken = place.directory("odd"), place.root / "steps.py"
+    spec.write_text(spec.read_text().replace(str(PROGRAMS), str(place.root)))
+    broken.write_text("raise SystemExit(3)\n")
+    assert place.verb("sweep", spec, "--cluster", "local").returncode == 1
+    assert "exit code 3" in place.verb("status", root).stdout
+    broken.write_text((PROGRAMS / "steps.py").read_text())
+    assert place.verb("rerun", root).returncode == 0
+    told = place.verb("status", root, "--why", "1")
+    assert "attempt 2, the last one; 1: failed" in " ".join(told.stdout.split())
+    spec.write_text(spec.read_text().replace("['plain']", "['plain', 'fork']"))
+    grown = place.verb("sweep", spec, "--cluster", "local")
+    assert grown.returncode == 0, grown.stdout + grown.stderr
+    assert place.verb("archive", root, "--out", "kept.zip").returncode == 0
+    done = place.verb("report", "kept.zip", "--out", "kept", "--write", "csv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open(place.root / "kept" / "runs.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["attempt"], row["basis"]) for row in rows] == [("2", "arrival"), ("1", "arrival")]
+    assert place.verb("status", "kept.zip", "--why", "whatfork").returncode == 0
+
+
 def test_ctrl_c_ends_the_program(place: Workplace) -> None:
-    """And the same run again, by `rerun`, is a second attempt."""
     spec = sweep_of(place, ["plain"], steps="100000")
     text = spec.read_text().replace("iterations = 10", "iterations = 90000")
     spec.write_text(text)
