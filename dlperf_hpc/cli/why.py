@@ -229,8 +229,9 @@ class _Seen:
         if not losses:
             return "none was told"
         odd = [loss for loss in losses if not (_is_number(loss) and math.isfinite(loss))]
-        first, last = losses[0], losses[-1]
-        return f"{len(odd)} of {len(losses)} are not finite; the first {first}, the last {last}"
+        ends = [f"{loss:.6g}" if _is_number(loss) else str(loss) for loss in losses]
+        told = f"{len(odd)} of {len(losses)} are not finite"
+        return f"{told}; the first {ends[0]}, the last {ends[-1]}"
 
     def _window(self) -> str:
         measure = self.ledger.manifest.measure
