@@ -54,22 +54,28 @@ class _Lines:
 
 
 def with_figures(
-    results: Sequence[RunResult], rule: Rule, data: bytes | None = None
+    results: Sequence[RunResult],
+    rule: Rule,
+    data: bytes | None = None,
+    own_format: tuple[str, ReadTable] | None = None,
 ) -> list[RunResult]:
     """The results, those of users' programs that ended ok with the figure in their lines.
 
     ``rule`` is the window rule that was asked for; the default has the window of the sweep.
-    ``data`` is the log's content where its path only names it.
+    ``data`` is the log's content where its path only names it. ``own_format`` is one that the user
+    tells: of lines that fit it, it takes the place of what the sweep says.
     """
     return [
-        _with_figure(result, rule, data)
+        _with_figure(result, rule, data, own_format)
         if result.status is Status.OK and PROGRAM in result.facts
         else result
         for result in results
     ]
 
 
-def _with_figure(result: RunResult, rule: Rule, data: bytes | None) -> RunResult:
+def _with_figure(
+    result: RunResult, rule: Rule, data: bytes | None, own_format: tuple[str, ReadTable] | None
+) -> RunResult:
     program = result.facts[PROGRAM]
     try:
         content = read_bytes(Path(result.log)) if data is None else data
@@ -77,22 +83,29 @@ def _with_figure(result: RunResult, rule: Rule, data: bytes | None) -> RunResult
         return replace(result, status=Status.PARTIAL, reason=str(error))
     stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
     lines = _program_lines(content or b"", stopped)
+    if own_format is not None:
+        scanned = _scanned(own_format[1], own_format[0], result.log, lines)
+        if scanned.readings:
+            return _read(result, scanned, rule)
     table, wrong = _table_of(program)
     if wrong:
         told = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
         return replace(result, warnings=(*result.warnings, told))
-    scanned = _scanner(table, result.run.case.framework).scan(
-        result.log, len(lines.text), [lines.text]
-    )
-    scanned = replace(
-        scanned,
-        troubles=(),  # the exit codes say how it ended
-        readings=tuple(_with_arrivals(each, lines) for each in scanned.readings),
-    )
+    scanned = _scanned(table, result.run.case.framework, result.log, lines)
     if not scanned.readings:
         note = f"{NO_FIGURE}{_nothing_fits(table)}; {_shown(lines.text, table)}"
         return replace(result, warnings=(*result.warnings, note))
     return _read(result, scanned, rule)
+
+
+def _scanned(table: ReadTable, name: str, log: str, lines: _Lines) -> ScannedFile:
+    """What a table's formats read in a program's lines."""
+    found = _scanner(table, name).scan(log, len(lines.text), [lines.text])
+    return replace(
+        found,
+        troubles=(),  # the exit codes say how it ended
+        readings=tuple(_with_arrivals(each, lines) for each in found.readings),
+    )
 
 
 def _table_of(program: Mapping[str, Any]) -> tuple[ReadTable, str]:

@@ -20,6 +20,7 @@ from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import RUN_COLUMNS, rows
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.sweepfile.readtable import read_table
 
 BEGUN = datetime(2026, 11, 22, 12)
 CASE = Case(
@@ -140,6 +141,18 @@ def test_a_pattern_that_no_line_fits_shows_the_nearest_lines(tmp_path: Path) -> 
     assert told.endswith("; ".join(f"step {n} used 100.0 ms, loss 2.5" for n in (6, 7, 8)))
     gathered = gather([tmp_path / "run.log"], rule(), {}, ScanCache(None))
     assert gathered.results[0].warnings == found.warnings
+
+
+def test_a_pattern_that_was_wrong_is_mended_without_a_run(tmp_path: Path) -> None:
+    read(tmp_path, steps(30), table={**TOLD, "line": "(?P<iteration>[0-9]+) used", "printed": None})
+    mended, wrong = read_table("", TOLD)
+    assert not wrong
+    told = ("mended", mended)
+    (found,) = gather(
+        [tmp_path / "run.log"], rule(), {}, ScanCache(None, told), own_format=told
+    ).results
+    assert found.samples_per_s == pytest.approx(80)
+    assert found.external is not None and found.external.format == "read:mended"
 
 
 def test_a_table_of_somebody_elses_log_is_checked(tmp_path: Path) -> None:
