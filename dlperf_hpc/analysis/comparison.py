@@ -13,7 +13,7 @@ outcome:
 - ``undecided``: it reaches over an end of the band: too much noise for that tolerance
 - ``too few runs``: no outcome of so few runs could be trusted, however far apart they lie
 - ``missing in A``, ``missing in B``: that side has no run of the case that counts
-- ``other unit``: no unit of throughput is common to both (samples/s here, tokens/s there)
+- ``other unit``: no unit of throughput is common to both (samples/s here, GFLOP/s there)
 
 **The interval** comes from ranks: the k-th smallest to the k-th largest of all n * m ratios of a
 run of B to a run of A. If one distribution is the other times a factor, the factor lies beyond an
@@ -40,7 +40,7 @@ from enum import Enum
 from functools import lru_cache
 from itertools import combinations
 
-from dlperf_hpc.analysis.flags import BOTH_UNITS
+from dlperf_hpc.analysis.flags import both_units
 from dlperf_hpc.analysis.setups import (
     HARDWARE,
     Difference,
@@ -481,7 +481,7 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
 
 def _in_other_units(a: Subject, b: Subject) -> Compared:
     units = [" and ".join(side.speeds) for side in (a, b)]
-    told = f"A has {units[0]}, B {units[1]}: {BOTH_UNITS}"
+    told = f"A has {units[0]}, B {units[1]}: {both_units([*a.speeds, *b.speeds])}"
     return Compared(a, b, Outcome.OTHER_UNIT, note="; ".join([*_lost(a, b), told]))
 
 

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlperf_hpc.analysis.accelerators import CEILING
 from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
 from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import REST_DIFFERS, ExternalWindow, Rates, RunResult, Window
+from dlperf_hpc.records.results import (
+    REST_DIFFERS,
+    ExternalWindow,
+    Rates,
+    RunResult,
+    Window,
+    own_unit,
+)
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import shared_job
 
@@ -53,7 +60,7 @@ FLAGS: Mapping[str, str] = {
     "no-number": "a run ended ok, but its throughput is not a positive finite number; it does not "
     "count",
     "mixed-units": "the throughputs of a series, or of a case's runs, are in units that are not "
-    "divided by one another: samples/s here, tokens/s there",
+    "divided by one another: samples/s here, tokens/s or GFLOP/s there",
     "printed-only": "the speed is what the program printed: no clock in the log to hold it against",
     "clock-and-print-differ": "what the program printed is more than "
     f"{100 * CROSS_CHECK:.0f} % off what the log's own clock says",
@@ -118,7 +125,11 @@ def _groups_note(sample: Sample, split: Split, unit: str) -> str:
     )
 
 
-BOTH_UNITS = "one is not divided by the other; the sequence length (--seq-len) may give both"
+def both_units(units: Iterable[str]) -> str:
+    """What to say of figures in several units."""
+    told = "one is not divided by the other"
+    known = own_unit([*units]) == ""
+    return f"{told}; the sequence length (--seq-len) may give both" if known else told
 
 
 def of_left_out(units: Sequence[str], left_out: Sequence[Rates]) -> list[Flag]:
@@ -126,8 +137,9 @@ def of_left_out(units: Sequence[str], left_out: Sequence[Rates]) -> list[Flag]:
     if not left_out:
         return []
     runs = "1 run is" if len(left_out) == 1 else f"{len(left_out)} runs are"
-    theirs = " and ".join(dict.fromkeys(unit for rates in left_out for unit in rates))
-    note = f"{runs} in {theirs} and left out, the others are in {units[0]}: {BOTH_UNITS}"
+    others = dict.fromkeys(unit for rates in left_out for unit in rates)
+    theirs, why = " and ".join(others), both_units([*others, *units])
+    note = f"{runs} in {theirs} and left out, the others are in {units[0]}: {why}"
     return [Flag("mixed-units", note)]
 
 
@@ -139,7 +151,7 @@ def of_mixed_series(units: Mapping[str, str]) -> list[Flag]:
     for topology, unit in units.items():
         found.setdefault(unit, []).append(topology)
     listed = ", ".join(f"{', '.join(names)} in {unit}" for unit, names in found.items())
-    return [Flag("mixed-units", f"{listed}: {BOTH_UNITS}")]
+    return [Flag("mixed-units", f"{listed}: {both_units(found)}")]
 
 
 def of_windows(case: CaseFacts, windows: Sequence[Window]) -> list[Flag]:

@@ -2,7 +2,8 @@
 
 Speedup is the ratio of the medians of one throughput, never a mean of ratios (Hoefler & Belli,
 SC'15, rule 4), and names what it refers to (rule 1). The throughput is in samples/s, else in what
-all cases of a series have: tokens/s. Where there is no number there is None, and a reason.
+all cases of a series have: tokens/s, or a rate of the program's own. Where there is no number there
+is None, and a reason.
 """
 
 from __future__ import annotations
@@ -348,7 +349,8 @@ def _compared(
         reason = f"no run of the base {wanted} counts ({base.status_text})"
         return replace(member, speedup_missing=reason)
     if member.base_sample is None:
-        reason = f"this is in {member.unit}, the base {wanted} in {base.unit}: {flags.BOTH_UNITS}"
+        why = flags.both_units([member.unit, base.unit])
+        reason = f"this is in {member.unit}, the base {wanted} in {base.unit}: {why}"
         return replace(member, speedup_missing=reason)
     growth = member.case.topology.devices / wanted.devices
     speedup = member.sample.median / member.base_sample.median

@@ -157,12 +157,14 @@ def _gathered(arguments: argparse.Namespace, rule: Rule) -> Gathered:
     if weak is not None and weak < 1:
         raise usage_error("--batch_size_per_device", f"{weak} is not a count of 1 or more")
     paths, out = [Path(arguments.log_dir)], [Path(arguments.output_dir)]
+    own = options.own_format(arguments)
+    cache = options.cache(arguments, own)
     with reading_bar() as advance:
-        found = gather(paths, rule, stated, options.cache(arguments), advance, out)
+        found = gather(paths, rule, stated, cache, advance, out, own)
         if weak is None or all(result.run.case.batch_size for result in found.results):
             return found
         stated = {**stated, "batch_size": weak}
-        again = gather(paths, rule, stated, options.cache(arguments), advance, out)
+        again = gather(paths, rule, stated, cache, advance, out, own)
     told = {(result.log, result.attempt): result for result in again.results}
     results = [
         result if result.run.case.batch_size else told.get((result.log, result.attempt), result)

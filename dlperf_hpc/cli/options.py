@@ -19,7 +19,7 @@ from dlperf_hpc.errors import Issue, SpecError, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import Rule
-    from dlperf_hpc.logs.scan.search import ScanCache
+    from dlperf_hpc.logs.scan.search import ScanCache, Told
     from dlperf_hpc.records.results import RunResult
 
 
@@ -247,6 +247,13 @@ def add_external_options(made: argparse.ArgumentParser, accelerator: bool) -> No
         " between iterations 20 and 120, else the next best that the log allows)",
     )
     logs.add_argument(
+        "--format-file",
+        type=Path,
+        metavar="FILE",
+        help="read logs by the pattern that this TOML file tells, as [program.NAME.read] of a sweep"
+        " does; logs that it does not fit are read as ever (docs/programs.md)",
+    )
+    logs.add_argument(
         "--no-cache", action="store_true", help="read every file again, and keep nothing of it"
     )
     settings = made.add_argument_group("settings of the runs whose logs do not state them")
@@ -280,11 +287,21 @@ def rule(arguments: argparse.Namespace) -> Rule:
     return parsed(arguments.rule)
 
 
-def cache(arguments: argparse.Namespace) -> ScanCache:
-    """Where the results of earlier scans are kept; nowhere with ``--no-cache``."""
+def cache(arguments: argparse.Namespace, own_format: Told | None) -> ScanCache:
+    """Where the results of earlier scans by these formats are kept; nowhere with ``--no-cache``."""
     from dlperf_hpc.logs.scan.search import ScanCache, default_path
 
-    return ScanCache(None if arguments.no_cache else default_path())
+    return ScanCache(None if arguments.no_cache else default_path(), own_format)
+
+
+def own_format(arguments: argparse.Namespace) -> Told | None:
+    """The format that ``--format-file`` tells. SpecError for a file that tells none."""
+    if arguments.format_file is None:
+        return None
+    from dlperf_hpc.logs.formats import formats
+    from dlperf_hpc.sweepfile.readtable import read_table_file
+
+    return read_table_file(arguments.format_file, [each.name for each in formats()])
 
 
 def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[RunResult]:
@@ -293,12 +310,14 @@ def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[Ru
     from dlperf_hpc.logs.gather import gather
     from dlperf_hpc.records import layout
 
+    own = own_format(arguments)
     found = gather(
         [directory],
         rule(arguments),
         stated_settings(arguments),
-        cache(arguments),
+        cache(arguments, own),
         leave_out=[directory / layout.REPORT],
+        own_format=own,
     )
     for line in found.unread:
         print(f"not read: {printable(line)}", file=sys.stderr)

@@ -76,15 +76,16 @@ def _report(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.reporting.writers import Unwritable, write_report
 
     base, kinds = _base(arguments.base), _kinds(arguments)
-    place = _place(arguments)
+    place, own = _place(arguments), options.own_format(arguments)
     with reading_bar() as advance:
         found = gather(
             arguments.paths,
             options.rule(arguments),
             options.stated_settings(arguments),
-            options.cache(arguments),
+            options.cache(arguments, own),
             advance,
             leave_out=[place.directory],
+            own_format=own,
         )
     manifest = found.manifest
     report = Report.of(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dlperf_hpc.logs.supervised import Trial
     from dlperf_hpc.sweepfile.case import Case
     from dlperf_hpc.sweepfile.load import Sweep
+    from dlperf_hpc.sweepfile.readtable import ReadTable
 
 _SHOWN = 3
 
@@ -24,9 +25,9 @@ def show(sweep: Sweep, path: Path, as_json: bool) -> int:
     program; LogError if the log cannot be read."""
     from dlperf_hpc.logs.supervised import tried
 
-    case, wanted = _case(sweep)
+    case, table = _case(sweep)
     source = _source(path)
-    trial = tried(case, wanted, sweep.measure, source)
+    trial = tried(case, table, sweep.measure, source)
     told = _told(case, path, trial)
     if as_json:
         print(json.dumps(told, indent=1, allow_nan=False))
@@ -36,12 +37,12 @@ def show(sweep: Sweep, path: Path, as_json: bool) -> int:
                 lines = value if isinstance(value, list) else [value]
                 print("\n".join(f"{name:9}  {visible(str(line))}" for line in lines))
     if trial.reading is None:
-        _show_lines(source)
+        _show_lines(source, table)
     return 0 if trial.result.rates else 1
 
 
-def _case(sweep: Sweep) -> tuple[Case, str]:
-    """The sweep's first case of a program, and the log format that its table names."""
+def _case(sweep: Sweep) -> tuple[Case, ReadTable]:
+    """The sweep's first case of a program, and how its table says that its lines are read."""
     cases = [case for case in sweep.cases if case.framework in sweep.programs]
     if not cases:
         hint = "a back end of dlperf_hpc writes logs of its own, which `dlperf report` reads"
@@ -49,7 +50,7 @@ def _case(sweep: Sweep) -> tuple[Case, str]:
     if len(cases) > 1:
         note = f"note: of {len(cases)} cases the first is tried; --only selects another"
         print(note, file=sys.stderr)
-    return cases[0], sweep.programs[cases[0].framework].format
+    return cases[0], sweep.programs[cases[0].framework].read
 
 
 def _source(path: Path) -> Source:
@@ -73,6 +74,8 @@ def _told(case: Case, path: Path, trial: Trial) -> dict[str, Any]:
     if reading is not None and len(reading.steps):
         first, last = reading.steps[0].iteration, reading.steps[-1].iteration
         lines = f"{len(reading.steps)} with an iteration, {first} to {last}"
+    elif reading is not None and reading.totals:
+        lines = f"{len(reading.totals)} with a figure of the whole run"
     return {
         "log": str(path),
         "as": case.id,
@@ -83,17 +86,21 @@ def _told(case: Case, path: Path, trial: Trial) -> dict[str, Any]:
         "figure": [f"{value:.6g} {unit}" for unit, value in result.rates.items()],
         "no figure": None if result.rates else result.reason,
         "warning": [printable(line) for line in result.warnings],
+        "signs": [printable(line) for line in trial.signs],
+        "not read": [printable(note) for note in trial.notes[:_SHOWN]],
     }
 
 
-def _show_lines(source: Source) -> None:
-    """The last lines of a log of which nothing was read: is it the right file?"""
+def _show_lines(source: Source, table: ReadTable) -> None:
+    """A few lines of a log of which nothing was read, those that are nearest to a pattern: is it
+    the right file?"""
     from dlperf_hpc.logs.scan.sources import blocks
+    from dlperf_hpc.logs.supervised import near_lines
 
     rest = b""
     for block in blocks(source):
         rest = (rest + block)[-(1 << 16) :]
-    shown = [line for line in rest.decode(errors="replace").splitlines() if line.strip()]
-    print("its last lines (docs/unread-logs.md says what to do):", file=sys.stderr)
-    for line in shown[-_SHOWN:]:
+    rows = [line for line in rest.decode(errors="replace").splitlines() if line.strip()]
+    print("of its last lines (docs/unread-logs.md says what to do):", file=sys.stderr)
+    for line in near_lines(table, rows, _SHOWN):
         print(f"  {printable(line)[:150]}", file=sys.stderr)

@@ -24,6 +24,7 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, failures_of
 from dlperf_hpc.reporting.why import Looked, Why
 from dlperf_hpc.sweepfile.case import Run
+from dlperf_hpc.sweepfile.readtable import ReadTable
 
 _MOST = 4  # ranks, codes or flags that a line names
 _SHORT = 160  # characters of another attempt's reason
@@ -130,10 +131,10 @@ class _Seen:
         return dict(told) if isinstance(told, dict) else {}
 
     @cached_property
-    def table(self) -> dict[str, Any]:
+    def table(self) -> ReadTable:
         """How a program's lines are to be read, as its table says; empty for a back end."""
         program = self.ledger.manifest.programs.get(self.run.case.framework)
-        return dict(program.to_dict()["read"]) if program else {}
+        return program.read if program else ReadTable()
 
     @cached_property
     def read(self) -> Any:
@@ -163,9 +164,9 @@ class _Seen:
         yield "signs", list(self._signs())
         yield "loss", [self._loss()]
         if self._is_program:
-            must = self.table.get("must") or []
-            lines = number_of(len(must), "line")
-            yield "must", [f"{lines} that must be there" if must else "nothing is demanded"]
+            lines = number_of(len(self.table.must), "line")
+            must = f"{lines} of read.must" if self.table.must else "nothing is demanded"
+            yield "must", [must]
         yield "window", [self._window()]
         yield "settings", list(self._settings())
         yield "flags", list(self._flags())
@@ -209,8 +210,8 @@ class _Seen:
             yield "no rank has left word of a failure"
 
     def _signs(self) -> Iterator[str]:
-        if patterns := self.table.get("fail"):
-            yield f"{number_of(len(patterns), 'pattern')} of read.fail"
+        if self.table.fail:
+            yield f"{number_of(len(self.table.fail), 'pattern')} of read.fail"
         signs = list(dict.fromkeys(self.read.signs)) if self.read else []
         yield from signs[:_MOST]
         yield from self.result.warnings[:_MOST]
@@ -275,14 +276,14 @@ class _Seen:
         yield ", ".join(found) or "none"
 
     def _reading(self) -> Iterator[str]:
+        from dlperf_hpc.logs.supervised import nothing_fits
+
         figure, window = self.figure, self.figure.external
         if self.read is not None:
-            by = self.table.get("format")
             if self.read.reading is None:
-                yield f"no line is in the format {by}" if by else "no line is in a known format"
+                yield nothing_fits(self.read.table)
                 return
-            how = "its table names" if by else "its lines show"
-            yield f"format {self.read.reading.format}, which {how}"
+            yield f"format {self.read.reading.format}, {_chosen_by(self.read.table)}"
             yield f"{number_of(len(self.read.reading.steps), 'line')} with an iteration"
             if window is not None:
                 yield f"rule {window.rule}, factor {window.factor:.6g} per {window.unit}"
@@ -309,6 +310,13 @@ _ENDED = {
     "failed": "us: another rank had failed",
 }
 _OF_MANY_RUNS = ("too-few-repeats",)
+
+
+def _chosen_by(table: ReadTable) -> str:
+    """By what a program's lines were taken to be in a format."""
+    if table.tells_format:
+        return "which its table tells"
+    return "which its table names" if table.format else "which its lines show"
 
 
 def _is_number(value: Any) -> bool:

@@ -55,8 +55,7 @@ def close(root: Path, array: str, code: int) -> tuple[Status, str]:
         return Status.OK, ""
     if run.case.launch:
         supervised.gather_lines(attempt)
-        wanted = manifest.programs[run.case.framework].format
-        supervised.end(attempt, manifest.measure, wanted)
+        supervised.end(attempt, manifest.measure, manifest.programs[run.case.framework].read)
     record = read_record(attempt.paths.record, detail=False)
     if record is None:
         output = tail(root / layout.JOBS / f"{task_name()}.out", launch_id())

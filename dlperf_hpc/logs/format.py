@@ -107,7 +107,7 @@ class Draft:
             return
         speed = None if printed is None else _number(printed)
         if printed is not None and (speed is None or speed <= 0):
-            self.note(line, f"{self.printed.unit.value} {str(printed)[:40]!r} is no measurement")
+            self.note(line, f"{self.printed.label} {str(printed)[:40]!r} is no measurement")
             speed = None
         if stamp is not None:
             self.stamps = stamps

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from dlperf_hpc.records.results import RunResult
 if TYPE_CHECKING:  # a report of nothing but sweeps does without
     from dlperf_hpc.logs.rankfiles import RankFile, Told
     from dlperf_hpc.logs.scan.search import ScanCache, Scanned
+    from dlperf_hpc.logs.scan.search import Told as ToldFormat
     from dlperf_hpc.logs.scanned import ScannedFile
 
 OWN = "dlperf"
@@ -85,12 +86,14 @@ def gather(
     cache: ScanCache,
     progress: Progress = lambda *_: None,
     leave_out: Iterable[Path] = (),
+    own_format: ToldFormat | None = None,
 ) -> Gathered:
     """Read everything at and below ``paths`` but for ``leave_out``.
 
     LedgerError if a path is not there, or if there is no log in a known format.
 
-    ``stated`` are facts that the user states of external logs (names of ``logs.scanned.FACTS``).
+    ``stated`` are facts that the user states of external logs (names of ``logs.scanned.FACTS``),
+    ``own_format`` a format for them that the user tells, for which ``cache`` must have been made.
     """
     for path in paths:
         try:
@@ -102,7 +105,7 @@ def gather(
             raise LedgerError(f"{path}: {told}") from error
     with ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in paths}
-        found = _gathered(list(places), rule, stated, cache, progress, leave_out)
+        found = _gathered(list(places), rule, stated, cache, progress, leave_out, own_format)
     for place, path in places.items():
         found = found if place == path else _as_named(found, f"{place}/", f"{path}/")
     return found
@@ -125,6 +128,7 @@ def _gathered(
     cache: ScanCache,
     progress: Progress,
     leave_out: Iterable[Path],
+    own_format: ToldFormat | None,
 ) -> Gathered:
     roots = sweeps_below(paths)
     sweeps, unread = _read_sweeps(roots, paths)
@@ -142,17 +146,20 @@ def _gathered(
         done_files, done_bytes = done_files + 1, done_bytes + source.size
         progress(done_files, done_bytes, total)
 
-    loose = _Loose(rule, stated)
+    loose = _Loose(rule, stated, own_format)
     cached = 0
     if sources:
         from dlperf_hpc.logs.scan.search import scan_all
 
-        for scanned in scan_all(sources, cache, advance):
+        for scanned in scan_all(sources, cache, advance, told=own_format):
             loose.take(scanned)
             cached += scanned.cached
         loose.finish()
-    results = _read_further([r for sweep in sweeps for r in sweep.results], rule)
+    results = _read_further([r for sweep in sweeps for r in sweep.results], rule, None, own_format)
+    unread += _without_figure(results)
     results += loose.results
+    if own_format is not None:
+        unread += _unfitting(own_format[0], loose.formats, results)
     if not results and not sweeps:
         known = sum(loose.formats.values())
         raise LedgerError(_nothing(paths, len(sources), known, [*unread, *loose.unread]))
@@ -188,14 +195,16 @@ def _read_sweeps(
 class _Loose:
     """Logs that no manifest speaks for, one after another."""
 
-    def __init__(self, rule: Rule, stated: Mapping[str, Any]) -> None:
+    def __init__(
+        self, rule: Rule, stated: Mapping[str, Any], own_format: ToldFormat | None
+    ) -> None:
         self.results: list[RunResult] = []
         self.unread: list[str] = []
         self.unrecognised: list[str] = []
         self.damaged: dict[str, str] = {}
         self.formats: Counter[str] = Counter()
         self.programs: dict[str, str] = {}
-        self._rule, self._stated = rule, stated
+        self._rule, self._stated, self._own_format = rule, stated, own_format
         self._taken: Counter[str] = Counter()
         self._ranks: list[RankFile] = []
 
@@ -273,7 +282,8 @@ class _Loose:
         except LogError as error:
             self._no_run(source.name, str(error))
         else:
-            self.results += _read_further([with_life(result, Path(source.name))], self._rule, data)
+            found = [with_life(result, Path(source.name))]
+            self.results += _read_further(found, self._rule, data, self._own_format)
 
     def _no_run(self, name: str, why: str) -> None:
         self.unread.append(why)
@@ -306,14 +316,38 @@ def _is_of_a_program(source: Source, file: ScannedFile) -> bool:
 
 
 def _read_further(
-    results: list[RunResult], rule: Rule, data: bytes | None = None
+    results: list[RunResult], rule: Rule, data: bytes | None, own_format: ToldFormat | None
 ) -> list[RunResult]:
     """The results, with the figures of users' programs where there are any among them."""
     if not any(PROGRAM in result.facts for result in results):
         return results
     from dlperf_hpc.logs.supervised import with_figures
 
-    return with_figures(results, rule, data)
+    return with_figures(results, rule, data, own_format)
+
+
+def _unfitting(name: str, found: Mapping[str, int], results: Iterable[RunResult]) -> Iterator[str]:
+    """That no file has a line as the format says that the user tells."""
+    from dlperf_hpc.logs.tableformat import own_name
+
+    read = {result.external.format for result in results if result.external is not None}
+    if own_name(name) not in (*found, *read):
+        yield f"no line of any file fits a pattern of {name}, as --format-file tells it"
+
+
+def _without_figure(results: Iterable[RunResult]) -> list[str]:
+    """Why a user's program has no figure although its run is ok."""
+    told = [result for result in results if PROGRAM in result.facts and not result.rates]
+    if not told:
+        return []
+    from dlperf_hpc.logs.supervised import NO_FIGURE
+
+    return [
+        f"{result.log}: {line}"
+        for result in told
+        for line in result.warnings
+        if line.startswith(NO_FIGURE)
+    ]
 
 
 def _is_record(source: Source) -> bool:

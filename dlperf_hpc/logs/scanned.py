@@ -22,6 +22,7 @@ class Evidence(str, Enum):
     REAL = "real logs"
     QUOTED = "quoted lines"  # real lines, but only those that a document or an issue quotes
     SOURCE = "source only"  # the print statement; no real line was seen
+    TOLD = "told in TOML"  # a user's table: nobody else has seen a line
 
 
 class Unit(str, Enum):
@@ -33,6 +34,7 @@ class Unit(str, Enum):
     ITERATIONS_PER_S = "iterations/s"
     MS_PER_ITERATION = "ms/iteration"
     S_PER_ITERATION = "s/iteration"
+    OWN = "a unit of its own"  # a rate that says nothing of samples: GFLOP/s
 
 
 class Scope(str, Enum):
@@ -61,13 +63,20 @@ class Counter(str, Enum):
 
 @dataclass(frozen=True)
 class Printed:
-    """What ``Step.printed`` is: that number times ``scale`` is in ``unit`` (K tokens/s: 1000)."""
+    """What ``Step.printed`` is: that number times ``scale`` is in ``unit`` (K tokens/s: 1000).
+    ``name`` is that of a unit of its own."""
 
     unit: Unit = Unit.SAMPLES_PER_S
     scope: Scope = Scope.ALL
     averaging: Averaging = Averaging.SINCE_LAST
     scale: float = 1.0
     origin: int = 0
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The unit's name."""
+        return self.name or self.unit.value
 
 
 class Stamps(str, Enum):
@@ -271,7 +280,8 @@ def _has_nan(numbers: Sequence[float]) -> bool:
 
 
 class Total(NamedTuple):
-    """A speed that the program prints once, of its whole run, in ``unit`` over ``scope``."""
+    """A speed that the program prints once, of its whole run, in ``unit`` over ``scope``. One in a
+    unit of its own is called after it."""
 
     line: int
     name: str
@@ -429,6 +439,7 @@ def _reading(data: Mapping[str, Any]) -> Reading:
             Averaging(printed["averaging"]),
             printed["scale"],
             printed["origin"],
+            printed["name"],
         ),
         counter=Counter(data["counter"]),
         stamps=Stamps(data["stamps"]),

@@ -7,32 +7,40 @@ window rules; how the run ended is known better than any line tells it.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import LogError
-from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.errors import LogError, printable
 from dlperf_hpc.logs.interpret.rules import ITERATIONS, WARMUP, Rule, of_program
 from dlperf_hpc.logs.interpret.rules import rule as parsed
 from dlperf_hpc.logs.interpret.runs import interpret
-from dlperf_hpc.logs.scan.scanner import Scanner
+from dlperf_hpc.logs.scan.scanner import LONGEST_LINE, Scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Steps
+from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, read_bytes
 from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Measure, Run
+from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
+from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
 
-OWN = "dlperf"
-_LAST = 3  # lines that are shown where nothing is read
 _LINE = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})Z ([0-9]{1,7})\| "
 )
+NO_FIGURE = "no figure: "
+"""How the warning of a run begins that is ok, and of whose lines none was read."""
+
+_RANK = re.compile(r"^\[rank[0-9]{1,7}\]: ")
+_LONGEST_SHOWN = 120  # characters of a line
+_LOOKED_AT = 1 << 20  # bytes at the end of what a program printed
 _ASKED = ("global_batch", "seq_len", "precision")
 """Settings that a log may state and a sweep asks for: another value is another measurement."""
 
@@ -46,50 +54,109 @@ class _Lines:
 
 
 def with_figures(
-    results: Sequence[RunResult], rule: Rule, data: bytes | None = None
+    results: Sequence[RunResult],
+    rule: Rule,
+    data: bytes | None = None,
+    own_format: tuple[str, ReadTable] | None = None,
 ) -> list[RunResult]:
     """The results, those of users' programs that ended ok with the figure in their lines.
 
     ``rule`` is the window rule that was asked for; the default has the window of the sweep.
-    ``data`` is the log's content where its path only names it.
+    ``data`` is the log's content where its path only names it. ``own_format`` is one that the user
+    tells: of lines that fit it, it takes the place of what the sweep says.
     """
     return [
-        _with_figure(result, rule, data)
+        _with_figure(result, rule, data, own_format)
         if result.status is Status.OK and PROGRAM in result.facts
         else result
         for result in results
     ]
 
 
-def _with_figure(result: RunResult, rule: Rule, data: bytes | None) -> RunResult:
+def _with_figure(
+    result: RunResult, rule: Rule, data: bytes | None, own_format: tuple[str, ReadTable] | None
+) -> RunResult:
+    program = result.facts[PROGRAM]
     try:
         content = read_bytes(Path(result.log)) if data is None else data
     except LogError as error:
         return replace(result, status=Status.PARTIAL, reason=str(error))
-    scanned, _ = _scanned(result, content or b"")
-    scanned = replace(scanned, troubles=())  # the exit codes say how it ended
+    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
+    lines = _program_lines(content or b"", stopped)
+    if own_format is not None:
+        scanned = _scanned(own_format[1], own_format[0], result.log, lines)
+        if scanned.readings:
+            return _read(result, scanned, rule)
+    table, wrong = _table_of(program)
+    if wrong:
+        told = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
+        return replace(result, warnings=(*result.warnings, told))
+    scanned = _scanned(table, result.run.case.framework, result.log, lines)
     if not scanned.readings:
-        note = "no figure: no line of the program is in a known format ([program.NAME.read] names"
-        return replace(result, warnings=(*result.warnings, f"{note} one of `report --formats`)"))
+        note = f"{NO_FIGURE}{nothing_fits(table)}; {_shown(lines.text, table)}"
+        return replace(result, warnings=(*result.warnings, note))
     return _read(result, scanned, rule)
 
 
-def _scanned(result: RunResult, content: bytes) -> tuple[ScannedFile, _Lines]:
-    """What is found in a program's lines of our log, and these lines."""
-    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
-    lines = _program_lines(content, stopped)
-    wanted = str(result.facts[PROGRAM].get("format", ""))
-    scanned = _scanner(wanted).scan(result.log, len(lines.text), [lines.text])
-    readings = tuple(_with_arrivals(each, lines) for each in scanned.readings)
-    return replace(scanned, readings=readings), lines
+def _scanned(table: ReadTable, name: str, log: str, lines: _Lines) -> ScannedFile:
+    """What a table's formats read in a program's lines."""
+    found = _scanner(table, name).scan(log, len(lines.text), [lines.text])
+    return replace(
+        found,
+        troubles=(),  # the exit codes say how it ended
+        readings=tuple(_with_arrivals(each, lines) for each in found.readings),
+    )
+
+
+def _table_of(program: Mapping[str, Any]) -> tuple[ReadTable, str]:
+    """The table by which a log's lines are read, as the log tells it, and what is wrong with it:
+    the log may be anybody's."""
+    told = program.get("read", {"format": program.get("format", "")})
+    table, issues = read_table("program.NAME.read", told)
+    return table, str(issues[0]) if issues else ""
+
+
+def nothing_fits(table: ReadTable) -> str:
+    """That no line was read, and by what."""
+    if table.tells_format:
+        return "no line of the program fits a pattern of [program.NAME.read]"
+    if table.format:
+        return f"no line of the program is in the format {table.format}, which its table names"
+    return (
+        "no line of the program is in a known format ([program.NAME.read] names one of"
+        " `report --formats`, or tells one)"
+    )
+
+
+def _shown(text: bytes, table: ReadTable) -> str:
+    """Three lines of a program, in words: those that are nearest to the pattern, else the last."""
+    rows = [_RANK.sub("", row) for row in text[-_LOOKED_AT:].decode(errors="replace").split("\n")]
+    rows = [row for row in rows if row.strip()]
+    shown = near_lines(table, rows)
+    if not shown:
+        return "it printed nothing"
+    return "of its lines: " + "; ".join(printable(row)[:_LONGEST_SHOWN] for row in shown)
+
+
+def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence[str]:
+    """Of ``rows`` those with the text that each line has which fits the table's pattern, the last
+    ones; without such the last of all."""
+    needles: tuple[str, ...] = ()
+    for text in (table.line, table.total):
+        with contextlib.suppress(PatternError):
+            needles = needles or (fixed_texts(text) if text else ())
+    near = [row for row in rows if any(needle in row for needle in needles)]
+    return (near or list(rows))[-most:]
 
 
 @dataclass(frozen=True)
 class LookedAt:
     """What a program's lines say, however its run ended. ``stated`` are settings that they state,
-    by their names, ``signs`` the lines by which something broke, ``last`` its last lines."""
+    by their names, ``signs`` the lines by which something broke, ``last`` three lines of a program
+    of which nothing was read: the last of those that are nearest to what ``table`` tells."""
 
     reading: Reading | None
+    table: ReadTable
     stated: dict[str, Any]
     signs: tuple[str, ...]
     last: tuple[str, ...]
@@ -97,16 +164,22 @@ class LookedAt:
 
 def looked_at(result: RunResult) -> LookedAt:
     """Read a program's lines once more; LogError if its log cannot be read."""
-    scanned, lines = _scanned(result, read_bytes(Path(result.log)) or b"")
-    told = [each for each in lines.text.decode(errors="replace").splitlines() if each.strip()]
+    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
+    lines = _program_lines(read_bytes(Path(result.log)) or b"", stopped)
+    table, _ = _table_of(result.facts[PROGRAM])
+    scanner = _scanner(table, result.run.case.framework)
+    scanned = scanner.scan(result.log, len(lines.text), [lines.text])
+    rows = lines.text[-_LOOKED_AT:].decode(errors="replace").split("\n")
+    told = [text for row in rows if (text := _RANK.sub("", row)).strip()]
     known = {name: own for name, own in _stated(result.run.case).items() if name not in _ASKED}
     best = interpret(scanned, (), (), known, _effective(parsed(), result))
     facts = best.results[0].facts if best.results else {}
     return LookedAt(
         reading=scanned.readings[0] if scanned.readings else None,
+        table=table,
         stated={name: facts[name] for name in _ASKED if facts.get(name) is not None},
         signs=tuple(trouble.text for trouble in scanned.troubles),
-        last=tuple(each.partition("]: ")[2] for each in told[-_LAST:]),
+        last=tuple(near_lines(table, told)),
     )
 
 
@@ -118,23 +191,46 @@ def _read(result: RunResult, scanned: ScannedFile, rule: Rule) -> RunResult:
 @dataclass(frozen=True)
 class Trial:
     """What a log that is there already would give as a run of a sweep. ``reading`` is that of the
-    format with most iterations; None if no line is in a known one."""
+    format with most iterations; None if no line is in a known one. ``notes`` are lines that could
+    not be read, ``signs`` what ``fail`` and ``must`` of its table say of the lines."""
 
     result: RunResult
     reading: Reading | None = None
+    notes: tuple[str, ...] = ()
+    signs: tuple[str, ...] = ()
 
 
-def tried(case: Case, wanted: str, measure: Measure, source: Source) -> Trial:
-    """Read a log as the lines of a run of ``case``, which nobody has stamped. ``wanted`` is the
-    format that the program's table names, '' for what the lines show. LogError if the log cannot
-    be read."""
-    facts = {"measure": asdict(measure), PROGRAM: {"format": wanted}}
+def tried(case: Case, table: ReadTable, measure: Measure, source: Source) -> Trial:
+    """Read a log as the lines of a run of ``case``, which nobody has stamped. ``table`` says how
+    its program's lines are read. LogError if the log cannot be read."""
+    facts = {"measure": asdict(measure), PROGRAM: {"read": table.to_dict()}}
     result = RunResult(Run(case, 1), Status.OK, log=source.name, facts=facts)
-    scanned = _scanner(wanted).scan(source.name, source.size, blocks(source))
+    scanned = _scanner(table, case.framework).scan(source.name, source.size, blocks(source))
+    signs = tuple(_signs(table, source))
     if not scanned.readings:
-        return Trial(replace(result, status=Status.PARTIAL, reason="no line is in a known format"))
+        nothing = replace(result, status=Status.PARTIAL, reason=nothing_fits(table))
+        return Trial(nothing, signs=signs)
     whole = replace(scanned, troubles=())  # the exit code will say how a run ended
-    return Trial(_read(result, whole, parsed()), scanned.readings[0])
+    notes = tuple(f"line {note.line}: {note.text}" for note in scanned.notes)
+    return Trial(_read(result, whole, parsed()), scanned.readings[0], notes, signs)
+
+
+def _signs(table: ReadTable, source: Source) -> Iterator[str]:
+    """What ``fail`` and ``must`` say of a log."""
+    if not (table.fail or table.must):
+        return
+    signs, rest = Signs(table.fail, table.must), b""
+    for block in blocks(source):
+        *lines, rest = (rest + block).split(b"\n")
+        rest = rest[: LONGEST_LINE + 1]  # too long already
+        for line in lines:
+            if len(line) <= LONGEST_LINE:
+                signs.take(line.decode(errors="replace"), "")
+    if signs.failed:
+        yield f"a line of read.fail: {signs.failed}"
+    for number, text in enumerate(table.must):
+        if number not in signs.met:
+            yield f"no line is as read.must says: {text!r}"
 
 
 def _grafted(result: RunResult, found: Sequence[RunResult]) -> RunResult:
@@ -192,9 +288,8 @@ def _effective(rule: Rule, result: RunResult) -> Rule:
 
 
 @lru_cache(maxsize=8)
-def _scanner(wanted: str) -> Scanner:
-    known = [each for each in formats() if each.name != OWN]
-    return Scanner([each for each in known if wanted in ("", each.name)])
+def _scanner(table: ReadTable, name: str) -> Scanner:
+    return Scanner(wanted_formats(table, name))
 
 
 def _program_lines(data: bytes, stopped: str) -> _Lines:

@@ -6,7 +6,7 @@ scheduler said. Everything in :mod:`dlperf_hpc.analysis` starts from these value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, reduce
 from math import isfinite
@@ -213,6 +213,11 @@ Rates = Mapping[str, float]
 follows from it. A program that counts something else has that unit here."""
 
 
+def own_unit(rates: Collection[str]) -> str:
+    """The unit of a figure that is neither in samples/s nor in tokens/s; '' if there is none."""
+    return next((unit for unit in rates if unit not in (SAMPLES_PER_S, TOKENS_PER_S)), "")
+
+
 def rates_of(samples_per_s: float, seq_len: int | None) -> Rates:
     """Samples/s, and tokens/s where samples are sequences of a known length, padding included. A
     model without sequences has the length 1."""
@@ -229,8 +234,8 @@ class ExternalWindow:
     """What an external log gives by ``rule``: throughput over all devices, and how it was found.
 
     ``rates`` are in samples/s if the settings for that are known; of a program that prints
-    tokens/s, whose sequence length is not known, in tokens/s alone. The first is ``speed``, in
-    ``speed_unit``.
+    tokens/s, whose sequence length is not known, in tokens/s alone; of one whose figure is another
+    rate, in that rate alone. The first is ``speed``, in ``speed_unit``.
     ``basis`` is ``clock`` (samples over the difference of two time stamps), ``printed`` (the
     program's own figures) or ``total`` (its one figure for the whole run). ``factor`` is what the
     log's figures were multiplied by: samples per iteration for the clock, ``speed_unit`` per

@@ -23,9 +23,11 @@ from typing import Any
 from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
 from dlperf_hpc.records.checks import parse
 from dlperf_hpc.records.results import misfits
+from dlperf_hpc.records.signs import broken_by
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, finish, log_event, read_failures
 from dlperf_hpc.sweepfile.case import Measure
+from dlperf_hpc.sweepfile.readtable import ReadTable
 
 WINDOW, HANG, FAILED = "window", "hang", "failed"
 _STOP = "stop.json"
@@ -45,7 +47,9 @@ class Ending:
     that was read in its lines, ``first`` the first one, ``format`` the log format that read it, or
     a total; ``bad_loss``
     is the first iteration whose loss was not finite. ``stopped`` is when we ended it (UTC),
-    ``left_out`` how many lines the log has no room for.
+    ``left_out`` how many lines the log has no room for. ``failed`` and ``broken`` are lines by
+    which it has failed, and when they came; ``met`` the numbers of those that it must have:
+    :class:`dlperf_hpc.records.signs.Signs`.
     """
 
     rank: int
@@ -58,6 +62,11 @@ class Ending:
     stopped: str = ""
     left_out: int = 0
     first: int | None = None
+    failed: str = ""
+    failed_at: str = ""
+    broken: str = ""
+    broken_at: str = ""
+    met: str = ""
 
 
 def lines_of(folder: Path, rank: int) -> Path:
@@ -210,48 +219,103 @@ def clear(attempt: Attempt) -> None:
         os.rmdir(attempt.paths.attempts)  # if that was all
 
 
-def judged(endings: Sequence[Ending], measure: Measure, wanted: str) -> tuple[Status, str]:
-    """Status and reason of a run all of whose processes ended without a failure.
+Verdict = tuple[Status, str]
+"""Status of a run, and the reason; '' for one that is ok."""
 
-    ``wanted`` is the log format that its table names, '' where its lines show it.
+
+def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict:
+    """Status and reason of a run all of whose processes ended without a failing exit code.
+
+    What decides, in this order: a line of ``fail``; a loss that is not finite up to the window's
+    end; a line of ``must`` that is missing; a window that is not whole, by a built-in sign if there
+    is one. ``read`` is the table of its program. What its lines state, and whether that is what was
+    asked for, is looked at when they are read: :mod:`dlperf_hpc.logs.supervised`.
     """
+    looks = (_by_failing_line, _by_loss, _by_missing_line, _by_window)
+    found = (look(endings, measure, read) for look in looks)
+    return next((verdict for verdict in found if verdict is not None), (Status.OK, ""))
+
+
+def _by_failing_line(
+    endings: Sequence[Ending], measure: Measure, read: ReadTable
+) -> Verdict | None:
+    told = [e for e in endings if e.failed and _counts(e.failed_at, endings)]
+    if not told:
+        return None
+    first = min(told, key=lambda each: each.failed_at)
+    reason = f"a line of read.fail: rank {first.rank} on {first.host} printed {first.failed!r}"
+    return Status.FAILED, reason
+
+
+def _by_loss(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict | None:
     last = measure.warmup + measure.iterations
     bad = [e for e in endings if e.bad_loss is not None and e.bad_loss <= last]
-    if bad:
-        first = min(bad, key=lambda each: each.bad_loss or 0)
-        return Status.FAILED, (
-            f"rank {first.rank} on {first.host}: the loss is not finite from iteration"
-            f" {first.bad_loss} on: a run that does not train has no throughput"
-        )
-    seen = [each.iteration for each in endings if each.iteration is not None]
-    if not seen and (not wanted or any(each.format for each in endings)):
-        return Status.OK, ""  # nothing is read, or a total alone
-    if not seen:
-        return Status.PARTIAL, (
-            f"the program ended with exit code 0, and printed no iteration in the format {wanted}"
-        )
+    if not bad:
+        return None
+    first = min(bad, key=lambda each: each.bad_loss or 0)
+    return Status.FAILED, (
+        f"rank {first.rank} on {first.host}: the loss is not finite from iteration"
+        f" {first.bad_loss} on: a run that does not train has no throughput"
+    )
+
+
+def _by_missing_line(
+    endings: Sequence[Ending], measure: Measure, read: ReadTable
+) -> Verdict | None:
+    if any(each.by == WINDOW for each in endings):
+        return None  # ended by us, it could not come to the end of which its lines speak
+    met = {number for each in endings for number in each.met.split()}
+    missing = [text for number, text in enumerate(read.must) if str(number) not in met]
+    if not missing:
+        return None
+    return Status.FAILED, f"no line is as read.must says: {missing[0]!r}"
+
+
+def _by_window(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict | None:
+    last = measure.warmup + measure.iterations
+    seen = max((e.iteration for e in endings if e.iteration is not None), default=None)
+    if seen is not None and seen >= last:
+        return _begun_behind(endings, measure)
+    if seen is None and any(each.format for each in endings):
+        return None  # a total alone
+    for each in endings:
+        status = broken_by(each.broken)
+        if status is not None and _counts(each.broken_at, endings):
+            where = f"rank {each.rank} on {each.host}"
+            return status, f"{where} printed {each.broken!r}, and the window is not whole"
+    if seen is None:
+        return None  # nothing is read: it ran, and has no figure
+    return Status.PARTIAL, (
+        f"the program ended with exit code 0 after iteration {seen}, and the window lies"
+        f" between {measure.warmup} and {last}"
+    )
+
+
+def _begun_behind(endings: Sequence[Ending], measure: Measure) -> Verdict | None:
+    last = measure.warmup + measure.iterations
     begun = [each.first for each in endings if each.first is not None]
-    if begun and min(begun) >= last:
-        return Status.PARTIAL, (
-            f"the first iteration that the program told is {min(begun)}, behind the window, which"
-            f" lies between {measure.warmup} and {last}: a program that resumes from what it finds"
-            " must write into {scratch}, which is new for each attempt"
-        )
-    if max(seen) < last:
-        return Status.PARTIAL, (
-            f"the program ended with exit code 0 after iteration {max(seen)}, and the window lies"
-            f" between {measure.warmup} and {last}"
-        )
-    return Status.OK, ""
+    if not begun or min(begun) < last:
+        return None
+    return Status.PARTIAL, (
+        f"the first iteration that the program told is {min(begun)}, behind the window, which"
+        f" lies between {measure.warmup} and {last}: a program that resumes from what it finds"
+        " must write into {scratch}, which is new for each attempt"
+    )
 
 
-def end(attempt: Attempt, measure: Measure, wanted: str) -> tuple[Status, str] | None:
+def _counts(moment: str, endings: Sequence[Ending]) -> bool:
+    """Whether something came before the first program was ended by us: what follows that may come
+    of it."""
+    return all(moment <= each.stopped for each in endings if each.stopped)
+
+
+def end(attempt: Attempt, measure: Measure, read: ReadTable) -> tuple[Status, str] | None:
     """Write the end of a run whose supervisors have all said that nothing failed; status and
     reason. None if one of them has not."""
     endings = read_endings(attempt.paths.supervised(attempt.number))
     if [each.rank for each in endings] != list(range(attempt.run.case.ranks)):
         return None
-    status, reason = judged(endings, measure, wanted)
+    status, reason = judged(endings, measure, read)
     best = max(endings, key=lambda each: each.iteration or 0)
     told = {
         "ended": "by us after the window" if any(e.by == WINDOW for e in endings) else "by itself",

@@ -23,6 +23,7 @@ from dlperf_hpc.records.results import (
     GpuUse,
     RunResult,
     Window,
+    own_unit,
 )
 
 if TYPE_CHECKING:
@@ -110,6 +111,24 @@ def _base(of: Callable[[Sample], Any], unit: str) -> Callable[[CaseSummary], Any
     return lambda s: None if unit not in s.base_samples else of(s.base_samples[unit])
 
 
+def _own(of: Callable[[Sample], Any]) -> Callable[[CaseSummary], Any]:
+    """What the runs that count say in a unit that is neither samples/s nor tokens/s."""
+
+    def value(summary: CaseSummary) -> Any:
+        sample = summary.samples.get(own_unit(summary.samples))
+        return None if sample is None else of(sample)
+
+    return value
+
+
+def _base_own(of: Callable[[Sample], Any]) -> Callable[[CaseSummary], Any]:
+    def value(summary: CaseSummary) -> Any:
+        sample = summary.base_samples.get(own_unit(summary.base_samples))
+        return None if sample is None else of(sample)
+
+    return value
+
+
 def _end(interval: Interval | None, name: str) -> float | None:
     return None if interval is None else getattr(interval, name)
 
@@ -153,6 +172,19 @@ _RATES: tuple[Column[CaseSummary], ...] = (
            _sample(lambda x: x.maximum, _TOKENS)),
     Column("tokens_per_s_per_device", "number", _TOKENS, "median / devices",
            lambda s: s.per_device(_TOKENS)),
+    Column("figure", "number", "figure_unit", "median of the runs that count, over all devices, of "
+           "a program whose figure is neither in samples/s nor in tokens/s",
+           _own(lambda x: x.median)),
+    Column("figure_unit", "text", "", "unit of that figure: a rate, as GFLOP/s",
+           lambda s: own_unit(s.samples)),
+    Column("figure_low", "number", "figure_unit", "lower end of the median's confidence interval",
+           _own(_low)),
+    Column("figure_high", "number", "figure_unit", "upper end of the median's confidence interval",
+           _own(_high)),
+    Column("figure_min", "number", "figure_unit", "slowest run that counts",
+           _own(lambda x: x.minimum)),
+    Column("figure_max", "number", "figure_unit", "fastest run that counts",
+           _own(lambda x: x.maximum)),
 )  # fmt: skip
 
 _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
@@ -165,11 +197,12 @@ _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
     Column("base_high", "number", _RATE, "upper end of the base's confidence interval",
            _base(_high, _RATE)),
     Column("speedup", "number", "ratio", "samples_per_s / base_samples_per_s, or where speedup_of "
-           "says so the same of tokens_per_s", lambda s: s.speedup),
+           "says so the same of tokens_per_s or figure", lambda s: s.speedup),
     Column("speedup_low", "number", "ratio", "samples_per_s_low / base_high, or the same of "
-           "tokens_per_s; empty for the base", lambda s: _end(s.speedup_interval, "low")),
+           "tokens_per_s or figure; empty for the base",
+           lambda s: _end(s.speedup_interval, "low")),
     Column("speedup_high", "number", "ratio", "samples_per_s_high / base_low, or the same of "
-           "tokens_per_s; empty for the base",
+           "tokens_per_s or figure; empty for the base",
            lambda s: _end(s.speedup_interval, "high")),
     Column("speedup_coverage", "number", "fraction", "the speedup's interval covers at least this: "
            "the product of the two coverages", lambda s: _end(s.speedup_interval, "coverage")),
@@ -181,7 +214,8 @@ _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
            lambda s: _end(s.efficiency_interval, "high")),
     Column("speedup_missing", "text", "", "why there is no speedup", lambda s: s.speedup_missing),
     Column("speedup_of", "text", "", "throughput that speedup, efficiency, spread and ci_coverage "
-           "are of: samples/s, or tokens/s where not all cases of the series have samples/s",
+           "are of: samples/s, or tokens/s or figure_unit where not all cases of the series have "
+           "samples/s",
            lambda s: s.unit if s.samples else ""),
     Column("base_tokens_per_s", "number", _TOKENS, "median of the base, over all its devices",
            _base(lambda x: x.median, _TOKENS)),
@@ -189,6 +223,12 @@ _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
            "interval", _base(_low, _TOKENS)),
     Column("base_tokens_per_s_high", "number", _TOKENS, "upper end of the base's confidence "
            "interval", _base(_high, _TOKENS)),
+    Column("base_figure", "number", "figure_unit", "median of the base, over all its devices",
+           _base_own(lambda x: x.median)),
+    Column("base_figure_low", "number", "figure_unit", "lower end of the base's confidence "
+           "interval", _base_own(_low)),
+    Column("base_figure_high", "number", "figure_unit", "upper end of the base's confidence "
+           "interval", _base_own(_high)),
 )  # fmt: skip
 
 CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
@@ -283,7 +323,7 @@ def _check(unit: str) -> Callable[[RunResult], Any]:
 _EXTERNAL: tuple[Column[RunResult], ...] = (
     Column("format", "text", "", "format of another program's log", _external(lambda w: w.format)),
     Column("evidence", "text", "", "what the reader of that format rests on: real logs, quoted "
-           "lines, source only", _external(lambda w: w.evidence)),
+           "lines, source only; told in TOML: a user's table", _external(lambda w: w.evidence)),
     Column("rule", "text", "", "window rule by which the figure was taken from the log",
            _external(lambda w: w.rule)),
     Column("basis", "text", "", "clock: time stamps; arrival: when a user's program printed its "
@@ -291,7 +331,7 @@ _EXTERNAL: tuple[Column[RunResult], ...] = (
            _external(lambda w: w.basis)),
     Column("unit", "text", "", "of the log's own figures", _external(lambda w: w.unit)),
     Column("factor", "number", "", "samples per iteration for the clock, else samples/s (tokens/s "
-           "in a row that has no samples/s) over all devices per printed unit",
+           "or figure_unit in a row that has no samples/s) over all devices per printed unit",
            _external(lambda w: w.factor)),
     Column("first_iteration", "integer", "", "the window begins after it",
            _external(lambda w: w.first)),
@@ -319,6 +359,11 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("tokens_per_s_per_device", "number", _TOKENS, "tokens_per_s / devices",
            lambda r: None if _TOKENS not in r.rates
            else r.rates[_TOKENS] / r.run.case.topology.devices),
+    Column("figure", "number", "figure_unit", "over all devices, of a program whose figure is "
+           "neither in samples/s nor in tokens/s: samples_per_s is empty then",
+           lambda r: r.rates.get(own_unit(r.rates))),
+    Column("figure_unit", "text", "", "unit of that figure: a rate, as GFLOP/s",
+           lambda r: own_unit(r.rates)),
     Column("warmup", "integer", "iterations", "untimed, before the window",
            _window(lambda w: w.warmup)),
     Column("iterations", "integer", "iterations", "timed: the window",

@@ -16,7 +16,7 @@ from dlperf_hpc.analysis.comparison import (
 )
 from dlperf_hpc.analysis.statistics import Interval, median_interval
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S
+from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, own_unit
 from dlperf_hpc.reporting.junit import Entry, junit
 from dlperf_hpc.reporting.text import code, escape, number
 
@@ -94,6 +94,8 @@ def _subject_json(subject: Subject | None) -> dict[str, Any] | None:
         "runs_ok": None if row else subject.counted,
         **_speed_json(subject, "samples_per_s", SAMPLES_PER_S),
         **_speed_json(subject, "tokens_per_s", TOKENS_PER_S),
+        **_speed_json(subject, "figure", own_unit(subject.speeds)),
+        "figure_unit": own_unit(subject.speeds) or None,
         "published": row.source if row else None,
         "hardware": row.hardware if row else None,
     }

@@ -27,6 +27,7 @@ from dlperf_hpc.sweepfile.expressions import (
     names_in,
     whole,
 )
+from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
 
 LAUNCHES: Mapping[str, str] = {
     "rank": "one process for each device",
@@ -84,8 +85,8 @@ class UserProgram:
 
     ``replicas`` is an expression: how many copies of the model train side by side, each on samples
     of its own. ``require`` are conditions without which a case is left out. ``words`` has for a
-    key, by the text of its value, the words that stand where ``{*key}`` does. ``format`` is the log
-    format it prints, '' for what its lines show.
+    key, by the text of its value, the words that stand where ``{*key}`` does. ``read`` says what
+    it prints.
     """
 
     name: str
@@ -97,7 +98,7 @@ class UserProgram:
     env: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    format: str = ""
+    read: ReadTable = field(default_factory=ReadTable)
     stop: str = STOPS[0]
 
     @property
@@ -115,9 +116,9 @@ class UserProgram:
 
     def to_dict(self) -> dict[str, Any]:
         """The table as :func:`read_program` reads it; plain JSON."""
-        table = {key: value for key, value in vars(self).items() if key not in ("name", "format")}
+        table = {key: value for key, value in vars(self).items() if key != "name"}
         table.update(run=list(self.run), require=list(self.require))
-        table.update(env=dict(self.env), keys=dict(self.keys), read={"format": self.format})
+        table.update(env=dict(self.env), keys=dict(self.keys), read=self.read.to_dict())
         table["words"] = {
             key: {value: list(words) for value, words in each.items()}
             for key, each in self.words.items()
@@ -144,7 +145,8 @@ def read_program(
 ) -> tuple[UserProgram | None, list[Issue]]:
     """The program of a table, None if anything is wrong with it, and what is.
 
-    ``formats`` are the log formats that there are; without them ``read.format`` is not looked up.
+    ``formats`` are the log formats that there are; without them ``read.format`` is not looked up,
+    and no pattern is compiled: a manifest's were checked before it was written.
     """
     reader = _Reader(f"program.{name}", formats)
     if _NAME.fullmatch(name) is None:
@@ -170,10 +172,10 @@ class _Reader:
         self.issues.append(Issue(f"{self.where}.{key}" if key else self.where, message, hint))
 
     def program(self, name: str, table: Mapping[str, Any]) -> UserProgram:
-        known = [f.name for f in fields(UserProgram) if f.name not in ("name", "format")]
+        known = [f.name for f in fields(UserProgram) if f.name != "name"]
         for key in table:
-            if key not in (*known, "read"):
-                self.say(key, f"unknown key {key!r}", _near(key, [*known, "read"]))
+            if key not in known:
+                self.say(key, f"unknown key {key!r}", _near(key, known))
         if "run" not in table:
             self.say("run", "is missing", 'write the command as a list of words: ["train.py"]')
         program = UserProgram(
@@ -186,7 +188,7 @@ class _Reader:
             env=self._env(table.get("env", {})),
             keys=self._keys(table.get("keys", {})),
             words=self._words(table.get("words", {})),
-            format=self._format(table.get("read", {})),
+            read=self._read(table.get("read", {})),
             stop=self._one_of("stop", table.get("stop", STOPS[0]), STOPS),
         )
         if not self.issues:
@@ -256,16 +258,11 @@ class _Reader:
             for key, table in self._table("words", value).items()
         }
 
-    def _format(self, value: Any) -> str:
-        table = self._table("read", value)
-        for key in table:
-            if key != "format":
-                self.say(f"read.{key}", f"unknown key {key!r}", _near(key, ["format"]))
-        name = self._text("read.format", table.get("format", ""))
-        if name and self.formats is not None and name not in self.formats:
-            hint = _near(name, self.formats) or "`dlperf report --formats` lists them"
-            self.say("read.format", f"there is no log format {name!r}", hint)
-        return name
+    def _read(self, value: Any) -> ReadTable:
+        check = self.formats is not None
+        read, issues = read_table(f"{self.where}.read", value, self.formats, check)
+        self.issues += issues
+        return read
 
     def _check_names(self, program: UserProgram) -> None:
         """What a placeholder or an expression names must be there, and what is there be named."""

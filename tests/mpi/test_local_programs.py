@@ -102,13 +102,15 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     }
     statuses = {name: result.status for name, result in found.items()}
     assert statuses == {
-        **dict.fromkeys(("plain", "fork", "deaf", "buffer", "port"), Status.OK),
+        **dict.fromkeys(("plain", "fork", "deaf", "buffer", "port", "lazy"), Status.OK),
         **dict.fromkeys(("hang", "nan", "fail", "busy"), Status.FAILED),
-        **dict.fromkeys(("lazy", "resume"), Status.PARTIAL),
+        "resume": Status.PARTIAL,
     }, {name: result.reason for name, result in found.items()}
     assert "no progress for 5 s after iteration 4; its last line:" in found["hang"].reason
     assert "the loss is not finite from iteration 5 on" in found["nan"].reason
-    assert "printed no iteration in the format megatron" in found["lazy"].reason
+    told = "no figure: no line of the program is in the format megatron, which its table names"
+    assert f"{told}; of its lines: there is nothing to do" in done.stderr
+    assert not found["lazy"].rates
     assert "rank 1 on" in found["fail"].reason and "ValueError: no such" in found["fail"].reason
     assert "the first iteration that the program told is 120, behind" in found["resume"].reason
     taken = "a port that it was to listen at is taken, and at a second try, with "
@@ -129,11 +131,42 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     assert not processes_of(str(PROGRAMS / "steps.py")) and not processes_of("sleep 471")
     decided = {"hang": "ended by", "nan": "loss", "lazy": "reading", "fail": "exit codes"}
     for name, row in {**decided, "resume": "window", "busy": "signs"}.items():
-        told = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
-        assert told.returncode == 1 and len(told.stdout.splitlines()) < 24
-        assert re.search(rf"^> {row} ", told.stdout, re.MULTILINE), told.stdout
+        asked = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
+        assert asked.returncode == (name != "lazy") and len(asked.stdout.splitlines()) < 24
+        assert re.search(rf"^> {row} ", asked.stdout, re.MULTILINE), asked.stdout
     left = [path.name for path in place.directory("odd").rglob("*.program")]
     assert not left and not list(place.directory("odd").rglob("*.scratch"))
+
+
+READ = r"""
+[program.mine.read]
+line = 'iteration +(?P<iteration>[0-9]+)/.*\(ms\): (?P<printed>[0-9.]+).*lm loss: (?P<loss>\S+)'
+printed = { unit = "ms/iteration", averaging = "last-iteration" }
+fail = ['iteration +4/']
+must = ['iteration +13/', 'never printed']
+"""
+
+
+def test_a_format_told_in_toml(place: Workplace) -> None:
+    """With `stop = "never"` the program comes to its own end, and a line of `must` is missing."""
+    spec = sweep_of(place, ["plain"])
+    text = spec.read_text().partition("[program.mine.read]")[0] + READ
+    ended = text.replace('launch = "rank"', 'launch = "rank"\nstop = "never"')
+    reports = {}
+    for name, made in {
+        "ours": text.replace("+4/", "+99/"),
+        "failing": text,
+        "missing": ended.replace("+4/", "+99/").replace("{steps*9}", "{steps}"),
+    }.items():
+        spec = place.write(f"{name}.toml", made)
+        place.verb("sweep", spec, "--cluster", "local", "--no-check")
+        reports[name] = runs(place, name)["plain"]
+    ours = reports["ours"]
+    assert (ours["status"], ours["basis"], ours["format"]) == ("ok", "arrival", "read:mine")
+    assert float(ours["factor"]) == 8 and float(ours["check_samples_per_s"]) > 0
+    failing, missing = reports["failing"], reports["missing"]
+    assert failing["status"] == "failed" and "a line of read.fail: rank 0" in failing["reason"]
+    assert missing["reason"] == "no line is as read.must says: 'never printed'"
 
 
 def test_ranks_that_find_each_other_by_mpi(place: Workplace) -> None:

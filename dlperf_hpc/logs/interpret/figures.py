@@ -81,6 +81,8 @@ def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     """The figure of one run by ``rule``, whose alternatives are not tried; NoFigure if none."""
     if rule.basis is Basis.TOTAL:
         return _total(rule, reading, segment)
+    if reading.printed.unit is Unit.OWN and rule.basis is not Basis.PRINTED:
+        raise NoFigure(f"the program's figure is in {reading.printed.label}", expected=True)
     if not segment.steps:
         raise NoFigure("no line has an iteration", expected=True)
     if rule.basis in (Basis.CLOCK, Basis.ARRIVAL):
@@ -92,7 +94,7 @@ def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     else:
         found = _since_last(rule, reading, segment)
     if not (math.isfinite(found.value) and found.value > 0):
-        raise NoFigure(f"{found.value!r} {found.unit.value} is no speed")
+        raise NoFigure(f"{found.value!r} {found.printed.label} is no speed")
     return _with_batch(found, segment) if found.unit is Unit.ITERATIONS_PER_S else found
 
 
@@ -518,10 +520,13 @@ def _total(rule: Rule, reading: Reading, segment: Segment) -> Figure:
             best = fitting[-1]
             break
     part, told = _part_done(reading, best)
-    printed = Printed(best.unit, best.scope, scale=part)
+    own = best.name if best.unit is Unit.OWN else ""
+    printed = Printed(best.unit, best.scope, scale=part, name=own)
     value = _rate(best.value, printed)
     if value is None:
         raise NoFigure(f"line {best.line}: {best.name} {best.value!r} is no speed")
+    if own and len({t.value for t in named if t.name == own}) > 1:
+        told.append(f"there are several figures in {own}: that of line {best.line} is the last")
     others = {t.name for t in named} - {best.name}
     if others and not rule.total:
         told.append(f"the total is {best.name}; there is also {', '.join(sorted(others)[:5])}")

@@ -255,10 +255,10 @@ class _Run:
         values = settings.values
         speed = converted(found, values, self.reading.counter, self.segment.ranks)
         if not (math.isfinite(speed.value) and speed.value > 0):
-            raise NoFigure(f"{speed.value!r} {speed.unit.value} is no speed")
+            raise NoFigure(f"{speed.value!r} {speed.label} is no speed")
         if speed.assumed:
             other = on_other_basis(found, self.reading, self.segment, values)
-            alike = other is not None and other.unit is speed.unit
+            alike = other is not None and other.label == speed.label
             differs = disagreement(speed.value, other.value, values) if other and alike else ""
             if differs:
                 raise NoFigure(f"{'; '.join(speed.assumed)}, which does not fit ({differs})")
@@ -333,7 +333,7 @@ class _Run:
             change = 100 * (rest.value / speed.value - 1)
             warnings.append(
                 f"behind the window, from iteration {found.last} on, it is {rest.value:.6g} "
-                f"{rest.unit.value}: {change:+.1f} %"
+                f"{rest.label}: {change:+.1f} %"
             )
         losses = [step.loss for step in found.steps if step.loss is not None]
         if losses and _lacks_loss(found.steps):
@@ -344,7 +344,7 @@ class _Run:
             rates=self._rates(measured, settings),
             rule=found.rule.name,
             basis=found.rule.basis.value,
-            unit=found.printed.unit.value,
+            unit=found.printed.label,
             factor=speed.factor,
             format=self.reading.format,
             evidence=self.reading.evidence.value,
@@ -369,7 +369,7 @@ class _Run:
         are those that the lines of the window print."""
         speed, seq_len = measured.speed, settings.values.get("seq_len")
         if speed.unit is not Unit.SAMPLES_PER_S:
-            return {speed.unit.value: speed.value}
+            return {speed.label: speed.value}
         rates = rates_of(speed.value, seq_len)
         if seq_len is not None:
             return rates
@@ -408,9 +408,9 @@ class _Run:
                 check = by_other_reading(found, self.segment, reading, settings.values)
                 if check is not None:
                     checks.append((f"{reading.format} lines by {check[0]}", check[1], check[0]))
-        checks = [check for check in checks if check[1].unit is speed.unit]
+        checks = [check for check in checks if check[1].label == speed.label]
         warnings = [
-            f"{speed.unit.value} by {name} over those by {basis}: {differs}"
+            f"{speed.label} by {name} over those by {basis}: {differs}"
             for name, other, _ in checks
             if (differs := disagreement(speed.value, other.value, settings.values))
         ]

@@ -54,21 +54,27 @@ class MissingFact(ValueError):
 
 @dataclass(frozen=True)
 class Converted:
-    """A figure over all devices, in samples/s or, as ``unit`` says, in tokens/s. ``factor`` times
-    the printed figure, or over a printed time, is ``value``; ``assumed`` are settings that were
-    taken without being stated."""
+    """A figure over all devices, in samples/s or, as ``unit`` says, in tokens/s or in a unit of its
+    own, ``name``. ``factor`` times the printed figure, or over a printed time, is ``value``;
+    ``assumed`` are settings that were taken without being stated."""
 
     value: float
     factor: float
     assumed: tuple[str, ...] = ()
     unit: Unit = Unit.SAMPLES_PER_S
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The unit's name."""
+        return self.name or self.unit.value
 
 
 def converted(
     figure: Figure, values: Mapping[str, Any], counter: Counter, processes: int
 ) -> Converted:
     """``figure`` in samples/s over all devices; tokens of sequences of an unknown length, or
-    counted without their padding, in tokens/s.
+    counted without their padding, in tokens/s; another rate as it is.
 
     MissingFact if a setting for it is not known, NoFigure if no setting would help.
 
@@ -83,12 +89,15 @@ def converted(
         factor = _over(figure.printed.scope, values, processes, figure.rule.per_node)
         if figure.unit is Unit.TOKENS_PER_S and "seq_len" in values:
             factor /= float(values["seq_len"])
+        elif figure.unit is Unit.OWN:
+            unit = Unit.OWN
         elif figure.unit is not Unit.SAMPLES_PER_S:
             unit = Unit.TOKENS_PER_S
     per_printed = factor * figure.printed.scale
     if figure.printed.unit in (Unit.MS_PER_ITERATION, Unit.S_PER_ITERATION):
         per_printed = factor * _PER_PRINTED.get(figure.printed.unit, 1.0) / figure.printed.scale
-    return Converted(figure.value * factor, per_printed, tuple(assumed), unit)
+    name = figure.printed.name if unit is Unit.OWN else ""
+    return Converted(figure.value * factor, per_printed, tuple(assumed), unit, name)
 
 
 def samples_per_iteration(values: Mapping[str, Any], counter: Counter, assumed: list[str]) -> float:

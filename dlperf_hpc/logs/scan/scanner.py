@@ -640,7 +640,7 @@ def _nearest(drafts: Iterable[Draft]) -> str:
     return f"line {draft.notes[0].line} is nearest to {draft.format.name}: {draft.notes[0].text}"
 
 
-@functools.lru_cache(maxsize=1)
-def scanner() -> Scanner:
-    """This process's scanner of every format."""
-    return Scanner(formats())
+@functools.lru_cache(maxsize=2)
+def scanner(more: Format | None = None) -> Scanner:
+    """This process's scanner of every format, and of one ``more``."""
+    return Scanner([*formats(), *([more] if more else [])])

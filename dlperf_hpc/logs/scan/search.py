@@ -32,6 +32,9 @@ from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import Note, ScannedFile
+from dlperf_hpc.logs.tableformat import OWN as OUR_OWN
+from dlperf_hpc.logs.tableformat import format_of
+from dlperf_hpc.sweepfile.readtable import ReadTable
 
 # --- scanning
 
@@ -44,6 +47,9 @@ _AHEAD = 4  # tasks per worker that are given out, or done and not yet asked for
 
 _Found = tuple[ScannedFile, bytes]  # and as the cache keeps it
 
+Told = tuple[str, ReadTable]
+"""A format that a user tells: its name, and its table."""
+
 
 @dataclass(frozen=True)
 class Scanned:
@@ -54,9 +60,10 @@ class Scanned:
     cached: bool = False
 
 
-def scan_source(source: Source) -> ScannedFile:
+def scan_source(source: Source, told: Told | None = None) -> ScannedFile:
     """Read one log to its end, or as far as it can be read: a note then says why it ends there. In
-    what has no known format it is looked who else may have written it."""
+    what has no known format it is looked who else may have written it. Where lines are as ``told``,
+    other programs' formats do not count: whoever tells a format knows whose log it is."""
     trouble: list[str] = []
     head = bytearray()
 
@@ -69,7 +76,11 @@ def scan_source(source: Source) -> ScannedFile:
         except LogError as error:
             trouble.append(str(error))
 
-    found = scanner().scan(source.name, source.size, readable())
+    own = format_of(told[1], told[0]) if told else None
+    found = scanner(own).scan(source.name, source.size, readable())
+    if own and any(each.format == own.name for each in found.readings):
+        kept = (own.name, OUR_OWN)
+        found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))
     program = "" if found.readings else ", ".join(programs_in(head))
     notes = (*found.notes, *(Note(0, text) for text in trouble))
     return replace(found, program=program, notes=notes)
@@ -80,48 +91,50 @@ def scan_all(
     cache: ScanCache,
     progress: Progress = lambda _: None,
     workers: int | None = None,
+    told: Told | None = None,
 ) -> Iterator[Scanned]:
-    """What is in every source, in the order of ``sources``; those in ``cache`` are not read again.
+    """What is in every source, in the order of ``sources``; those in ``cache``, which must have
+    been made for the format ``told``, are not read again.
 
     The memory in use grows neither with the number of files nor with their sizes.
     """
     known = [cache.has(source) for source in sources]
-    fresh = _scan([source for source, has in zip(sources, known) if not has], workers)
+    fresh = _scan([source for source, has in zip(sources, known) if not has], workers, told)
     for source, has in zip(sources, known):
         file = cache.get(source) if has else None
         cached = file is not None
         if file is None:
             # A file that the cache has and cannot read after all is read here.
-            file, content = _found(source) if has else next(fresh)
+            file, content = _found(source, told) if has else next(fresh)
             cache.put(source, content)
         progress(source)
         yield Scanned(source, file, cached)
     cache.save()
 
 
-def _scan(sources: Sequence[Source], workers: int | None) -> Iterator[_Found]:
+def _scan(sources: Sequence[Source], workers: int | None, told: Told | None) -> Iterator[_Found]:
     _keep_memory()
     total = sum(source.size for source in sources)
     workers = min(workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0))), len(sources))
     done = 0
     if workers > 1 and total >= _FEW_BYTES and pools.has_room(workers + pools.POOL):
         tasks = _tasks(sources, min(_TASK_BYTES, total // (4 * workers)))
-        for content in _in_parallel(tasks, workers):
+        for content in _in_parallel(tasks, workers, told):
             done += 1
             yield unpacked(content), content
-    yield from map(_found, sources[done:])
+    yield from (_found(source, told) for source in sources[done:])
 
 
-def _in_parallel(tasks: Iterator[list[Source]], workers: int) -> Iterator[bytes]:
+def _in_parallel(tasks: Iterator[list[Source]], workers: int, told: Told | None) -> Iterator[bytes]:
     """What other processes find in the tasks' sources, in order. It ends early if no process can be
     started, or if one was killed (for its memory, perhaps): the caller then reads the rest."""
     import numpy  # noqa: F401 - imported here, like the scanner, so that forked workers have it
 
-    scanner()
+    scanner(format_of(told[1], told[0]) if told else None)
     others, pool, whole = active_children(), None, True
     try:
         pool = pools.pool(workers, "fork")
-        given = (pool.submit(_scan_task, task) for task in tasks)
+        given = (pool.submit(_scan_task, task, told) for task in tasks)
         waiting = deque(islice(given, _AHEAD * workers))
         while waiting:
             done = waiting.popleft().result()
@@ -159,12 +172,12 @@ def _tasks(sources: Sequence[Source], size: int) -> Iterator[list[Source]]:
         yield task
 
 
-def _scan_task(sources: Sequence[Source]) -> list[bytes]:
-    return [packed(scan_source(source)) for source in sources]
+def _scan_task(sources: Sequence[Source], told: Told | None) -> list[bytes]:
+    return [packed(scan_source(source, told)) for source in sources]
 
 
-def _found(source: Source) -> _Found:
-    file = scan_source(source)
+def _found(source: Source, told: Told | None) -> _Found:
+    file = scan_source(source, told)
     return file, packed(file)
 
 
@@ -197,10 +210,12 @@ def _version() -> str:
 
 
 class ScanCache:
-    """What was found in files, by their identity; with ``path`` None nothing is kept."""
+    """What was found in files, by their identity; with ``path`` None nothing is kept. ``told`` is
+    the format by which they are read besides those that are known."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, told: Told | None = None) -> None:
         self._path = path
+        self._told = hashlib.sha256(repr(told).encode()).hexdigest() if told else ""
         self._new: list[tuple[str, str, bytes, float]] = []
         self._held = 0  # bytes
         self._now = time.time()
@@ -218,7 +233,7 @@ class ScanCache:
             row = self._database.execute(
                 "SELECT content FROM scans WHERE file = ? AND version = ?"
                 f" AND length(content) <= {_MOST_PACKED}",
-                (_key(source), _version()),
+                (_key(source), self._reader()),
             ).fetchone()
             return checked(unpacked(row[0], _MOST_UNPACKED)) if row else None
         except (sqlite3.Error, KeyError, TypeError, ValueError, RecursionError):
@@ -230,7 +245,7 @@ class ScanCache:
             return False
         try:
             row = self._database.execute(
-                "SELECT 1 FROM scans WHERE file = ? AND version = ?", (_key(source), _version())
+                "SELECT 1 FROM scans WHERE file = ? AND version = ?", (_key(source), self._reader())
             ).fetchone()
         except sqlite3.Error:
             return False
@@ -241,10 +256,14 @@ class ScanCache:
         changed_s = max(source.identity[3:], default=0) / 1e9
         if self._database is None or not source.identity or changed_s > self._now - _YOUNG_S:
             return
-        self._new.append((_key(source), _version(), content, self._now))
+        self._new.append((_key(source), self._reader(), content, self._now))
         self._held += len(content)
         if self._held > _MOST_HELD:
             self.save()
+
+    def _reader(self) -> str:
+        """Who reads: the code, and the format that was told."""
+        return _version() + self._told
 
     def save(self) -> None:
         """Write what is new. If the cache cannot be written, logs are read again next time."""

@@ -30,6 +30,8 @@ def as_json(report: Report) -> dict[str, Any]:
             "samples_per_s": "samples of the timed window / slowest rank's time, over all devices",
             "tokens_per_s": "samples_per_s x seq_len, so that padding counts; where seq_len is not "
             "known, as the program prints it",
+            "figure": "of programs that print neither, in figure_unit: their own figure of the "
+            "whole run, or of the window's lines, over all devices",
             "summary": "median of the runs that ended ok",
             "interval": "order statistics of the median, coverage stated",
             "target_coverage": TARGET_COVERAGE,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.analysis.statistics import Interval, Sample
-from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
+from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult, own_unit
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.text import (
@@ -58,6 +58,7 @@ def _method(report: Report) -> str:
         "- samples/s: samples through forward and backward in the window, over all devices / the "
         "slowest rank's time",
         _tokens(report.cases),
+        *_own_figures(report.cases),
         f"- Runs: {_span(repeats)} per case; {ok} of {runs} count (status ok)",
         "- Summary: the median of the runs that count. CI: its order-statistics interval, with the "
         "coverage it truly has, aimed at 95 % (needs 6 runs)",
@@ -74,6 +75,12 @@ def _tokens(cases: Sequence[CaseSummary]) -> str:
         "- tokens/s: samples/s x tokens of a sequence, so that padding counts; of logs whose "
         "sequence length is not known, as the program prints it"
     )
+
+
+def _own_figures(cases: Sequence[CaseSummary]) -> list[str]:
+    units = dict.fromkeys(own_unit(summary.samples) for summary in cases)
+    told = "the program's own figure, over all devices; samples/s do not follow from it"
+    return [f"- {escape(unit)}: {told}" for unit in units if unit]
 
 
 def _span(counts: Sequence[int]) -> str:

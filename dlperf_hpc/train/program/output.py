@@ -12,12 +12,14 @@ from typing import Any
 
 from dlperf_hpc.files import open_append
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.records.lines import utc
+from dlperf_hpc.records.signs import Signs
+from dlperf_hpc.sweepfile.readtable import ReadTable
 
 LONGEST_LINE = 1 << 16
 MOST_BYTES = 1 << 28  # of all ranks' lines; behind them only those that a format knows
-OWN = "dlperf"
+_BY_CONTENT = ReadTable()
 _KEPT = 200  # last lines, to say why it ended
 _PREFIX = re.compile(r"(?:\x1b\[[0-9;]*[A-Za-z]|\[(?:rank|default)[0-9]{1,9}\]: ?)")
 _ERROR = re.compile(r"[\w.]{0,200}(?:Error|Exception|Interrupt)\b", re.ASCII)
@@ -56,12 +58,11 @@ def _is_not_finite(loss: Any) -> bool:
 
 
 class Progress:
-    """How far a program is, by its lines; of several formats the one that is furthest."""
+    """How far a program is, by its lines; of several formats the one that is furthest. PatternError
+    for a table that tells a pattern that is none."""
 
-    def __init__(self, wanted: str = "") -> None:
-        self._formats = [
-            each for each in formats() if each.name != OWN and wanted in ("", each.name)
-        ]
+    def __init__(self, table: ReadTable = _BY_CONTENT, name: str = "") -> None:
+        self._formats = wanted_formats(table, name)
         self._drafts: dict[str, _Watched] = {}
         self._number = 0
 
@@ -98,11 +99,14 @@ class Progress:
 class Output:
     """Writes a program's lines, stamped, to a file. ``left_out`` counts those without room."""
 
-    def __init__(self, path: Path, rank: int, progress: Progress, ranks: int = 1) -> None:
+    def __init__(
+        self, path: Path, rank: int, progress: Progress, ranks: int = 1, signs: Signs | None = None
+    ) -> None:
         self._file = open_append(path)
         self._most = MOST_BYTES // ranks
         self._rank = rank
         self._progress = progress
+        self.signs = Signs() if signs is None else signs
         self._rest = b""
         self._written = 0
         self.left_out = 0
@@ -144,7 +148,10 @@ class Output:
         text = line.decode("utf-8", errors="replace").rstrip("\r")
         self.count += 1
         self.last.append(text[:LONGEST_LINE])
-        known = self._progress.take(text) if len(line) <= LONGEST_LINE else False
+        known = False
+        if len(line) <= LONGEST_LINE:
+            known = self._progress.take(text)
+            self.signs.take(_PREFIX.sub("", text), now)
         if self._written > self._most and not known:
             self.left_out += 1
             return ()

@@ -16,6 +16,7 @@ from dlperf_hpc.records import supervised
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest, read_manifest
+from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
     Attempt,
@@ -31,6 +32,7 @@ from dlperf_hpc.records.store import (
 from dlperf_hpc.records.supervised import FAILED, WINDOW, Ending, Port, Stop
 from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index
 from dlperf_hpc.sweepfile.expressions import ExpressionError
+from dlperf_hpc.sweepfile.patterns import PatternError
 from dlperf_hpc.sweepfile.programs import Command, UserProgram
 from dlperf_hpc.train import provenance
 from dlperf_hpc.train.program import launching, place
@@ -49,7 +51,7 @@ def main(root: Path, array_name: str, words: Sequence[str]) -> int:
     supervisor = Supervisor(words)
     try:
         return supervisor.run(root, array_name)
-    except (DlperfError, ExpressionError, OSError) as error:
+    except (DlperfError, ExpressionError, PatternError, OSError) as error:
         return supervisor.fail(Status.FAILED, describe(error))
     finally:
         if supervisor.child is not None:
@@ -120,8 +122,9 @@ class Supervisor:
         """The program from its start to its end, and again if a port was taken; the exit code."""
         folder = attempt.paths.supervised(attempt.number)
         path = attempt.paths.log if self.rank == 0 else supervised.lines_of(folder, self.rank)
-        progress = Progress(program.format)
-        output = Output(path, self.rank, progress, attempt.run.case.ranks)
+        progress = Progress(program.read, program.name)
+        signs = Signs(program.read.fail, program.read.must)
+        output = Output(path, self.rank, progress, attempt.run.case.ranks, signs)
         while True:
             port, last = self._port(attempt)
             command = launching.started(program, attempt, manifest.measure, where, self.words, port)
@@ -180,7 +183,7 @@ class Supervisor:
                 supervised.leave_packages(folder, packages_of(self.words, command.env))
         if end.status is not None:
             return self.fail(end.status, end.reason, watch.output.text(), end)
-        best = progress.best
+        best, signs = progress.best, watch.output.signs
         ending = Ending(
             rank=self.rank,
             host=socket.gethostname(),
@@ -192,6 +195,11 @@ class Supervisor:
             stopped=end.stopped,
             left_out=watch.output.left_out,
             first=best.first if best else None,
+            failed=signs.failed,
+            failed_at=signs.failed_at,
+            broken=signs.broken,
+            broken_at=signs.broken_at,
+            met=" ".join(map(str, sorted(signs.met))),
         )
         supervised.leave_ending(folder, ending)
         _together(attempt, folder)

@@ -112,6 +112,9 @@ class Watch:
             if self._seen is None:
                 supervised.note_begun(self.folder)
             self._seen, self._beat = done, time.monotonic()
+        elif done is None and self.program.read.tells_format:
+            # A pattern may be wrong: until a line fits it, whoever prints does not hang.
+            self._beat = time.monotonic()
 
     def _look(self) -> None:
         """What has to be done now, whatever the program prints."""
@@ -200,7 +203,7 @@ class Watch:
         is only known where its format is, and where no other rank has told one."""
         measure, limits = self.manifest.measure, self.manifest.limits
         if self._seen is None:
-            late = bool(self.program.format) and now - self._beat > limits.startup_s
+            late = self.program.read.has_iterations and now - self._beat > limits.startup_s
             return late and not supervised.has_begun(self.folder)
         over = self._seen >= measure.warmup + measure.iterations
         return not over and now - self._beat > limits.iteration_s

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from pasting import blocks
 
-from dlperf_hpc.cli import sweep
+from dlperf_hpc.cli import report, sweep
 
 SPEC = """
 topologies = ["1n2g"]
@@ -71,8 +74,84 @@ def test_a_log_that_ends_too_early_has_no_figure(tmp_path: Path) -> None:
 
 def test_a_log_in_no_known_format_shows_its_last_lines(tmp_path: Path) -> None:
     done = try_log(tmp_path, b"one\n\ntwo\x1b[31m\nthree\nfour\n")
-    assert done.returncode == 1 and "no line is in a known format" in done.stdout
+    assert (
+        done.returncode == 1
+        and "no line of the program is in the format pytorch_imagenet" in done.stdout
+    )
     assert done.stderr.splitlines()[1:] == ["  two", "  three", "  four"]
+
+
+TOLD = r"""
+[program.mine.read]
+line = 'Epoch: \[0\]\[ *(?P<iteration>[0-9]+)/.*Time +(?P<printed>[0-9.]+)'
+printed = { unit = "s/iteration" }
+first = 0
+fail = ['Loss 7']
+must = ['all done']
+"""
+BY_PATTERN = SPEC.partition("[program.mine.read]")[0] + TOLD
+
+
+def test_a_pattern_is_tried_on_a_log(tmp_path: Path) -> None:
+    done = try_log(tmp_path, lines(30) + b"Loss 7\n", BY_PATTERN)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "format     read:mine\nlines      30 with an iteration, 1 to 30\n" in done.stdout
+    assert "figure     16 samples/s\n" in done.stdout
+    assert "signs      a line of read.fail: Loss 7\nsigns      no line is as" in done.stdout
+
+
+def test_the_pages_pattern_reads_the_pages_program(tmp_path: Path) -> None:
+    """As a user would paste it: the example of docs/programs.md with the table in place of its
+    own, and lines that its program has really printed."""
+    program, (spec, table, hpl) = blocks("programs.md", "python")[0], blocks("programs.md", "toml")
+    env = {**os.environ, "RANK": "0"}
+    argv = [sys.executable, "-c", program, "4", "1", "35"]
+    log = subprocess.run(argv, env=env, capture_output=True, check=True).stdout
+    done = try_log(tmp_path, log, spec.partition("[program.mine.read]")[0] + table, "--only=1n2g",
+                   "--only=layers=1", "--json")  # fmt: skip
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["format"]) == (0, "read:mine")
+    assert told["window"].startswith("after iteration 5, up to 25: printed[5:25]")
+    (figure,) = told["figure"]
+    assert 0 < float(figure.split()[0]) <= 800 and figure.endswith(" samples/s")  # 8 in 10 ms
+    row = "WR11C2R4       29184   192     2     2              22.10             7.4990e+02\n"
+    (tmp_path / "hpl.log").write_text(row)
+    (tmp_path / "hpl.toml").write_text(hpl)
+    out = io.StringIO()
+    argv = [str(tmp_path / "hpl.log"), "--format-file", str(tmp_path / "hpl.toml"), "--json"]
+    with contextlib.redirect_stdout(out):
+        assert report.main([*argv, "--nodes=1", "--gpus-per-node=4", f"--out={tmp_path}"]) == 0
+    (found,) = json.loads(out.getvalue())["runs"]
+    assert (found["figure"], found["figure_unit"]) == (749.9, "GFLOP/s")
+    assert (found["samples_per_s"], found["basis"]) == (None, "total")
+
+
+def test_a_pattern_that_no_line_fits_shows_the_nearest_lines(tmp_path: Path) -> None:
+    spec = BY_PATTERN.replace("Time +(", "Took +(")
+    done = try_log(tmp_path, b"step\n" + lines(4) + b"end\nend\nend\n", spec)
+    assert done.returncode == 1 and "no line of the program fits a pattern" in done.stdout
+    shown = done.stderr.splitlines()[1:]
+    assert [line.split("]")[1].split("[")[1] for line in shown] == [" 1/40", " 2/40", " 3/40"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "(?P<iteration>[0-9]+)",
+            "(?P<iteration>[0-9]+",
+            "mine.toml: 1 error\n  program.mine.read",
+        ),
+        ("first = 0", "each = 3", "program.mine.read.each: stands beside the group iteration"),
+        ("all done", r"(x)\1", "program.mine.read.must[0]: '(x)"),
+        ("s/iteration", "s/it", "program.mine.read.printed.unit: there is no unit 's/it' (it is"),
+    ],
+)
+def test_a_bad_pattern_is_told_before_anything_is_submitted(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    done = try_log(tmp_path, lines(30), BY_PATTERN.replace(old, new))
+    assert done.returncode == 2 and told in done.stderr
 
 
 def test_several_cases(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,9 @@ from dlperf_hpc.records.lines import write_line
 from dlperf_hpc.records.logfile import glance, result_of_log
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.columns import RUN_COLUMNS, rows
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.sweepfile.readtable import read_table
 
 BEGUN = datetime(2026, 11, 22, 12)
 CASE = Case(
@@ -44,6 +48,7 @@ def read(
     stopped: str = "",
     named: str = "default",
     case: Case = CASE,
+    table: Mapping[str, Any] = MappingProxyType({"format": "megatron"}),
 ) -> RunResult:
     run = Run(case, 1)
     begin = {"format": 1, "sweep": "s", "run": run.id, "repeat": 1, "attempt": 1, "launch": "1_0.0"}
@@ -52,7 +57,7 @@ def read(
         write_line("begin", begin),
         write_line("case", case.to_dict()),
         write_line("measure", {"warmup": 5, "iterations": 20}),
-        write_line("program", {"name": "mine", "format": "megatron"}),
+        write_line("program", {"name": "mine", "format": table.get("format"), "read": table}),
         *text,
         write_line("program_end", end),
         write_line("end", {"status": "ok"}),
@@ -103,6 +108,69 @@ def test_lines_in_no_known_format_give_no_figure(tmp_path: Path) -> None:
     found = read(tmp_path, [f"{at(1)} 0| step 3 of 7", "2026 3| x", "| y", f"{at(2)} 0| "])
     assert (found.status, found.samples_per_s) == (Status.OK, None)
     assert any(text.startswith("no figure: no line") for text in found.warnings)
+
+
+TOLD = {
+    "line": r"step (?P<iteration>[0-9]+) took (?P<printed>[0-9.]+) ms, loss (?P<loss>\S+)",
+    "printed": {"unit": "ms/iteration", "averaging": "last-iteration"},
+    "first": 0,
+}
+
+
+def steps(count: int, rank: int = 0) -> list[str]:
+    took = (f"step {n} took 100.0 ms, loss 2.5" for n in range(count))
+    return [f"{at(0.1 * n)} {rank}| {line}" for n, line in enumerate(took)]
+
+
+def test_a_pattern_in_the_log_reads_it(tmp_path: Path) -> None:
+    found = read(tmp_path, steps(30), table=TOLD)
+    assert found.samples_per_s == pytest.approx(80) and found.warnings == ()
+    window = found.external
+    assert window is not None and (window.basis, window.first, window.last) == ("arrival", 5, 25)
+    assert window.format == "read:mine" and window.check == pytest.approx(80)
+
+
+def test_a_pattern_that_no_line_fits_shows_the_nearest_lines(tmp_path: Path) -> None:
+    text = [line.replace("took", "used") for line in steps(9)]
+    table = {**TOLD, "line": "step (?P<iteration>[0-9]+) took "}
+    del table["printed"]
+    found = read(tmp_path, text, table={**table, "line": "(?P<iteration>[0-9]+) of .* loss"})
+    assert (found.status, found.samples_per_s) == (Status.OK, None)
+    (told,) = found.warnings
+    assert told.startswith(
+        "no figure: no line of the program fits a pattern of [program.NAME.read]"
+    )
+    assert told.endswith("; ".join(f"step {n} used 100.0 ms, loss 2.5" for n in (6, 7, 8)))
+    gathered = gather([tmp_path / "run.log"], rule(), {}, ScanCache(None))
+    assert gathered.results[0].warnings == found.warnings
+
+
+def test_a_pattern_that_was_wrong_is_mended_without_a_run(tmp_path: Path) -> None:
+    read(tmp_path, steps(30), table={**TOLD, "line": "(?P<iteration>[0-9]+) used", "printed": None})
+    mended, wrong = read_table("", TOLD)
+    assert not wrong
+    told = ("mended", mended)
+    (found,) = gather(
+        [tmp_path / "run.log"], rule(), {}, ScanCache(None, told), own_format=told
+    ).results
+    assert found.samples_per_s == pytest.approx(80)
+    assert found.external is not None and found.external.format == "read:mended"
+
+
+def test_a_table_of_somebody_elses_log_is_checked(tmp_path: Path) -> None:
+    found = read(tmp_path, steps(30), table={**TOLD, "line": r"(?P<iteration>.)(?=x)"})
+    assert found.samples_per_s is None and found.status is Status.OK
+    assert "looks around or back" in found.warnings[0]
+
+
+def test_a_total_in_a_unit_of_its_own_is_the_figure(tmp_path: Path) -> None:
+    text = [*steps(30), f"{at(4)} 1| Performance: 1,234.5 GFLOP/s"]
+    table = {"line": "step (?P<iteration>[0-9]+)", "total": "Performance: (.*) GFLOP/s",
+             "unit": "GFLOP/s"}  # fmt: skip
+    found = read(tmp_path, text, table=table)
+    assert dict(found.rates) == {"GFLOP/s": 1234.5} and found.samples_per_s is None
+    row, *_ = rows(RUN_COLUMNS, [found])
+    assert (row["figure"], row["figure_unit"], row["samples_per_s"]) == (1234.5, "GFLOP/s", None)
 
 
 def test_of_several_ranks_one_counts(tmp_path: Path) -> None:

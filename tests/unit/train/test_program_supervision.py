@@ -7,13 +7,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dlperf_hpc.errors import WorldError
+from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.supervised import Ending, judged
 from dlperf_hpc.sweepfile.case import Case, Measure, Topology
+from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program.output import LONGEST_LINE, Output, Progress
 from dlperf_hpc.train.program.place import discover, expanded, is_free, port_of
 
@@ -78,7 +81,7 @@ def a_line(step: int, loss: str = "1.0E+00") -> str:
 
 
 def test_lines_are_stamped_and_read(tmp_path: Path) -> None:
-    progress = Progress("megatron")
+    progress = Progress(ReadTable("megatron"))
     output = Output(tmp_path / "out", 3, progress)
     output.take((a_line(1) + "half of").encode())
     output.take(b" a line\r\n\xff" + b"x" * (LONGEST_LINE + 5))
@@ -93,7 +96,7 @@ def test_lines_are_stamped_and_read(tmp_path: Path) -> None:
 
 
 def test_formats_that_look_back_at_their_iterations() -> None:
-    progress = Progress("mindspore")
+    progress = Progress(ReadTable("mindspore"))
     for step in range(1, 4):
         progress.take(
             f"epoch: 1, current epoch percent: 0.1, step: {step}, outputs are (3.2, False)"
@@ -103,24 +106,80 @@ def test_formats_that_look_back_at_their_iterations() -> None:
 
 
 def test_a_total_alone_is_a_format_too() -> None:
-    progress = Progress("hf_trainer")
+    progress = Progress(ReadTable("hf_trainer"))
     progress.take("{'train_runtime': 101.9, 'train_samples_per_second': 19.6, 'epoch': 1.0}")
     assert (progress.iteration, progress.format) == (None, "hf_trainer")
     total = [Ending(0, "n1", 0, format=progress.format)]
-    assert judged(total, Measure(), "hf_trainer") == (Status.OK, "")
-    assert judged([Ending(0, "n1", 0)], Measure(), "hf_trainer")[0] is Status.PARTIAL
+    assert judged(total, Measure(), ReadTable("hf_trainer")) == (Status.OK, "")
 
 
-def test_a_program_that_begins_behind_the_window(tmp_path: Path) -> None:
-    progress = Progress("megatron")
+READ = ReadTable(line="step (?P<iteration>[0-9]+)", fail=("watchdog",), must=("done", "saved"))
+WINDOW_END = Measure().warmup + Measure().iterations
+STOPPED = "2026-11-22T12:00:10.000000Z"
+LATE, EARLY = "2026-11-22T12:00:11.000000Z", "2026-11-22T12:00:09.000000Z"
+
+
+def ending(rank: int = 0, **told: Any) -> Ending:
+    return Ending(rank, f"n{rank}", 0, **{"iteration": WINDOW_END, "format": "read:mine", **told})
+
+
+@pytest.mark.parametrize(
+    ("endings", "status", "reason"),
+    [
+        ([ending(met="0"), ending(1, met="1")], Status.OK, ""),
+        ([ending(by="window", stopped=STOPPED)], Status.OK, ""),
+        ([ending(), ending(1, met="0")], Status.FAILED, "no line is as read.must says: 'saved'"),
+        ([ending(failed="a watchdog", failed_at=EARLY, bad_loss=3)], Status.FAILED,
+         "a line of read.fail: rank 0 on n0 printed 'a watchdog'"),
+        ([ending(1, by="window", stopped=STOPPED), ending(failed="x", failed_at=LATE)],
+         Status.OK, ""),
+        ([ending(bad_loss=3)], Status.FAILED, "rank 0 on n0: the loss is not finite from"),
+        ([ending(iteration=50, met="0 1")], Status.PARTIAL, "the program ended with exit code 0 "
+         "after iteration 50, and the window lies between 20 and 120"),
+        ([ending(iteration=50, met="0 1", broken="CUDA out of memory.")], Status.OUT_OF_MEMORY,
+         "rank 0 on n0 printed 'CUDA out of memory.', and the window is not whole"),
+        ([ending(met="0 1", broken="CUDA out of memory.")], Status.OK, ""),
+        ([ending(met="0 1", iteration=None, format="")], Status.OK, ""),
+        ([ending(met="0 1", iteration=None, format="", broken="Segmentation fault")],
+         Status.FAILED, "rank 0 on n0 printed 'Segmentation fault', and the window is not"),
+    ],
+)  # fmt: skip
+def test_what_decides_how_a_run_ended(endings: list[Ending], status: Status, reason: str) -> None:
+    found, told = judged(endings, Measure(), READ)
+    assert found is status and told.startswith(reason) and bool(told) == bool(reason)
+
+
+def test_lines_by_which_a_run_has_failed_and_those_it_must_have(tmp_path: Path) -> None:
+    signs = Signs(READ.fail, READ.must)
+    output = Output(tmp_path / "out", 0, Progress(READ, "mine"), signs=signs)
+    output.take(b"[rank1]: saved\nstep 3\n\x1b[31mthe watchdog\x1b[0m  barks\nwatchdog again\n")
+    assert (signs.failed, signs.met) == ("the watchdog barks", {1})
+    assert re.fullmatch(r"[0-9T:.-]{26}Z", signs.failed_at) and signs.broken == ""
+    output.take(b"RuntimeError: CUDA out of memory. Tried\ndone\n")
+    assert signs.broken.startswith("RuntimeError: CUDA out of") and signs.met == {0, 1}
+
+
+def test_a_pattern_tells_how_far_the_program_is() -> None:
+    progress = Progress(ReadTable(line="it (?P<iteration>[0-9]+) (?P<loss>.*)", first=0), "mine")
+    assert [progress.take(line) for line in ("it 7 nan", "nothing")] == [True, False]
+    assert (progress.iteration, progress.format) == (8, "read:mine")
+    assert progress.best is not None and progress.best.bad_loss == 8
+    total = Progress(ReadTable(total="([0-9.]+) GFLOP/s", unit="GFLOP/s"), "hpl")
+    total.take("7.5 GFLOP/s")
+    assert (total.iteration, total.format) == (None, "read:hpl")
+
+
+def test_a_program_that_begins_behind_the_window() -> None:
+    table, measure = ReadTable("megatron"), Measure(warmup=20, iterations=100)
+    progress = Progress(table)
     for step in (120, 121, 122):
         progress.take(a_line(step).rstrip())
     assert progress.best and (progress.best.first, progress.iteration) == (120, 122)
     ending = Ending(0, "n1", 0, iteration=122, first=120, format="megatron")
-    status, reason = judged([ending], Measure(warmup=20, iterations=100), "megatron")
+    status, reason = judged([ending], measure, table)
     assert status is Status.PARTIAL and "{scratch}, which is new for each attempt" in reason
     early = Ending(0, "n1", 0, iteration=122, first=119, format="megatron")
-    assert judged([early], Measure(warmup=20, iterations=100), "megatron") == (Status.OK, "")
+    assert judged([early], measure, table) == (Status.OK, "")
 
 
 def test_why_a_program_ended_is_its_first_error(tmp_path: Path) -> None:
