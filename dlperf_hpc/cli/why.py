@@ -46,7 +46,7 @@ _BY_REASON = (
     ("the program ended with", "exit codes"),
     ("the loss is not finite", "loss"),
     ("no line is as read.must", "must"),
-    ("the window is not whole", "window"),
+    ("the window is not whole", "signs"),
     ("the window lies", "window"),
     ("the log ends at iteration", "window"),
     ("no complete summary", "window"),

@@ -130,9 +130,11 @@ class Output:
             self.last.append(self._rest.decode(errors="replace"))
             self._rest = b""
 
-    def forget(self) -> None:
-        """Forget the last lines: they were of a child in whose place another one is begun."""
+    def forget(self, signs: Signs) -> None:
+        """Forget the last lines and what they were signs of: they were of a child in whose place
+        another one is begun."""
         self.last.clear()
+        self.signs = signs
 
     def words(self) -> str:
         """Why it ended, as it may have said itself: its first error, else its last line."""

@@ -210,6 +210,13 @@ def test_what_decides_of_a_program(tmp_path: Path, capsys: Any) -> None:
         ("loss", lines(30), Status.FAILED, lost, bad),
         ("must", lines(30), Status.FAILED, "no line is as read.must says: 'done'", {}),
         ("signs", lines(30), Status.FAILED, "a line of read.fail: rank 0 on n7 printed 'x'", {}),
+        (
+            "exit codes",
+            lines(3),
+            Status.FAILED,
+            "rank 0 on n7: the program ended with exit code 1",
+            {},
+        ),
     ]
     for what, text, status, reason, end in rows:
         a_program(tmp_path / what, text, status, reason, **end)

@@ -169,6 +169,15 @@ def test_a_pattern_tells_how_far_the_program_is() -> None:
     assert (total.iteration, total.format) == (None, "read:hpl")
 
 
+def test_what_a_first_try_printed_is_forgotten(tmp_path: Path) -> None:
+    output = Output(tmp_path / "out", 0, Progress(ReadTable()), signs=Signs(fail=["taken"]))
+    output.take(b"OSError: port 7 is taken\n")
+    assert output.signs.failed and output.words() == "OSError: port 7 is taken"
+    output.forget(Signs(fail=["taken"]))
+    output.take(b"step 1\n")
+    assert (output.signs.failed, output.text()) == ("", "step 1")
+
+
 def test_a_program_that_begins_behind_the_window() -> None:
     table, measure = ReadTable("megatron"), Measure(warmup=20, iterations=100)
     progress = Progress(table)
