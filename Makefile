@@ -118,6 +118,7 @@ bench: $(VENV)/.test env-frameworks slurm
 	$(RUN) benchmarks/many_reports.py
 	$(RUN) benchmarks/history.py
 	$(RUN) benchmarks/nodes.py
+	$(RUN) benchmarks/stop_after_window.py
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md

@@ -16,6 +16,7 @@ from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
 from dlperf_hpc.logs.recognised import PROGRAMS, TRAINS, Program
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
 from dlperf_hpc.sweepfile.declarations import Option, Registry
+from dlperf_hpc.sweepfile.readtable import GROUPS
 from dlperf_hpc.train.registry import registry
 
 _NVIDIA = "NVIDIADeepLearningExamples"
@@ -182,12 +183,19 @@ def models_table() -> str:
     return _table(("model", "what it is", "tokens: default, at most"), rows)
 
 
+def groups_table() -> str:
+    """Markdown: the groups that the pattern of a line may have."""
+    rows = (f"| `{name}` | {meaning} |\n" for name, meaning in GROUPS.items())
+    return "".join(["| group | what it holds |\n| - | - |\n", *rows])
+
+
 TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "formats": ("external-logs.md", formats_table),
     "rules": ("window-rules.md", rules_table),
     "options": ("sweep-file.md", options_table),
     "frameworks": ("sweep-file.md", frameworks_table),
     "models": ("sweep-file.md", models_table),
+    "groups": ("programs.md", groups_table),
 }
 """The page and the maker of each table."""
 

@@ -24,6 +24,7 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, failures_of
 from dlperf_hpc.reporting.why import Looked, Why
 from dlperf_hpc.sweepfile.case import Run
+from dlperf_hpc.sweepfile.readtable import ReadTable
 
 _MOST = 4  # ranks, codes or flags that a line names
 _SHORT = 160  # characters of another attempt's reason
@@ -44,9 +45,8 @@ _BY_REASON = (
     ("the program ended with exit code 0, and printed no iteration", "reading"),
     ("the program ended with", "exit codes"),
     ("the loss is not finite", "loss"),
-    ("a line of read.fail", "signs"),
     ("no line is as read.must", "must"),
-    ("the window is not whole", "window"),
+    ("the window is not whole", "signs"),
     ("the window lies", "window"),
     ("the log ends at iteration", "window"),
     ("no complete summary", "window"),
@@ -76,7 +76,7 @@ def why(ledger: Ledger, run: Run, ask_scheduler: bool) -> Why:
         reason=seen.figure.reason,
         decided=_decided(seen.figure),
         looked=looked,
-        lines=() if seen.read is None or seen.read.reading is not None else seen.read.near,
+        lines=() if seen.read is None or seen.read.reading is not None else seen.read.last,
     )
 
 
@@ -131,10 +131,10 @@ class _Seen:
         return dict(told) if isinstance(told, dict) else {}
 
     @cached_property
-    def table(self) -> dict[str, Any]:
+    def table(self) -> ReadTable:
         """How a program's lines are to be read, as its table says; empty for a back end."""
         program = self.ledger.manifest.programs.get(self.run.case.framework)
-        return dict(program.to_dict()["read"]) if program else {}
+        return program.read if program else ReadTable()
 
     @cached_property
     def read(self) -> Any:
@@ -164,9 +164,9 @@ class _Seen:
         yield "signs", list(self._signs())
         yield "loss", [self._loss()]
         if self._is_program:
-            must = self.table.get("must") or []
-            lines = number_of(len(must), "line")
-            yield "must", [f"{lines} that must be there" if must else "nothing is demanded"]
+            lines = number_of(len(self.table.must), "line")
+            must = f"{lines} of read.must" if self.table.must else "nothing is demanded"
+            yield "must", [must]
         yield "window", [self._window()]
         yield "settings", list(self._settings())
         yield "flags", list(self._flags())
@@ -210,8 +210,8 @@ class _Seen:
             yield "no rank has left word of a failure"
 
     def _signs(self) -> Iterator[str]:
-        if patterns := self.table.get("fail"):
-            yield f"{number_of(len(patterns), 'pattern')} of read.fail"
+        if self.table.fail:
+            yield f"{number_of(len(self.table.fail), 'pattern')} of read.fail"
         signs = list(dict.fromkeys(self.read.signs)) if self.read else []
         yield from signs[:_MOST]
         yield from self.result.warnings[:_MOST]
@@ -230,8 +230,9 @@ class _Seen:
         if not losses:
             return "none was told"
         odd = [loss for loss in losses if not (_is_number(loss) and math.isfinite(loss))]
-        first, last = losses[0], losses[-1]
-        return f"{len(odd)} of {len(losses)} are not finite; the first {first}, the last {last}"
+        ends = [f"{loss:.6g}" if _is_number(loss) else str(loss) for loss in losses]
+        told = f"{len(odd)} of {len(losses)} are not finite"
+        return f"{told}; the first {ends[0]}, the last {ends[-1]}"
 
     def _window(self) -> str:
         measure = self.ledger.manifest.measure
@@ -275,22 +276,14 @@ class _Seen:
         yield ", ".join(found) or "none"
 
     def _reading(self) -> Iterator[str]:
+        from dlperf_hpc.logs.supervised import nothing_fits
+
         figure, window = self.figure, self.figure.external
         if self.read is not None:
-            by = self.table.get("format")
             if self.read.reading is None:
-                own = "line" in self.table or "total" in self.table
-                yield (
-                    "no line fits a pattern of read"
-                    if own
-                    else (
-                        f"no line is in the format {by}" if by else "no line is in a known format"
-                    )
-                )
+                yield nothing_fits(self.read.table)
                 return
-            told = "names" if by else "tells"
-            how = f"its table {told}" if self.table else "its lines show"
-            yield f"format {self.read.reading.format}, which {how}"
+            yield f"format {self.read.reading.format}, {_chosen_by(self.read.table)}"
             yield f"{number_of(len(self.read.reading.steps), 'line')} with an iteration"
             if window is not None:
                 yield f"rule {window.rule}, factor {window.factor:.6g} per {window.unit}"
@@ -317,6 +310,13 @@ _ENDED = {
     "failed": "us: another rank had failed",
 }
 _OF_MANY_RUNS = ("too-few-repeats",)
+
+
+def _chosen_by(table: ReadTable) -> str:
+    """By what a program's lines were taken to be in a format."""
+    if table.tells_format:
+        return "which its table tells"
+    return "which its table names" if table.format else "which its lines show"
 
 
 def _is_number(value: Any) -> bool:

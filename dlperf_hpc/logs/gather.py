@@ -152,7 +152,7 @@ def _gathered(
         done_files, done_bytes = done_files + 1, done_bytes + source.size
         progress(done_files, done_bytes, total)
 
-    loose = _Loose(rule, stated)
+    loose = _Loose(rule, stated, own_format)
     cached = 0
     if sources:
         from dlperf_hpc.logs.scan.search import scan_all
@@ -161,11 +161,11 @@ def _gathered(
             loose.take(scanned)
             cached += scanned.cached
         loose.finish()
-    results = _read_further([r for sweep in sweeps for r in sweep.results], rule)
+    results = _read_further([r for sweep in sweeps for r in sweep.results], rule, None, own_format)
     unread += _without_figure(results)
     results += loose.results
     if own_format is not None:
-        unread += _unfitting(own_format[0], loose.formats)
+        unread += _unfitting(own_format[0], loose.formats, results)
     if not results and not sweeps:
         known = sum(loose.formats.values())
         raise LedgerError(_nothing(paths, len(sources), known, [*unread, *loose.unread]))
@@ -267,14 +267,16 @@ def _agreed_base(sweeps: Sequence[Collection]) -> str | None:
 class _Loose:
     """Logs that no manifest speaks for, one after another."""
 
-    def __init__(self, rule: Rule, stated: Mapping[str, Any]) -> None:
+    def __init__(
+        self, rule: Rule, stated: Mapping[str, Any], own_format: ToldFormat | None
+    ) -> None:
         self.results: list[RunResult] = []
         self.unread: list[str] = []
         self.unrecognised: list[str] = []
         self.damaged: dict[str, str] = {}
         self.formats: Counter[str] = Counter()
         self.programs: dict[str, str] = {}
-        self._rule, self._stated = rule, stated
+        self._rule, self._stated, self._own_format = rule, stated, own_format
         self._taken: Counter[str] = Counter()
         self._ranks: list[RankFile] = []
 
@@ -352,7 +354,8 @@ class _Loose:
         except LogError as error:
             self._no_run(source.name, str(error))
         else:
-            self.results += _read_further([with_life(result, Path(source.name))], self._rule, data)
+            found = [with_life(result, Path(source.name))]
+            self.results += _read_further(found, self._rule, data, self._own_format)
 
     def _no_run(self, name: str, why: str) -> None:
         self.unread.append(why)
@@ -385,21 +388,22 @@ def _is_of_a_program(source: Source, file: ScannedFile) -> bool:
 
 
 def _read_further(
-    results: list[RunResult], rule: Rule, data: bytes | None = None
+    results: list[RunResult], rule: Rule, data: bytes | None, own_format: ToldFormat | None
 ) -> list[RunResult]:
     """The results, with the figures of users' programs where there are any among them."""
     if not any(PROGRAM in result.facts for result in results):
         return results
     from dlperf_hpc.logs.supervised import with_figures
 
-    return with_figures(results, rule, data)
+    return with_figures(results, rule, data, own_format)
 
 
-def _unfitting(name: str, found: Mapping[str, int]) -> Iterator[str]:
+def _unfitting(name: str, found: Mapping[str, int], results: Iterable[RunResult]) -> Iterator[str]:
     """That no file has a line as the format says that the user tells."""
     from dlperf_hpc.logs.tableformat import own_name
 
-    if not found.get(own_name(name)):
+    read = {result.external.format for result in results if result.external is not None}
+    if own_name(name) not in (*found, *read):
         yield f"no line of any file fits a pattern of {name}, as --format-file tells it"
 
 

@@ -54,36 +54,58 @@ class _Lines:
 
 
 def with_figures(
-    results: Sequence[RunResult], rule: Rule, data: bytes | None = None
+    results: Sequence[RunResult],
+    rule: Rule,
+    data: bytes | None = None,
+    own_format: tuple[str, ReadTable] | None = None,
 ) -> list[RunResult]:
     """The results, those of users' programs that ended ok with the figure in their lines.
 
     ``rule`` is the window rule that was asked for; the default has the window of the sweep.
-    ``data`` is the log's content where its path only names it.
+    ``data`` is the log's content where its path only names it. ``own_format`` is one that the user
+    tells: of lines that fit it, it takes the place of what the sweep says.
     """
     return [
-        _with_figure(result, rule, data)
+        _with_figure(result, rule, data, own_format)
         if result.status is Status.OK and PROGRAM in result.facts
         else result
         for result in results
     ]
 
 
-def _with_figure(result: RunResult, rule: Rule, data: bytes | None) -> RunResult:
+def _with_figure(
+    result: RunResult, rule: Rule, data: bytes | None, own_format: tuple[str, ReadTable] | None
+) -> RunResult:
+    program = result.facts[PROGRAM]
     try:
         content = read_bytes(Path(result.log)) if data is None else data
     except LogError as error:
         return replace(result, status=Status.PARTIAL, reason=str(error))
-    table, wrong = _table_of(result.facts[PROGRAM])
+    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
+    lines = _program_lines(content or b"", stopped)
+    if own_format is not None:
+        scanned = _scanned(own_format[1], own_format[0], result.log, lines)
+        if scanned.readings:
+            return _read(result, scanned, rule)
+    table, wrong = _table_of(program)
     if wrong:
         told = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
         return replace(result, warnings=(*result.warnings, told))
-    scanned, lines = _scanned(result, content or b"", table)
-    scanned = replace(scanned, troubles=())  # the exit codes say how it ended
+    scanned = _scanned(table, result.run.case.framework, result.log, lines)
     if not scanned.readings:
-        note = f"{NO_FIGURE}{_nothing_fits(table)}; {_shown(lines.text, table)}"
+        note = f"{NO_FIGURE}{nothing_fits(table)}; {_shown(lines.text, table)}"
         return replace(result, warnings=(*result.warnings, note))
     return _read(result, scanned, rule)
+
+
+def _scanned(table: ReadTable, name: str, log: str, lines: _Lines) -> ScannedFile:
+    """What a table's formats read in a program's lines."""
+    found = _scanner(table, name).scan(log, len(lines.text), [lines.text])
+    return replace(
+        found,
+        troubles=(),  # the exit codes say how it ended
+        readings=tuple(_with_arrivals(each, lines) for each in found.readings),
+    )
 
 
 def _table_of(program: Mapping[str, Any]) -> tuple[ReadTable, str]:
@@ -94,7 +116,7 @@ def _table_of(program: Mapping[str, Any]) -> tuple[ReadTable, str]:
     return table, str(issues[0]) if issues else ""
 
 
-def _nothing_fits(table: ReadTable) -> str:
+def nothing_fits(table: ReadTable) -> str:
     """That no line was read, and by what."""
     if table.tells_format:
         return "no line of the program fits a pattern of [program.NAME.read]"
@@ -108,15 +130,12 @@ def _nothing_fits(table: ReadTable) -> str:
 
 def _shown(text: bytes, table: ReadTable) -> str:
     """Three lines of a program, in words: those that are nearest to the pattern, else the last."""
-    shown = _near(text, table)
+    rows = [_RANK.sub("", row) for row in text[-_LOOKED_AT:].decode(errors="replace").split("\n")]
+    rows = [row for row in rows if row.strip()]
+    shown = near_lines(table, rows)
     if not shown:
         return "it printed nothing"
     return "of its lines: " + "; ".join(printable(row)[:_LONGEST_SHOWN] for row in shown)
-
-
-def _near(text: bytes, table: ReadTable) -> Sequence[str]:
-    rows = [_RANK.sub("", row) for row in text[-_LOOKED_AT:].decode(errors="replace").split("\n")]
-    return near_lines(table, [row for row in rows if row.strip()])
 
 
 def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence[str]:
@@ -130,41 +149,37 @@ def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence
     return (near or list(rows))[-most:]
 
 
-def _scanned(result: RunResult, content: bytes, table: ReadTable) -> tuple[ScannedFile, _Lines]:
-    """What is found in a program's lines of our log by its table, and these lines."""
-    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
-    lines = _program_lines(content, stopped)
-    scanned = _scanner(table, result.run.case.framework).scan(
-        result.log, len(lines.text), [lines.text]
-    )
-    readings = tuple(_with_arrivals(each, lines) for each in scanned.readings)
-    return replace(scanned, readings=readings), lines
-
-
 @dataclass(frozen=True)
 class LookedAt:
     """What a program's lines say, however its run ended. ``stated`` are settings that they state,
-    by their names, ``signs`` the lines by which something broke, ``near`` the lines that are
-    nearest to what its table asks for, else the last."""
+    by their names, ``signs`` the lines by which something broke, ``last`` three lines of a program
+    of which nothing was read: the last of those that are nearest to what ``table`` tells."""
 
     reading: Reading | None
+    table: ReadTable
     stated: dict[str, Any]
     signs: tuple[str, ...]
-    near: tuple[str, ...]
+    last: tuple[str, ...]
 
 
 def looked_at(result: RunResult) -> LookedAt:
     """Read a program's lines once more; LogError if its log cannot be read."""
+    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
+    lines = _program_lines(read_bytes(Path(result.log)) or b"", stopped)
     table, _ = _table_of(result.facts[PROGRAM])
-    scanned, lines = _scanned(result, read_bytes(Path(result.log)) or b"", table)
+    scanner = _scanner(table, result.run.case.framework)
+    scanned = scanner.scan(result.log, len(lines.text), [lines.text])
+    rows = lines.text[-_LOOKED_AT:].decode(errors="replace").split("\n")
+    told = [text for row in rows if (text := _RANK.sub("", row)).strip()]
     known = {name: own for name, own in _stated(result.run.case).items() if name not in _ASKED}
     best = interpret(scanned, (), (), known, _effective(parsed(), result))
     facts = best.results[0].facts if best.results else {}
     return LookedAt(
         reading=scanned.readings[0] if scanned.readings else None,
+        table=table,
         stated={name: facts[name] for name in _ASKED if facts.get(name) is not None},
         signs=tuple(trouble.text for trouble in scanned.troubles),
-        near=tuple(_near(lines.text, table)),
+        last=tuple(near_lines(table, told)),
     )
 
 
@@ -193,7 +208,7 @@ def tried(case: Case, table: ReadTable, measure: Measure, source: Source) -> Tri
     scanned = _scanner(table, case.framework).scan(source.name, source.size, blocks(source))
     signs = tuple(_signs(table, source))
     if not scanned.readings:
-        nothing = replace(result, status=Status.PARTIAL, reason=_nothing_fits(table))
+        nothing = replace(result, status=Status.PARTIAL, reason=nothing_fits(table))
         return Trial(nothing, signs=signs)
     whole = replace(scanned, troubles=())  # the exit code will say how a run ended
     notes = tuple(f"line {note.line}: {note.text}" for note in scanned.notes)

@@ -37,14 +37,9 @@ class Signs:
 
     def __init__(self, fail: Sequence[str] = (), must: Sequence[str] = ()) -> None:
         self._fail = [compiled(text) for text in fail]
-        self._all = {number: compiled(text) for number, text in enumerate(must)}
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget all lines: another program is begun in the place of the one that printed them."""
-        self._must = dict(self._all)
+        self._must = {number: compiled(text) for number, text in enumerate(must)}
         self.failed = self.failed_at = self.broken = self.broken_at = ""
-        self.met = set[int]()
+        self.met: set[int] = set()
 
     def take(self, line: str, moment: str) -> None:
         """Look at a line, which came at a ``moment``."""

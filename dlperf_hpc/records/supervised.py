@@ -274,15 +274,8 @@ def _by_missing_line(
 def _by_window(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict | None:
     last = measure.warmup + measure.iterations
     seen = max((e.iteration for e in endings if e.iteration is not None), default=None)
-    begun = [each.first for each in endings if each.first is not None]
-    if begun and min(begun) >= last:
-        return Status.PARTIAL, (
-            f"the first iteration that the program told is {min(begun)}, behind the window, which"
-            f" lies between {measure.warmup} and {last}: a program that resumes from what it finds"
-            " must write into {scratch}, which is new for each attempt"
-        )
     if seen is not None and seen >= last:
-        return None
+        return _begun_behind(endings, measure)
     if seen is None and any(each.format for each in endings):
         return None  # a total alone
     for each in endings:
@@ -298,13 +291,25 @@ def _by_window(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> 
     )
 
 
+def _begun_behind(endings: Sequence[Ending], measure: Measure) -> Verdict | None:
+    last = measure.warmup + measure.iterations
+    begun = [each.first for each in endings if each.first is not None]
+    if not begun or min(begun) < last:
+        return None
+    return Status.PARTIAL, (
+        f"the first iteration that the program told is {min(begun)}, behind the window, which"
+        f" lies between {measure.warmup} and {last}: a program that resumes from what it finds"
+        " must write into {scratch}, which is new for each attempt"
+    )
+
+
 def _counts(moment: str, endings: Sequence[Ending]) -> bool:
     """Whether something came before the first program was ended by us: what follows that may come
     of it."""
     return all(moment <= each.stopped for each in endings if each.stopped)
 
 
-def end(attempt: Attempt, measure: Measure, read: ReadTable) -> Verdict | None:
+def end(attempt: Attempt, measure: Measure, read: ReadTable) -> tuple[Status, str] | None:
     """Write the end of a run whose supervisors have all said that nothing failed; status and
     reason. None if one of them has not."""
     endings = read_endings(attempt.paths.supervised(attempt.number))

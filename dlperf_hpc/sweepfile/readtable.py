@@ -9,6 +9,7 @@ of it. ``fail`` and ``must`` say by which lines a run has failed, and which it m
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -48,7 +49,8 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "s/iteration": ("s/it", "s/step", "sec/step", "s/iter"),
     "ms/iteration": ("ms/it", "ms/step", "ms/iter"),
 }  # fmt: skip
-_LONGEST_UNIT = 40
+_OWN_UNIT = re.compile(r"[A-Za-z][A-Za-z0-9 .-]{0,36}/s")
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_PATTERNS = 100
 _HIGHEST = 10**9
 _TOP = "file"  # where a table's keys stand at the top of a file
@@ -136,7 +138,7 @@ def read_table_file(path: Path, formats: Iterable[str]) -> tuple[str, ReadTable]
         issues = [Issue("line", f"{path.name} {told}", hint)]
     if issues:
         raise SpecError(str(path), issues)
-    return name, read
+    return _NO_NAME.sub("_", name)[:64], read
 
 
 def _table_in(path: Path, tables: Mapping[str, Any]) -> tuple[str, str, Any]:
@@ -276,7 +278,7 @@ class _Reader:
         meant = meant or difflib.get_close_matches(text, UNITS, n=1, cutoff=0.85)
         if meant:
             self.say(key, f"there is no unit {text!r}", f"it is written {meant[0]!r} here")
-        elif not (text.endswith("/s") and 2 < len(text) <= _LONGEST_UNIT and text.isprintable()):
+        elif not _OWN_UNIT.fullmatch(text):
             hint = f"there are: {', '.join(UNITS)}; any other is a rate that ends in /s: GFLOP/s"
             self.say(key, f"there is no unit {_shown(value)}", hint)
         return text

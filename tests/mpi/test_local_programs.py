@@ -102,14 +102,15 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     }
     statuses = {name: result.status for name, result in found.items()}
     assert statuses == {
-        **dict.fromkeys(("plain", "fork", "lazy", "deaf", "buffer", "port"), Status.OK),
+        **dict.fromkeys(("plain", "fork", "deaf", "buffer", "port", "lazy"), Status.OK),
         **dict.fromkeys(("hang", "nan", "fail", "busy"), Status.FAILED),
         "resume": Status.PARTIAL,
     }, {name: result.reason for name, result in found.items()}
     assert "no progress for 5 s after iteration 4; its last line:" in found["hang"].reason
     assert "the loss is not finite from iteration 5 on" in found["nan"].reason
-    nothing, _, _ = runs(place, "odd")["whatlazy"]["warnings"].partition("; ")
-    assert nothing == "no figure: no line of the program is in the format megatron"
+    told = "no figure: no line of the program is in the format megatron, which its table names"
+    assert f"{told}; of its lines: there is nothing to do" in done.stderr
+    assert not found["lazy"].rates
     assert "rank 1 on" in found["fail"].reason and "ValueError: no such" in found["fail"].reason
     assert "the first iteration that the program told is 120, behind" in found["resume"].reason
     taken = "a port that it was to listen at is taken, and at a second try, with "
@@ -128,13 +129,44 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     record = read_record(Path(found["fail"].log).with_suffix(".json")) or {}
     assert record["program"]["codes"][1] == 1 and "torch" in record["packages"]
     assert not processes_of(str(PROGRAMS / "steps.py")) and not processes_of("sleep 471")
-    ends = {"hang": "ended by", "nan": "loss", "lazy": "reading", "fail": "exit codes"}
-    for name, decided in {**ends, "resume": "window", "busy": "signs"}.items():
-        told = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
-        assert told.returncode == int(name != "lazy") and len(told.stdout.splitlines()) < 24
-        assert re.search(rf"^> {decided} ", told.stdout, re.MULTILINE), told.stdout
+    decided = {"hang": "ended by", "nan": "loss", "lazy": "reading", "fail": "exit codes"}
+    for name, row in {**decided, "resume": "window", "busy": "signs"}.items():
+        asked = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
+        assert asked.returncode == (name != "lazy") and len(asked.stdout.splitlines()) < 24
+        assert re.search(rf"^> {row} ", asked.stdout, re.MULTILINE), asked.stdout
     left = [path.name for path in place.directory("odd").rglob("*.program")]
     assert not left and not list(place.directory("odd").rglob("*.scratch"))
+
+
+READ = r"""
+[program.mine.read]
+line = 'iteration +(?P<iteration>[0-9]+)/.*\(ms\): (?P<printed>[0-9.]+).*lm loss: (?P<loss>\S+)'
+printed = { unit = "ms/iteration", averaging = "last-iteration" }
+fail = ['iteration +4/']
+must = ['iteration +13/', 'never printed']
+"""
+
+
+def test_a_format_told_in_toml(place: Workplace) -> None:
+    """With `stop = "never"` the program comes to its own end, and a line of `must` is missing."""
+    spec = sweep_of(place, ["plain"])
+    text = spec.read_text().partition("[program.mine.read]")[0] + READ
+    ended = text.replace('launch = "rank"', 'launch = "rank"\nstop = "never"')
+    reports = {}
+    for name, made in {
+        "ours": text.replace("+4/", "+99/"),
+        "failing": text,
+        "missing": ended.replace("+4/", "+99/").replace("{steps*9}", "{steps}"),
+    }.items():
+        spec = place.write(f"{name}.toml", made)
+        place.verb("sweep", spec, "--cluster", "local", "--no-check")
+        reports[name] = runs(place, name)["plain"]
+    ours = reports["ours"]
+    assert (ours["status"], ours["basis"], ours["format"]) == ("ok", "arrival", "read:mine")
+    assert float(ours["factor"]) == 8 and float(ours["check_samples_per_s"]) > 0
+    failing, missing = reports["failing"], reports["missing"]
+    assert failing["status"] == "failed" and "a line of read.fail: rank 0" in failing["reason"]
+    assert missing["reason"] == "no line is as read.must says: 'never printed'"
 
 
 def test_ranks_that_find_each_other_by_mpi(place: Workplace) -> None:
@@ -160,8 +192,30 @@ def test_processes_that_accelerate_starts_meet(place: Workplace) -> None:
     assert float(runs(place, "odd")["plain"]["samples_per_s"]) > 0
 
 
+def test_a_sweep_of_a_program_is_mended_grows_and_is_kept(place: Workplace) -> None:
+    spec = sweep_of(place, ["plain"])
+    root, broken = place.directory("odd"), place.root / "steps.py"
+    spec.write_text(spec.read_text().replace(str(PROGRAMS), str(place.root)))
+    broken.write_text("raise SystemExit(3)\n")
+    assert place.verb("sweep", spec, "--cluster", "local").returncode == 1
+    assert "exit code 3" in place.verb("status", root).stdout
+    broken.write_text((PROGRAMS / "steps.py").read_text())
+    assert place.verb("rerun", root).returncode == 0
+    told = place.verb("status", root, "--why", "1")
+    assert "attempt 2, the last one; 1: failed" in " ".join(told.stdout.split())
+    spec.write_text(spec.read_text().replace("['plain']", "['plain', 'fork']"))
+    grown = place.verb("sweep", spec, "--cluster", "local")
+    assert grown.returncode == 0, grown.stdout + grown.stderr
+    assert place.verb("archive", root, "--out", "kept.zip").returncode == 0
+    done = place.verb("report", "kept.zip", "--out", "kept", "--write", "csv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open(place.root / "kept" / "runs.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["attempt"], row["basis"]) for row in rows] == [("2", "arrival"), ("1", "arrival")]
+    assert place.verb("status", "kept.zip", "--why", "whatfork").returncode == 0
+
+
 def test_ctrl_c_ends_the_program(place: Workplace) -> None:
-    """And the same run again, by `rerun`, is a second attempt."""
     spec = sweep_of(place, ["plain"], steps="100000")
     text = spec.read_text().replace("iterations = 10", "iterations = 90000")
     spec.write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from fixtures_slurm import Onebox
@@ -85,6 +86,9 @@ def test_a_program_that_is_cancelled_and_run_again(place: Workplace, onebox: One
         return _status(root) is Status.CANCELLED
 
     wait_until(cancelled, 60, "cancelled", lambda: _status(root))
+    told = place.verb("status", root, "--why", "1")
+    assert re.search(r"^> scheduler +Slurm, job [0-9]+_0: CANCELLED", told.stdout, re.MULTILINE)
+    assert told.returncode == 1 and "n1, n2" in told.stdout
     assert place.verb("rerun", root, "--status", "cancelled").returncode == 0
     wait_until(lambda: begun(2), 90, "a second attempt")
     assert place.verb("cancel", root).returncode == 0

@@ -32,6 +32,7 @@ from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import Note, ScannedFile
+from dlperf_hpc.logs.tableformat import OWN as OUR_OWN
 from dlperf_hpc.logs.tableformat import format_of
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
@@ -77,8 +78,9 @@ def scan_source(source: Source, told: Told | None = None) -> ScannedFile:
 
     own = format_of(told[1], told[0]) if told else None
     found = scanner(own).scan(source.name, source.size, readable())
-    mine = tuple(each for each in found.readings if own and each.format == own.name)
-    found = replace(found, readings=mine) if mine else found
+    if own and any(each.format == own.name for each in found.readings):
+        kept = (own.name, OUR_OWN)
+        found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))
     program = "" if found.readings else ", ".join(programs_in(head))
     notes = (*found.notes, *(Note(0, text) for text in trouble))
     return replace(found, program=program, notes=notes)

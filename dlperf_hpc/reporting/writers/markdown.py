@@ -9,7 +9,7 @@ from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.errors import number_of
-from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
+from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult, own_unit
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.picture import PICTURE, picture
 from dlperf_hpc.reporting.report import Report
@@ -68,6 +68,7 @@ def _method(report: Report) -> str:
         "- ms/iteration: time of the window / its iterations, median of the runs. MFU: model FLOPS "
         "/ dense peak of the accelerator. memory_mb: largest peak of a device",
         _tokens(report.cases),
+        *_own_figures(report.cases),
         f"- Runs: {_span(repeats)} per case; {ok} of {runs} count (status ok)",
         "- Summary: the median of the runs that count. CI: its order-statistics interval, with the "
         "coverage it truly has, aimed at 95 % (needs 6 runs)",
@@ -84,6 +85,12 @@ def _tokens(cases: Sequence[CaseSummary]) -> str:
         "- tokens/s: samples/s x tokens of a sequence, so that padding counts; of logs whose "
         "sequence length is not known, as the program prints it"
     )
+
+
+def _own_figures(cases: Sequence[CaseSummary]) -> list[str]:
+    units = dict.fromkeys(own_unit(summary.samples) for summary in cases)
+    told = "the program's own figure, over all devices; samples/s do not follow from it"
+    return [f"- {escape(unit)}: {told}" for unit in units if unit]
 
 
 def _span(counts: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ _DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})\b")
 _SIF_MAGIC, _SIF_ID = slice(32, 41), slice(48, 64)
 # In the Python of the program, of any version that there is.
 _LIST = """\
+import sys
+sys.path = [path for path in sys.path if path]
 import importlib.metadata as m, json
 print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}))
 """
@@ -55,14 +57,15 @@ def program_facts(program: UserProgram, command: Command, words: Sequence[str]) 
     }
 
 
-def packages_of(words: Sequence[str]) -> dict[str, str]:
-    """Every distribution with its version that the Python of the program's environment lists; none
-    if it does not answer in time."""
+def packages_of(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Every distribution with its version that the program's Python lists, in the program's own
+    environment; none if it does not answer in time."""
     argv = [*words, "-c", _LIST]
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PACKAGES_S, check=True
-        )
+            argv, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True,
+            timeout=_PACKAGES_S, check=True,
+        )  # fmt: skip
         found = json.loads(done.stdout.splitlines()[-1])
         listed = sorted((str(name), str(found[name])) for name in found)
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):

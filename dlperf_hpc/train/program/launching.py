@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.files import make_directories, write_atomically
@@ -20,7 +22,8 @@ from dlperf_hpc.sweepfile.programs import (
 from dlperf_hpc.train.program.place import Place
 
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "NO_COLOR": "1"}
-_ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd", "/dev/davinci_manager", "/dev/hl0", "/dev/accel")
+_ACCELERATORS = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "hl[0-9]*", "accel/*")  # in /dev
+_NO_GPU = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES; the last is Slurm's
 _NEVER = ("PYTHONSAFEPATH",)  # a script must find the files beside it
 
 
@@ -87,8 +90,19 @@ def _variables(case: Case, place: Place, values: Mapping[str, Any]) -> dict[str,
 
 def _has_accelerator(device: str) -> bool:
     """Whether a program is to train on accelerators: with ``auto`` if this node has any."""
-    there = any(os.path.exists(path) for path in _ACCELERATORS)
-    return device == "cuda" or (device == "auto" and there)
+    return device == "cuda" or (device == "auto" and _sees_accelerator())
+
+
+def _sees_accelerator() -> bool:
+    """Whether this node has an accelerator that this job may open: without one of its own a job may
+    see those of others, but not open them."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "all") in _NO_GPU:
+        return False
+    for path in (each for pattern in _ACCELERATORS for each in Path("/dev").glob(pattern)):
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
+            return True
+    return False
 
 
 def make_directories_of(attempt: Attempt, program: UserProgram, place: Place) -> None:

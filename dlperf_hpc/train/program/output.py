@@ -21,9 +21,6 @@ LONGEST_LINE = 1 << 16
 MOST_BYTES = 1 << 28  # of all ranks' lines; behind them only those that a format knows
 _BY_CONTENT = ReadTable()
 _KEPT = 200  # last lines, to say why it ended
-_ENDS = re.compile(
-    rb"(\r?\n|\r)"
-)  # a state of a progress bar, behind a carriage return, is a line too
 _PREFIX = re.compile(r"(?:\x1b\[[0-9;]*[A-Za-z]|\[(?:rank|default)[0-9]{1,9}\]: ?)")
 _ERROR = re.compile(r"[\w.]{0,200}(?:Error|Exception|Interrupt)\b", re.ASCII)
 _NOT_WHY = ("ChildFailedError",)
@@ -111,8 +108,6 @@ class Output:
         self._progress = progress
         self.signs = Signs() if signs is None else signs
         self._rest = b""
-        self._came = ""  # when the rest's last byte did
-        self._returned = False  # whether the last byte read was a carriage return
         self._written = 0
         self.left_out = 0
         self.count = 0
@@ -121,20 +116,8 @@ class Output:
     def take(self, data: bytes) -> None:
         """Add what was just read from the program. OSError if the file takes no more."""
         now = utc()
-        if self._returned and data.startswith(b"\n"):
-            data = data[1:]  # the second byte of an end of line
-        self._returned = data.endswith(b"\r")
-        *parts, rest = _ENDS.split(data)
-        made: list[bytes] = []
-        came = self._came if parts and not parts[0] and self._rest else now
-        for line, end in zip(parts[::2], parts[1::2]):
-            # A bar's state was there long before the carriage return that begins the next one.
-            line, self._rest = self._rest + line, b""
-            if end != b"\r" or line.strip():  # not what wipes out a bar
-                made += self._rows(line, came)
-            came = now
-        if rest:
-            self._rest, self._came = self._rest + rest, now
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        made = [row for line in lines for row in self._rows(line, now)]
         if len(self._rest) > LONGEST_LINE:
             made.append(self._row(self._rest, now, "+"))
             self._rest = b""
@@ -143,14 +126,15 @@ class Output:
     def end(self) -> None:
         """Add what came without a line's end: it may be part of a line."""
         if self._rest:
-            self._write([self._row(self._rest, self._came, "+")])
+            self._write([self._row(self._rest, utc(), "+")])
             self.last.append(self._rest.decode(errors="replace"))
             self._rest = b""
 
-    def forget(self) -> None:
-        """Forget the last lines: they were of a child in whose place another one is begun."""
+    def forget(self, signs: Signs) -> None:
+        """Forget the last lines and what they were signs of: they were of a child in whose place
+        another one is begun."""
         self.last.clear()
-        self.signs.forget()
+        self.signs = signs
 
     def words(self) -> str:
         """Why it ended, as it may have said itself: its first error, else its last line."""
@@ -163,7 +147,7 @@ class Output:
         return "\n".join(self.last)
 
     def _rows(self, line: bytes, now: str) -> Sequence[bytes]:
-        text = line.decode("utf-8", errors="replace")
+        text = line.decode("utf-8", errors="replace").rstrip("\r")
         self.count += 1
         self.last.append(text[:LONGEST_LINE])
         known = False
@@ -176,7 +160,7 @@ class Output:
         return [self._row(line, now, "|" if len(line) <= LONGEST_LINE else "+")]
 
     def _row(self, line: bytes, now: str, mark: str) -> bytes:
-        return f"{now} {self._rank}{mark} ".encode() + line[:LONGEST_LINE] + b"\n"
+        return f"{now} {self._rank}{mark} ".encode() + line[:LONGEST_LINE].rstrip(b"\r") + b"\n"
 
     def _write(self, rows: Sequence[bytes]) -> None:
         data = b"".join(rows)

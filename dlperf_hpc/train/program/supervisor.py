@@ -149,9 +149,9 @@ class Supervisor:
             )
             end = watch.until_end()
             if end.why != PORT:
-                return self._told(attempt, watch, end)
+                return self._told(attempt, command, watch, end)
             watch.child.clear()
-            output.forget()
+            output.forget(Signs(program.read.fail, program.read.must))
 
     def _port(self, attempt: Attempt) -> tuple[int, bool]:
         """The port of the next try, and whether that is the last one."""
@@ -172,17 +172,19 @@ class Supervisor:
             ) from error
         return self.child
 
-    def _told(self, attempt: Attempt, watch: Watch, end: End) -> int:
+    def _told(self, attempt: Attempt, command: Command, watch: Watch, end: End) -> int:
         """Leave nothing of the program, and say how it ended; the exit code."""
         folder, progress = watch.folder, watch.progress
         left = watch.child.clear()
         if left:
             print(f"dlperf_hpc: rank {self.rank}: ended {left} processes that the program left")
+        if end.status is not None:
+            self.fail(end.status, end.reason, watch.output.text(), end)
         if self.rank == 0 and end.why not in (TIMEOUT, SIGNAL):  # then there is no time for it
             with contextlib.suppress(OSError):  # the run is what it is without
-                supervised.leave_packages(folder, packages_of(self.words))
+                supervised.leave_packages(folder, packages_of(self.words, command.env))
         if end.status is not None:
-            return self.fail(end.status, end.reason, watch.output.text(), end)
+            return 1
         best, signs = progress.best, watch.output.signs
         ending = Ending(
             rank=self.rank,

@@ -249,8 +249,10 @@ class Watch:
     def _port_is_taken(self) -> bool:
         """Whether this one ended because a port was taken, and another one has been named."""
         text = self.output.text()
-        if self.last or self._seen is not None or not any(sign in text for sign in _PORT_TAKEN):
+        if self.last or not any(sign in text for sign in _PORT_TAKEN):
             return False
+        if supervised.has_begun(self.folder):
+            return False  # it was another port than that at which the ranks have met
         other = place.another_port(self.launch)
         if other is not None:
             named = Port(other, self.rank, socket.gethostname(), self.port)

@@ -17,6 +17,7 @@ from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import Contradiction, ExternalWindow, GpuUse, RunResult
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.columns import CASE_COLUMNS, rows
 from dlperf_hpc.sweepfile.case import Topology
 
 TEN = tuple(100 + 0.1 * i for i in range(10))
@@ -288,6 +289,13 @@ def test_another_unit_needs_no_other_code() -> None:
     runs = external("1n1g", {"GFLOP/s": 70.0}) + external("1n4g", {"GFLOP/s": 210.0})
     summary = at(runs, "1n4g")
     assert summary.unit == "GFLOP/s" and summary.speedup == pytest.approx(3.0)
+    row, *_ = rows(CASE_COLUMNS, [summary])
+    assert (row["figure"], row["figure_unit"], row["base_figure"]) == (210.0, "GFLOP/s", 70.0)
+    assert row["speedup_of"] == "GFLOP/s" and row["samples_per_s"] is None
+    alone = at(external("1n1g", {"GFLOP/s": 70.0}) + external("1n4g", {"TFLOP/s": 0.2}), "1n4g")
+    assert alone.speedup is None and alone.speedup_missing == (
+        "this is in TFLOP/s, the base 1n1g in GFLOP/s: one is not divided by the other"
+    )
 
 
 # --- findings ------------------------------------------------------------------------------------

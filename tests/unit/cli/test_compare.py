@@ -180,6 +180,29 @@ def test_the_unit_is_told_where_it_is_not_samples() -> None:
     assert "other unit 1" in text
 
 
+def test_figures_of_a_programs_own(tmp_path: Path) -> None:
+    for name, speed in (("a", 100), ("b", 150)):
+        (tmp_path / name).mkdir()
+        for n in range(1, 4):
+            (tmp_path / name / f"hpl_1n4g_{n}.log").write_text(f"done: {speed + n} GFLOP/s\n")
+    file = tmp_path / "hpl.toml"
+    file.write_text("total = 'done: (.*) GFLOP/s'\nunit = 'GFLOP/s'\n")
+    argv = [tmp_path / "a", tmp_path / "b", "--format-file", file, "--nodes=1",
+            "--gpus-per-node=4", "--no-cache", "--json"]  # fmt: skip
+    done = run(*argv, "--risk=30%")
+    (found,) = json.loads(done.stdout)["cases"]
+    assert (found["verdict"], found["unit"]) == ("faster", "GFLOP/s"), done.stderr
+    assert (found["a"]["figure"], found["a"]["figure_unit"]) == (102, "GFLOP/s")
+    assert found["ratio"] == pytest.approx(152 / 102) and found["a"]["samples_per_s"] is None
+    made = comparison.compare(
+        comparison.subjects(external("1n1g", *({"GFLOP/s": 50.0},) * 3)),
+        comparison.subjects(external("1n1g", *({"TFLOP/s": 0.05},) * 3)),
+    )
+    (other,) = comparison_json(made, {})["cases"]
+    assert (other["verdict"], other["ratio"]) == ("other unit", None)
+    assert other["note"].endswith("A has GFLOP/s, B TFLOP/s: one is not divided by the other")
+
+
 def with_facts(root: Path, old: str, new: str) -> Path:
     """Let the logs of a sweep say something else of their machine."""
     for log in root.rglob("*.log"):

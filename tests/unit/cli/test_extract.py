@@ -544,6 +544,25 @@ def test_our_own_sweep_has_its_own_window(tmp_path: Path) -> None:
     assert any("the timed window of our own logs (3 of 3 runs)" in note for note in done.notes)
 
 
+def test_a_format_that_the_user_tells(tmp_path: Path) -> None:
+    table = """line = '^it (?P<iteration>[0-9]+): (?P<printed>[0-9.]+)'
+printed = { unit = "ms/iteration" }"""
+    put(tmp_path, {f"{n}/bert_b8_fp32_1.log": told(12.5) for n in ("1n1g", "1n4g")})
+    (tmp_path / "own.toml").write_text(table)
+    done = run(LOG_DIR, "--format-file", str(tmp_path / "own.toml"), where=tmp_path)
+    assert done.code == 0, done.notes
+    assert [cell[1:] for cell in speeds(tmp_path).values()] == [(640.0, 1.0), (2560.0, 4.0)]
+    (tmp_path / "own.toml").write_text(table.replace("it (", "step ("))
+    done = run(LOG_DIR, "--format-file", str(tmp_path / "own.toml"), where=tmp_path)
+    assert done.code == 2 and "no line of any file fits a pattern of own, as --" in " ".join(
+        done.notes
+    )
+
+
+def told(ms: float) -> str:
+    return "".join(f"it {n}: {ms} ms\n" for n in range(1, 130))
+
+
 # --- real logs
 
 

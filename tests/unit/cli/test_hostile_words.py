@@ -78,6 +78,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 COMMANDS = [
     ["status", "{}/sweep"],
+    *(["status", "{}/sweep", "--why", str(number)] for number in range(1, 5)),
     ["status", "{}/sweep", "--offline", "--json"],
     ["status", "{}/nothing"],
     ["status", "{}/logs/" + NAME + ".zip"],

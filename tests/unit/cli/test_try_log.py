@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from pasting import blocks
 
-from dlperf_hpc.cli import sweep
+from dlperf_hpc.cli import report, sweep
 
 SPEC = """
 topologies = ["1n2g"]
@@ -95,6 +98,32 @@ def test_a_pattern_is_tried_on_a_log(tmp_path: Path) -> None:
     assert "format     read:mine\nlines      30 with an iteration, 1 to 30\n" in done.stdout
     assert "figure     16 samples/s\n" in done.stdout
     assert "signs      a line of read.fail: Loss 7\nsigns      no line is as" in done.stdout
+
+
+def test_the_pages_pattern_reads_the_pages_program(tmp_path: Path) -> None:
+    """As a user would paste it: the example of docs/programs.md with the table in place of its
+    own, and lines that its program has really printed."""
+    program, (spec, table, hpl) = blocks("programs.md", "python")[0], blocks("programs.md", "toml")
+    env = {**os.environ, "RANK": "0"}
+    argv = [sys.executable, "-c", program, "4", "1", "35"]
+    log = subprocess.run(argv, env=env, capture_output=True, check=True).stdout
+    done = try_log(tmp_path, log, spec.partition("[program.mine.read]")[0] + table, "--only=1n2g",
+                   "--only=layers=1", "--json")  # fmt: skip
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["format"]) == (0, "read:mine")
+    assert told["window"].startswith("after iteration 5, up to 25: printed[5:25]")
+    (figure,) = told["figure"]
+    assert 0 < float(figure.split()[0]) <= 800 and figure.endswith(" samples/s")  # 8 in 10 ms
+    row = "WR11C2R4       29184   192     2     2              22.10             7.4990e+02\n"
+    (tmp_path / "hpl.log").write_text(row)
+    (tmp_path / "hpl.toml").write_text(hpl)
+    out = io.StringIO()
+    argv = [str(tmp_path / "hpl.log"), "--format-file", str(tmp_path / "hpl.toml"), "--json"]
+    with contextlib.redirect_stdout(out):
+        assert report.main([*argv, "--nodes=1", "--gpus-per-node=4", f"--out={tmp_path}"]) == 0
+    (found,) = json.loads(out.getvalue())["runs"]
+    assert (found["figure"], found["figure_unit"]) == (749.9, "GFLOP/s")
+    assert (found["samples_per_s"], found["basis"]) == (None, "total")
 
 
 def test_a_pattern_that_no_line_fits_shows_the_nearest_lines(tmp_path: Path) -> None:

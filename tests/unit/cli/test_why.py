@@ -148,7 +148,7 @@ def test_more_than_a_screen_is_cut() -> None:
 
 # --- users' programs
 
-PROGRAM = UserProgram("mine", "rank", ("train.py",), read=ReadTable("megatron"))
+PROGRAM = UserProgram("mine", "rank", ("train.py",), read=ReadTable(format="megatron"))
 CASE = Case(
     "mine", "toy", Topology(1, 2), "fp32", 4, 0, processes_per_node=2, launch="rank", replicas=2
 )
@@ -210,6 +210,13 @@ def test_what_decides_of_a_program(tmp_path: Path, capsys: Any) -> None:
         ("loss", lines(30), Status.FAILED, lost, bad),
         ("must", lines(30), Status.FAILED, "no line is as read.must says: 'done'", {}),
         ("signs", lines(30), Status.FAILED, "a line of read.fail: rank 0 on n7 printed 'x'", {}),
+        (
+            "exit codes",
+            lines(3),
+            Status.FAILED,
+            "rank 0 on n7: the program ended with exit code 1",
+            {},
+        ),
     ]
     for what, text, status, reason, end in rows:
         a_program(tmp_path / what, text, status, reason, **end)
@@ -225,4 +232,4 @@ def test_a_program_of_which_nothing_is_read_shows_its_last_lines(
     a_program(tmp_path, [f"{stamp} {n % 2}| step {n} of 5" for n in range(5)])
     told = why(tmp_path, "1", capsys)
     assert told["decided"] == "reading" and told["lines"] == [f"step {n} of 5" for n in (2, 3, 4)]
-    assert told["reading"] == "no line is in the format megatron"
+    assert told["reading"].startswith("no line of the program is in the format megatron")

@@ -21,6 +21,7 @@ from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import RUN_COLUMNS, rows
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.sweepfile.readtable import read_table
 
 BEGUN = datetime(2026, 11, 22, 12)
 CASE = Case(
@@ -46,8 +47,8 @@ def read(
     text: Sequence[str],
     stopped: str = "",
     named: str = "default",
-    table: Mapping[str, Any] = MappingProxyType({"format": "megatron"}),
     case: Case = CASE,
+    table: Mapping[str, Any] = MappingProxyType({"format": "megatron"}),
 ) -> RunResult:
     run = Run(case, 1)
     begin = {"format": 1, "sweep": "s", "run": run.id, "repeat": 1, "attempt": 1, "launch": "1_0.0"}
@@ -144,6 +145,18 @@ def test_a_pattern_that_no_line_fits_shows_the_nearest_lines(tmp_path: Path) -> 
     assert gathered.results[0].warnings == found.warnings
 
 
+def test_a_pattern_that_was_wrong_is_mended_without_a_run(tmp_path: Path) -> None:
+    read(tmp_path, steps(30), table={**TOLD, "line": "(?P<iteration>[0-9]+) used", "printed": None})
+    mended, wrong = read_table("", TOLD)
+    assert not wrong
+    told = ("mended", mended)
+    (found,) = gather(
+        [tmp_path / "run.log"], rule(), {}, ScanCache(None, told), own_format=told
+    ).results
+    assert found.samples_per_s == pytest.approx(80)
+    assert found.external is not None and found.external.format == "read:mended"
+
+
 def test_a_table_of_somebody_elses_log_is_checked(tmp_path: Path) -> None:
     found = read(tmp_path, steps(30), table={**TOLD, "line": r"(?P<iteration>.)(?=x)"})
     assert found.samples_per_s is None and found.status is Status.OK
@@ -169,7 +182,7 @@ def test_of_several_ranks_one_counts(tmp_path: Path) -> None:
 def test_a_programs_end_is_seen_at_a_glance(tmp_path: Path) -> None:
     read(tmp_path, lines(30))
     log = tmp_path / "run.log"
-    assert glance(log, Run(CASE, 1).id) == (None, True)
+    assert glance(log, Run(CASE, 1).id) == (None, True, ())
     text = log.read_text().replace(" program_end ", " phase ")
     log.write_text(text)
     assert glance(log, Run(CASE, 1).id)[1] is False

@@ -257,6 +257,10 @@ def test_the_commands_of_the_page_print_what_it_says(tmp_path: Path) -> None:
     lines = [STEP.format(n, 2 if n else 30, 9 - n / 64) for n in range(130)]
     assert f"    {lines[20]}" in PAGE
     (tmp_path / "train.log").write_text("".join(lines))
+    sample, table = re.findall(r"^```(?:text|toml)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (tmp_path / "custom.toml").write_text(table)
+    custom = (sample.replace("step 20", f"step {n}") for n in range(1, 131))
+    (tmp_path / "custom.log").write_text("".join(custom))
     (tmp_path / "other.log").write_text(LINES["fairseq"] + "\n")
     shims = tmp_path / "bin"
     shims.mkdir()

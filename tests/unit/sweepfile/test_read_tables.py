@@ -80,6 +80,7 @@ def test_tables_that_hold_are_read_back(table: dict[str, Any]) -> None:
         ({"unit": "GFLOP/s"}, "read.unit: is that of total, which is missing (write total"),
         ({**TOTAL, "total": "P: [0-9]+"}, "read.total: has 0 groups, and must have one"),
         ({**TOTAL, "unit": "images/s"}, "read.unit: there is no unit 'images/s' (it is written"),
+        ({**TOTAL, "unit": "a|b/s"}, "read.unit: there is no unit 'a|b/s' (there are: samples/s"),
         ({"fail": "nan"}, "read.fail: 'nan' is invalid (write a list of at most 100 patterns"),
         ({"must": ["ok", "a("]}, "read.must[1]: 'a(' is no pattern: missing )"),
         ({"fail": [""]}, "read.fail[0]: '' is empty"),

@@ -4,6 +4,7 @@ and the port that is named when the first one is taken."""
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
 from record_samples import a_run, opened
 
 from dlperf_hpc.records import supervised
@@ -80,16 +82,20 @@ def test_what_identifies_an_image(tmp_path: Path) -> None:
     assert image(str(path)) is None
 
 
-def test_packages_are_those_of_the_programs_python(tmp_path: Path) -> None:
-    found = packages_of([sys.executable])
+def test_packages_are_those_of_the_programs_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)  # from where nothing is imported
+    found = packages_of([sys.executable], os.environ)
     assert found["pytest"] and list(found) == sorted(found)
-    assert packages_of([sys.executable, "-I", "-S"]) == {}  # a Python without any
+    assert packages_of([sys.executable, "-I", "-S"], {}) == {}  # a Python without any
     for script in ("exit 1", "echo nothing", "echo '[1]'"):
         path = tmp_path / "python"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
-        assert packages_of([str(path)]) == {}
-    assert packages_of([str(tmp_path / "absent")]) == {}
+        assert packages_of([str(path)], {}) == {}
+    assert packages_of([str(tmp_path / "absent")], {}) == {}
 
 
 def test_another_port_is_named_where_the_first_is_taken(tmp_path: Path) -> None:

@@ -95,28 +95,6 @@ def test_lines_are_stamped_and_read(tmp_path: Path) -> None:
     assert progress.iteration == 2 and progress.best and progress.best.bad_loss == 2
 
 
-def test_each_state_of_a_bar_is_a_line_of_its_own_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A bar is drawn behind a carriage return, and waits for the next one."""
-    moments = iter(f"2026-11-22T12:00:0{second}.000000Z" for second in range(9))
-    monkeypatch.setattr("dlperf_hpc.train.program.output.utc", lambda: next(moments))
-    progress = Progress(ReadTable("epoch_bars"))
-    output = Output(tmp_path / "out", 0, progress)
-    bar = "\rEpoch 0:  {0}0%|#   | {0}/10 [00:00<00:01, 5.0it/s]"
-    for number in range(1, 4):
-        output.take(bar.format(number).encode())
-    output.take(b"\r      \rdone\r")
-    assert progress.iteration == 3
-    output.take(b"\n\nlast\n")
-    rows = (tmp_path / "out").read_text().splitlines()
-    assert [(row[17:19], row.split("| ", 1)[1][:8]) for row in rows] == [
-        *((f"0{n}", "Epoch 0:") for n in range(3)),
-        ("03", "done"),
-        *(("04", text) for text in ("", "last")),
-    ]
-
-
 def test_formats_that_look_back_at_their_iterations() -> None:
     progress = Progress(ReadTable("mindspore"))
     for step in range(1, 4):
@@ -191,19 +169,26 @@ def test_a_pattern_tells_how_far_the_program_is() -> None:
     assert (total.iteration, total.format) == (None, "read:hpl")
 
 
-def test_a_program_that_begins_behind_the_window(tmp_path: Path) -> None:
-    progress = Progress(ReadTable("megatron"))
+def test_what_a_first_try_printed_is_forgotten(tmp_path: Path) -> None:
+    output = Output(tmp_path / "out", 0, Progress(ReadTable()), signs=Signs(fail=["taken"]))
+    output.take(b"OSError: port 7 is taken\n")
+    assert output.signs.failed and output.words() == "OSError: port 7 is taken"
+    output.forget(Signs(fail=["taken"]))
+    output.take(b"step 1\n")
+    assert (output.signs.failed, output.text()) == ("", "step 1")
+
+
+def test_a_program_that_begins_behind_the_window() -> None:
+    table, measure = ReadTable("megatron"), Measure(warmup=20, iterations=100)
+    progress = Progress(table)
     for step in (120, 121, 122):
         progress.take(a_line(step).rstrip())
     assert progress.best and (progress.best.first, progress.iteration) == (120, 122)
     ending = Ending(0, "n1", 0, iteration=122, first=120, format="megatron")
-    status, reason = judged([ending], Measure(warmup=20, iterations=100), ReadTable("megatron"))
+    status, reason = judged([ending], measure, table)
     assert status is Status.PARTIAL and "{scratch}, which is new for each attempt" in reason
     early = Ending(0, "n1", 0, iteration=122, first=119, format="megatron")
-    assert judged([early], Measure(warmup=20, iterations=100), ReadTable("megatron")) == (
-        Status.OK,
-        "",
-    )
+    assert judged([early], measure, table) == (Status.OK, "")
 
 
 def test_why_a_program_ended_is_its_first_error(tmp_path: Path) -> None:
