@@ -263,6 +263,8 @@ def end(
         "iteration": best.iteration,
         "format": best.format or None,
         "stopped": min((e.stopped for e in endings if e.stopped), default=None),
+        "failed": next((e.failed for e in endings if e.failed), None),
+        "broken": next((e.broken for e in endings if e.broken), None),
         "left_out": sum(each.left_out for each in endings) or None,
     }
     log_event(attempt, "program_end", told)
