@@ -16,9 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from programs import ROOT, figures, own_clock
-
 from dlperf_hpc.analysis.statistics import median_interval
+from programs import ROOT, figures, own_clock
 
 RANKS, BATCH, SEQ = 2, 4, 32
 WARMUP = 10
