@@ -173,7 +173,7 @@ PROGRAMS = (
         {"batch_size": 1024, "script": "keras_fit.py"},
         topology="1n1g",
         window=WHOLE,  # a line for each epoch
-        differs="it rounds the time of a step to whole milliseconds, and leaves out an epoch's first",
+        differs="it rounds the time of a step to whole ms, and leaves out an epoch's first",
     ),
     Program(
         "mpi4py",
@@ -190,7 +190,9 @@ PROGRAMS = (
 def toml_of(table: Mapping[str, Any], name: str) -> str:
     """A table as TOML. Texts, numbers and lists of them are the same in JSON."""
     rows = [f"{key} = {json.dumps(v)}" for key, v in table.items() if not isinstance(v, dict)]
-    inner = [toml_of(v, f"{name}.{key}".lstrip(".")) for key, v in table.items() if isinstance(v, dict)]
+    inner = [
+        toml_of(v, f"{name}.{key}".lstrip(".")) for key, v in table.items() if isinstance(v, dict)
+    ]
     head = [f"[{name}]"] if name else []
     return "\n".join([*head, *rows, *inner])
 
@@ -334,11 +336,23 @@ def main() -> int:
     if given.json:
         print(json.dumps({"rows": rows, "left_out": left}, indent=1))
         return 0
-    heads = ("program", "arrival, samples/s", "print / arrival", "Timer / arrival", "hook / arrival")
+    heads = (
+        "program",
+        "arrival, samples/s",
+        "print / arrival",
+        "Timer / arrival",
+        "hook / arrival",
+    )
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for row in rows:
         printed = f"{shown(row['printed'])} `{row['printed_rule']}`"
-        cells = (row["name"], f"{row['arrival']:.1f}", printed, shown(row["timer"]), shown(row["hook"]))
+        cells = (
+            row["name"],
+            f"{row['arrival']:.1f}",
+            printed,
+            shown(row["timer"]),
+            shown(row["hook"]),
+        )
         print(f"| {' | '.join(cells)} |")
     for row in rows:
         print(f"{row['name']}: {row['versions']}; {row['runs']} runs; print: {row['differs']}")

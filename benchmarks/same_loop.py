@@ -9,6 +9,7 @@ follow each other, so that a drift of the machine meets both alike.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import itertools
 import json
 import subprocess
@@ -16,9 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from programs import ROOT, figures, own_clock
-
 from dlperf_hpc.analysis.statistics import median_interval
+from programs import ROOT, figures, own_clock
 
 RANKS, BATCH, SEQ = 2, 4, 32
 WARMUP = 10
@@ -69,12 +69,16 @@ def loop() -> None:
         options=tuple(sorted(options.items())),
     )
     workload = declared.workloads[case.model]
-    session = declared.backends["ddp"].open_session(case, discover(), workload)
+    faulthandler.dump_traceback_later(180, exit=True)  # a program that hangs says where
+    world = discover()
+    session = declared.backends["ddp"].open_session(case, world, workload)
     timer = Timer(batch_size=BATCH, model=case.model, seq_len=SEQ, precision=case.precision)
     for _ in timer(itertools.repeat(None)):
         session.iterate()
-        timer.loss(session._loss)  # type: ignore[attr-defined]
+        timer.loss(session._loss)
+    world.barrier()
     session.close()
+    faulthandler.cancel_dump_traceback_later()
 
 
 def one_round(place: Path, number: int, iterations: int) -> float:
@@ -121,4 +125,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(loop() if sys.argv[1:] == ["loop"] else main())
+    if sys.argv[1:] == ["loop"]:
+        loop()
+    else:
+        sys.exit(main())

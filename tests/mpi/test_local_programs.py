@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pasting import blocks
 from places import ROOT
+from ready_programs import compiled, smallest
 from sweeping import Workplace, local_environment, wait_until
 
 from dlperf_hpc.records.collect import full_results
@@ -263,3 +264,15 @@ def test_a_program_of_which_nothing_is_read(place: Workplace) -> None:
     assert said[2] == f"{attempts}/{log.stem}.attempt1.scratch"
     row = runs(place, "own")["plain"]
     assert (row["status"], row["samples_per_s"], row["seq_len"]) == ("ok", "", "")
+
+
+def test_a_program_in_c_finds_its_ranks(place: Workplace) -> None:
+    """By the ready table of plain MPI programs, of which nothing is read as it is."""
+    compiled(place.root)
+    spec = place.write("c.toml", smallest("mpi", "1n2g", 'script = "./mpi_steps"\nsize = 32'))
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (result,) = full_results(place.directory("c")).results
+    text = Path(result.log).read_text(encoding="utf-8")
+    assert "Z 0| step 1 of 23: " in text and " GFLOP/s on 2 ranks\n" in text
+    assert result.status is Status.OK and result.samples_per_s is None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fixtures_slurm import Onebox
 from places import ROOT
+from ready_programs import compiled
 from sweeping import Workplace, wait_until
 
 from dlperf_hpc.records.collect import full_results
@@ -47,8 +48,10 @@ format = "megatron"
 """
 
 
-def test_torchrun_accelerate_and_mpi_beside_ddp(place: Workplace) -> None:
-    spec = place.write("both.toml", SWEEP)
+def test_torchrun_accelerate_mpi_and_c_beside_ddp(place: Workplace) -> None:
+    table = f'[program.c]\nlaunch = "rank"\nrun = ["{compiled(place.root)}", "20", "32"]\n'
+    text = SWEEP.replace('"mpi"]', '"mpi", "c"]') + table
+    spec = place.write("both.toml", text)
     done = place.verb("sweep", spec, "--site", PROFILE, "--wait", timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["framework"]: row for row in place.table("both")}
@@ -60,6 +63,8 @@ def test_torchrun_accelerate_and_mpi_beside_ddp(place: Workplace) -> None:
     assert all(f"Z {rank}| rank {rank} of 4\n" in text for rank in range(4))
     text = Path(found["acc"].log).read_text(encoding="utf-8")
     assert all(f"| process {rank} of 4\n" in text for rank in range(4))
+    text = Path(found["c"].log).read_text(encoding="utf-8")
+    assert " GFLOP/s on 4 ranks\n" in text and found["c"].status is Status.OK
     tables = read_log(Path(found["gpt"].log)).tables
     assert tables["program"]["argv"][1:5] == ["-m", "torch.distributed.run", "--nnodes", "2"]
     assert len(tables["program_end"]["codes"]) == tables["world"]["ranks"] == 2
