@@ -45,7 +45,10 @@ ADDED = frozenset(
         "compare.json: verdicts.other unit",
         *(f"status.json: {key}" for key in ("not_submitted", "report_job")),
         *(f"status.json: runs[].{key}" for key in ("submitted", "to_do", "case", "warnings")),
-        *(f"status.json: runs[].{key}" for key in ("job", "nodes", "elapsed_s", "left_s", "starts")),
+        *(
+            f"status.json: runs[].{key}"
+            for key in ("job", "nodes", "elapsed_s", "left_s", "starts")
+        ),
         *(f"{place}sweep" for place in PLACES),
     ]
 )
