@@ -53,7 +53,7 @@ def test_a_task_finds_its_run(tmp_path: Path) -> None:
     array = find_array(tmp_path, read_manifest(tmp_path), "2n8g.sample")
     assert [run.repeat for run in array.tasks] == [1, 2, 3, 1]
     assert array.tasks[3].case.processes_per_node == 1
-    with pytest.raises(LedgerError, match="no array '9n9g.sample'"):
+    with pytest.raises(LedgerError, match=r"no array '9n9g\.sample'"):
         find_array(tmp_path, read_manifest(tmp_path), "9n9g.sample")
 
 
