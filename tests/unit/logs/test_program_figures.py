@@ -107,7 +107,7 @@ def test_of_several_ranks_one_counts(tmp_path: Path) -> None:
 def test_a_programs_end_is_seen_at_a_glance(tmp_path: Path) -> None:
     read(tmp_path, lines(30))
     log = tmp_path / "run.log"
-    assert glance(log, Run(CASE, 1).id) == (None, True)
+    assert glance(log, Run(CASE, 1).id) == (None, True, ())
     text = log.read_text().replace(" program_end ", " phase ")
     log.write_text(text)
     assert glance(log, Run(CASE, 1).id)[1] is False
