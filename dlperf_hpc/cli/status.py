@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, naming, options
@@ -26,7 +25,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     options.add_directory(made, also=", or its archive")
     made.add_argument("--offline", action="store_true", help="do not ask the scheduler")
-    made.add_argument("--watch", action="store_true", help="a live screen until every run has ended")
+    made.add_argument(
+        "--watch", action="store_true", help="a live screen until every run has ended"
+    )
     every = "with --watch: seconds between two looks (default: the site profile's `poll_s`, 30)"
     made.add_argument("--every", type=options.seconds, metavar="S", help=every)
     told = (

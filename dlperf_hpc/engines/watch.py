@@ -26,7 +26,9 @@ from dlperf_hpc.records.collect import (
     quick_results,
     result_of,
 )
+from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
+from dlperf_hpc.records.logfile import started
 from dlperf_hpc.records.manifest import FinalState, add_final_states
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
@@ -55,7 +57,11 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     collection = quick_results(ledger)
     reporting = report_job.latest(ledger)
     told = report_job.told_by_output(ledger.root, reporting)
-    if not ask_scheduler or not (engine := get_engine(ledger.manifest.engine)).detached:
+    engine = get_engine(ledger.manifest.engine)
+    if not engine.detached:
+        jobs = _jobs_by_logs(ledger, collection.results)
+        return replace(collection, report_job=told, jobs=jobs)
+    if not ask_scheduler:
         return replace(collection, report_job=told)
     tasks = {run: task for run, task in ledger.tasks().items() if task.job_id}
     names = [result.run.id for result in collection.results]
@@ -82,6 +88,20 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     if reporting is not None and not told:
         told = report_job.told_by_engine(engine, reporting, answer)
     return replace(collection, results=tuple(results), report_job=told, jobs=jobs)
+
+
+def _jobs_by_logs(ledger: Ledger, results: Iterable[RunResult]) -> dict[str, RunJob]:
+    """Where no scheduler knows of a job: how long the runs that run have run, by their logs."""
+    tasks = ledger.tasks()
+    found = {}
+    for result in results:
+        if result.status is Status.RUNNING and result.run.id in tasks:
+            began = started(RunPaths(ledger.root, result.run.id).log)
+            if began is not None:
+                elapsed = max(0.0, time.time() - began)
+                left = tasks[result.run.id].array.time_limit_s - elapsed
+                found[result.run.id] = RunJob("", elapsed_s=elapsed, left_s=left)
+    return found
 
 
 def _job_of(task: Task, state: TaskState | None) -> RunJob:

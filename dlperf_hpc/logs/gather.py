@@ -230,9 +230,7 @@ def _told_apart(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> li
 
     def named(sweep: Collection) -> Collection:
         told = (
-            replace(each, sweep=names[_identity(sweep)])
-            if each.run.case.series in apart
-            else each
+            replace(each, sweep=names[_identity(sweep)]) if each.run.case.series in apart else each
             for each in sweep.results
         )
         return replace(sweep, results=tuple(told))

@@ -144,9 +144,9 @@ def quick_result(
     """
     paths = RunPaths(root, run.id)
     try:
-        end, whole = glance(paths.log, run.id)
+        end, whole, doubts = glance(paths.log, run.id)
         if whole:
-            return RunResult(run, Status.OK, source="log")
+            return RunResult(run, Status.OK, source="log", warnings=doubts)
         told = told_by(end) if end is not None else (Status.UNKNOWN, "")
         needed = end is None or task is not None
         record = read_record(paths.record, detail=False) if needed else None

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ _FIGURES = b"".join(
     if each.default is MISSING
 )
 _SUMMARY = re.compile(rb" summary%s(?: [a-z_0-9]+=[-+.\w]+)*\n" % _FIGURES)
+_DOUBTFUL = {
+    b" steady=false": "its window is not steady (drift, or a jump inside it)",
+    b" optimizer_steps=0 ": "its window holds no optimizer step",
+}
 _OK = b" end status=ok\n"
 _PROGRAM_OK = re.compile(rb"\ndlperf \S{27} program_end [^\n]*\ndlperf \S{27} end status=ok\n\Z")
 
@@ -194,6 +199,18 @@ def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> 
     return log
 
 
+def started(path: Path) -> float | None:
+    """When a log of ours was begun, in seconds since the epoch; None where that cannot be read."""
+    try:
+        with open_regular(path) as file:
+            head = file.read(_HEAD_BYTES)
+        begin = _BEGIN.match(head)
+        stamp = head.split(b" ", 2)[1].decode() if begin else ""
+        return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+    except (OSError, ValueError):
+        return None
+
+
 def _tail(path: Path) -> bytes:
     with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
@@ -226,11 +243,11 @@ def read_end(path: Path) -> Line | None:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def glance(path: Path, run_id: str) -> tuple[Line | None, bool]:
+def glance(path: Path, run_id: str) -> tuple[Line | None, bool, tuple[str, ...]]:
     """Whether a log is seen at once to prove that this run ended ok (it begins as that run's, and
     ends with a whole summary, or the end of a user's program, and an end that says ok, as they are
-    written); if not so, its ``end``
-    line as :func:`read_end` gives it: the run may be ok, but the whole log must be read.
+    written), and what its summary gives to doubt. If not so, its ``end`` line as :func:`read_end`
+    gives it: the run may be ok, but the whole log must be read.
     """
     try:
         with open_regular(path) as file:
@@ -238,15 +255,19 @@ def glance(path: Path, run_id: str) -> tuple[Line | None, bool]:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             tail = file.read(_TAIL_BYTES)
     except (FileNotFoundError, NotADirectoryError):
-        return None, False
+        return None, False, ()
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
     begin = head.partition(b"\n")[0]
     begins = _BEGIN.match(begin) is not None and f" run={run_id} ".encode() in begin
     summed = _SUMMARY.match(tail, tail.rfind(b" summary ")) or _PROGRAM_OK.search(tail)
     if begins and tail.endswith(_OK) and summed:
-        return None, True
-    return read_end(path), False
+        return None, True, _doubts(summed[0])
+    return read_end(path), False, ()
+
+
+def _doubts(summary: bytes) -> tuple[str, ...]:
+    return tuple(text for sign, text in _DOUBTFUL.items() if sign in summary)
 
 
 def _last_end(data: bytes) -> Line | None:

@@ -283,8 +283,8 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
            lambda s: " ".join(s.flags)),
     Column("notes", "text", "", "what the flags say, in sentences with figures, separated by ' | '",
            lambda s: " | ".join(s.notes)),
-    Column("sweep", "text", "", "sweep that measured it, where several of the sweeps that the report "
-           "is of measured the same case", lambda s: s.sweep),
+    Column("sweep", "text", "", "sweep that measured it, where several of the sweeps that the "
+           "report is of measured the same case", lambda s: s.sweep),
 )  # fmt: skip
 """One row per case: ``speedup.csv``."""
 
@@ -454,7 +454,7 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("log", "text", "", "path of the log", lambda r: r.log),
     Column("warnings", "text", "", "what the log warns of, separated by ' | '",
            lambda r: " | ".join(r.warnings)),
-    Column("sweep", "text", "", "sweep that measured it, where several of the sweeps that the report "
-           "is of measured the same case", lambda r: r.sweep),
+    Column("sweep", "text", "", "sweep that measured it, where several of the sweeps that the "
+           "report is of measured the same case", lambda r: r.sweep),
 )  # fmt: skip
 """One row per run, whatever became of it: ``runs.csv``."""

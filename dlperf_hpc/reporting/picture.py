@@ -397,5 +397,3 @@ def _legend(figure: Figure, panels: Sequence[Axes], count: int) -> float:
         return 0.0
     made = figure.legend(handles, labels, loc="upper right", fontsize=7)
     return float(made.get_window_extent().width / figure.dpi) + _RIGHT
-
-

@@ -261,7 +261,26 @@ def status_parts(collection: RunCollection, directory: str) -> list[RenderableTy
     parts: list[RenderableType] = [status_table(results, collection.unsubmitted)]
     for table in (cases_table(collection), waiting_table(results, directory)):
         parts += [] if table is None else ["", table]
-    return parts
+    warned = _warnings(results)
+    return [*parts, *(["", *warned] if warned else [])]
+
+
+def _warnings(results: Sequence[RunResult]) -> list[RenderableType]:
+    """What is doubtful about runs that ended ok, each sentence once."""
+    from rich.text import Text
+
+    found: dict[str, list[RunResult]] = {}
+    for result in results:
+        for warning in result.warnings:
+            if warning != result.reason:
+                found.setdefault(warning, []).append(result)
+    lines = []
+    for text, runs in [*found.items()][:_MOST_REASONS]:
+        of = runs[0].run.id if len(runs) == 1 else number_of(len(runs), "run")
+        lines.append(f"warning of {of}: {text}")
+    if len(found) > _MOST_REASONS:
+        lines.append(f"and {len(found) - _MOST_REASONS} more warnings: --json shows them all")
+    return [Text(printable(line), style="yellow") for line in lines]
 
 
 def print_status(collection: RunCollection, directory: str) -> None:

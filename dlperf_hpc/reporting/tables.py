@@ -19,7 +19,6 @@ from dlperf_hpc.reporting.text import (
     speed_text,
 )
 
-
 _BETWEEN = 2  # blanks between two columns; behind the last one there is one
 
 

@@ -14,6 +14,7 @@ from dlperf_hpc.reporting.text import percent
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     from dlperf_hpc.analysis.speedup import CaseSummary
     from dlperf_hpc.reporting.report import Report
@@ -67,9 +68,7 @@ def _beneath(members: Sequence[CaseSummary]) -> list[str]:
     return lines
 
 
-def _series_table(
-    name: str, columns: Sequence[Figure], members: Sequence[CaseSummary]
-) -> Table:
+def _series_table(name: str, columns: Sequence[Figure], members: Sequence[CaseSummary]) -> Table:
     from rich.text import Text
 
     table = plain_table(printable(name))

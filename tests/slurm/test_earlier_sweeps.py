@@ -45,7 +45,10 @@ ADDED = frozenset(
         "compare.json: verdicts.other unit",
         *(f"status.json: {key}" for key in ("not_submitted", "report_job")),
         *(f"status.json: runs[].{key}" for key in ("submitted", "to_do", "case", "warnings")),
-        *(f"status.json: runs[].{key}" for key in ("job", "nodes", "elapsed_s", "left_s", "starts")),
+        *(
+            f"status.json: runs[].{key}"
+            for key in ("job", "nodes", "elapsed_s", "left_s", "starts")
+        ),
         *(f"{place}sweep" for place in PLACES),
     ]
 )
@@ -147,7 +150,7 @@ def test_a_verb_tells_what_it_told(place: Path, name: str) -> None:
 
 
 def test_two_sweeps_of_one_case_are_two_measurements(place: Path) -> None:
-    """All runs of both are there as they were; what each says of its cases is what it says alone."""
+    """All runs of both are there as they were; what each says of its cases it says alone too."""
     made = told(place, "report-several")
     expected = EXPECTED / "report-several" / "runs.csv"
     differing = in_table(rows_of(expected.read_text()), rows_of(made["runs.csv"]))

@@ -254,7 +254,9 @@ def test_who_waits_for_sbatch_is_told(
     monkeypatch.setattr(script, "_SAYS_SO_AFTER_S", 0.1)
     assert submitted(tmp_path, "sleep 1; echo 4711", monkeypatch).job_id == "4711"
     told = capfd.readouterr().err
-    assert told.startswith("sbatch has not answered for 0.1 s (2n4g.sample") and told.count("\n") == 1
+    assert (
+        told.startswith("sbatch has not answered for 0.1 s (2n4g.sample") and told.count("\n") == 1
+    )
 
 
 def test_a_limit_is_named_with_the_line_before_the_last() -> None:

@@ -20,6 +20,7 @@ from dlperf_hpc.records.manifest import (
     Submission,
     add_final_states,
     add_submission,
+    check_name,
     read_final_states,
     read_manifest,
     read_submissions,
@@ -52,7 +53,7 @@ def test_a_task_finds_its_run(tmp_path: Path) -> None:
     array = find_array(tmp_path, read_manifest(tmp_path), "2n8g.sample")
     assert [run.repeat for run in array.tasks] == [1, 2, 3, 1]
     assert array.tasks[3].case.processes_per_node == 1
-    with pytest.raises(LedgerError, match="no array '9n9g.sample'"):
+    with pytest.raises(LedgerError, match=r"no array '9n9g\.sample'"):
         find_array(tmp_path, read_manifest(tmp_path), "9n9g.sample")
 
 
@@ -253,3 +254,18 @@ def test_last_words_are_of_the_last_task(tmp_path: Path) -> None:
     assert len(read_ledger(tmp_path).last_words()) == 2
     add_submission(tmp_path, Submission(later.name, later.token, job_id="18"))
     assert list(read_ledger(tmp_path).last_words()) == [planned.tasks[1].id]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("2n8g.bert", "2n8g.bert-tf", "2n8g.bert.r1", "2n8g.bert.g2-tf-3", "2n8g.bert.p1"),
+        *("bert-2n8g", "bert-2n8g-tf", "bert.r1-2n8g", "bert.g2-2n8g-tf-3"),  # of earlier versions
+    ],
+)
+def test_names_of_arrays_today_and_earlier(name: str) -> None:
+    check_name(name, "bert")
+    for other in ("ber", "bert2", "r1", "2n8g"):
+        if not name.startswith(f"{other}."):
+            with pytest.raises(ValueError, match="no array of sweep"):
+                check_name(name, other)
