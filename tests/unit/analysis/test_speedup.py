@@ -15,7 +15,7 @@ from report_samples import bad, case, external, ok, oks, tokens, window
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import Contradiction, ExternalWindow, RunResult
+from dlperf_hpc.records.results import Contradiction, ExternalWindow, GpuUse, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Topology
 
@@ -330,6 +330,8 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
     unlike = [Contradiction("log", "x", False), Contradiction("record", "x", False)]
     run = replace(ok(odd, 1, 500), source="record", contradictions=tuple(unlike))
     seen |= {flag for s in summarise([run]) for flag in s.flags}
+    lacking = replace(ok(odd, 1, 500), gpu=GpuUse(joules=5.0, devices=3))
+    seen |= {flag for s in summarise([lacking]) for flag in s.flags}
     assert seen == set(FLAGS)
 
 
