@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -50,23 +51,25 @@ def of_energy(results: Sequence[RunResult]) -> list[Flag]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What runs took, in node-hours. ``used`` is from the first to the last line of the log of each
-    of the ``runs`` that tell both; ``asked`` is what their time limits reserved, None where a limit
-    is not known; ``window`` is what of it was measured, in the runs that count. ``unknown`` is how
-    many runs began, or may have, of which no log tells how long they took; earlier attempts are in
-    none of it."""
+    """What runs took, in node-hours.
+
+    ``used`` is from the first to the last line of the log of each of the ``runs`` that tell both;
+    ``asked`` is what their time limits reserved, None where a limit is not known; ``window`` is
+    what of it was measured, in the runs that count, and ``samples`` are theirs, None where a log
+    does not tell. ``unknown`` is how many runs began, or may have, of which no log tells how long
+    they took. Earlier attempts are in none of it."""
 
     runs: int
     unknown: int
     used: float
     asked: float | None
-    window: float
-    samples: int
+    window: float | None
+    samples: float | None
 
     @property
     def window_share(self) -> float | None:
         """Of the node-hours used, the fraction that was window."""
-        return self.window / self.used if self.used > 0 else None
+        return self.window / self.used if self.used > 0 and self.window is not None else None
 
     @property
     def samples_per_node_hour(self) -> float | None:
@@ -77,9 +80,10 @@ class Cost:
 def cost(results: Iterable[RunResult], limits_s: Mapping[str, int]) -> Cost | None:
     """Of these runs; ``limits_s`` are their time limits by run id. None where no log tells how long
     a run took."""
-    runs = unknown = samples = 0
-    used = asked = window = 0.0
+    runs = unknown = 0
+    used = asked = 0.0
     known = True
+    windows: list[tuple[float | None, float | None]] = []
     for result in results:
         took = _took_s(result)
         nodes = result.run.case.topology.nodes
@@ -90,10 +94,28 @@ def cost(results: Iterable[RunResult], limits_s: Mapping[str, int]) -> Cost | No
         used += nodes * took / _HOUR_S
         known &= result.run.id in limits_s
         asked += nodes * limits_s.get(result.run.id, 0) / _HOUR_S
-        if result.window is not None and result.rates:
-            window += nodes * result.window.elapsed_s / _HOUR_S
-            samples += result.window.samples
-    return Cost(runs, unknown, used, asked if known else None, window, samples) if runs else None
+        if result.rates:
+            elapsed, samples = _measured(result)
+            windows.append((elapsed and nodes * elapsed / _HOUR_S, samples))
+    if not runs:
+        return None
+    window, samples = (_sum([each[i] for each in windows]) for i in (0, 1))
+    return Cost(runs, unknown, used, asked if known else None, window, samples)
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """None where one is not known."""
+    told = [value for value in values if value is not None]
+    return math.fsum(told) if len(told) == len(values) else None
+
+
+def _measured(result: RunResult) -> tuple[float | None, float | None]:
+    """The time of a run's window, s, and its samples."""
+    if result.window is not None:
+        return result.window.elapsed_s, result.window.samples
+    elapsed = result.external.elapsed_s if result.external else None
+    speed = result.samples_per_s
+    return elapsed, elapsed * speed if elapsed is not None and speed is not None else None
 
 
 def _took_s(result: RunResult) -> float | None:

@@ -128,10 +128,12 @@ class NodeFindings:
 
 
 def hosts_of(result: RunResult) -> frozenset[str]:
-    """The nodes of a run, as its log tells them; none if it does not."""
+    """The nodes of a run, as its log tells them; none if it does not, or tells too many."""
     world = result.facts.get("world")
     hosts = world.get("hosts") if isinstance(world, Mapping) else None
-    return frozenset(map(str, hosts)) if isinstance(hosts, (list, tuple)) else frozenset()
+    if not isinstance(hosts, (list, tuple)) or len(hosts) > result.run.case.topology.nodes:
+        return frozenset()  # a log may say anything
+    return frozenset(map(str, hosts))
 
 
 def observations(sweeps: Iterable[Sequence[RunResult]]) -> list[Observation]:
@@ -265,7 +267,7 @@ def _worst(
     runs: Sequence[Observation], groups: Mapping[tuple[str, ...], list[int]]
 ) -> tuple[tuple[str, ...], float] | None:
     """The nodes whose runs are slowest beyond the others, and how often chance alone gives some
-    node as much; None if nothing can be tested."""
+    node as much; None if nothing can be tested, or it would take minutes."""
     if not groups:
         return None
     sums = _Sums([run.residual for run in runs])
@@ -279,6 +281,8 @@ def _worst(
 
     seen, which = least([run.residual for run in runs])
     work = sum(counts) + 10 * len(counts) + len(runs)
+    if work > _MOST_WORK // 20:
+        return None
     orders = max(_FEWEST_ORDERS, min(_MOST_ORDERS, _MOST_WORK // work))
     chance = random.Random(len(runs))  # the same runs give the same answer
     cases: dict[str, list[int]] = defaultdict(list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -132,7 +133,8 @@ def sentences(found: NodeFindings, place: str = "DIR") -> list[str]:
     lines += [f"no rank's own times of {number_of(runs, 'run')}: {why}"
               for why, runs in found.missing.items()]  # fmt: skip
     if found.slow_nodes:
-        out = f"dlperf rerun {place} --exclude-nodes {','.join(found.slow_nodes)}"
+        listed = shlex.quote(",".join(found.slow_nodes))  # other people's words, to be pasted
+        out = f"dlperf rerun {place} --exclude-nodes {listed}"
         lines.append("to be sure: dlperf doctor --pairs 3 measures pairs of nodes")
         lines.append(f"to leave out: {out} (runs that failed), or exclude in the site profile")
     return lines
@@ -251,9 +253,7 @@ def cost_text(found: Cost | None) -> str:
     if found is None:
         return ""
     asked = "" if found.asked is None else f" of {found.asked:.3g} asked for"
-    share = (
-        "" if found.window_share is None else f", {100 * found.window_share:.0f} % of them window"
-    )
+    share = "" if found.window_share is None else f", {100 * found.window_share:.0f} % window"
     rate = found.samples_per_node_hour
     gave = "" if rate is None else f", {number(rate)} samples per node-hour"
     lacking = f"; {number_of(found.unknown, 'run')} not counted" if found.unknown else ""

@@ -63,6 +63,7 @@ def communication_is_measured(rows: Sequence[dict[str, Any]]) -> None:
     first, second = (row["communication"] for row in rows)
     assert first.pop("alone") != second.pop("alone")
     assert first == second and (first["reason"], first["steps"]) == ("", 2)
+    assert len(first["rank_ms"]) == len(rows) and min(first["rank_ms"]) > 0
     assert first["exposed"] == 1 - first["without_ms"] / first["with_ms"] < 1
 
 

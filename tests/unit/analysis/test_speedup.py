@@ -340,6 +340,8 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
     seen |= {flag for s in summarise([run]) for flag in s.flags}
     far = [rank_line(cpus="0", cpus_numa="0", gpu_numa=1)]
     seen |= {flag for s in summarise([on_gpus(far, elapsed_s=1.0, retries=2)]) for flag in s.flags}
+    lacking = replace(ok(odd, 1, 500), gpu=GpuUse(joules=5.0, devices=3))
+    seen |= {flag for s in summarise([lacking]) for flag in s.flags}
     assert seen == set(FLAGS)
 
 
