@@ -217,7 +217,7 @@ def how_to_install(name: str, python: str) -> str:
 def with_all_gpus(firsts: Sequence[Facts], nodes: Sequence[Facts]) -> list[Facts]:
     """The facts of each node's first rank, with the GPUs that any rank of that node is shown: a
     site may show each rank its own only. ``shown`` is how many the first rank itself is."""
-    found = []
+    found: list[Facts] = []
     for first in firsts:
         told = [node["gpus"] for node in nodes if node["host"] == first["host"] and "gpus" in node]
         lists = [gpus["devices"] for gpus in told if gpus["devices"]]
