@@ -227,12 +227,13 @@ def told(case: Case, runner: Runner, ours: Runner, iterations: int) -> Row:
     return replace(row, **ratios(ours.rates, runner.rates)) if runner is not ours else row
 
 
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
     """Ours over theirs of each round: the median, its interval, and what that covers."""
     if not ours:
         return {}
     each = [a / b for a, b in zip(ours, theirs)]
-    found, interval = {"ratio": round(statistics.median(each), 4)}, median_interval(each)
+    found: dict[str, Any] = {"ratio": round(statistics.median(each), 4)}
+    interval = median_interval(each)
     if interval is None:
         return found
     ends = {"ratio_low": round(interval.low, 4), "ratio_high": round(interval.high, 4)}

@@ -236,7 +236,7 @@ def _fewest_cores(rows: Sequence[Mapping[str, object]]) -> float | None:
     shares = []
     for host in {host for host, _ in known}:
         each = [cpus for name, cpus in known if name == host]
-        shares.append(min(min(map(len, each)), len(set().union(*each)) / len(each)))
+        shares.append(min(min(map(len, each)), len(set[int]().union(*each)) / len(each)))
     return min(shares, default=None)
 
 

@@ -61,6 +61,7 @@ def test_a_sweep_without_any_mpi(tmp_path: Path, python: str) -> None:
     assert result.facts["provenance"]["env"]["DLPERF_MPI"] == "none"
     seen = verb(place, python, "doctor", spec, "--cluster", "local")
     assert seen.returncode == 0, seen.stdout + seen.stderr
+    assert "world size 1 under no launcher" in seen.stdout
     assert "no MPI, as DLPERF_MPI=none asks" in seen.stdout and "mpi4py" not in seen.stdout
 
     two = place.tiny("pair", ["1n1g", "1n2g"])

@@ -552,6 +552,27 @@ def test_checkpointing_trains_alike_in_the_back_end(session: dict[str, Any]) -> 
     assert session["compiled, checkpointed"] == pytest.approx(plain, rel=1e-5)
 
 
+def test_layers_that_are_computed_twice_are_compiled_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DDPOptimizer never meets a graph with a checkpoint in it, which older ones refuse."""
+    import torch
+
+    from dlperf_hpc.train.torch.ddp import compiled
+
+    monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", True)
+    made: list[Any] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: made.append(module))
+    for checkpointed in (False, True):
+        options = (("checkpoint_activations", checkpointed), ("compile", True))
+        case = Case("ddp", "gpt2-tiny", Topology(1, 1), "fp32", 2, 16, options=options)
+        model = new_model(SMALL)
+        found = compiled(model, case)
+        assert (found is model) is checkpointed
+        assert made == (list(model.layers) if checkpointed else [])
+        assert torch._dynamo.config.optimize_ddp is not checkpointed
+
+
 def test_checkpointing_is_a_tag() -> None:
     path = REPOSITORY / "sweeps" / "gpt2_optimizer_placement.toml"
     (case, *_) = load_sweep(path, registry(), {"checkpoint_activations": True}).cases

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.train.joblog import provenance
+from dlperf_hpc.train import provenance
 from dlperf_hpc.train.ranks import Alone, asked_without_mpi, discover
 
 ASKED = {"DLPERF_MPI": "none"}
