@@ -51,7 +51,8 @@ class CaseSummary:
     the windows' if those agree, else what the case asks for. ``tflops_per_device`` and ``mfu``
     (share of the accelerator's dense peak) are of the median; None where model, length, precision
     or accelerator is not known. ``devices`` are the chips, or ``cpu``, that the logs of the runs
-    that count name.
+    that count name. ``found`` are the flags with their sentences, which ``flags`` and
+    ``notes`` tell apart.
     """
 
     case: CaseFacts
@@ -87,6 +88,7 @@ class CaseSummary:
     devices: frozenset[str] = frozenset()
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    found: tuple[Flag, ...] = ()
 
     @property
     def sample(self) -> Sample | None:
@@ -421,4 +423,4 @@ def _with_flags(summary: CaseSummary, found: Sequence[Flag]) -> CaseSummary:
         )
     if summary.speedup_missing:
         notes.append(f"no speedup: {summary.speedup_missing}")
-    return replace(summary, flags=names, notes=tuple(notes))
+    return replace(summary, flags=names, notes=tuple(notes), found=tuple(found))

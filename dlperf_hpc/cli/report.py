@@ -17,6 +17,7 @@ from dlperf_hpc.errors import LedgerError, number_of, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
+    from dlperf_hpc.records.manifest import Manifest
     from dlperf_hpc.reporting.writers import Unwritable
 
 SUMMARY = "write speedup tables, CSVs and a plot from job logs"
@@ -41,8 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     base = "topology to which speedup refers (default: the sweep's base, else 1n1g)"
     add("--base", metavar="TOPOLOGY", help=base)
     write = (
-        "kinds of files to write (default: csv,json,md,png; --write help lists the kinds). Files of"
-        " an earlier report in the same directory are rewritten as well"
+        "kinds of files to write (default: csv,json,md,png,html; --write help lists the kinds)."
+        " Files of an earlier report in the same directory are rewritten as well"
     )
     add("--write", metavar="KIND,...", help=write)
     add("--parquet", action="store_true", help="add parquet to the kinds of --write")
@@ -95,6 +96,7 @@ def _report(arguments: argparse.Namespace) -> int:
         unread=found.unread,
         unrecognised=found.unrecognised,
         accelerator=arguments.accelerator,
+        site="" if manifest is None else _site(manifest),
     )
     paths: Sequence[Path] = ()
     failed: Unwritable | None = None
@@ -115,6 +117,15 @@ def _report(arguments: argparse.Namespace) -> int:
         print("".join(f"written: {visible(str(path))}\n" for path in paths), end="")
     _tell_unwritten(arguments, place, failed)
     return 1 if report.troubles or found.damaged else 0
+
+
+def _site(manifest: Manifest) -> str:
+    """Where a sweep ran: the engine, and what its site profile says of itself."""
+    told = {name: manifest.site.get(name) for name in ("partition", "gpu_type", "constraint")}
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in told.items() if value]
+    return ", ".join(filter(None, [str(manifest.site.get("description") or ""), *words])) or (
+        "this machine (local engine)" if manifest.engine == "local" else manifest.engine
+    )
 
 
 def _kinds(arguments: argparse.Namespace) -> Sequence[str]:

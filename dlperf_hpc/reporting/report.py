@@ -29,6 +29,7 @@ class Report:
     that speedup refers to as it was asked for (None: 1n1g). ``source`` says in one line what the
     figures come from; ``unread`` says what could not be read, and why; ``unrecognised`` are files
     in no known format. ``accelerator`` is the user's word for the device of logs that name none.
+    ``site`` says in one line where the sweep ran, '' if that is not known.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Report:
     unread: tuple[str, ...] = ()
     unrecognised: tuple[str, ...] = ()
     accelerator: str | None = None
+    site: str = ""
 
     @classmethod
     def of(
@@ -51,6 +53,7 @@ class Report:
         unread: Sequence[str] = (),
         unrecognised: Sequence[str] = (),
         accelerator: str | None = None,
+        site: str = "",
     ) -> Report:
         """The report of these results; ValueError if ``base`` is no topology."""
         cases = tuple(summarise(results, base, accelerator))
@@ -63,6 +66,7 @@ class Report:
             unread=tuple(unread),
             unrecognised=tuple(unrecognised),
             accelerator=accelerator,
+            site=site,
         )
 
     @cached_property

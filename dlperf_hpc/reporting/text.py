@@ -9,6 +9,7 @@ from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S
 
+_DIGITS = re.compile(r"([0-9]{1,18})")
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 
 
@@ -36,6 +37,13 @@ def speed_text(value: float | None, unit: str, heading: str) -> str:
 def interval_text(interval: Interval | None) -> str:
     """``4873.92-4903.74``; '' for None."""
     return "" if interval is None else f"{number(interval.low)}-{number(interval.high)}"
+
+
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """A key that sorts names as people count: ``bz2`` before ``bz16``."""
+    return tuple(
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in _DIGITS.split(text)
+    )
 
 
 def percent(value: float | None) -> str:
