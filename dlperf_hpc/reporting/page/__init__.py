@@ -133,7 +133,7 @@ class Figure:
 @dataclass(frozen=True)
 class Page:
     """All that the template shows. ``facts`` stand in the head, ``counts`` are runs by status or
-    cases by outcome: (word, count, whether it is bad). ``missing`` are sentences. ``filters`` are
+    cases by outcome: (word, count, ``good``, ``bad`` or ''). ``missing`` are sentences. ``filters`` are
     keys of the items with their values; ``data`` is for the scripts; ``files`` are for download, by
     name."""
 
@@ -141,13 +141,12 @@ class Page:
     title: str
     subtitle: str
     facts: tuple[tuple[str, str], ...]
-    counts: tuple[tuple[str, int, bool], ...]
+    counts: tuple[tuple[str, int, str], ...]
     remarks: tuple[Remark, ...]
     missing: tuple[str, ...]
     figure: Figure
     sections: tuple[Section, ...]
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    items: str = "cases"
     data: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     how_to_read: tuple[str, ...] = ()

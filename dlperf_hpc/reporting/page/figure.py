@@ -171,8 +171,6 @@ def ratios(low: float, high: float) -> dict[str, Any]:
     x = {"field": "x", "type": "quantitative"}
     return {
         **_base(300),
-        "height": {"step": 22},
-        "autosize": {"type": "fit-x", "contains": "padding"},
         "encoding": {
             "y": {"field": "label", "type": "nominal", "sort": None,
                   "axis": {"title": None, "labelLimit": 260, "grid": True}},

@@ -16,7 +16,7 @@
   const cases = data.cases || [], runs = data.runs || [];
   const menu = name => one(`#menus select[name=${name}]`)?.value;
   const boxes = one('#all');
-  let views = {}, shape = '', open = null, sorted = {};
+  let views = {}, open = null, sorted = {};
 
   // --- numbers
   const digits = v => v == null ? '' : Math.abs(v) >= 1e5 ? v.toFixed(0) : Math.abs(v) >= 10 ? v.toFixed(2) : String(+v.toPrecision(4));
@@ -46,6 +46,7 @@
     const there = [...new Set(cases.filter(c => c.visible).map(c => c.s))].sort((a, b) => a - b);
     const may = boxes && !boxes.checked ? there.slice(0, data.most) : there;
     all('#legend li').forEach(li => li.hidden = !may.includes(+li.dataset.s));
+    all('.all').forEach(label => label.hidden = there.length <= data.most);
     return new Set(may.filter(s => one(`#legend input[value="${s}"]`)?.checked ?? true));
   };
   const filter = () => {
@@ -56,12 +57,16 @@
   };
 
   // --- the figure
-  const spread = (n, px, x, most) => x === 'log' ? n * 2 ** (px / 110) : n + px / 900 * most;
   const scalingData = (q, x, y, series) => {
     const place = [...series], most = Math.max(...cases.map(c => c.n)), least = Math.min(...cases.map(c => c.n));
     const out = { ideal: [], runs: [], hollow: [], without: [], intervals: [], cases: [] };
-    const room = q.ideal === 'line' ? 0 : Math.min(26 / Math.max(place.length, 1), 10);
-    const at = (c, px) => spread(c.n, (place.indexOf(c.s) - (place.length - 1) / 2) * room + px, x, most);
+    // Beside a sloping line a mark keeps its place; else the series at one device count stand side by side.
+    const width = Math.max(one('#live').clientWidth - 90, 200), counts = [...new Set(cases.map(c => c.n))].sort((a, b) => a - b);
+    const scale = n => x === 'log' ? Math.log2(n) * width / Math.log2(most / least * 1.96) : n * width / (most * 1.08);
+    const gap = Math.min(width / 3, ...counts.slice(1).map((n, i) => scale(n) - scale(counts[i])));
+    const room = q.ideal === 'line' ? 0 : Math.min(0.7 * gap / Math.max(place.length, 1), 16), beside = room ? Math.min(room / 2, 8) : 8;
+    const moved = (n, px) => x === 'log' ? n * 2 ** (px / scale(2)) : n + px / scale(1);
+    const at = (c, px) => moved(c.n, (place.indexOf(c.s) - (place.length - 1) / 2) * room + px);
     cases.forEach((c, i) => {
       if (!c.visible || !series.has(c.s)) return;
       const p = point(c, q);
@@ -72,12 +77,12 @@
     runs.forEach((r, i) => {
       const c = cases[r.c], f = factor(c, q), v = r.m[q.of || c.unit];
       if (!c.visible || !series.has(c.s)) return;
-      const dot = { s: c.s, x: at(c, 8), r: i, y: v == null || f === null ? null : v * f };
+      const dot = { s: c.s, x: at(c, beside), r: i, y: v == null || f === null ? null : v * f };
       if (dot.y === null) { if (!r.ok) out.without.push(dot); } else (r.ok ? out.runs : out.hollow).push(dot);
     });
     for (const s of q.ideal ? place : []) {
       const mine = cases.filter(c => c.s === s && c.visible), b = mine.length && baseOf(mine[0]);
-      if (!b || (mine.length < 2 && x === 'log')) continue;
+      if (!b || new Set(mine.map(c => c.n)).size < 2) continue;
       const start = x === 'linear' && y === 'linear' ? 0 : least, p = point(b, q)?.[0];
       for (let i = 0; p != null && i <= 40; i++) {
         const n = start + (most - start) * i / 40;
@@ -87,7 +92,7 @@
     return out;
   };
   const scalingSpec = (q, x, y) => {
-    const spec = data.specs.scaling, most = Math.max(...cases.map(c => c.n)), least = Math.min(...cases.map(c => c.n));
+    const spec = structuredClone(data.specs.scaling), most = Math.max(...cases.map(c => c.n)), least = Math.min(...cases.map(c => c.n));
     Object.assign(spec.encoding.x.scale, x === 'log' ? { type: 'log', base: 2, domain: [least / 1.4, most * 1.4] } : { type: 'linear', domain: [0, most * 1.08] });
     Object.assign(spec.encoding.y.axis, { title: q.axis, format: q.form });
     Object.assign(spec.encoding.y.scale, y === 'log' ? { type: 'log', base: 2 } : { type: 'linear', zero: q.zero });
@@ -114,7 +119,8 @@
       if (c.low != null) sets.intervals.push({ label: c.label, low: c.low, high: c.high, outcome: c.outcome });
     });
     one('#told').textContent = sets.cases.length ? '' : 'None of the chosen cases has a ratio.';
-    return show('live', 'ratios', () => data.specs.ratios, sets, `B / A of ${sets.cases.length} cases. The table below has every figure.`);
+    const height = 24 * sets.cases.length + 60;
+    return show('live', `ratios ${height}`, () => ({ ...data.specs.ratios, height }), sets, `B / A of ${sets.cases.length} cases. The table below has every figure.`);
   };
   // Draw anew if what is drawn is of another kind; else only change its data. Layers without data are left out.
   const show = async (id, name, spec, sets, label) => {
@@ -125,7 +131,7 @@
       delete views[id];
       one('#' + id).replaceChildren();
       if (!used.length) return;
-      const whole = structuredClone(spec()), filled = d => d?.name && { ...d, values: sets[d.name] };
+      const whole = { ...spec() }, filled = d => d?.name && { ...d, values: sets[d.name] };
       whole.layer = whole.layer.filter(l => !l.data?.name || used.includes(l.data.name)).map(l => l.data?.name ? { ...l, data: filled(l.data) } : l);
       if (whole.data) whole.data = filled(whole.data);
       const made = await vegaEmbed('#' + id, whole, {

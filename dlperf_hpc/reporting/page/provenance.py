@@ -1,4 +1,5 @@
-"""What runs were made on and with: first in what they differ, then all of it."""
+"""What runs were made on and with: first in what they differ, then all of it. What a run does not
+tell is no difference."""
 
 from __future__ import annotations
 
@@ -34,12 +35,7 @@ def provenance_sections(runs: Sequence[RunResult]) -> list[Section]:
     if not names:
         return []
     values = {name: Counter(facts[name] for facts in told if name in facts) for name in names}
-    differing = [
-        name
-        for name in names
-        if name not in _FOLLOWS
-        and (len(values[name]) > 1 or sum(values[name].values()) < len(runs))
-    ]
+    differing = [name for name in names if name not in _FOLLOWS and len(values[name]) > 1]
     rows = [row for name in differing for row in _differing_rows(name, values[name], told, runs)]
     lines = ["Machine, software and settings in which the runs are not alike."]
     if not rows:
@@ -85,18 +81,14 @@ def _differing_rows(
     runs: Sequence[RunResult],
 ) -> list[Row]:  # fmt: skip
     """A row for each value; where nearly every run has its own, one row."""
-    silent = len(runs) - sum(values.values())
     if len(values) > _MOST_VALUES:
         some = ", ".join(sorted(values, key=natural)[:2])
         shown = f"{number_of(len(values), 'value')}: {some} ..."
-        return [Row((Cell(printable(name)), Cell(shown), _count(len(runs) - silent), Cell("")))]
+        return [Row((Cell(printable(name)), Cell(shown), _count(sum(values.values())), Cell("")))]
     rows = []
     for value in sorted(values, key=lambda each: (-values[each], natural(each))):
         where = _topologies(run for run, facts in zip(runs, told) if facts.get(name) == value)
         rows.append((value or "(empty)", values[value], where))
-    if silent:
-        where = _topologies(run for run, facts in zip(runs, told) if name not in facts)
-        rows.append(("(not told)", silent, where))
     return [
         Row((Cell(printable(name)), Cell(value), _count(count), Cell(where)))
         for value, count, where in rows

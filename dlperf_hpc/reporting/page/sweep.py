@@ -164,13 +164,15 @@ def hosts_of(run: RunResult) -> list[str]:
     return list(dict.fromkeys(map(str, hosts))) if isinstance(hosts, list) else []
 
 
-def _counts(report: Report) -> tuple[tuple[str, int, bool], ...]:
+def _counts(report: Report) -> tuple[tuple[str, int, str], ...]:
     found = Counter(run.status for run in report.runs)
-    return tuple(
-        (status.value, found[status], status.bad or status is Status.UNKNOWN)
-        for status in Status
-        if found[status]
-    )
+    return tuple((status.value, found[status], _kind(status)) for status in Status if found[status])
+
+
+def _kind(status: Status) -> str:
+    if status is Status.OK:
+        return "good"
+    return "bad" if status.bad or status is Status.UNKNOWN else ""
 
 
 # --- what must be known first
