@@ -133,9 +133,9 @@ class Figure:
 @dataclass(frozen=True)
 class Page:
     """All that the template shows. ``facts`` stand in the head, ``counts`` are runs by status or
-    cases by outcome: (word, count, ``good``, ``bad`` or ''). ``missing`` are sentences. ``filters`` are
-    keys of the items with their values; ``data`` is for the scripts; ``files`` are for download, by
-    name."""
+    cases by outcome: (word, count, ``good``, ``bad`` or ''). ``missing`` are sentences.
+    ``filters`` are keys of the cases with their values; ``data`` is for the scripts; ``files`` are
+    for download, by name."""
 
     kind: str
     title: str

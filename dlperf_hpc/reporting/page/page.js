@@ -10,8 +10,7 @@
     const bytes = Uint8Array.from(atob(document.getElementById('p-' + id).textContent), c => c.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text();
   };
-  const data = JSON.parse(await unpack('data'));
-  const drawn = data.specs && data.specs.length !== 0 && one('#live');
+  const data = JSON.parse(await unpack('data')), drawn = one('#live');
   if (drawn) document.head.append(make('script', await unpack('libraries')));
   const cases = data.cases || [], runs = data.runs || [];
   const menu = name => one(`#menus select[name=${name}]`)?.value;
@@ -126,7 +125,7 @@
   const show = async (id, name, spec, sets, label) => {
     const used = Object.keys(sets).filter(set => sets[set].length), kind = `${name}: ${used}`;
     let view = views[id];
-    if (!view || view.kind !== kind) {
+    if (view?.kind !== kind) {
       view?.made.finalize();
       delete views[id];
       one('#' + id).replaceChildren();
@@ -181,23 +180,20 @@
     const tr = one(what);
     if (!tr) return;
     all('tr.here').forEach(e => e.classList.remove('here'));
-    tr.classList.add('here');
-    tr.tabIndex = -1;
+    Object.assign(tr, { className: `${tr.className} here`, tabIndex: -1 });
     tr.scrollIntoView({ block: 'center' });
     tr.focus({ preventScroll: true });
   };
   const pick = datum => datum?.r !== undefined ? details(datum.r, true) : datum?.c !== undefined && toRow(`#t-cases tr[data-c="${datum.c}"]`);
   const details = async (number, move) => {
-    const r = runs[number], box = one('#detail');
-    if (!r || !box) return;
+    const r = runs[number], t = r.trace, box = one('#detail');
     open = number;
     box.hidden = false;
     one('#h-detail').textContent = r.name;
     const rows = Object.entries(data.quantities).filter(([, q]) => q.how === 'total' && r.m[q.of] != null).map(([, q]) => [q.label, shown(r.m[q.of], q)]);
-    if (r.trace?.slowest) rows.push(['slowest over the window', r.trace.slowest]);
+    if (t?.slowest) rows.push(['slowest over the window', t.slowest]);
     list(one('dl', box), [...rows.filter(([name]) => !r.told.some(([other]) => other === name)), ...r.told]);
-    one('#trace').hidden = !r.trace;
-    const t = r.trace;
+    one('#trace').hidden = !t;
     one('#trace-told').textContent = !t ? 'No iterations are shown: neither the record nor the log beside it has their times.'
       : `The line is the slowest rank's time${t.width > 1 ? `, the longest of each ${t.width} iterations` : ''}` + (t.ranks > 1 || t.width > 1 ? '; the area is p5 to p95' + (t.ranks > 1 ? ` over ${t.ranks} ranks.` : ' of these.') : '.');
     if (t) {
@@ -300,5 +296,6 @@
   const first = recall();
   await update();
   if (first >= 0) await details(first);
+  performance.mark('ready');
   document.documentElement.dataset.ready = 'yes';
 })();
