@@ -27,7 +27,7 @@ STAMP := $(shell date +%Y%m%d-%H%M%S)
 
 # Unit tests run side by side. Those that start ranks or a cluster look at the clock: one at a time.
 PARALLEL = tests/unit
-SERIAL = tests/mpi tests/slurm tests/frameworks/torch
+SERIAL = tests/mpi tests/browser tests/slurm tests/frameworks/torch
 LONGER = tests/campaigns
 # What Debian has in its unstable part alone is not asked of CI.
 APART = tests/containers
@@ -35,7 +35,7 @@ APART = tests/containers
 pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
 unit = $(call pytest,--numprocesses auto --maxprocesses 8 $(PARALLEL))
 
-.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks mistakes containers fuzz gpu gpu-wheels lint clean slurm
+.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks mistakes containers fuzz gpu gpu-wheels lint clean slurm browser
 .PHONY: install envs $(FRAMEWORKS:%=env-%)
 
 $(RUN):
@@ -70,8 +70,12 @@ quickstart: $(VENV)/.base
 slurm:
 	sh slurm/install.sh
 
+# After Slurm's packages: two apt-get at a time are one too many.
+browser: | slurm
+	sh tests/support/browser.sh
+
 install:
-	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/.test slurm
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/.test slurm browser
 
 check: lint
 	$(unit)
@@ -104,7 +108,7 @@ lint: $(VENV)/.test
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-bench: $(VENV)/.test env-frameworks slurm
+bench: $(VENV)/.test env-frameworks slurm browser
 	$(RUN) benchmarks/startup.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/wrapper_cost.py
 	for each in deepspeed tensorflow horovod-torch horovod-tensorflow; do \
@@ -119,6 +123,7 @@ bench: $(VENV)/.test env-frameworks slurm
 	$(RUN) benchmarks/history.py
 	$(RUN) benchmarks/nodes.py
 	$(RUN) benchmarks/stop_after_window.py
+	$(RUN) benchmarks/page.py
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md

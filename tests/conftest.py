@@ -21,6 +21,7 @@ __all__ = ["accounting", "onebox", "place", "queue", "small"]
 TESTS = Path(__file__).parent
 MARKERS = {
     "mpi": "mpi",
+    "browser": "browser",
     "slurm": "slurm",
     "frameworks/torch": "torch",
     "frameworks/deepspeed": "deepspeed",

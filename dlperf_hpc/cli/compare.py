@@ -76,6 +76,9 @@ def _parser() -> argparse.ArgumentParser:
         "--markdown", type=Path, metavar="FILE", help="also write the tables to this file"
     )
     made.add_argument(
+        "--html", type=Path, metavar="FILE", help="also write a page to look at, offline"
+    )
+    made.add_argument(
         "--junit", type=Path, metavar="FILE", help="also write a JUnit file: a test for each case"
     )
     options.add_json(made, "the comparison")
@@ -202,7 +205,7 @@ def _write(
     bad: Collection[str],
 ) -> None:
     """The files that the command asks for."""
-    if not arguments.markdown and not arguments.junit:
+    if not (arguments.markdown or arguments.html or arguments.junit):
         return
     from dlperf_hpc.reporting import comparison as reporting
     from dlperf_hpc.reporting.writers import write_atomic
@@ -210,6 +213,10 @@ def _write(
     if arguments.markdown:
         text = reporting.comparison_markdown(comparison, sides, hints)
         write_atomic(arguments.markdown, text.encode())
+    if arguments.html:
+        from dlperf_hpc.reporting.page import compared, render
+
+        write_atomic(arguments.html, render(compared.page(comparison, sides, hints)))
     if arguments.junit:
         write_atomic(arguments.junit, reporting.comparison_junit(comparison, bad))
 

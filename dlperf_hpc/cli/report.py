@@ -42,8 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     base = "topology to which speedup refers (default: the sweep's base, else 1n1g)"
     add("--base", metavar="TOPOLOGY", help=base)
     write = (
-        "kinds of files to write (default: csv,json,md,png; --write help lists the kinds). Files of"
-        " an earlier report in the same directory are rewritten as well"
+        "kinds of files to write (default: csv,json,md,png,html; --write help lists the kinds)."
+        " Files of an earlier report in the same directory are rewritten as well"
     )
     add("--write", metavar="KIND,...", help=write)
     add("--parquet", action="store_true", help="add parquet to the kinds of --write")
@@ -98,6 +98,7 @@ def _report(arguments: argparse.Namespace) -> int:
         unrecognised=found.unrecognised,
         accelerator=arguments.accelerator,
         limits_s=_limits(manifest),
+        site="" if manifest is None else _site(manifest),
     )
     paths: Sequence[Path] = ()
     failed: Unwritable | None = None
@@ -126,6 +127,15 @@ def _limits(manifest: Manifest | None) -> Mapping[str, int]:
     """Time limits of a sweep's runs, by run id."""
     arrays = manifest.arrays if manifest else ()
     return {run.id: array.time_limit_s for array in arrays for run in array.tasks}
+
+
+def _site(manifest: Manifest) -> str:
+    """Where a sweep ran: the engine, and what its site profile says of itself."""
+    told = {name: manifest.site.get(name) for name in ("partition", "gpu_type", "constraint")}
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in told.items() if value]
+    return ", ".join(filter(None, [str(manifest.site.get("description") or ""), *words])) or (
+        "this machine (local engine)" if manifest.engine == "local" else manifest.engine
+    )
 
 
 def _kinds(arguments: argparse.Namespace) -> Sequence[str]:

@@ -35,6 +35,7 @@ class Report:
     figures come from; ``unread`` says what could not be read, and why; ``unrecognised`` are files
     in no known format. ``accelerator`` is the user's word for the device of logs that name none.
     ``limits_s`` are the time limits of runs, by run id, as far as they are known.
+    ``site`` says in one line where the sweep ran, '' if that is not known.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Report:
     unrecognised: tuple[str, ...] = ()
     accelerator: str | None = None
     limits_s: Mapping[str, int] = field(default_factory=dict, hash=False)
+    site: str = ""
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class Report:
         unrecognised: Sequence[str] = (),
         accelerator: str | None = None,
         limits_s: Mapping[str, int] | None = None,
+        site: str = "",
     ) -> Report:
         """The report of these results; ValueError if ``base`` is no topology."""
         cases = tuple(summarise(results, base, accelerator))
@@ -72,6 +75,7 @@ class Report:
             unrecognised=tuple(unrecognised),
             accelerator=accelerator,
             limits_s=limits_s or {},
+            site=site,
         )
 
     @cached_property

@@ -12,7 +12,7 @@ from dlperf_hpc.records.results import SAMPLES_PER_S
 if TYPE_CHECKING:
     from dlperf_hpc.analysis.statistics import Interval
 
-_DIGITS = re.compile(r"([0-9]+)")
+_DIGITS = re.compile(r"([0-9]{1,18})")
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 
 

@@ -25,7 +25,7 @@ def collected(*arguments: str) -> list[str]:
 def test_every_folder_of_tests_is_a_room_or_has_a_marker() -> None:
     folders = {path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py"))}
     rooms = {path.name for path in (ROOT / "dlperf_hpc").iterdir() if path.is_dir()}
-    assert folders == {"unit", "mpi", "slurm", "frameworks", "campaigns", "containers"}
+    assert folders == {"unit", "mpi", "slurm", "frameworks", "campaigns", "containers", "browser"}
     tested = {path.name for path in (TESTS / "unit").iterdir() if any(path.glob("test_*.py"))}
     assert tested <= rooms
 

@@ -30,7 +30,7 @@ class Unwritable(LedgerError):
     """A file cannot be written where it belongs; what it would say is not at fault."""
 
 
-DEFAULT = ("csv", "json", "md", "png")
+DEFAULT = ("csv", "json", "md", "png", "html")
 """What a report consists of unless the user picks."""
 
 

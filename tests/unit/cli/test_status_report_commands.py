@@ -466,9 +466,9 @@ def test_usage_errors(good: Path) -> None:
     assert verb("report", where=good).returncode == 2
     done: Any = verb("report", good, "--base", "all", where=good)
     assert done.returncode == 2 and "--base" in done.stderr
-    done = verb("report", good, "--write", "csv,html", where=good)
-    assert done.returncode == 2 and "there is no kind html" in done.stderr
-    assert "there are csv, json, md, png, junit, parquet, sqlite" in done.stderr
+    done = verb("report", good, "--write", "csv,latex", where=good)
+    assert done.returncode == 2 and "there is no kind latex" in done.stderr
+    assert "there are csv, json, md, png, html, junit, parquet, sqlite" in done.stderr
     assert verb("report", good, "--write", ",", where=good).returncode == 2
     assert not (good / layout.REPORT).exists()
 

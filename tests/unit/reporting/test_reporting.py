@@ -45,7 +45,7 @@ from dlperf_hpc.sweepfile.case import Run
 
 EVIL = "\x1b[31mRuntimeError\x1b[0m: [red]a|b[/red] <script> `x` $y$ *z*\nsecond\tline \x07\u202e!"
 SHOWN = "RuntimeError: [red]a|b[/red] <script> `x` $y$ *z* / second line \\x07\\u202e!"
-FILES = ["speedup.csv", "runs.csv", "report.json", "report.md", "speedup.png"]
+FILES = ["speedup.csv", "runs.csv", "report.json", "report.md", "speedup.png", "report.html"]
 
 
 def sweep() -> list[RunResult]:
@@ -173,7 +173,7 @@ def test_numbers_survive_the_csv(tmp_path: Path) -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def test_report_writes_five_files_and_nothing_else(tmp_path: Path) -> None:
+def test_report_writes_its_files_and_nothing_else(tmp_path: Path) -> None:
     paths = write_report(tmp_path / "r", report_of(sweep(), source="12 logs"))
     assert [path.name for path in paths] == FILES
     assert sorted(p.name for p in (tmp_path / "r").iterdir()) == sorted(FILES)
@@ -183,7 +183,7 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     kinds = list(writers())
     first = [p.read_bytes() for p in write_report(tmp_path / "a", report_of(sweep()), kinds)]
     again = [p.read_bytes() for p in write_report(tmp_path / "b", report_of(sweep()), kinds)]
-    assert again == first and len(first) == 9
+    assert again == first and len(first) == 10
 
 
 def test_a_writer_is_picked_and_what_lies_beside_its_files_stays_true(tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ def test_a_writer_is_picked_and_what_lies_beside_its_files_stays_true(tmp_path: 
     for name, content in old.items():
         assert (tmp_path / name).read_bytes() != content
     assert float(cells((tmp_path / "runs.csv").read_bytes())[0]["samples_per_s"]) == 200
-    with pytest.raises(KeyError, match="html"):
-        write_report(tmp_path, report_of([]), ["html"])
+    with pytest.raises(KeyError, match="latex"):
+        write_report(tmp_path, report_of([]), ["latex"])
     # a Markdown page stands with the picture that it shows
     paths = write_report(tmp_path / "md", report_of(sweep()), ["md"])
     assert [p.name for p in paths] == ["report.md", "speedup.png"]
@@ -294,7 +294,7 @@ def test_report_json_is_indented_throughout() -> None:
 def test_a_report_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "speedup.png").write_bytes(b"of an earlier report")
     paths = write_report(tmp_path, report_of([], "empty"))
-    assert [path.name for path in paths] == FILES[:-1]
+    assert [path.name for path in paths] == [name for name in FILES if name != "speedup.png"]
     assert not (tmp_path / "speedup.png").exists()
     assert load_strictly(tmp_path / "report.json")["cases"] == []
     assert "No plot: no run counts yet." in (tmp_path / "report.md").read_text()
@@ -726,7 +726,7 @@ def test_nothing_heavy_is_imported_until_it_is_needed() -> None:
     program = (
         "import sys, dlperf_hpc.reporting.terminal\n"
         "from dlperf_hpc.reporting.writers import writers; writers()\n"
-        "heavy = {'pandas', 'numpy', 'matplotlib', 'rich', 'scipy'} & set(sys.modules)\n"
+        "heavy = {'pandas', 'numpy', 'matplotlib', 'rich', 'scipy', 'jinja2'} & set(sys.modules)\n"
         "sys.exit(f'imported: {sorted(heavy)}' if heavy else 0)"
     )
     done = subprocess.run(

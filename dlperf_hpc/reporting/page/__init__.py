@@ -1,0 +1,210 @@
+"""A page: one HTML file that opens offline, for a report (:mod:`.sweep`) and for a comparison
+(:mod:`.compared`).
+
+Two layers. Without scripts there are the tables and figures as SVG; scripts add menus, filters,
+hover, sorting and copies. Nothing is fetched: the page's own policy forbids all network. What logs
+say is text everywhere: the template escapes it, and the data for scripts travel compressed.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dlperf_hpc.errors import printable
+
+_HERE = Path(__file__).parent
+_LIBRARIES = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js")
+_SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``value`` is what the column is sorted by, where that is a number; ``name`` is the column's
+    quantity where scripts write the cell anew for another base; ``run`` is the run that a button in
+    the cell opens; ``code``: the text is a name."""
+
+    text: str
+    value: float | None = None
+    name: str = ""
+    run: int | None = None
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Of a column: ``unit`` stands beneath the title, ``meaning`` is shown on request; ``long``:
+    its text may take several lines."""
+
+    title: str
+    unit: str = ""
+    numeric: bool = False
+    meaning: str = ""
+    long: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """``item`` is the number of the case, or of the other thing that is filtered; None: the row is
+    always shown. ``bad``: what it tells of does not count."""
+
+    cells: tuple[Cell, ...]
+    item: int | None = None
+    run: int | None = None
+    bad: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """``name`` is the table's in the page's address and in the names of copies."""
+
+    name: str
+    caption: str
+    headings: tuple[Heading, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page behind the figure: sentences, then a table; ``folded``: shown on
+    request."""
+
+    name: str
+    title: str
+    sentences: tuple[str, ...] = ()
+    table: Table | None = None
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What a reader must know before any figure: a sentence and the cases that it is about."""
+
+    sentence: str
+    cases: tuple[str, ...] = ()
+    flag: str = ""
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A menu of the figure: its values with what they are called, the chosen one first said by
+    ``default``."""
+
+    name: str
+    label: str
+    values: Mapping[str, str]
+    default: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """What the legend shows of a series: ``colour`` and ``path`` are its mark's."""
+
+    name: str
+    colour: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The one figure. ``still`` is its SVG for readers without scripts, with ``still_caption``;
+    ``specs`` are Vega-Lite's, by what they draw. ``empty`` says why there is no figure."""
+
+    title: str
+    caption: str
+    still: str = ""
+    still_caption: str = ""
+    specs: Mapping[str, Any] = field(default_factory=dict)
+    menus: tuple[Choice, ...] = ()
+    series: tuple[Series, ...] = ()
+    most_series: int = 12
+    empty: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the template shows. ``facts`` stand in the head, ``counts`` are runs by status or
+    cases by outcome: (word, count, ``good``, ``bad`` or ''). ``missing`` are sentences.
+    ``filters`` are keys of the cases with their values; ``data`` is for the scripts; ``files`` are
+    for download, by name."""
+
+    kind: str
+    title: str
+    subtitle: str
+    facts: tuple[tuple[str, str], ...]
+    counts: tuple[tuple[str, int, str], ...]
+    remarks: tuple[Remark, ...]
+    missing: tuple[str, ...]
+    figure: Figure
+    sections: tuple[Section, ...]
+    filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    how_to_read: tuple[str, ...] = ()
+
+
+def render(page: Page) -> bytes:
+    """The file's content; the same page gives the same bytes."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script, libraries = _text("page.js"), _libraries()
+    packed: dict[str, str] = {}
+    if page.figure.specs:
+        packed["libraries"] = pack(libraries.encode())
+    told = {"kind": page.kind, "specs": page.figure.specs, **page.data}
+    packed["data"] = pack(json.dumps(told, allow_nan=False, separators=(",", ":")).encode())
+    packed |= {f"file-{name}": pack(content) for name, content in page.files.items()}
+    made = environment.get_template("page.html.j2").render(
+        page=page,
+        policy=_policy(script, libraries),
+        style=Markup(_text("page.css")),
+        script=Markup(script),
+        still=Markup(page.figure.still),
+        packed=packed,
+        shown=printable,
+    )
+    return made.encode("utf-8", errors="backslashreplace")
+
+
+def pack(content: bytes) -> str:
+    """Compressed, as text that HTML does not take for anything else."""
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
+
+
+def _policy(*scripts: str) -> str:
+    """What the page may do: run these scripts, and nothing else of the kind; style itself; show the
+    images it holds. No address is ever opened."""
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in scripts)
+    allowed = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+def _libraries() -> str:
+    """The three libraries as one script. Of a source map the address alone would be sought."""
+    texts = (_SOURCE_MAP.sub("", _text(f"vendor/{name}")) for name in _LIBRARIES)
+    return "".join(f"{text.strip()}\n" for text in texts)

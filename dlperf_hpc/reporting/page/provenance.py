@@ -1,0 +1,112 @@
+"""What runs were made on and with: first in what they differ, then all of it. What a run does not
+tell is no difference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dlperf_hpc.errors import number_of, printable
+from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.reporting.page import Cell, Heading, Row, Section, Table
+from dlperf_hpc.reporting.text import natural
+
+_MOST_VALUES = 8
+_MOST_NAMED = 6
+_TABLES = ("provenance", "world", "measure")
+_STATED = ("framework_name", "framework_version", "drivers")
+_FOLLOWS = ("ranks", "nodes")  # from the topology
+_MOST_KEYS = 500
+_LONGEST = 300
+
+_COLUMNS = (
+    Heading("what"),
+    Heading("value", long=True),
+    Heading("runs", "", True),
+    Heading("topologies"),
+)
+
+
+def provenance_sections(runs: Sequence[RunResult]) -> list[Section]:
+    """What differs between the runs, and all that their logs tell of machine and software."""
+    told = [dict(_facts(run)) for run in runs]
+    names = list(dict.fromkeys(name for facts in told for name in facts))[:_MOST_KEYS]
+    if not names:
+        return []
+    values = {name: Counter(facts[name] for facts in told if name in facts) for name in names}
+    differing = [name for name in names if name not in _FOLLOWS and len(values[name]) > 1]
+    rows = [row for name in differing for row in _differing_rows(name, values[name], told, runs)]
+    lines = ["Machine, software and settings in which the runs are not alike."]
+    if not rows:
+        lines = ["All runs were made alike, as far as their logs tell."]
+    table = Table("differs", "In what the runs differ", _COLUMNS, tuple(rows)) if rows else None
+    everything = Table(
+        "provenance", "All that the logs tell", (Heading("what"), Heading("value", long=True)),
+        tuple(Row((Cell(printable(name)), Cell(_all_values(values[name])))) for name in names),
+    )  # fmt: skip
+    return [
+        Section("differs", "Provenance: what differs", tuple(lines), table),
+        Section("provenance", "Provenance: all of it", (), everything, folded=True),
+    ]
+
+
+def _facts(run: RunResult) -> Iterator[tuple[str, str]]:
+    """Each fact by its name; ids that are a run's own are none."""
+    for name in _STATED:
+        if name in run.facts:
+            yield name, _text(run.facts[name])
+    for table in _TABLES:
+        facts = run.facts.get(table)
+        yield from _flat(facts, "") if isinstance(facts, Mapping) else ()
+
+
+def _flat(facts: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and not above:
+            yield from _flat(value, f"{name}.")
+        else:
+            yield f"{above}{name}", _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        value = ", ".join(dict.fromkeys(map(str, value)))
+    shown = printable(str(value))
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+
+
+def _differing_rows(
+    name: str, values: Mapping[str, int], told: Sequence[Mapping[str, str]],
+    runs: Sequence[RunResult],
+) -> list[Row]:  # fmt: skip
+    """A row for each value; where nearly every run has its own, one row."""
+    if len(values) > _MOST_VALUES:
+        some = ", ".join(sorted(values, key=natural)[:2])
+        shown = f"{number_of(len(values), 'value')}: {some} ..."
+        return [Row((Cell(printable(name)), Cell(shown), _count(sum(values.values())), Cell("")))]
+    rows = []
+    for value in sorted(values, key=lambda each: (-values[each], natural(each))):
+        where = _topologies(run for run, facts in zip(runs, told) if facts.get(name) == value)
+        rows.append((value or "(empty)", values[value], where))
+    return [
+        Row((Cell(printable(name)), Cell(value), _count(count), Cell(where)))
+        for value, count, where in rows
+    ]
+
+
+def _count(value: int) -> Cell:
+    return Cell(str(value), float(value))
+
+
+def _topologies(runs: Iterator[RunResult]) -> str:
+    found = {run.run.case.topology for run in runs}
+    names = [str(each) for each in sorted(found, key=lambda t: (t.devices, t))]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _all_values(values: Mapping[str, int]) -> str:
+    shown = sorted(values, key=natural)[:_MOST_VALUES]
+    more = f" and {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
+    return "; ".join(shown) + more
