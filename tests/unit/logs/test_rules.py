@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from reading_samples import reading, steps
 
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.logs.interpret.figures import ClockError, Figure, NoFigure, elapsed, figure
+from dlperf_hpc.logs.interpret.clock import ClockError, elapsed
+from dlperf_hpc.logs.interpret.figures import figure
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, Rule, rule
 from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, segments_of
+from dlperf_hpc.logs.interpret.window import Figure, NoFigure
 from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Stamps, Total, Unit
 
 
@@ -101,7 +103,7 @@ def test_the_clock_counts_iterations_between_two_stamps() -> None:
     found = apply("clock[20:120]", reading(steps(range(1, 131), stamp=half_second)))
     assert found.value == pytest.approx(2.0)
     assert (found.first, found.last, found.elapsed_s, found.lacking) == (20, 120, 50.0, "")
-    assert (len(found.times), found.end_line) == (100, 120)
+    assert (len(found.times()), found.end_line) == (100, 120)
 
 
 @pytest.mark.parametrize(("every", "ends"), [(1, (20, 120)), (10, (20, 120)), (50, (50, 100))])
