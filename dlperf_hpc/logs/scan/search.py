@@ -58,21 +58,31 @@ def scan_source(source: Source) -> ScannedFile:
     """Read one log to its end, or as far as it can be read: a note then says why it ends there. In
     what has no known format it is looked who else may have written it."""
     trouble: list[str] = []
-    head = bytearray()
 
     def readable() -> Iterator[bytes]:
         try:
-            for block in blocks(source):
-                if len(head) < HEAD_BYTES:
-                    head.extend(block[:HEAD_BYTES])
-                yield block
+            yield from blocks(source)
         except LogError as error:
             trouble.append(str(error))
 
     found = scanner().scan(source.name, source.size, readable())
-    program = "" if found.readings else ", ".join(programs_in(head))
+    program = "" if found.readings else ", ".join(programs_in(_head(source)))
     notes = (*found.notes, *(Note(0, text) for text in trouble))
     return replace(found, program=program, notes=notes)
+
+
+def _head(source: Source) -> bytes:
+    """The beginning of a log, as far as it can be read: read anew, since most logs have readings
+    and need not be kept for this."""
+    head = bytearray()
+    try:
+        for block in blocks(source):
+            head += block
+            if len(head) >= HEAD_BYTES:
+                break
+    except LogError:
+        pass  # which the scan has told
+    return bytes(head)
 
 
 def scan_all(
