@@ -34,7 +34,8 @@ class Needles:
 
     ``shared`` are strings that several needles have in common, and hardly any line that holds none
     of these. One is sought in place of all needles that it is in: they are looked for, each by
-    itself, in the lines where it is found.
+    itself, in the lines where it is found. (A needle that is a part of another must not hide such a
+    string in it: none does.)
     """
 
     def __init__(self, texts: Iterable[str], shared: Iterable[str] = ()) -> None:
@@ -49,7 +50,6 @@ class Needles:
         with_digits = [text for text in self._texts if any(map(str.isdigit, text.decode()))]
         self._masked = BytesAhoCorasick([text.translate(MASK) for text in with_digits])
         self._hidden = [self._overlapping(text) for text in self._texts]
-        self._covering = [self._rests_of_shared(text) for text in self._texts]
         self._group = functools.lru_cache(maxsize=256)(self._made)
 
     def groups(self, *sets: Sequence[int]) -> list[Group]:
@@ -91,13 +91,9 @@ class Needles:
         ]
         if len(groups) > 1:
             hits.sort()
-        count, covering = len(self._texts), self._covering
-        doubtful = [
-            stop
-            for stop, number in hits
-            if number >= count or (covering[number] and data.startswith(covering[number], stop))
-        ]
-        return self._looked_up(data, begin, end, groups, hits, doubtful) if doubtful else hits
+        count = len(self._texts)
+        places = [stop for stop, number in hits if number >= count]
+        return self._looked_up(data, begin, end, groups, hits, places) if places else hits
 
     def _looked_up(
         self,
@@ -106,14 +102,14 @@ class Needles:
         end: int,
         groups: Sequence[Group],
         hits: list[Hit],
-        doubtful: Sequence[int],
+        places: Sequence[int],
     ) -> list[Hit]:
-        """The hits, but of each line with a ``doubtful`` place all needles of the groups that are
-        in it, whether they overlap or not."""
+        """The hits, but of each line with one of ``places``, at which a string ends that stands for
+        several needles, all needles of the groups that are in it, whether they overlap or not."""
         needles = frozenset[int]().union(*(group.needles for group in groups))
         found: list[Hit] = []
         at, done = 0, begin  # hits before ``at``, in lines before ``done``, are dealt with
-        for place in doubtful:
+        for place in places:
             if place <= done:
                 continue
             start = max(begin, data.rfind(b"\n", begin, place) + 1)
@@ -167,15 +163,6 @@ class Needles:
             if other != text and (other.startswith(text[at:]) or text.startswith(other, at))
         }
         return tuple(rests)
-
-    def _rests_of_shared(self, text: bytes) -> tuple[bytes, ...]:
-        """The rest of each shared string that begins within ``text``, which may hide it."""
-        return tuple(
-            shared[len(text) - at :]
-            for shared in self._shared
-            for at in range(text.find(shared[:1]) % (len(text) + 1), len(text))
-            if shared.startswith(text[at:])
-        )
 
 
 def _in_buckets(sought: Sequence[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
