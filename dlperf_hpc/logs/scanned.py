@@ -8,13 +8,14 @@ Nothing here is converted or averaged: a step holds the figures as its line prin
 from __future__ import annotations
 
 import math
-import operator
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from itertools import compress, islice, repeat
+from itertools import compress, repeat
 from typing import Any, NamedTuple, Optional, overload
+
+from dlperf_hpc.logs.columns import extent
 
 
 class Evidence(str, Enum):
@@ -166,7 +167,7 @@ class Steps(MutableSequence[Step]):
 
     def last_line(self) -> int:
         """The greatest number of a line; 0 if there are no steps."""
-        return max(self.numbers("line"), default=0)
+        return int(extent(self.numbers("line"))[1]) if len(self) else 0
 
     def add(self, columns: Sequence[Column], count: int) -> None:
         """Append ``count`` steps, given by their columns."""
@@ -272,11 +273,6 @@ def _column(kind: str, gap: float, values: Sequence[Any]) -> Column:
     if values.count(None) == len(values):
         return None
     return array(kind, [gap if v is None else v for v in values] if None in values else values)
-
-
-def is_rising(numbers: Sequence[float]) -> bool:
-    """Whether each number is above the one before it."""
-    return all(map(operator.lt, numbers, islice(numbers, 1, None)))
 
 
 def _values(column: Column, at: int, count: int) -> Iterable[Any]:

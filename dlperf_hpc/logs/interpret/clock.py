@@ -7,9 +7,10 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, compress, islice
-from operator import sub, truediv
+from itertools import compress
+from operator import truediv
 
+from dlperf_hpc.logs.columns import are_finite, differences, extent, sums
 from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
 from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, Segment
 from dlperf_hpc.logs.interpret.window import (
@@ -34,7 +35,7 @@ def by_clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     if kind is Stamps.NONE or not stamps:
         what = "are of no program that we supervised" if arrival else "have no time stamps"
         raise NoFigure(f"the lines {what}", expected=True)
-    numbers = steps.column("iteration") or array("q")
+    numbers = steps.numbers("iteration")
     skipped = 0
     if rule.by is By.LINES:
         skipped = bisect_right(numbers, rule.skip)
@@ -81,28 +82,23 @@ def by_clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     )
 
 
-def _stamped(steps: Steps, name: str) -> tuple[Steps, Sequence[float]]:
+def _stamped(steps: Steps, name: str) -> tuple[Steps, array[float]]:
     """The steps whose stamps of this name are numbers, and these."""
     stamps = steps.column(name)
     if stamps is None:
-        return Steps(), ()
-    if not math.isfinite(sum(stamps)):
+        return Steps(), array("d")
+    if not are_finite(stamps):
         there = list(map(math.isfinite, stamps))
         return steps.where(there), array("d", compress(stamps, there))
     return steps, stamps
 
 
-def _times(seconds: Sequence[float], numbers: Sequence[int]) -> tuple[float, ...]:
+def _times(seconds: array[float], numbers: array[int]) -> tuple[float, ...]:
     """Seconds per iteration between each two lines."""
     return tuple(map(truediv, differences(seconds), differences(numbers)))
 
 
-def differences(values: Sequence[float]) -> list[float]:
-    """Of each value and the one before it."""
-    return list(map(sub, islice(values, 1, None), values))
-
-
-def _refuse_buffered(seconds: Sequence[float]) -> None:
+def _refuse_buffered(seconds: array[float]) -> None:
     """NoFigure for lines of which many came at once: their moments are those of a buffer."""
     at_once = sum(passed < _AT_ONCE_S for passed in differences(seconds))
     if at_once > _MOST_AT_ONCE * (len(seconds) - 1):
@@ -132,20 +128,20 @@ class ClockError(ValueError):
         super().__init__(f"the clock goes backward by {by_s:.6g} s")
 
 
-def elapsed(stamps: Sequence[float], kind: Stamps) -> list[float]:
+def elapsed(stamps: Sequence[float], kind: Stamps) -> array[float]:
     """Seconds since the first of ``stamps``, in the order of the iterations.
 
     Stamps without a date that are earlier by more than 12 h have passed midnight; those without a
     year that are earlier by more than half a year, New Year. ClockError for any other step back.
     """
-    passed = differences(stamps)
-    if min(passed, default=0) < 0:
+    passed = differences(array("d", stamps))
+    if len(passed) and extent(passed)[0] < 0:
         for i, each in enumerate(passed):
             if each < 0:
                 passed[i] = each + _wrap(each, stamps[i + 1], kind)
                 if passed[i] < 0:
                     raise ClockError(i + 1, -passed[i])
-    return list(accumulate(passed, initial=0.0)) if stamps else []
+    return sums(passed) if stamps else passed
 
 
 def _wrap(passed: float, now: float, kind: Stamps) -> float:

@@ -11,13 +11,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from dlperf_hpc.logs.interpret.clock import by_clock, differences
+from dlperf_hpc.logs.columns import differences, is_rising
+from dlperf_hpc.logs.interpret.clock import by_clock
 from dlperf_hpc.logs.interpret.planned import share_done
 from dlperf_hpc.logs.interpret.printed import by_printed, rate, rate_unit
 from dlperf_hpc.logs.interpret.rules import Basis, Mean, Rule
 from dlperf_hpc.logs.interpret.segments import Segment
 from dlperf_hpc.logs.interpret.window import Figure, NoFigure
-from dlperf_hpc.logs.scanned import Printed, Reading, Scope, Step, Steps, Total, Unit, is_rising
+from dlperf_hpc.logs.scanned import Printed, Reading, Scope, Step, Steps, Total, Unit
 
 
 def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:

@@ -6,15 +6,14 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, compress
+from itertools import compress
 from operator import truediv
 from statistics import fmean, median
 from typing import NamedTuple
 
-from dlperf_hpc.logs.interpret.clock import differences
+from dlperf_hpc.logs.columns import are_finite, differences, extent, is_rising, sums
 from dlperf_hpc.logs.interpret.rules import By, Mean, Rule
 from dlperf_hpc.logs.interpret.segments import Segment
 from dlperf_hpc.logs.interpret.window import (
@@ -23,7 +22,7 @@ from dlperf_hpc.logs.interpret.window import (
     NoFigure,
     window_of_iterations,
 )
-from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Steps, Unit, is_rising
+from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Steps, Unit
 
 _TIMES = {Unit.MS_PER_ITERATION: 1e-3, Unit.S_PER_ITERATION: 1.0}
 
@@ -60,10 +59,7 @@ def _rated(steps: Steps, printed: Printed) -> Steps:
     figures = steps.column("printed")
     if figures is None:
         return Steps()
-    if math.isfinite(sum(figures)) and None not in (
-        rate(min(figures), printed),
-        rate(max(figures), printed),
-    ):
+    if are_finite(figures) and None not in [rate(end, printed) for end in extent(figures)]:
         return steps  # what lies between two rates is one
     return steps.where([rate(value, printed) is not None for value in figures])
 
@@ -86,12 +82,13 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     window = window_of_iterations(rule, ends, segment)
     steps = segment.steps[window.first + 1 - offset : window.last + 1 - offset]
     apart = differences(ends[window.first : window.last + 1])
-    figures: Sequence[float] = steps.numbers("printed")
+    figures = steps.numbers("printed")
     if len(rated) < len(segment.steps):
         there = [rate(value, reading.printed) is not None for value in figures]
-        apart, figures = list(compress(apart, there)), list(compress(figures, there))
+        apart, figures = array("q", compress(apart, there)), array("d", compress(figures, there))
     rates = _rates(figures, reading.printed)
-    covered, seconds = float(sum(apart)), _summed(map(truediv, apart, rates))
+    # sum() of floats rounds otherwise from Python 3.12 on
+    covered, seconds = float(sum(apart)), sums(array("d", map(truediv, apart, rates)))[-1]
     span = ends[window.last] - ends[window.first]
     if covered < SPAN * span or not seconds > 0:
         what = f"lines of {covered:.0f} of the window's {span} iterations print a speed"
@@ -116,11 +113,6 @@ def _rates(figures: Sequence[float], printed: Printed) -> Sequence[float]:
     if per_s is None:
         return figures if scale == 1 else [value * scale for value in figures]
     return [1 / (value * scale * per_s) for value in figures]
-
-
-def _summed(values: Iterable[float]) -> float:
-    """The sum, each value added to those before it: sum() rounds otherwise from Python 3.12 on."""
-    return deque(accumulate(values, initial=0.0), maxlen=1).pop()
 
 
 # --- running averages

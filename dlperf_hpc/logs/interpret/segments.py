@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import TypeVar
 
-from dlperf_hpc.logs.scanned import Reading, Stamps, Step, Steps, Total, is_rising
+from dlperf_hpc.logs.columns import is_rising
+from dlperf_hpc.logs.scanned import Reading, Stamps, Step, Steps, Total
 
 DAY_S = 86400.0
 YEAR_S = 365 * DAY_S

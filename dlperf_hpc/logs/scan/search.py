@@ -27,6 +27,7 @@ from stat import S_ISREG
 
 from dlperf_hpc import pools
 from dlperf_hpc.errors import LogError
+from dlperf_hpc.logs.columns import STEPS_FOR_NUMPY
 from dlperf_hpc.logs.recognised import HEAD_BYTES, programs_in
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import scanner
@@ -213,6 +214,7 @@ class ScanCache:
         self._path = path
         self._new: list[tuple[str, str, bytes, float]] = []
         self._held = 0  # bytes
+        self._steps = 0  # that were asked for
         self._now = time.time()
 
     @functools.cached_property
@@ -230,9 +232,15 @@ class ScanCache:
                 f" AND length(content) <= {_MOST_PACKED}",
                 (_key(source), _version()),
             ).fetchone()
-            return checked(unpacked(row[0], _MOST_UNPACKED)) if row else None
+            if row is None:
+                return None
+            file = checked(unpacked(row[0], _MOST_UNPACKED))
         except (sqlite3.Error, KeyError, TypeError, ValueError, RecursionError):
             return None
+        self._steps += sum(len(reading.steps) for reading in file.readings)
+        if self._steps > STEPS_FOR_NUMPY:
+            import numpy  # noqa: F401 - loaded, it is used for columns
+        return file
 
     def has(self, source: Source) -> bool:
         """Whether something is kept of this very content."""
