@@ -12,8 +12,10 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any, NamedTuple, Optional, overload
+
+from dlperf_hpc.logs.columns import extent
 
 
 class Evidence(str, Enum):
@@ -153,10 +155,28 @@ class Steps(MutableSequence[Step]):
         """A field's numbers, GAPS' where a step has none; None if no step has any."""
         return self.columns()[Step._fields.index(name)]
 
+    def numbers(self, name: str) -> array[Any]:
+        """A field's numbers, GAPS' where a step has none; not to be changed."""
+        column = self.column(name)
+        if column is None:
+            kind, gap = GAPS[Step._fields.index(name)]
+            return array(kind, [gap]) * len(self)
+        return column
+
     def values(self, name: str) -> list[Any]:
         """A field's values, None where a step has none."""
         at = Step._fields.index(name)
         return list(_values(self.columns()[at], at, len(self)))
+
+    def where(self, there: Sequence[bool]) -> Steps:
+        """Those of the steps for which this is true."""
+        return Steps.of(
+            [c if c is None else array(c.typecode, compress(c, there)) for c in self.columns()]
+        )
+
+    def last_line(self) -> int:
+        """The greatest number of a line; 0 if there are no steps."""
+        return int(extent(self.numbers("line"))[1]) if len(self) else 0
 
     def add(self, columns: Sequence[Column], count: int) -> None:
         """Append ``count`` steps, given by their columns."""

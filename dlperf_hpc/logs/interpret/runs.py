@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.logs.format import FIRST_EPOCH_ONLY
-from dlperf_hpc.logs.interpret.figures import Figure, NoFigure, figure
+from dlperf_hpc.logs.interpret.figures import figure
 from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
 from dlperf_hpc.logs.interpret.segments import Segment, segments_of
 from dlperf_hpc.logs.interpret.settings import (
@@ -30,9 +30,10 @@ from dlperf_hpc.logs.interpret.speed import (
     on_other_basis,
     optimizer_steps,
 )
+from dlperf_hpc.logs.interpret.window import Figure, NoFigure
 from dlperf_hpc.logs.recognised import no_speed
 from dlperf_hpc.logs.scan.prefixes import CONTAINER
-from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Step, Trouble, Unit
+from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Trouble, Unit
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import (
     REST_DIFFERS,
@@ -100,7 +101,10 @@ def interpret(
     others are compared with it.
     """
     best: list[RunResult] = []
-    for reading in sorted(scanned.readings, key=lambda reading: _usefulness(reading, rule)):
+    readings = scanned.readings
+    if len(readings) > 1:
+        readings = tuple(sorted(readings, key=lambda reading: _usefulness(reading, rule)))
+    for reading in readings:
         runs = [
             _Run(scanned, reading, segment, named, variant, stated, rule)
             for segment in segments_of(reading)
@@ -118,7 +122,8 @@ def interpret(
 
 def _has_speed(reading: Reading) -> bool:
     """Whether a speed can be had of a reading, whatever the rule."""
-    printed = any(step.printed is not None for step in reading.steps)
+    figures = reading.steps.column("printed") or ()
+    printed = any(figure == figure for figure in figures)
     return printed or bool(reading.totals) or reading.stamps is not Stamps.NONE
 
 
@@ -142,7 +147,7 @@ def _usable_lines(reading: Reading, rule: Rule) -> int:
     if rule.by is By.LINES:
         return len(reading.steps)
     first, last = rule.first or 0, math.inf if rule.last is None else rule.last
-    return sum(first <= number <= last for number in reading.steps.column("iteration") or ())
+    return sum(first <= number <= last for number in reading.steps.numbers("iteration"))
 
 
 def _rank(results: Sequence[RunResult]) -> tuple[bool, bool]:
@@ -209,7 +214,7 @@ class _Run:
         facts = self.scanned.facts
         if measured is not None and measured.batch is not None:
             facts = tuple(fact for fact in facts if fact.name != "global_batch")
-            if {step.global_batch for step in measured.steps} == {measured.batch}:
+            if set(measured.steps.values("global_batch")) == {measured.batch}:
                 own = Fact(measured.steps[0].line, "global_batch", int(measured.batch))
                 facts = (*facts, own)
         return resolved(facts, self.stated, self.named, line, self.reading.framework)
@@ -335,11 +340,13 @@ class _Run:
                 f"behind the window, from iteration {found.last} on, it is {rest.value:.6g} "
                 f"{rest.label}: {change:+.1f} %"
             )
-        losses = [step.loss for step in found.steps if step.loss is not None]
-        if losses and _lacks_loss(found.steps):
+        losses = found.steps.numbers("loss")
+        places = [place for place, loss in enumerate(losses) if loss == loss]
+        if places and _lacks_one(places, len(losses)):
             at = found.steps[-1].iteration
             warnings.append(f"iteration {at} has no finite loss, though earlier ones have")
-        times = found.times if len(found.times) >= MIN_FOR_STEADY else ()
+        times = found.times()
+        times = times if len(times) >= MIN_FOR_STEADY else ()
         return ExternalWindow(
             rates=self._rates(measured, settings),
             rule=found.rule.name,
@@ -357,8 +364,8 @@ class _Run:
             optimizer_steps=optimizer_steps(
                 settings.values, self.reading.counter, found.first, found.last
             ),
-            loss_first=losses[0] if losses else None,
-            loss_last=found.steps[-1].loss if losses else None,
+            loss_first=losses[places[0]] if places else None,
+            loss_last=found.steps[-1].loss if places else None,
             memory_mb=self._memory(found.end_line),
             drift=drift(times) if times else None,
             steady=is_steady(times) if times else None,
@@ -380,11 +387,9 @@ class _Run:
 
     def _memory(self, end_line: int) -> float | None:
         """The most memory in MB on any line up to the window's end."""
-        seen = [
-            step.memory_mb
-            for step in self.segment.steps
-            if step.memory_mb is not None and step.line <= end_line
-        ]
+        steps = self.segment.steps
+        lines, column = steps.numbers("line"), steps.column("memory_mb") or ()
+        seen = [mb for line, mb in zip(lines, column) if mb == mb and line <= end_line]
         return max(seen, default=None)
 
     def _check(
@@ -421,11 +426,11 @@ class _Run:
         return best.value, best_basis, warnings
 
 
-def _lacks_loss(steps: Sequence[Step]) -> bool:
-    """Whether the last of ``steps`` has no loss where, as the others have theirs, it would be."""
-    places = [place for place, step in enumerate(steps) if step.loss is not None]
+def _lacks_one(places: Sequence[int], count: int) -> bool:
+    """Whether the last of ``count`` lines has no loss where, as those at the other ``places`` have
+    theirs, it would be."""
     apart = max((b - a for a, b in zip(places, places[1:])), default=places[0] + 1)
-    return len(steps) - places[-1] > 2 * apart - 1
+    return count - places[-1] > 2 * apart - 1
 
 
 def _told(basis: str) -> str:

@@ -8,16 +8,15 @@ by side, so that the numbers step back by little and often; a run that starts ag
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median_low
 from typing import TypeVar
 
+from dlperf_hpc.logs.columns import is_rising
 from dlperf_hpc.logs.scanned import Reading, Stamps, Step, Steps, Total
 
 DAY_S = 86400.0
@@ -49,9 +48,9 @@ class Segment:
 
     number: int
     of: int
-    steps: tuple[Step, ...] = ()
-    lines: tuple[Step, ...] = ()
-    everyone: tuple[Step, ...] = ()
+    steps: Steps = field(default_factory=Steps)
+    lines: Steps = field(default_factory=Steps)
+    everyone: Steps = field(default_factory=Steps)
     totals: tuple[Total, ...] = ()
     rank: int | None = None
     ranks: int = 1
@@ -71,11 +70,11 @@ def segments_of(reading: Reading) -> list[Segment]:
 
     The rank with most lines counts for all ranks; of several such the lowest.
     """
-    every = tuple(reading.steps)
-    if every and _is_one_run(reading.steps):
-        spacing = every[1].iteration - every[0].iteration if len(every) > 1 else 0
-        after = max(0, every[0].iteration - spacing)
-        return [Segment(1, 1, every, every, every, reading.totals, every[0].rank, after=after)]
+    steps = reading.steps
+    if steps and _is_one_run(steps):
+        rank, after = steps[0].rank, _before(steps)
+        return [Segment(1, 1, steps, steps, steps, reading.totals, rank, after=after)]
+    every = tuple(steps)
     rank = _rank_with_most_lines(every)
     pieces = _pieces([step for step in every if step.rank == rank], reading.stamps)
     if not pieces:
@@ -85,20 +84,20 @@ def segments_of(reading: Reading) -> list[Segment]:
     totals = _by_run(reading.totals, starts)
     segments = []
     for i, piece in enumerate(pieces):
-        steps = sorted({s.iteration: s for s in piece.steps}.values(), key=lambda s: s.iteration)
+        once = {step.iteration: step for step in piece.steps}
+        steps = Steps(once[number] for number in sorted(once))
         tags = {step.rank for step in everyone[i]} - {None}
-        spacing = steps[1].iteration - steps[0].iteration if len(steps) > 1 else 0
         segments.append(
             Segment(
                 number=i + 1,
                 of=len(pieces),
-                steps=tuple(steps),
-                lines=tuple(steps if piece.copies > 1 else piece.steps),
-                everyone=tuple(everyone[i]),
+                steps=steps,
+                lines=steps if piece.copies > 1 else Steps(piece.steps),
+                everyone=Steps(everyone[i]),
                 totals=tuple(totals[i]),
                 rank=rank,
                 ranks=len(tags) if len(tags) > 1 else piece.copies,
-                after=max(0, steps[0].iteration - spacing),
+                after=_before(steps),
                 repeats=len(piece.steps) - len(steps) if piece.copies == 1 else 0,
                 since=starts[i] - 1 if i else 0,
                 until=starts[i + 1] - 1 if i + 1 < len(starts) else None,
@@ -111,9 +110,16 @@ def segments_of(reading: Reading) -> list[Segment]:
 def _is_one_run(steps: Steps) -> bool:
     """Whether the lines are one rank's, and each iteration is behind the one before: as nearly all
     logs are."""
-    numbers, ranks = steps.column("iteration") or (), steps.column("rank")
+    ranks = steps.column("rank")
     one_rank = ranks is None or len(set(ranks)) == 1
-    return one_rank and all(map(operator.lt, numbers, itertools.islice(numbers, 1, None)))
+    return one_rank and is_rising(steps.numbers("iteration"))
+
+
+def _before(steps: Steps) -> int:
+    """The iterations after which the first step's line began to count: as many before it as lie
+    between it and the second."""
+    first, *more = steps[:2]
+    return max(0, 2 * first.iteration - more[0].iteration) if more else first.iteration
 
 
 @dataclass

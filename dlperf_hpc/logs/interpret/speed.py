@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlperf_hpc.logs.interpret.figures import Figure, NoFigure, figure
+from dlperf_hpc.logs.interpret.figures import figure
 from dlperf_hpc.logs.interpret.rules import Basis, Rule
 from dlperf_hpc.logs.interpret.segments import Segment, segments_of
 from dlperf_hpc.logs.interpret.settings import accumulation_of, batch_size_of, devices_of
+from dlperf_hpc.logs.interpret.window import Figure, NoFigure
 from dlperf_hpc.logs.scanned import Counter, Reading, Scope, Steps, Unit
 
 OPTIONS: Mapping[str, str] = {
@@ -237,7 +238,7 @@ def by_other_reading(
 
 
 def _between(steps: Steps, first: int, last: int) -> Steps:
-    lines = steps.column("line") or ()
+    lines = steps.numbers("line")
     return steps[bisect_left(lines, first) : bisect_right(lines, last)]
 
 

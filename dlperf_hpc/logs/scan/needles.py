@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,25 +12,36 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from dlperf_hpc.logs.scan.rows import MASK
 
-_GROUP = 64  # needles that the SIMD prefilter takes at most: more are sought in turns
+_GROUP = 64  # strings that the SIMD prefilter takes at most: more are sought in turns
+_BUCKETS = 16  # into which it puts more than 32 of them; fewer into half as many
 
 Hit = tuple[int, int]
 """Where a needle ends, and which it is."""
 
 
 class Group(NamedTuple):
-    """Needles that are sought in one pass, and their numbers."""
+    """Needles that are sought in one pass. ``numbers`` are those of the strings that the search
+    finds: a needle's own or, from the number of needles on, that of a string that stands for
+    several."""
 
     search: BytesAhoCorasick
     numbers: Sequence[int]
+    needles: frozenset[int]
 
 
 class Needles:
-    """Fixed strings, known by their numbers: the order in which they are given."""
+    """Fixed strings, known by their numbers: the order in which they are given.
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    ``shared`` are strings that several needles have in common, and hardly any line that holds none
+    of these. One is sought in place of all needles that it is in: they are looked for, each by
+    itself, in the lines where it is found. (A needle that is a part of another must not hide such a
+    string in it: none does.)
+    """
+
+    def __init__(self, texts: Iterable[str], shared: Iterable[str] = ()) -> None:
         self._strings = list(texts)
         self._texts = [text.encode() for text in self._strings]
+        self._shared = [text.encode() for text in shared]
         self._exact = BytesAhoCorasick(self._texts)
         self._single = [frozenset([number]) for number in range(len(self._texts))]
         self._beginning = defaultdict[int, list[bytes]](list)
@@ -37,36 +50,77 @@ class Needles:
         with_digits = [text for text in self._texts if any(map(str.isdigit, text.decode()))]
         self._masked = BytesAhoCorasick([text.translate(MASK) for text in with_digits])
         self._hidden = [self._overlapping(text) for text in self._texts]
+        self._group = functools.lru_cache(maxsize=256)(self._made)
 
     def groups(self, *sets: Sequence[int]) -> list[Group]:
         """Groups of needles to look for together. The sets are kept apart if one pass cannot take
-        all needles: mixed otherwise, a pass may take three times as long. A set that is too large
-        for one pass is sorted: needles that begin alike let the prefilter skip more, so that two
-        passes for 100 needles take 0.8 of the time that they take in any order."""
-        together = [number for each in sets for number in each]
+        all needles: what all files are searched for is then one group for all of them."""
         parts: list[Sequence[int]] = []
-        for each in [together] if len(together) <= _GROUP else sets:
-            passes = -(-len(each) // _GROUP)
-            size = -(-len(each) // passes) if passes else 1
+        together = [number for each in sets for number in each]
+        for each in [together] if len(self._sought(together)) <= _GROUP else sets:
+            passes = -(-len(self._sought(each)) // _GROUP)
             ordered = sorted(each, key=self._texts.__getitem__) if passes > 1 else each
+            size = -(-len(each) // passes) if passes else 1
             parts += [ordered[at : at + size] for at in range(0, len(each), size)]
-        return [
-            Group(BytesAhoCorasick([self._texts[n] for n in part], MatchKind.LeftmostFirst), part)
-            for part in parts
-        ]
+        return [self._group(tuple(part)) for part in parts]
+
+    def _sought(self, needles: Sequence[int]) -> list[tuple[bytes, int]]:
+        """The strings by which needles are found, and their numbers."""
+        found, left = [], list(needles)
+        for number, text in enumerate(self._shared, len(self._texts)):
+            others = [needle for needle in left if text not in self._texts[needle]]
+            if len(left) - len(others) > 1:
+                found.append((text, number))
+                left = others
+        return [*found, *((self._texts[needle], needle) for needle in left)]
+
+    def _made(self, needles: tuple[int, ...]) -> Group:
+        """The group of these needles."""
+        sought = _in_buckets(self._sought(needles))
+        search = BytesAhoCorasick([text for text, _ in sought], MatchKind.LeftmostFirst)
+        return Group(search, [number for _, number in sought], frozenset(needles))
 
     def find(self, data: bytes, begin: int, end: int, groups: Sequence[Group]) -> list[Hit]:
-        """The needles in a part of ``data``, in the order of their ends; one of those that overlap
-        within a group."""
+        """The needles in a part of ``data`` that is whole lines, in the order of their ends; one of
+        those that overlap within a group."""
         part = data if end - begin == len(data) else memoryview(data)[begin:end]
         hits = [
             (begin + stop, numbers[index])
-            for search, numbers in groups
+            for search, numbers, _ in groups
             for index, _, stop in search.find_matches_as_indexes(part)
         ]
         if len(groups) > 1:
             hits.sort()
-        return hits
+        count = len(self._texts)
+        places = [stop for stop, number in hits if number >= count]
+        return self._looked_up(data, begin, end, groups, hits, places) if places else hits
+
+    def _looked_up(
+        self,
+        data: bytes,
+        begin: int,
+        end: int,
+        groups: Sequence[Group],
+        hits: list[Hit],
+        places: Sequence[int],
+    ) -> list[Hit]:
+        """The hits, but of each line with one of ``places``, at which a string ends that stands for
+        several needles, all needles of the groups that are in it, whether they overlap or not."""
+        needles = frozenset[int]().union(*(group.needles for group in groups))
+        found: list[Hit] = []
+        at, done = 0, begin  # hits before ``at``, in lines before ``done``, are dealt with
+        for place in places:
+            if place <= done:
+                continue
+            start = max(begin, data.rfind(b"\n", begin, place) + 1)
+            stop = data.find(b"\n", place, end)
+            done = end if stop < 0 else stop
+            first = bisect_left(hits, (start + 1, 0))
+            found += hits[at:first]
+            at = bisect_left(hits, (done + 1, 0))
+            exact = self._exact.find_matches_as_indexes(data[start:done], overlapping=True)
+            found += sorted((start + last, each) for each, _, last in exact if each in needles)
+        return [*found, *hits[at:]]
 
     def among(self, data: bytes, hits: Sequence[Hit], line: bytes) -> frozenset[int]:
         """The needles of a line in which ``hits`` were found, with those that overlap the hits."""
@@ -109,3 +163,18 @@ class Needles:
             if other != text and (other.startswith(text[at:]) or text.startswith(other, at))
         }
         return tuple(rests)
+
+
+def _in_buckets(sought: Sequence[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
+    """Strings in an order that lets the prefilter (Teddy, of the crate aho-corasick) skip more: it
+    puts each into the bucket of its place in turn, and looks closer wherever the beginnings of all
+    strings of a bucket, mixed with each other, would fit. Alike ones belong into the same."""
+    buckets = _BUCKETS if len(sought) > _GROUP // 2 else _BUCKETS // 2
+    alike = sorted(sought, key=lambda each: ([code >> 4 for code in each[0][:4]], each))
+    larger = len(alike) % buckets
+    rows, at, cut = [], 0, len(alike) // buckets
+    for bucket in range(buckets):
+        count = cut + (bucket < larger)
+        rows.append(alike[at : at + count])
+        at += count
+    return [row[place] for place in range(cut + 1) for row in rows if place < len(row)]

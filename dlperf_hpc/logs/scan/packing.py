@@ -98,11 +98,12 @@ def _steps(data: bytes, count: int, there: Sequence[bool]) -> Steps:
     columns: list[Column] = []
     at = 0
     for name, (kind, gap), has in zip(Step._fields, GAPS, there):
-        column = array(kind, data[at : at + _WIDTH * count]) if has else None
-        at += _WIDTH * count if has else 0
-        if name in _ALWAYS and count and (column is None or gap in column):
+        part = data[at : at + _WIDTH * count] if has else b""
+        at += len(part)
+        # Sought as bytes, which is quicker: numbers that are not below 0 have none like these.
+        if name in _ALWAYS and count and (not has or array(kind, [gap]).tobytes() in part):
             raise ValueError(f"a step has no {name}")
-        columns.append(column)
+        columns.append(array(kind, part) if has else None)
     return Steps.of(columns)
 
 

@@ -82,6 +82,15 @@ _TROUBLE_PATTERNS = tuple(
     (re.compile(pattern, re.ASCII), status) for _, pattern, status in _TROUBLE_SIGNS
 )
 
+SHARED = (
+    *("_per_sec", "hroughput", "train_step_timing in s", "total_ips", " img/sec ", "(train) "),
+    *(": error: ", " tok/s", " Step: ", "Loss: ", "ps: "),
+    *("batch_size", "atch size", "accum", "dtype", "seq_len"),
+)
+"""What needles of several formats have in common, and few other lines hold: with the first of
+these, one pass takes the needles of every format's figures, with the last, two those of settings.
+"""
+
 
 @dataclass
 class _Run:
@@ -147,7 +156,7 @@ class Scanner:
                 takers = wanting.setdefault(needle, [])
                 if each not in takers:
                     takers.append(each)
-        self._needles = Needles(wanting)
+        self._needles = Needles(wanting, SHARED)
         self._wanting = list(wanting.values())
         self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
         self._rows = {n for n, text in enumerate(wanting) if not any(map(str.isalnum, text))}
@@ -383,7 +392,7 @@ class Scanner:
             if state.dense and end - at > _TRIAL_BYTES:
                 at = self._show_known(block, at, end, state)
             else:  # as dense as a part is, the rest may be
-                stop = _line_end(block, at + max(_TRIAL_BYTES, state.seen + at - begin), end)
+                stop = _line_end(block, at + max(_TRIAL_BYTES, 3 * (state.seen + at - begin)), end)
                 self._search(block, at, stop, state)
                 at = stop
         state.seen += end - begin
@@ -447,7 +456,7 @@ class Scanner:
         their needles; counts these. ``returns``: a carriage return ends a line too."""
         groups, known = state.groups, len(state.drafts)
         hits = self._needles.find(block, begin, end, groups)
-        line_ends = _line_ends(block, end - begin, hits)
+        line_ends = _line_ends(block, begin, end, hits)
         find, rfind, among = block.find, block.rfind, self._needles.among
         at, counted, stop = 0, begin, begin
         while at < len(hits):
@@ -508,17 +517,18 @@ def _show_rows(
     return False
 
 
-def _line_ends(block: bytes, size: int, hits: Sequence[Hit]) -> Callable[[int, int], int]:
-    """A function that counts the line ends between two places in ``size`` bytes of ``block``. Numpy
-    counts many of them the quickest, but compares all bytes of the block, and takes as much memory
-    as it has."""
-    few = 256 * (1 + len(hits)) <= size and size >= _LEAST_COMPARED
-    if not (few and len(block) <= min(_MOST_COMPARED, 4 * size)):
+def _line_ends(
+    block: bytes, begin: int, end: int, hits: Sequence[Hit]
+) -> Callable[[int, int], int]:
+    """A function that counts the line ends between two places in this part of ``block``. Numpy
+    counts many of them the quickest, but compares all bytes, and takes as much memory."""
+    size = end - begin
+    if not (256 * (1 + len(hits)) <= size and _LEAST_COMPARED <= size <= _MOST_COMPARED):
         return functools.partial(block.count, b"\n")
     import numpy as np  # not needed for small logs
 
-    ends, count = np.frombuffer(block, np.uint8) == ord("\n"), np.count_nonzero
-    return lambda begin, end: int(count(ends[begin:end]))
+    ends, count = np.frombuffer(block, np.uint8, size, begin) == ord("\n"), np.count_nonzero
+    return lambda first, last: int(count(ends[first - begin : last - begin]))
 
 
 def _line_end(block: bytes, at: int, end: int) -> int:
@@ -527,7 +537,7 @@ def _line_end(block: bytes, at: int, end: int) -> int:
 
 
 def _size(groups: tuple[Group, ...]) -> int:
-    return sum(len(group.numbers) for group in groups)
+    return sum(len(group.needles) for group in groups)
 
 
 def _holds_one(each: Format, text: str) -> bool:

@@ -27,6 +27,7 @@ from stat import S_ISREG
 
 from dlperf_hpc import pools
 from dlperf_hpc.errors import LogError
+from dlperf_hpc.logs.columns import STEPS_FOR_NUMPY
 from dlperf_hpc.logs.recognised import HEAD_BYTES, programs_in
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import scanner
@@ -65,14 +66,10 @@ def scan_source(source: Source, told: Told | None = None) -> ScannedFile:
     what has no known format it is looked who else may have written it. Where lines are as ``told``,
     other programs' formats do not count: whoever tells a format knows whose log it is."""
     trouble: list[str] = []
-    head = bytearray()
 
     def readable() -> Iterator[bytes]:
         try:
-            for block in blocks(source):
-                if len(head) < HEAD_BYTES:
-                    head.extend(block[:HEAD_BYTES])
-                yield block
+            yield from blocks(source)
         except LogError as error:
             trouble.append(str(error))
 
@@ -81,9 +78,23 @@ def scan_source(source: Source, told: Told | None = None) -> ScannedFile:
     if own and any(each.format == own.name for each in found.readings):
         kept = (own.name, OUR_OWN)
         found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))
-    program = "" if found.readings else ", ".join(programs_in(head))
+    program = "" if found.readings else ", ".join(programs_in(_head(source)))
     notes = (*found.notes, *(Note(0, text) for text in trouble))
     return replace(found, program=program, notes=notes)
+
+
+def _head(source: Source) -> bytes:
+    """The beginning of a log, as far as it can be read: read anew, since most logs have readings
+    and need not be kept for this."""
+    head = bytearray()
+    try:
+        for block in blocks(source):
+            head += block
+            if len(head) >= HEAD_BYTES:
+                break
+    except LogError:
+        pass  # which the scan has told
+    return bytes(head)
 
 
 def scan_all(
@@ -218,6 +229,7 @@ class ScanCache:
         self._told = hashlib.sha256(repr(told).encode()).hexdigest() if told else ""
         self._new: list[tuple[str, str, bytes, float]] = []
         self._held = 0  # bytes
+        self._steps = 0  # that were asked for
         self._now = time.time()
 
     @functools.cached_property
@@ -235,9 +247,15 @@ class ScanCache:
                 f" AND length(content) <= {_MOST_PACKED}",
                 (_key(source), self._reader()),
             ).fetchone()
-            return checked(unpacked(row[0], _MOST_UNPACKED)) if row else None
+            if row is None:
+                return None
+            file = checked(unpacked(row[0], _MOST_UNPACKED))
         except (sqlite3.Error, KeyError, TypeError, ValueError, RecursionError):
             return None
+        self._steps += sum(len(reading.steps) for reading in file.readings)
+        if self._steps > STEPS_FOR_NUMPY:
+            import numpy  # noqa: F401 - loaded, it is used for columns
+        return file
 
     def has(self, source: Source) -> bool:
         """Whether something is kept of this very content."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from array import array
 from random import Random
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 
+from dlperf_hpc.logs.columns import are_finite, differences, extent, is_rising, sums
 from dlperf_hpc.logs.scan.columns import Places
 from dlperf_hpc.logs.scan.rows import MASK, Form, Rows, absl_stamps, full_stamps
 from dlperf_hpc.logs.scanned import Step, Steps
@@ -172,3 +174,28 @@ def test_a_stretch_of_one_line_more_than_a_run_loses_none() -> None:
         found = scan(data)
         assert found == line_by_line(data) and len(found.readings[0].steps) == len(lines)
         assert len(found.notes) == 1
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
+def test_a_column_tells_the_same_with_and_without_numpy(values: list[float]) -> None:
+    def told() -> list[object]:
+        column, whole = array("d", values), array("q", [int(value % 1e9) for value in values])
+        return [
+            *(each(of) for each in (is_rising, extent, differences) for of in (column, whole)),
+            sums(column),
+            is_rising(array("q", sorted(set(whole)))),
+            are_finite(array("d", [value / len(values) for value in values])),
+        ]
+
+    with_numpy = told()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "numpy", None)
+        assert repr(told()) == repr(with_numpy)  # NaN too, and -0.0
+
+
+def test_infinite_numbers_and_none_are_no_finite_column() -> None:
+    for odd in (math.nan, math.inf, -math.inf):
+        assert not are_finite(array("d", [1.0, odd, 2.0]))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "numpy", None)
+            assert not are_finite(array("d", [1.0, odd, 2.0]))

@@ -14,15 +14,17 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import zstandard
 
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan import search
 from dlperf_hpc.logs.scan.needles import Needles
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
-from dlperf_hpc.logs.scan.scanner import scanner
+from dlperf_hpc.logs.scan.scanner import SHARED, TROUBLE_NEEDLES, scanner
 from dlperf_hpc.logs.scan.search import ScanCache, scan_all, scan_source
 from dlperf_hpc.logs.scan.sources import BLOCK_BYTES, Source, find
 from dlperf_hpc.logs.scanned import ScannedFile, Step, Steps
@@ -287,6 +289,45 @@ def test_needles_that_overlap_are_all_found_in_a_line() -> None:
     }
     assert needles.find(line, 5, 20, needles.groups([5])) == []
     assert needles.find(line, 0, 21, needles.groups([5])) == [(4, 5), (21, 5)]
+
+
+def _in_each_line(needles: Needles, sought: list[int], block: bytes) -> list[frozenset[int]]:
+    """The needles in each line of a block."""
+    hits, found, begin = needles.find(block, 0, len(block), needles.groups(sought)), [], 0
+    for line in block.split(b"\n"):
+        end = begin + len(line)
+        own = [hit for hit in hits if begin < hit[0] <= end]
+        found.append(needles.among(block, own, line) if own else frozenset())
+        begin = end + 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_string_that_stands_for_several_needles_loses_none_of_them(seed: int) -> None:
+    random = Random(seed)
+    texts = list(dict.fromkeys(n for f in formats() for n in (*f.needles, *f.facts_needles)))
+    plain, shared = Needles(texts), Needles(texts, SHARED)
+
+    def line() -> str:
+        text = ""
+        for piece in random.choices([*texts, *SHARED, "x", "12.5", "s: "], k=random.randrange(6)):
+            ends = [n for n in range(1, len(piece)) if text.endswith(piece[:n])]
+            overlap = random.choice([0, max(ends, default=0)])
+            text += piece[overlap : random.choice([len(piece), len(piece), -1])]
+        return text
+
+    block = "\n".join(line() for _ in range(300)).encode()
+    for count in (5, 60, len(texts)):
+        sought = sorted(random.sample(range(len(texts)), count))
+        found = _in_each_line(shared, sought, block)
+        assert found == _in_each_line(plain, sought, block)
+        assert any(found)
+
+
+def test_one_pass_finds_the_figures_of_all_formats() -> None:
+    figures = dict.fromkeys(n for each in formats() for n in each.needles)
+    needles = [*TROUBLE_NEEDLES, *(text for text in figures if any(map(str.isalnum, text)))]
+    assert len(Needles(needles, SHARED).groups(range(len(needles)))) == 1
 
 
 def test_settings_behind_the_first_mebibyte_are_those_of_formats_recognised() -> None:

@@ -1,0 +1,299 @@
+"""A figure of those that the lines print: rates over the iterations since the line before, running
+averages taken apart, or the mean of the figures as they stand."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import compress
+from operator import truediv
+from statistics import fmean, median
+from typing import NamedTuple
+
+from dlperf_hpc.logs.columns import are_finite, differences, extent, is_rising, sums
+from dlperf_hpc.logs.interpret.rules import By, Mean, Rule
+from dlperf_hpc.logs.interpret.segments import Segment
+from dlperf_hpc.logs.interpret.window import (
+    SPAN,
+    Figure,
+    NoFigure,
+    window_of_iterations,
+)
+from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Steps, Unit
+
+_TIMES = {Unit.MS_PER_ITERATION: 1e-3, Unit.S_PER_ITERATION: 1.0}
+
+
+def by_printed(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    """The figure of the lines' own, taken together as the rule says."""
+    if rule.by is By.LINES or rule.mean is Mean.FIGURES:
+        return _of_lines(rule, reading, segment)
+    if reading.printed.averaging is Averaging.RUNNING:
+        return _running(rule, reading, segment)
+    return _since_last(rule, reading, segment)
+
+
+# --- rates
+
+
+def rate(value: float | None, printed: Printed) -> float | None:
+    """A printed figure as a rate; of a time per iteration, iterations/s. None if it is none."""
+    if value is None or not (math.isfinite(value) and value > 0):
+        return None
+    per_s = _TIMES.get(printed.unit)
+    scaled = value * printed.scale
+    found = scaled if per_s is None else 1 / (scaled * per_s) if scaled * per_s > 0 else math.inf
+    return found if math.isfinite(found) and found > 0 else None
+
+
+def rate_unit(printed: Printed) -> Unit:
+    """The unit of a figure's :func:`rate`."""
+    return Unit.ITERATIONS_PER_S if printed.unit in _TIMES else printed.unit
+
+
+def _rated(steps: Steps, printed: Printed) -> Steps:
+    """The steps whose printed figure is a rate."""
+    figures = steps.column("printed")
+    if figures is None:
+        return Steps()
+    if are_finite(figures) and None not in [rate(end, printed) for end in extent(figures)]:
+        return steps  # what lies between two rates is one
+    return steps.where([rate(value, printed) is not None for value in figures])
+
+
+def _no_figures() -> NoFigure:
+    return NoFigure("the lines print no speed", expected=True)
+
+
+# --- rates over the iterations since the line before
+
+
+def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    """Samples over time: each line's rate is taken for the iterations since the line before."""
+    rated = _rated(segment.steps, reading.printed)
+    if not rated:
+        raise _no_figures()
+    numbers = segment.steps.numbers("iteration")
+    offset = 1 if segment.after < numbers[0] else 0  # the first line has iterations of its own
+    ends = array("q", [segment.after]) + numbers if offset else numbers
+    window = window_of_iterations(rule, ends, segment)
+    steps = segment.steps[window.first + 1 - offset : window.last + 1 - offset]
+    apart = differences(ends[window.first : window.last + 1])
+    figures = steps.numbers("printed")
+    if len(rated) < len(segment.steps):
+        there = [rate(value, reading.printed) is not None for value in figures]
+        apart, figures = array("q", compress(apart, there)), array("d", compress(figures, there))
+    rates = _rates(figures, reading.printed)
+    # sum() of floats rounds otherwise from Python 3.12 on
+    covered, seconds = float(sum(apart)), sums(array("d", map(truediv, apart, rates)))[-1]
+    span = ends[window.last] - ends[window.first]
+    if covered < SPAN * span or not seconds > 0:
+        what = f"lines of {covered:.0f} of the window's {span} iterations print a speed"
+        raise NoFigure(what, short=bool(window.lacking))
+    warnings = [window.warning] if window.warning else []
+    if covered < span:
+        warnings.append(f"{span - covered:.0f} iterations of the window have no printed speed")
+    if reading.printed.averaging is Averaging.LAST_ONE and span > len(steps):
+        warnings.append(f"the printed speeds are of {len(steps)} single iterations of {span}")
+    return replace(
+        _figure(rule, reading, covered / seconds, steps, window.lacking),
+        first=ends[window.first],
+        last=ends[window.last],
+        times=lambda: [1 / each for each in rates],
+        warnings=tuple(warnings),
+    )
+
+
+def _rates(figures: Sequence[float], printed: Printed) -> Sequence[float]:
+    """The :func:`rate` of figures that have one."""
+    per_s, scale = _TIMES.get(printed.unit), printed.scale
+    if per_s is None:
+        return figures if scale == 1 else [value * scale for value in figures]
+    return [1 / (value * scale * per_s) for value in figures]
+
+
+# --- running averages
+
+
+class _Points(NamedTuple):
+    """Lines with a running average, and before those of each epoch the beginning of what it is
+    taken over: ``ends`` are the iterations that are done at each point, ``begins`` has the points
+    that are such beginnings, and ``steps`` are the lines of the others."""
+
+    ends: array[int]
+    begins: list[int]
+    steps: Steps
+    printed: Printed
+
+    def seconds(self, at: int) -> float:
+        """For one sample each, since the beginning: t(n) = (n - origin) / rate(n)."""
+        before = bisect_right(self.begins, at)
+        begin = self.begins[before - 1]
+        if at == begin:
+            return 0.0
+        (found,) = _rates([self.steps.numbers("printed")[at - before]], self.printed)
+        return (self.ends[at] - self.ends[begin]) / found
+
+    def lines(self, first: int, last: int) -> Steps:
+        """The steps of the points behind ``first`` up to ``last``."""
+        begin = first + 1 - bisect_right(self.begins, first)
+        return self.steps[begin : last + 1 - bisect_right(self.begins, last)]
+
+    def within_epochs(self, first: int, last: int) -> tuple[int, float]:
+        """Iterations and seconds between the first and the last point of each epoch, of those from
+        ``first`` to ``last``."""
+        iterations, seconds = 0, 0.0
+        for begin, end in zip(self.begins, [*self.begins[1:], len(self.ends)]):
+            low, high = max(begin, first), min(end - 1, last)
+            if low <= high:
+                iterations += self.ends[high] - self.ends[low]
+                seconds += self.seconds(high) - self.seconds(low)
+        return iterations, seconds
+
+
+def _points(reading: Reading, segment: Segment) -> _Points:
+    """The points of a run's running averages, whose origin is that of each epoch."""
+    steps = _rated(segment.steps, reading.printed)
+    numbers = steps.numbers("iteration")
+    points = _Points(array("q"), [], Steps(), reading.printed)
+    for origin, begin, end in _by_epoch(reading, steps):
+        begin = bisect_right(numbers, origin, begin, end)
+        if begin == end:
+            continue
+        if not points.begins or points.ends[points.begins[-1]] != origin:
+            points.begins.append(len(points.ends))
+            points.ends.append(origin)
+        points.ends.extend(numbers[begin:end])
+        points.steps.add(steps[begin:end].columns(), end - begin)
+    return points
+
+
+def _by_epoch(reading: Reading, steps: Steps) -> Iterator[tuple[int, int, int]]:
+    """The iteration after which each epoch's averages begin, and which of ``steps`` are its own:
+    from one up to another."""
+    begun = [epoch.line for epoch in reading.epochs]
+    origins = [reading.printed.origin + after for after in (0, *(e.after for e in reading.epochs))]
+    lines = steps.numbers("line")
+    if is_rising(lines):
+        cuts = [0, *(bisect_left(lines, line) for line in begun), len(lines)]
+        yield from zip(origins, cuts, cuts[1:])
+        return
+    for at, line in enumerate(lines):
+        yield origins[bisect_right(begun, line)], at, at + 1
+
+
+def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    """The rate between running averages, within each epoch if they begin anew with it."""
+    points = _points(reading, segment)
+    ends = points.ends
+    if not ends:
+        raise _no_figures()
+    resumed = segment.after > ends[0] + (ends[1] - segment.after)
+    window = window_of_iterations(rule, ends[1:] if resumed else ends, segment)
+    if resumed:
+        raise NoFigure(
+            f"the run goes on after iteration {segment.after}, so that it is not known at which "
+            "iteration its printed averages begin",
+            short=bool(window.lacking),
+        )
+    covered, seconds = points.within_epochs(window.first, window.last)
+    span = ends[window.last] - ends[window.first]
+    if not seconds > 0:
+        raise NoFigure("the printed running averages leave no time for the window")
+    if covered < SPAN * span:
+        what = f"lines of {covered} of the window's {span} iterations print a speed"
+        raise NoFigure(what, short=bool(window.lacking))
+    warnings = [window.warning] if window.warning else []
+    if covered < span:
+        warnings.append(f"{span - covered} iterations of the window have no printed speed")
+    steps = points.lines(window.first, window.last)
+    return replace(
+        _figure(rule, reading, covered / seconds, steps, window.lacking),
+        first=ends[window.first],
+        last=ends[window.last],
+        warnings=tuple(warnings),
+    )
+
+
+# --- the mean of the figures as they stand
+
+
+def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+    """The mean of the printed figures of lines, as they stand."""
+    rows = _rows(segment, reading.printed, rule)
+    if not rows:
+        raise _no_figures()
+    lacking = ""
+    numbers = rows.numbers("iteration")
+    if rule.by is By.LINES:
+        rows = rows.where([number > rule.skip for number in numbers])
+        need = rule.need or rule.last or 1 + (rule.first or 0)
+        if len(rows) < need:
+            lacking = f"{len(rows)} lines count, the window needs {need}"
+        rows = rows[rule.first : rule.last]
+    else:
+        ends = numbers[-1]
+        if rule.last is not None and ends < rule.last:
+            lacking = f"the log ends at iteration {ends}, the window at {rule.last}"
+        low, high = rule.first or 0, ends if rule.last is None else rule.last
+        rows = rows.where([low < number <= high for number in numbers])
+        if rows and not lacking and segment.after > low + (1 - SPAN) * (high - low):
+            lacking = f"the log begins after iteration {segment.after}, the window at {low}"
+    if not rows:
+        span = f"{rule.first or ''}:{rule.last or ''}"
+        raise NoFigure(lacking or f"no {rule.by.value} within [{span}]", short=bool(lacking))
+    figures = rows.numbers("printed")
+    if rule.mean is Mean.RATES:
+        value: float | None = _mean([rate(each, reading.printed) or math.nan for each in figures])
+    else:
+        value = rate(_mean(figures), reading.printed)
+    told: tuple[str, ...] = ()
+    if reading.printed.averaging is Averaging.RUNNING:
+        told = ("the lines print running averages: their mean is a mean of means, of no window",)
+    every, numbers = segment.steps.numbers("iteration"), rows.numbers("iteration")
+    before = bisect_left(every, numbers[0])
+    return replace(
+        _figure(rule, reading, value or math.nan, rows, lacking),
+        first=every[before - 1] if before else segment.after,
+        last=max(numbers),
+        warnings=told,
+    )
+
+
+def _rows(segment: Segment, printed: Printed, rule: Rule) -> Steps:
+    """Lines with a figure as they stand; or one per iteration with the median over ranks."""
+    if not rule.every_rank:
+        return _rated(segment.lines, printed)
+    figures: dict[int, list[float]] = {}
+    rated = _rated(segment.everyone, printed)
+    for number, figure in zip(rated.numbers("iteration"), rated.numbers("printed")):
+        figures.setdefault(number, []).append(figure)
+    return Steps(
+        step._replace(printed=median(figures[step.iteration]))
+        for step in segment.steps
+        if step.iteration in figures
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean; infinite if the sum of the values is no number any more."""
+    try:
+        return fmean(values)
+    except OverflowError:
+        return math.inf
+
+
+def _figure(rule: Rule, reading: Reading, value: float, steps: Steps, lacking: str) -> Figure:
+    scope = Scope.PROCESS if rule.per_node else reading.printed.scope
+    return Figure(
+        rule=rule,
+        value=value,
+        unit=rate_unit(reading.printed),
+        printed=replace(reading.printed, scope=scope),
+        end_line=steps.last_line(),
+        steps=steps,
+        lacking=lacking,
+    )
