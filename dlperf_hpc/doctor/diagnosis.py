@@ -414,8 +414,8 @@ def world(trial: Trial) -> CheckResult:
         if trial.code and not any("comm" in part for part in trial.parts.values()):
             seen = f"world size {wanted} under {how}, but then: {last_words(trial)}"
             return trial.found("FAIL", "mpi", seen, _mpi_to_do(trial))
-        lone = " (a single rank: nothing to find)" if wanted == 1 else ""
-        seen = f"world size {wanted} under {how}{lone}; {worlds[0]['library']}"
+        single = " (a single rank: nothing to find)" if wanted == 1 else ""
+        seen = f"world size {wanted} under {how}{single}; {worlds[0]['library']}"
         return trial.found("ok", "mpi", seen)
     to_do = _mpi_to_do(trial)
     if len(worlds) < wanted:
