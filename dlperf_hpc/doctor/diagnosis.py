@@ -397,8 +397,8 @@ def world(trial: Trial) -> CheckResult:
     """MPI's world is what the launcher started."""
     worlds = [part["world"] for part in trial.parts.values() if "world" in part]
     wanted = trial.target.ranks
-    lone = trial.engine.without_mpi(trial.environment, [trial.target.array])
-    how = "no launcher" if lone else trial.engine.launcher(trial.environment)
+    alone = trial.engine.without_mpi(trial.environment, [trial.target.array])
+    how = "no launcher" if alone else trial.engine.launcher(trial.environment)
     errors = [world["error"] for world in worlds if "error" in world]
     if re.search(PMI2_FAULT, trial.output) and len(worlds) < wanted:
         seen = f"{len(worlds)} of {wanted} ranks came through MPI_Init: {last_words(trial)}"
