@@ -325,6 +325,8 @@ def end(attempt: Attempt, measure: Measure, read: ReadTable) -> tuple[Status, st
         "format": best.format or None,
         "bad_loss": min((e.bad_loss for e in endings if e.bad_loss is not None), default=None),
         "stopped": min((e.stopped for e in endings if e.stopped), default=None),
+        "failed": next((e.failed for e in endings if e.failed), None),
+        "broken": next((e.broken for e in endings if e.broken), None),
         "left_out": sum(each.left_out for each in endings) or None,
     }
     log_event(attempt, "program_end", told)

@@ -93,7 +93,7 @@ class ReadTable:
 
     @property
     def has_iterations(self) -> bool:
-        """Whether a program that does not print any iteration is none that it speaks of."""
+        """Whether lines with iterations are to come: a program that prints none may hang."""
         return bool(self.format or self.line)
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ LONGEST_LINE = 1 << 16
 MOST_BYTES = 1 << 28  # of all ranks' lines; behind them only those that a format knows
 _BY_CONTENT = ReadTable()
 _KEPT = 200  # last lines, to say why it ended
-_PREFIX = re.compile(r"(?:\x1b\[[0-9;]*[A-Za-z]|\[(?:rank|default)[0-9]{1,9}\]: ?)")
+_PREFIX = re.compile(r"(?:\x1b\[[0-9;]*[A-Za-z]|\[(?:rank|default)([0-9]{1,9})\]: ?)")
 _ERROR = re.compile(r"[\w.]{0,200}(?:Error|Exception|Interrupt)\b", re.ASCII)
 _NOT_WHY = ("ChildFailedError",)
 _LONGEST_WORDS = 300
@@ -86,7 +86,8 @@ class Progress:
     def take(self, text: str) -> bool:
         """Read a line; whether some format knows it."""
         self._number += 1
-        known, line = False, Line(self._number, _PREFIX.sub("", text))
+        rank = next((int(found[1]) for found in _PREFIX.finditer(text) if found[1]), None)
+        known, line = False, Line(self._number, _PREFIX.sub("", text), rank)
         for each in self._formats:
             needles = (*each.needles, *each.facts_needles)
             if any(needle in text for needle in needles):

@@ -164,6 +164,10 @@ def test_a_pattern_tells_how_far_the_program_is() -> None:
     assert [progress.take(line) for line in ("it 7 nan", "nothing")] == [True, False]
     assert (progress.iteration, progress.format) == (8, "read:mine")
     assert progress.best is not None and progress.best.bad_loss == 8
+    each = Progress(ReadTable(line="loss (?P<loss>.*)", each=10), "mine")
+    for line in ("[default0]: loss 3", "[default1]: loss 3", "[default0]: loss 2"):
+        each.take(line)
+    assert each.iteration == 20  # each rank's lines are counted by themselves
     total = Progress(ReadTable(total="([0-9.]+) GFLOP/s", unit="GFLOP/s"), "hpl")
     total.take("7.5 GFLOP/s")
     assert (total.iteration, total.format) == (None, "read:hpl")
