@@ -212,7 +212,8 @@ class _Seen:
     def _signs(self) -> Iterator[str]:
         if self.table.fail:
             yield f"{number_of(len(self.table.fail), 'pattern')} of read.fail"
-        signs = list(dict.fromkeys(self.read.signs)) if self.read else []
+        told = [str(self.ended[name]) for name in ("failed", "broken") if self.ended.get(name)]
+        signs = list(dict.fromkeys([*told, *(self.read.signs if self.read else ())]))
         yield from signs[:_MOST]
         yield from self.result.warnings[:_MOST]
         if not signs:

@@ -184,6 +184,7 @@ def test_ranks_that_find_each_other_by_mpi(place: Workplace) -> None:
 def test_processes_that_accelerate_starts_meet(place: Workplace) -> None:
     spec = sweep_of(place, ["plain"], "accelerated.py", "900")
     text = spec.read_text().replace('"20", "{global_batch}"', '"{batch_size}"')
+    text = text.replace("startup_s = 30.0", "startup_s = 110.0")  # accelerate and torch are large
     spec.write_text(text.replace('"rank"', '"accelerate"'))
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 0, done.stdout + done.stderr
