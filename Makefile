@@ -106,6 +106,8 @@ bench: $(VENV)/.test env-frameworks slurm
 	$(RUN) benchmarks/ten_thousand.py
 	$(RUN) benchmarks/many_reports.py
 	$(RUN) benchmarks/history.py
+	$(RUN) benchmarks/programs.py
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/same_loop.py
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md
