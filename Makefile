@@ -124,6 +124,8 @@ bench: $(VENV)/.test env-frameworks slurm browser
 	$(RUN) benchmarks/nodes.py
 	$(RUN) benchmarks/stop_after_window.py
 	$(RUN) benchmarks/page.py
+	$(RUN) benchmarks/programs.py
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/same_loop.py
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md

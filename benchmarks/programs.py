@@ -310,6 +310,14 @@ def shown(ratio: Any) -> str:
     return f"{ratio['median']:.3f} ({ratio['low']:.3f} - {ratio['high']:.3f})"
 
 
+def row_shown(row: Mapping[str, Any]) -> str:
+    """A row of the table."""
+    printed = f"{shown(row['printed'])} `{row['printed_rule'] or 'none'}`"
+    arrival = f"{row['arrival']:.1f}"
+    cells = (row["name"], arrival, printed, shown(row["timer"]), shown(row["hook"]))
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> int:
     """Print a row for each program that runs here, and what was left out."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
@@ -319,6 +327,15 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     pythons = [*(given.python or []), Path(sys.executable), *PYTHONS]
+    heads = (
+        "program",
+        "arrival, samples/s",
+        "print / arrival",
+        "Timer / arrival",
+        "hook / arrival",
+    )
+    if not given.json:
+        print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     rows, left = [], []
     for program in PROGRAMS:
         if given.only and not any(each in program.name for each in given.only):
@@ -333,27 +350,12 @@ def main() -> int:
                 rows.append({**row_of(program, root), "versions": told})
             except RuntimeError as error:
                 left.append(f"{program.name}: failed: {error}")
+                continue
+        if not given.json:
+            print(row_shown(rows[-1]), flush=True)
     if given.json:
         print(json.dumps({"rows": rows, "left_out": left}, indent=1))
         return 0
-    heads = (
-        "program",
-        "arrival, samples/s",
-        "print / arrival",
-        "Timer / arrival",
-        "hook / arrival",
-    )
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for row in rows:
-        printed = f"{shown(row['printed'])} `{row['printed_rule']}`"
-        cells = (
-            row["name"],
-            f"{row['arrival']:.1f}",
-            printed,
-            shown(row["timer"]),
-            shown(row["hook"]),
-        )
-        print(f"| {' | '.join(cells)} |")
     for row in rows:
         print(f"{row['name']}: {row['versions']}; {row['runs']} runs; print: {row['differs']}")
     for each in left:
