@@ -97,6 +97,7 @@ def main() -> None:
             if program.wait(_PATIENCE_S):
                 raise SystemExit((place / "output").read_text())
         draw(PICTURES / "report.svg", "dlperf report logs/quick", printed(_REPORT, place))
+        # Pictures that a browser takes belong here, of the same sweep: see the README's others.
         printed([*_REPORT, "--write", "svg", "--out", "drawn"], place)
         shutil.copy(place / "drawn" / "speedup.svg", PICTURES / "speedup.svg")
 
