@@ -54,7 +54,7 @@ def test_a_slow_node_is_named_by_every_one_of_its_pairs(place: Workplace, onebox
     spec.write_text(spec.read_text().replace("[measure]", 'device = "cpu"\n[measure]'))
     site = place.write("site.toml", SITE)
     with slowed(onebox, "n3"):
-        done = place.verb("doctor", spec, "--site", site, "--pairs", 3, "--json", timeout=280)
+        done = place.verb("doctor", spec, "--site", site, "--pairs", 3, "--json", timeout=560)
     answer = json.loads(done.stdout)
     assert done.returncode == 1 and answer["ok"] is False, done.stderr
     rows = {row["node"]: row for row in answer["nodes"]}
