@@ -46,7 +46,7 @@ run = ["steps.py", "200", "20", "2"]
 format = "megatron"
 """
 _PERIOD_US = 100_000
-_SHARE = 0.25  # of what a process gets on this machine now, whatever else runs there
+_SHARE = 0.2  # of what a process gets on this machine now, whatever else runs there
 
 
 def test_a_slow_node_is_named_by_every_one_of_its_pairs(place: Workplace, onebox: Onebox) -> None:
@@ -54,15 +54,16 @@ def test_a_slow_node_is_named_by_every_one_of_its_pairs(place: Workplace, onebox
     spec.write_text(spec.read_text().replace("[measure]", 'device = "cpu"\n[measure]'))
     site = place.write("site.toml", SITE)
     with slowed(onebox, "n3"):
-        done = place.verb("doctor", spec, "--site", site, "--pairs", 3, "--json", timeout=560)
+        arguments = ("--pairs", 3, "--nodelist", "n[2-4]", "--json")
+        done = place.verb("doctor", spec, "--site", site, *arguments, timeout=280)
     answer = json.loads(done.stdout)
     assert done.returncode == 1 and answer["ok"] is False, done.stderr
     rows = {row["node"]: row for row in answer["nodes"]}
-    assert rows.keys() == {"n1", "n2", "n3", "n4"} and {r["pairs"] for r in rows.values()} == {3}
+    assert rows.keys() == {"n2", "n3", "n4"} and {r["pairs"] for r in rows.values()} == {2}
     assert any("slow: steps" in words for words in rows["n3"]["ailments"])
     assert rows["n3"]["steps_ms"] == max(row["steps_ms"] for row in rows.values())
     found = {row["check"]: row["grade"] for row in answer["findings"]}
-    assert found["node n3"] == "FAIL" and found["round 1: n1 and n4"] == "ok"
+    assert found["node n3"] == "FAIL" and found["round 2: n2 and n4"] == "ok"
 
 
 def test_repeats_that_are_spread_have_other_nodes_each(place: Workplace) -> None:
@@ -76,7 +77,7 @@ def test_repeats_that_are_spread_have_other_nodes_each(place: Workplace) -> None
 
 @contextmanager
 def slowed(onebox: Onebox, node: str) -> Iterator[None]:
-    """Let a node's processes have a quarter of the time that a process gets on this machine."""
+    """Let a node's processes have a fifth of the time that a process gets on this machine."""
     group, limit = control_group()
     pid = json.loads(call(["status", str(onebox.dir), "--json"]).stdout)[node]["pid"]
     quota = max(2000, int(_SHARE * share_of_a_process() * _PERIOD_US))
