@@ -1,6 +1,6 @@
 """How often is a slow node named, and a healthy one accused? Made runs and made pairs of nodes.
 
-``python benchmarks/nodes.py [--series 400] [--json]``. Residuals across runs: cases of 1, 2 and 4
+``python benchmarks/nodes.py [--series 100] [--json]``. Residuals across runs: cases of 1, 2 and 4
 nodes, the same number of repeats each, every run on nodes drawn at random; a run has the noise of
 its own, and is slower by as much as the slow node is if that is among its nodes. ``named`` is how
 often that node is named, alone; ``others`` how often another is named instead or as well; ``false``
@@ -112,7 +112,7 @@ def shares_of_pairs(nodes: int, steps: bool, series: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--series", type=int, default=400)
+    parser.add_argument("--series", type=int, default=100)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     rows = [{**vars(each), **shares(each, arguments.series)} for each in SETTINGS]

@@ -91,7 +91,7 @@ def all_nodes(question: Question, target: Target, root: Path, nodes: Nodes) -> R
         firsts = [part["node"] for part in trial.parts.values() if "gpus" in part.get("node", {})]
         seen.ailments += [
             result.seen
-            for result in (gpu_checks(trial, firsts) if firsts else ())
+            for result in (gpu_checks(trial, firsts) if firsts and target.modules else ())
             if result.grade in ("FAIL", "warn")
         ]
         seen.take(_slowest_ms(trial), _rate(trial))
