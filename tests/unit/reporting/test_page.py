@@ -168,7 +168,7 @@ def test_twelve_frameworks_are_told_apart() -> None:
     runs = [run for n in range(12) for run in oks(case(framework=f"framework{n}"), 10.0 + n)]
     parsed = Parsed(page(Report.of("a", runs)))
     assert "later" not in [attributes.get("class") for _, attributes in parsed.tags]
-    assert [key for key in parsed.data["cases"][0]["keys"]][0] == "framework"
+    assert next(iter(parsed.data["cases"][0]["keys"])) == "framework"
     assert parsed.data["series"][2] == "framework2/bert/bz32/fp32"  # before framework10
 
 
