@@ -60,7 +60,14 @@ def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
     ratio = float(rows["1n2g"]["samples_per_s"]) / float(rows["1n1g"]["samples_per_s"])
     assert float(rows["1n2g"]["speedup"]) == pytest.approx(ratio)
     assert rows["1n2g"]["global_batch"] == "4"
-    for name in ("speedup.csv", "runs.csv", "report.json", "report.md", "speedup.png"):
+    for name in (
+        "speedup.csv",
+        "runs.csv",
+        "report.json",
+        "report.md",
+        "speedup.png",
+        "report.html",
+    ):
         assert f"report/{name}" in done.stdout
         assert (place.directory("first") / "report" / name).stat().st_size > 100
     results = place.results("first")

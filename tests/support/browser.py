@@ -64,7 +64,7 @@ class Browser:
         self.command("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.driver.get(page.as_uri() + hash_)
         if scripts:
-            self.wait("document.documentElement.dataset.ready === 'yes'")
+            self.wait("document.documentElement.dataset.ready")
 
     def run(self, script: str, *values: Any) -> Any:
         """The value of a piece of JavaScript, run in the page; ``arguments`` are ``values``."""

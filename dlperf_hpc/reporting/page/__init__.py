@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import printable
+from dlperf_hpc.errors import LedgerError, printable
 
 _HERE = Path(__file__).parent
 _LIBRARIES = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js")
@@ -153,10 +153,15 @@ class Page:
 
 
 def render(page: Page) -> bytes:
-    """The file's content; the same page gives the same bytes."""
-    import jinja2
-    from markupsafe import Markup
-
+    """The file's content; the same page gives the same bytes. LedgerError without jinja2."""
+    try:
+        import jinja2
+        from markupsafe import Markup
+    except ImportError as error:
+        raise LedgerError(
+            "the page needs jinja2, which is not installed: pip install jinja2, or write the other"
+            " files with --write csv,json,md,png"
+        ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,

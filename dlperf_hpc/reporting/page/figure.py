@@ -49,6 +49,7 @@ def mark_of(place: int) -> Mark:
 def _config() -> dict[str, Any]:
     faint = {"gridColor": "currentColor", "gridOpacity": 0.14, "domainOpacity": 0.45}
     return {
+        "aria": False,  # the page names the whole, and its tables have every figure
         "background": None,
         "font": "system-ui, sans-serif",
         "view": {"stroke": None},
@@ -101,7 +102,7 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
             {
                 "data": {"name": "ideal", "values": []},
                 "mark": {"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.2, "opacity": 0.6,
-                         "clip": True, "aria": False},
+                         "clip": True},
                 "encoding": {"detail": {"field": "s"}},
             },
             {
@@ -124,7 +125,7 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
             },
             {
                 "data": {"name": "intervals", "values": []},
-                "mark": {"type": "rule", "strokeWidth": 2, "aria": False},
+                "mark": {"type": "rule", "strokeWidth": 2},
                 "encoding": {"y": {"field": "low", "type": "quantitative"},
                              "y2": {"field": "high"}},
             },
@@ -149,9 +150,9 @@ def trace() -> dict[str, Any]:
                   "axis": {"title": "iteration of the run", "format": "d", "tickMinStep": 1}},
         },
         "layer": [
-            {"mark": {"type": "area", "opacity": 0.25, "color": COLOURS[0], "aria": False},
+            {"mark": {"type": "area", "opacity": 0.25, "color": COLOURS[0]},
              "encoding": {"y": {"field": "low", **y}, "y2": {"field": "high"}}},
-            {"mark": {"type": "line", "strokeWidth": 1.5, "color": COLOURS[0], "aria": False,
+            {"mark": {"type": "line", "strokeWidth": 1.5, "color": COLOURS[0],
                       "point": {"size": 14, "color": COLOURS[0]}},
              "encoding": {"y": {"field": "slowest", **y}}},
         ],
@@ -180,15 +181,15 @@ def ratios(low: float, high: float) -> dict[str, Any]:
         },
         "layer": [
             {"data": {"values": [{"low": low, "high": high}]},
-             "mark": {"type": "rect", "color": "currentColor", "opacity": 0.09, "aria": False},
+             "mark": {"type": "rect", "color": "currentColor", "opacity": 0.09},
              "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"},
                           "y": None, "color": None}},
             {"data": {"values": [{"one": 1}]},
-             "mark": {"type": "rule", "color": "currentColor", "opacity": 0.5, "aria": False},
+             "mark": {"type": "rule", "color": "currentColor", "opacity": 0.5},
              "encoding": {"x": {"field": "one", "type": "quantitative"}, "y": None,
                           "color": None}},
             {"data": {"name": "intervals", "values": []},
-             "mark": {"type": "rule", "strokeWidth": 2.5, "aria": False},
+             "mark": {"type": "rule", "strokeWidth": 2.5},
              "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}},
             {"data": {"name": "cases", "values": []},
              "mark": {"type": "point", "filled": True, "size": 85, "opacity": 1, **hover},

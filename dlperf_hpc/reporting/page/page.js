@@ -14,8 +14,8 @@
   if (drawn) document.head.append(make('script', await unpack('libraries')));
   const cases = data.cases || [], runs = data.runs || [];
   const menu = name => one(`#menus select[name=${name}]`)?.value;
-  const boxes = one('#all');
-  let views = {}, open = null, sorted = {};
+  const boxes = one('#all'), find = one('[name=find]');
+  let views = {}, open = null, sorted = {}, based;
 
   // --- numbers
   const digits = v => v == null ? '' : Math.abs(v) >= 1e5 ? v.toFixed(0) : Math.abs(v) >= 10 ? v.toFixed(2) : String(+v.toPrecision(4));
@@ -38,9 +38,11 @@
   };
 
   // --- filters
-  const keys = all('#filters fieldset');
-  const passes = c => keys.every(k => all('input', k).some(b => b.checked && b.value === c.keys[k.dataset.key]))
-    && c.name.toLowerCase().includes((one('[name=find]')?.value || '').trim().toLowerCase());
+  const keys = all('#filters fieldset'), lines = all('tr[data-c]').map(tr => [tr, cases[tr.dataset.c]]);
+  const choice = () => {
+    const on = keys.map(k => [k.dataset.key, new Set(all('input:checked', k).map(b => b.value))]), part = (find?.value || '').trim().toLowerCase();
+    return c => on.every(([key, values]) => values.has(c.keys[key])) && c.name.toLowerCase().includes(part);
+  };
   const chosenSeries = () => { // those that are drawn: visible, not unticked, and not too many unless asked for
     const there = [...new Set(cases.filter(c => c.visible).map(c => c.s))].sort((a, b) => a - b);
     const may = boxes && !boxes.checked ? there.slice(0, data.most) : there;
@@ -49,8 +51,9 @@
     return new Set(may.filter(s => one(`#legend input[value="${s}"]`)?.checked ?? true));
   };
   const filter = () => {
+    const passes = choice();
     cases.forEach(c => c.visible = passes(c));
-    all('tr[data-c]').forEach(tr => tr.hidden = !cases[tr.dataset.c].visible);
+    lines.forEach(([tr, c]) => { if (tr.hidden === c.visible) tr.hidden = !c.visible; });
     const some = cases.filter(c => c.visible).length, few = runs.filter(r => cases[r.c].visible).length;
     if (one('#shown')) one('#shown').textContent = `${some} of ${cases.length} cases` + (runs.length ? `, ${few} of ${runs.length} runs` : '') + ' shown';
   };
@@ -144,7 +147,6 @@
     one('#' + id).setAttribute('role', 'img');
     one('#' + id).setAttribute('aria-label', label);
     await view.made.view.runAsync();
-    all(`#${id} svg, #${id} svg *`).forEach(e => ['role', 'aria-label', 'aria-roledescription'].forEach(a => e.removeAttribute(a)));
     one(`#${id} svg`)?.setAttribute('aria-hidden', 'true');
   };
 
@@ -241,9 +243,7 @@
     const area = make('textarea', text);
     document.body.append(area);
     area.select();
-    const done = document.execCommand('copy');
-    area.remove();
-    return done;
+    try { return document.execCommand('copy'); } finally { area.remove(); }
   };
   all('[data-copy]').forEach(button => button.onclick = async () => {
     const table = one(`#t-${button.dataset.table}`), rows = [...table.tBodies[0].rows].filter(tr => !tr.hidden);
@@ -265,7 +265,7 @@
     keys.forEach(k => put('not.' + k.dataset.key, all('input', k).filter(b => !b.checked).map(b => b.value)));
     put('hide', all('#legend input').filter(b => !b.checked).map(b => data.series[b.value]));
     if (boxes?.checked) now.set('all', '1');
-    if (one('[name=find]')?.value) now.set('find', one('[name=find]').value);
+    if (find?.value) now.set('find', find.value);
     Object.entries(sorted).forEach(([table, how]) => now.set('sort.' + table, how));
     if (open !== null) now.set('run', runs[open].name);
     const text = now.toString();
@@ -277,11 +277,11 @@
     keys.forEach(k => { const not = then.getAll('not.' + k.dataset.key); all('input', k).forEach(b => b.checked = !not.includes(b.value)); });
     all('#legend input').forEach(b => b.checked = !then.getAll('hide').includes(data.series[b.value]));
     if (boxes) boxes.checked = then.get('all') === '1';
-    if (one('[name=find]')) one('[name=find]').value = then.get('find') || '';
+    if (find) find.value = then.get('find') || '';
     all('table').forEach(t => { const how = then.get('sort.' + t.dataset.table); if (how && parseInt(how) < t.tHead.rows[0].cells.length) sort(t, parseInt(how), how.endsWith('-')); });
     return runs.findIndex(r => r.name === then.get('run'));
   };
-  const update = async () => { filter(); rebase(); await draw(); remember(); };
+  const update = async () => { filter(); if (based !== (based = menu('base'))) rebase(); await draw(); remember(); };
   all('#menus, #filters').forEach(form => { form.addEventListener('input', update); form.addEventListener('submit', e => e.preventDefault()); });
   all('#legend input, #all').forEach(box => box.addEventListener('change', update));
   const reset = async () => { open = null; sorted = {}; if (one('#detail')) one('#detail').hidden = true; history.replaceState(null, '', location.pathname + location.search); recall(); await update(); };
@@ -296,6 +296,5 @@
   const first = recall();
   await update();
   if (first >= 0) await details(first);
-  performance.mark('ready');
-  document.documentElement.dataset.ready = 'yes';
+  document.documentElement.dataset.ready = Math.round(performance.now());
 })();
