@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.logs.scan import troubles
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
+from dlperf_hpc.logs.scan.last_line import is_whole
 from dlperf_hpc.logs.scan.launch import LAUNCH
 from dlperf_hpc.logs.scan.needles import Group, Hit, Needles
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
-from dlperf_hpc.records.status import Status
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.scan.forms import Forms, Stretch
@@ -47,40 +48,8 @@ MOST_NOTES = 100
 _LEAST_COMPARED, _MOST_COMPARED = 1 << 15, 1 << 22
 _TOO_LONG = f"longer than {LONGEST_LINE} bytes"
 
-_NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
 _NONE: frozenset[int] = frozenset()
-_LAST_NUMBER = re.compile(rb"(?<![0-9.eE+-])[0-9]{1,15}\.([0-9]{2,4})\Z")
 _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
-
-MOST_TROUBLES = 50
-"""Kept of one file: every rank of many may print its own traceback."""
-
-_LONGEST_TROUBLE = 160  # characters
-
-# The lines with which a launcher, a framework or the kernel says that a run broke: a needle, and a
-# pattern. The first pattern that fits a line names the run's status.
-_TROUBLE_SIGNS: tuple[tuple[str, str, Status], ...] = (
-    ("DUE TO ", r"DUE TO TIME LIMIT", Status.TIMEOUT),
-    ("DUE TO ", r"DUE TO PREEMPTION", Status.PREEMPTED),
-    ("DUE TO ", r"DUE TO NODE FAILURE", Status.NODE_FAILED),
-    ("slurmstepd: error: *** ", r"slurmstepd: error: \*\*\* .* CANCELLED", Status.CANCELLED),
-    ("oom-kill", r"oom-kill|oom_kill", Status.OUT_OF_MEMORY),
-    ("oom_kill", r"oom-kill|oom_kill", Status.OUT_OF_MEMORY),
-    ("out of memory", r"(?i:CUDA|HIP|cuDNN|GPU).{0,80}out of memory", Status.OUT_OF_MEMORY),
-    ("OutOfMemoryError", r"OutOfMemoryError", Status.OUT_OF_MEMORY),
-    ("OOM when allocating", r"OOM when allocating", Status.OUT_OF_MEMORY),
-    ("Traceback (most recent", r"Traceback \(most recent call last\)", Status.FAILED),
-    ("Segmentation fault", r"Segmentation fault", Status.FAILED),
-    ("srun: error: ", r"srun: error: ", Status.FAILED),
-    ("unhandled ", r"unhandled (?:system|cuda) error", Status.FAILED),
-    ("mpirun noticed that process", r"mpirun noticed that process", Status.FAILED),
-    ("exited on signal ", r"exited on signal \d", Status.FAILED),
-)
-
-TROUBLE_NEEDLES = tuple(dict.fromkeys(needle for needle, _, _ in _TROUBLE_SIGNS))
-_TROUBLE_PATTERNS = tuple(
-    (re.compile(pattern, re.ASCII), status) for _, pattern, status in _TROUBLE_SIGNS
-)
 
 SHARED = (
     *("_per_sec", "hroughput", "train_step_timing in s", "total_ips", " img/sec ", "(train) "),
@@ -140,13 +109,18 @@ class _Pass:
             self.before[needles] = self.last[needles]
         self.last[needles] = line
 
+    def is_whole(self, line: bytes, needles: frozenset[int]) -> bool:
+        """Whether a line without an end was written to it, by those before it that are alike."""
+        earlier, before = self.last.get(needles, b""), self.before.get(needles, b"")
+        return len(line) <= LONGEST_LINE and is_whole(line, earlier, before, bool(needles))
+
 
 class Scanner:
     """Looks for known formats in files, one after another; make it once in a process."""
 
     def __init__(self, known: Iterable[Format]) -> None:
         known = (*known, LAUNCH)
-        wanting: dict[str, list[Format]] = {needle: [] for needle in TROUBLE_NEEDLES}
+        wanting: dict[str, list[Format]] = {needle: [] for needle in troubles.NEEDLES}
         for each in known:
             for needle in dict.fromkeys(each.needles):
                 wanting.setdefault(needle, []).append(each)
@@ -216,8 +190,8 @@ class Scanner:
             if draft is None:
                 draft = drafts[each.name] = Draft(each)
             each.read(line, draft)
-        if not concerned and len(state.troubles) < MOST_TROUBLES:
-            found = _trouble_in(number, line.text)
+        if not concerned and len(state.troubles) < troubles.MOST:
+            found = troubles.trouble_in(number, line.text)
             if found is not None:
                 state.troubles.append(found)
 
@@ -349,7 +323,7 @@ class Scanner:
             found = self._needles.find(chunk.data, 0, len(chunk.data), self._groups_for(state))
             state.seen += len(chunk.data)
             needles = self._needles.of(chunk.data) if found else _NONE
-            if chunk.whole or self._is_whole(chunk.data, needles, state):
+            if chunk.whole or state.is_whole(chunk.data, needles):
                 if found:
                     self._show(state, chunk.number, chunk.data, needles, chunk.rank, chunk.host)
                     state.keep(needles, chunk.data)
@@ -366,7 +340,7 @@ class Scanner:
         if state.rest:
             state.lines += 1
             needles = self._needles.of(state.rest)
-            if not self._is_whole(state.rest, needles, state):
+            if not state.is_whole(state.rest, needles):
                 state.cut, state.lost = state.lines, bool(needles)
             elif needles:
                 self._show(state, state.lines, state.rest, needles)
@@ -483,22 +457,6 @@ class Scanner:
                     hits, at = self._needles.find(block, stop, end, groups), 0
         state.lines += line_ends(counted, end)
 
-    def _is_whole(self, rest: bytes, needles: frozenset[int], state: _Pass) -> bool:
-        """Whether a last line without a newline was written to its end. Where a number was cut
-        cannot be seen, but the text behind the last number can be compared with earlier lines. A
-        line that ends with a dictionary is whole if all that it opened is closed; one that ends
-        with a number, if it is the same figure as that of two lines before it, with as many
-        decimals."""
-        if len(rest) > LONGEST_LINE:
-            return False
-        tail, earlier = _tail(rest), state.last.get(needles, b"")
-        if tail:
-            return tail == _tail(earlier) or (bool(needles) and _is_closed(rest))
-        places = _places(rest)
-        if places is None:
-            return False
-        return places == _places(earlier) == _places(state.before.get(needles, b""))
-
 
 def _show_rows(
     draft: Draft, numbers: Sequence[int], ranks: Sequence[int | None], text: str
@@ -544,25 +502,6 @@ def _holds_one(each: Format, text: str) -> bool:
     return any(needle in text for needle in (*each.needles, *each.facts_needles))
 
 
-def _tail(line: bytes) -> bytes:
-    """What follows the last digit."""
-    return line[len(line.rstrip(_NO_DIGITS)) :] if line else b""
-
-
-def _is_closed(line: bytes) -> bool:
-    """Whether a line ends with the end of a dictionary, and leaves none open."""
-    opened = line.count(b"{")
-    return line.rstrip().endswith(b"}") and opened == line.count(b"}") > 0
-
-
-def _places(line: bytes) -> tuple[bytes, int] | None:
-    """What stands before the number with which a line ends, behind the number before that, and its
-    decimals; None if they are so few or so many that it may not be printed with a fixed number of
-    them."""
-    match = _LAST_NUMBER.search(line)
-    return (_tail(line[: match.start()]), len(match[1])) if match else None
-
-
 def _end_of_line(block: bytes, start: int, end: int) -> int:
     newline = block.find(b"\n", start, end)
     newline = end if newline < 0 else newline
@@ -602,14 +541,6 @@ def _whole_lines(blocks: Iterable[bytes], state: _Pass) -> Iterator[tuple[bytes,
     if skipping:
         state.cut = state.lines + 1
     state.rest = rest
-
-
-def _trouble_in(number: int, text: str) -> Trouble | None:
-    """What broke, by line ``number``; None if it holds a sign's needle but not the sign."""
-    for pattern, status in _TROUBLE_PATTERNS:
-        if pattern.search(text):
-            return Trouble(number, status.value, text.strip()[:_LONGEST_TROUBLE])
-    return None
 
 
 def _add(notes: list[Note], note: Note) -> None:

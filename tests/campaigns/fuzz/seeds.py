@@ -12,8 +12,8 @@ from damage import ODD_NUMBERS, tagged
 from external_corpus import corpus, log, names
 
 from dlperf_hpc.logs.formats import formats
-from dlperf_hpc.logs.scan.scanner import TROUBLE_NEEDLES
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
+from dlperf_hpc.logs.scan.troubles import NEEDLES as TROUBLE_NEEDLES
 
 LONGEST = 1 << 12
 _DIGITS = re.compile(rb"[0-9]+")
