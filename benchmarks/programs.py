@@ -79,7 +79,7 @@ class Program:
     differs: str = ""
     window: str = WITHIN
 
-    def of(self, python: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def of(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Its tables, by clock: with a Timer, under the hook, or else as it is."""
         plain = self._table()
         if self.file.endswith(".c"):
@@ -225,7 +225,7 @@ def swept(place: Path, program: Program, python: Path, repeats: int) -> Path:
         shutil.copy(SOURCES / program.file, place / program.called)
     (place / "programs").mkdir()
     names = []
-    for clock, table in program.of(str(python)):
+    for clock, table in program.of():
         names.append(f"p-{clock}")
         (place / "programs" / f"p-{clock}.toml").write_text(toml_of(table, ""))
     env = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT)}
