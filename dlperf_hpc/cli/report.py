@@ -131,11 +131,12 @@ def _limits(manifest: Manifest | None) -> Mapping[str, int]:
 
 def _site(manifest: Manifest) -> str:
     """Where a sweep ran: the engine, and what its site profile says of itself."""
+    from dlperf_hpc.engines import get_engine
+
     told = {name: manifest.site.get(name) for name in ("partition", "gpu_type", "constraint")}
     words = [f"{name.replace('_', ' ')} {value}" for name, value in told.items() if value]
-    return ", ".join(filter(None, [str(manifest.site.get("description") or ""), *words])) or (
-        "this machine (local engine)" if manifest.engine == "local" else manifest.engine
-    )
+    described = [str(manifest.site.get("description") or ""), *words]
+    return ", ".join(filter(None, described)) or get_engine(manifest.engine).title
 
 
 def _kinds(arguments: argparse.Namespace) -> Sequence[str]:

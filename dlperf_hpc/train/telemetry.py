@@ -191,8 +191,10 @@ def energy_of(
         edges = [began, *((a + b) / 2 for (_, a), (_, b) in zip(pairs, pairs[1:])), ended]
         spans = [after - before for before, after in zip(edges, edges[1:])]
         told["joules"] = sum(watts * span for (watts, _), span in zip(pairs, spans))
-    by = {} if "joules" not in told else {"joules_by": "power" if counted is None else "counter"}
-    return {**{name: round(value, 3) for name, value in told.items()}, **by}
+    if "joules" not in told:
+        return {}
+    by = "power" if counted is None else "counter"
+    return {**{name: round(value, 3) for name, value in told.items()}, "joules_by": by}
 
 
 def summarise(samples: Sequence[Sample]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ LOGS = """
     from dlperf_hpc.logs.scan import search
     from dlperf_hpc.logs.scan.sources import find
     tasks = [[source] for source in find([Path(sys.argv[1])])]
-    print(len(list(search._in_parallel(iter(tasks), 2))))
+    print(len(list(search._in_parallel(iter(tasks), 2, None))))
 """
 
 

@@ -89,7 +89,7 @@ def _head(source: Source) -> bytes:
     head = bytearray()
     try:
         for block in blocks(source):
-            head += block
+            head += block[: HEAD_BYTES - len(head)]
             if len(head) >= HEAD_BYTES:
                 break
     except LogError:

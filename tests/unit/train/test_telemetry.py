@@ -97,6 +97,8 @@ def test_what_a_card_refuses_does_not_cost_what_it_tells(monkeypatch: pytest.Mon
     watch = Watch(device)
     window = watch.summary()  # at once: there is a sample all the same
     assert window.pop("samples") >= 1
+    energy = {name: window.pop(name) for name in ("joules_by", "covered", "gap_s", "watched_s")}
+    assert energy["joules_by"] == "counter" and energy["covered"] == 1
     assert window == {"memory_mb": 5.0, "sm_mhz": 1980.0, "watts": 700.0, "joules": 7.0}
     state = gpu_state(device)
     assert state["sm_mhz"] == 1980 and state["watts"] == 700 and "celsius" not in state
@@ -160,14 +162,15 @@ def test_the_energy_of_a_counter_is_its_own_and_says_what_samples_cover() -> Non
     found = energy_of(samples(300, 300, 300), [10.5, 11.0, 14.0], 10.0, 14.5, counted=1234.5678)
     assert (found["joules"], found["joules_by"]) == (1234.568, "counter")
     assert (found["watched_s"], found["gap_s"]) == (4.5, 3.0)
-    assert found["covered"] == round((0.5 + 0.5 + 1.0 + 0.5) / 4.5, 3)
+    # A sample stands for as long before it and after it as the pause between two.
+    assert found["covered"] == round((0.15 + 0.3 + 0.3 + 0.15) / 4.5, 3)
 
 
 def test_without_a_counter_power_is_added_up_over_time() -> None:
     found = energy_of(samples(100, 200), [1.0, 3.0], 0.0, 4.0, counted=None)
     assert (found["joules"], found["joules_by"]) == (100 * 2 + 200 * 2, "power")
     nothing = energy_of([], [], 0.0, 4.0, counted=None)
-    assert nothing == {"watched_s": 4.0, "covered": 0.0, "gap_s": 4.0}
+    assert nothing == {}  # a device without power and counter
 
 
 def test_of_devices_the_least_covered_and_the_weakest_way_counts() -> None:
