@@ -87,7 +87,7 @@ def _of_cases(there: Manifest, asked: Manifest) -> list[str]:
         if name in old and case != old[name]:
             before, now = _settings(old[name]), _settings(case)
             for key in sorted(before.keys() | now.keys()):
-                if before.get(key) != now.get(key):
+                if before.get(key, _LATER.get(key)) != now.get(key, _LATER.get(key)):
                     line = f"case.{key}: there {_value(before, key)}, here {_value(now, key)}"
                     found.setdefault(line, []).append(name)
     return [f"{line} ({_named(names)})" for line, names in found.items()]
@@ -95,6 +95,10 @@ def _of_cases(there: Manifest, asked: Manifest) -> list[str]:
 
 def _named(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} cases, {names[0]} among them"
+
+
+_LATER = {"bind": "none"}
+"""Options that earlier versions did not have, with the value that means what these did."""
 
 
 def _settings(case: Case) -> dict[str, Any]:

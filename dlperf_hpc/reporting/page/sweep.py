@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from dlperf_hpc.analysis.flags import FLAGS
-from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary, chosen
+from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary, chosen, series_name
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult, rates_of
@@ -57,24 +57,28 @@ class Shown:
         return tuple(ordered)[:MOST_CASES]
 
     @cached_property
-    def places(self) -> Mapping[str, int]:
-        """The number of a case, by its id."""
-        return {summary.case.id: place for place, summary in enumerate(self.cases)}
+    def places(self) -> Mapping[tuple[str, str], int]:
+        """The number of a case, by its id and by the sweep, if several have measured it."""
+        return {(summary.case.id, summary.sweep): n for n, summary in enumerate(self.cases)}
+
+    def place_of(self, run: RunResult) -> int:
+        """The number of a run's case; KeyError if that is not shown."""
+        return self.places[run.run.case.id, run.sweep]
 
     @cached_property
     def runs(self) -> tuple[RunResult, ...]:
         """By case and repeat. Of too many, those that do not count and the first of each case."""
-        runs = [run for run in self.report.runs if run.run.case.id in self.places]
-        runs.sort(key=lambda r: (self.places[r.run.case.id], r.run.repeat, r.attempt))
+        runs = [r for r in self.report.runs if (r.run.case.id, r.sweep) in self.places]
+        runs.sort(key=lambda r: (self.place_of(r), r.run.repeat, r.attempt))
         if len(runs) <= MOST_RUNS:
             return tuple(runs)
         odd = [run for run in runs if not run.rates][: MOST_RUNS // 2]
         share = max(1, (MOST_RUNS - len(odd)) // len(self.places))
-        taken: Counter[str] = Counter()
+        taken: Counter[int] = Counter()
         kept = {id(run) for run in odd}
         for run in runs:
-            if run.rates and taken[run.run.case.id] < share and len(kept) < MOST_RUNS:
-                taken[run.run.case.id] += 1
+            if run.rates and taken[self.place_of(run)] < share and len(kept) < MOST_RUNS:
+                taken[self.place_of(run)] += 1
                 kept.add(id(run))
         return tuple(run for run in runs if id(run) in kept)
 
@@ -208,7 +212,7 @@ def _sentence(text: str) -> str:
 
 def name_of(summary: CaseSummary) -> str:
     """``ddp/bert-base/bz32/fp32 2n8g``: a case as the page calls it."""
-    return printable(f"{summary.case.series} {summary.case.topology}")
+    return printable(f"{summary.series} {summary.case.topology}")
 
 
 def _missing(shown: Shown, files: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -261,7 +265,10 @@ def _troubles(report: Report) -> list[str]:
     lines = []
     for (status, reason), runs in groups.items():
         names = _listed(
-            [f"{r.run.case.series} {r.run.case.topology} #{r.run.repeat}" for r in runs]
+            [
+                f"{series_name(r.run.case, r.sweep)} {r.run.case.topology} #{r.run.repeat}"
+                for r in runs
+            ]
         )
         why = f": {reason}" if reason else ""
         lines.append(f"{number_of(len(runs), 'run')} {status.value}{why} ({names})")
@@ -454,7 +461,7 @@ def _still(shown: Shown) -> str:
     places = {name: place for place, name in enumerate(shown.series[:MOST_SERIES])}
     cases = [
         StillCase(
-            series=places[case.case.series],
+            series=places[case.series],
             name=name_of(case),
             devices=case.case.topology.devices,
             speed=case.samples[unit].median,
@@ -464,11 +471,11 @@ def _still(shown: Shown) -> str:
             is_base=case.case.topology == case.base,
         )
         for case in shown.cases
-        if case.case.series in places and unit in case.samples
+        if case.series in places and unit in case.samples
     ]
     dots = [
         Dot(
-            series=places[run.run.case.series],
+            series=places[series_name(run.run.case, run.sweep)],
             name=printable(run.run.id),
             devices=run.run.case.topology.devices,
             speed=found[unit],
@@ -476,8 +483,8 @@ def _still(shown: Shown) -> str:
             told=printable(f"{run.status.value} {run.reason}".strip()),
         )
         for place, run in enumerate(shown.runs)
-        if run.run.case.series in places
-        and unit in (found := measures_of_run(run, shown.cases[shown.places[run.run.case.id]]))
+        if series_name(run.run.case, run.sweep) in places
+        and unit in (found := measures_of_run(run, shown.cases[shown.place_of(run)]))
     ]
     return still(unit, [printable(name) for name in places], cases, dots)
 
@@ -499,7 +506,7 @@ def _data(shown: Shown) -> dict[str, Any]:
         "series": [printable(name) for name in shown.series],
         "most": MOST_SERIES,
         "hover": HOVER,
-        "cases": [_case_data(case, series[case.case.series]) for case in shown.cases],
+        "cases": [_case_data(case, series[case.series]) for case in shown.cases],
         "runs": [_run_data(shown, place, run) for place, run in enumerate(shown.runs)],
     }
 
@@ -524,7 +531,7 @@ def _case_data(summary: CaseSummary, series: int) -> dict[str, Any]:
 
 
 def _run_data(shown: Shown, place: int, run: RunResult) -> dict[str, Any]:
-    case = shown.places[run.run.case.id]
+    case = shown.place_of(run)
     trace = trace_of(run)
     return {
         "name": printable(run.run.id),
@@ -599,8 +606,7 @@ def _runs(shown: Shown) -> list[Section]:
     if not shown.runs:
         return []
     rows = [
-        (run, shown.places[run.run.case.id], place in shown.counted)
-        for place, run in enumerate(shown.runs)
+        (run, shown.place_of(run), place in shown.counted) for place, run in enumerate(shown.runs)
     ]
     line = "The button of a run opens its iterations and what its log tells."
     return [Section("runs", "Runs", (line,), run_table(rows))]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dlperf_hpc.analysis.option_pairs import OptionPair
-from dlperf_hpc.analysis.speedup import CaseSummary
+from dlperf_hpc.analysis.speedup import CaseSummary, series_name
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
@@ -70,7 +70,7 @@ def _speed(unit: str) -> list[_Column]:
 
 
 _HEAD = [
-    _column("series", lambda s: text(s.case.series), numeric=False),
+    _column("series", lambda s: text(s.series), numeric=False),
     _column("topology", lambda s: text(s.case.topology), numeric=False, always=True),
     _column("devices", lambda s: figure(s.case.topology.devices, str), always=True),
     _column("global batch", lambda s: figure(s.global_batch, _plain), "samples"),
@@ -119,7 +119,7 @@ def case_table(cases: Sequence[CaseSummary]) -> tuple[Table, list[str]]:
     columns = [*_HEAD, *speeds[0], *_SPEEDUP, *others, *_REST]
     made = [[column.make(case) for column in columns] for case in cases]
     kept, left_out = [], []
-    one_series = len({case.case.series for case in cases}) == 1
+    one_series = len({case.series for case in cases}) == 1
     for place, column in enumerate(columns):
         if column.heading.title == "series" and one_series:
             continue
@@ -168,7 +168,7 @@ def _run_row(place: int, run: RunResult, item: int, counts: bool) -> Row:
     nodes = list(dict.fromkeys(map(str, hosts))) if isinstance(hosts, list) else []
     told = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     cells = (
-        text(run.run.case.series),
+        text(series_name(run.run.case, run.sweep)),
         text(run.run.case.topology),
         Cell(f"#{run.run.repeat}" + (f" ({run.attempt})" if run.attempt != 1 else ""),
              float(run.run.repeat), run=place, title=printable(run.run.id)),
@@ -201,7 +201,7 @@ def option_table(pairs: Iterable[OptionPair]) -> Table:
     for pair in pairs:
         change = pair.ratio - 1
         cells = (
-            text(f"{pair.off.case.series} {pair.on.case.topology}"),
+            text(f"{pair.off.series} {pair.on.case.topology}"),
             text(pair.name),
             figure(pair.off.median(pair.unit)),
             figure(pair.on.median(pair.unit)),
