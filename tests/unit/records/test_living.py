@@ -30,11 +30,11 @@ from pathlib import Path
 from record_samples import a_run, opened
 from dlperf_hpc.records.store import take_log
 assert take_log(opened(Path(sys.argv[1]), a_run(), "100_0.0"), 60.0) == ""
-if os.fork() == 0:
+if os.fork() == 0:  # which has let go of the lock by now: only then may the test go on
+    print("begun", flush=True)
     sys.stdout.close()
     time.sleep(float(sys.argv[3]))
     os._exit(0)
-print("begun", flush=True)
 time.sleep(60)
 """
 
