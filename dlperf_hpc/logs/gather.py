@@ -410,7 +410,7 @@ def _without_figure(results: Iterable[RunResult]) -> list[str]:
     told = [result for result in results if PROGRAM in result.facts and not result.rates]
     if not told:
         return []
-    from dlperf_hpc.logs.supervised import NO_FIGURE
+    from dlperf_hpc.logs.timers import NO_FIGURE
 
     return [
         f"{result.log}: {line}"

@@ -29,7 +29,7 @@ repeats = 1
 time_limit = "00:02:00"
 [limits]
 startup_s = 30.0
-iteration_s = 5.0
+iteration_s = 3.0
 [measure]
 warmup = 3
 iterations = 10
@@ -92,8 +92,8 @@ def test_the_pages_example(place: Workplace) -> None:
 
 
 def test_programs_that_go_wrong(place: Workplace) -> None:
-    what = ["plain", "fork", "hang", "nan", "lazy", "fail", "deaf", "buffer", "resume"]
-    what += ["port", "busy"]
+    what = ["plain", "fork", "hang", "nan", "lazy", "fail", "buffer", "resume"]
+    what += ["port", "busy", "timer"]
     spec = sweep_of(place, what)
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -103,11 +103,11 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     }
     statuses = {name: result.status for name, result in found.items()}
     assert statuses == {
-        **dict.fromkeys(("plain", "fork", "deaf", "buffer", "port", "lazy"), Status.OK),
+        **dict.fromkeys(("plain", "fork", "buffer", "port", "lazy", "timer"), Status.OK),
         **dict.fromkeys(("hang", "nan", "fail", "busy"), Status.FAILED),
         "resume": Status.PARTIAL,
     }, {name: result.reason for name, result in found.items()}
-    assert "no progress for 5 s after iteration 4; its last line:" in found["hang"].reason
+    assert "no progress for 3 s after iteration 4; its last line:" in found["hang"].reason
     assert "the loss is not finite from iteration 5 on" in found["nan"].reason
     told = "no figure: no line of the program is in the format megatron, which its table names"
     assert f"{told}; of its lines: there is nothing to do" in done.stderr
@@ -127,6 +127,11 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     assert float(rows["plain"]["factor"]) == 8  # samples of an iteration over both ranks
     assert rows["whatport"]["basis"] == "arrival"
     assert rows["whatbuffer"]["basis"] == "printed"  # its lines came many at a time
+    timed = rows["whattimer"]
+    assert (timed["basis"], timed["rule"]) == ("timer", "timer[3:13]")
+    assert 0 < float(timed["samples_per_s"]) < 8 / 0.02 and float(timed["loss_last"]) == 8.87
+    text = Path(found["timer"].log).read_text(encoding="utf-8")
+    assert " timed=true" in text
     record = read_record(Path(found["fail"].log).with_suffix(".json")) or {}
     assert record["program"]["codes"][1] == 1 and "torch" in record["packages"]
     assert not processes_of(str(PROGRAMS / "steps.py")) and not processes_of("sleep 471")
