@@ -273,7 +273,7 @@ def test_a_program_of_which_nothing_is_read(place: Workplace) -> None:
 
 
 def test_a_program_in_c_finds_its_ranks(place: Workplace) -> None:
-    """By the ready table of plain MPI programs, of which nothing is read as it is."""
+    """By the ready table of plain MPI programs; its figure is that of its whole run."""
     compiled(place.root)
     spec = place.write("c.toml", smallest("mpi", "1n2g", 'script = "./mpi_steps"\nsize = 32'))
     done = place.verb("sweep", spec, "--cluster", "local")
@@ -282,3 +282,7 @@ def test_a_program_in_c_finds_its_ranks(place: Workplace) -> None:
     text = Path(result.log).read_text(encoding="utf-8")
     assert "Z 0| step 1 of 23: " in text and " GFLOP/s on 2 ranks\n" in text
     assert result.status is Status.OK and result.samples_per_s is None
+    (row,) = runs(place, "c").values()
+    printed = re.search(r"Performance: ([0-9.]+) GFLOP/s", text)
+    assert printed is not None and float(row["figure"]) == float(printed[1])
+    assert (row["figure_unit"], row["basis"], row["samples_per_s"]) == ("GFLOP/s", "total", "")

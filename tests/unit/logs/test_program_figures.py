@@ -237,7 +237,9 @@ def test_a_counter_that_begins_again(tmp_path: Path) -> None:
 # --- a Timer in the program
 
 
-def timed(status: Status = Status.OK, samples: int = 160, global_batch: int = 8, **more: Any) -> str:
+def timed(
+    status: Status = Status.OK, samples: int = 160, global_batch: int = 8, **more: Any
+) -> str:
     window = Window(
         warmup=5, iterations=20, optimizer_steps=20, skipped_steps=None, accumulation=1,
         global_batch=global_batch, ranks=2, samples=samples, elapsed_s=2.0, elapsed_min_s=1.9,
@@ -276,7 +278,11 @@ def test_a_timer_alone_gives_the_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("told", "status", "words"),
     [
-        ([timed(samples=320, global_batch=16)], Status.PARTIAL, "not as asked: its Timer counts 16"),
+        (
+            [timed(samples=320, global_batch=16)],
+            Status.PARTIAL,
+            "not as asked: its Timer counts 16",
+        ),
         ([timed(Status.FAILED, reason="the loss is nan")], Status.FAILED, "the loss is nan"),
         ([timed(), timed()], Status.OK, "2 Timers have told a number"),
         ([timed(Status.PARTIAL, reason="it ended early")], Status.OK, "it ended early"),
