@@ -1,9 +1,9 @@
 """The same training loop as the back end ``ddp`` and as a user's program under ``Timer``.
 
 ``python benchmarks/same_loop.py [--rounds N] [--iterations N] [--seconds S] [--json]``. Both sides
-train the same model on two processes of this machine, each in sweeps of its own: a run of one
-side, one of the other, and in the next round the other way round (ABBA). A round's ratio is that of two runs which
-follow each other, so that a drift of the machine meets both alike.
+train the same model on two processes of this machine, each in sweeps of its own: a run of one side,
+one of the other, and in the next round the other way round (ABBA). A round's ratio is that of two
+runs which follow each other, so that a drift of the machine meets both alike.
 
 No wait is without a bound: no round begins for which what is left of ``--seconds`` is too short,
 and one that lasts longer is ended, with the last lines of each of its processes' logs.

@@ -294,12 +294,12 @@ class ExternalWindow:
     rate, in that rate alone. The first is ``speed``, in ``speed_unit``.
     ``basis`` is ``clock`` (samples over the difference of two time stamps), ``printed`` (the
     program's own figures), ``total`` (its one figure for the whole run) or, of a program under a
-    sweep, ``arrival`` (when its lines came) or ``timer`` (what its Timer has told).
-    ``factor`` is what the log's figures were multiplied by: samples per iteration for the clock, ``speed_unit`` per
-    printed ``unit`` else. ``first`` and ``last`` count iterations: the window lies after ``first``
-    of them, up to ``last``. ``check`` is the throughput in ``speed_unit`` on another basis,
-    ``check_basis``, if there is one; ``rest`` that of the iterations behind the window, if there
-    are half as many.
+    sweep, ``arrival`` (when its lines came) or ``timer`` (what its Timer has told). ``factor`` is
+    what the log's figures were multiplied by: samples per iteration for the clock, ``speed_unit``
+    per printed ``unit`` else. ``first`` and ``last`` count iterations: the window lies after
+    ``first`` of them, up to ``last``. ``check`` is the throughput in ``speed_unit`` on another
+    basis, ``check_basis``, if there is one; ``rest`` that of the iterations behind the window, if
+    there are half as many.
     ``optimizer_steps`` are those of the window, None where the accumulation is not known.
     """
 

@@ -140,6 +140,8 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
         asked = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
         assert asked.returncode == (name != "lazy") and len(asked.stdout.splitlines()) < 24
         assert re.search(rf"^> {row} ", asked.stdout, re.MULTILINE), asked.stdout
+    asked = place.verb("status", place.directory("odd"), "--why", "whattimer_1")
+    assert "the line of its Timer; rule timer[3:13]" in " ".join(asked.stdout.split())
     left = [path.name for path in place.directory("odd").rglob("*.program")]
     assert not left and not list(place.directory("odd").rglob("*.scratch"))
 
