@@ -82,8 +82,6 @@ class Program:
     def of(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Its tables, by clock: with a Timer, under the hook, or else as it is."""
         plain = self._table()
-        if self.file.endswith(".c"):
-            plain["run"][0] = "./" + self.file.removesuffix(".c")
         found = []
         if not isinstance(self.timer, str):
             found.append(("timer", {**plain, "run": [*plain["run"], *self.timer]}))
@@ -102,6 +100,16 @@ class Program:
 
 
 MPI_LINES = {"launch": "rank", "read": {"format": "megatron"}}
+# GFLOP/s of one iteration are so many iterations/s: 2 n^3 operations on each of the two processes.
+C_SIZE = 256
+C_LINES = {
+    "line": r"^step (?P<iteration>[0-9]+) of [0-9]+: (?P<printed>[0-9.]+) GFLOP/s",
+    "printed": {
+        "unit": "iterations/s",
+        "averaging": "last-iteration",
+        "scale": 1e9 / (2 * C_SIZE**3 * 2),
+    },
+}
 NO_TORCH = "no optimizer of PyTorch's"
 PROGRAMS = (
     Program(
@@ -184,6 +192,17 @@ PROGRAMS = (
         {"batch_size": 8},
         differs="its times leave out what it does behind their end: printing",
     ),
+    Program(
+        "C with MPI",
+        (),
+        {**MPI_LINES, "run": ["./mpi_steps", "{steps}", str(C_SIZE)], "read": C_LINES},
+        "no Python in it",
+        "no Python in it",
+        {"batch_size": 1},
+        file="mpi_steps.c",
+        differs="it prints GFLOP/s of each iteration; the ratio is of iterations/s made of them",
+        window=WHOLE,
+    ),
 )
 
 
@@ -221,6 +240,10 @@ def swept(place: Path, program: Program, python: Path, repeats: int) -> Path:
     for source in SOURCES.iterdir():
         if source.is_file():
             shutil.copy(source, place / source.name)
+    if program.file.endswith(".c"):
+        mpicc = [str(Path(sys.executable).with_name("mpicc")), "-O2", "-o"]
+        made = place / program.file.removesuffix(".c")
+        subprocess.run([*mpicc, str(made), str(SOURCES / program.file)], check=True)
     if program.called:
         shutil.copy(SOURCES / program.file, place / program.called)
     (place / "programs").mkdir()
@@ -255,7 +278,7 @@ def figures(root: Path, rule: str, out: Path) -> dict[tuple[str, str], tuple[flo
     """Samples/s of each run by a rule, with the rule's name; by framework and repeat."""
     argv = [sys.executable, "-m", "dlperf_hpc", "report", str(root), "--rule", rule]
     argv += ["--write", "csv", "--out", str(out)]
-    subprocess.run(argv, capture_output=True, check=False, env={**os.environ})
+    subprocess.run(argv, capture_output=True, check=False, env={**os.environ}, timeout=60)
     with open(out / "runs.csv", encoding="utf-8") as file:
         return {
             (row["framework"], row["repeat"]): (float(row["samples_per_s"]), row["rule"])

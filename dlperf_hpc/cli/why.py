@@ -281,11 +281,15 @@ class _Seen:
 
         figure, window = self.figure, self.figure.external
         if self.read is not None:
-            if self.read.reading is None:
+            timed = window is not None and window.basis == "timer"
+            if timed:
+                yield "the line of its Timer"
+            if self.read.reading is not None:
+                yield f"format {self.read.reading.format}, {_chosen_by(self.read.table)}"
+                yield f"{number_of(len(self.read.reading.steps), 'line')} with an iteration"
+            elif not timed:
                 yield nothing_fits(self.read.table)
                 return
-            yield f"format {self.read.reading.format}, {_chosen_by(self.read.table)}"
-            yield f"{number_of(len(self.read.reading.steps), 'line')} with an iteration"
             if window is not None:
                 yield f"rule {window.rule}, factor {window.factor:.6g} per {window.unit}"
         elif self.result.window is not None:

@@ -35,6 +35,9 @@ from dlperf_hpc.logs.scanned import (
     Unit,
 )
 
+OUR_OWN = "dlperf"
+"""The format of our own logs."""
+
 MAX_STEPS = 200_000
 """Iterations kept of one file: memory stays flat whatever is in it."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import LedgerError, LogError, number_of
 from dlperf_hpc.files import open_regular
+from dlperf_hpc.logs.format import OUR_OWN
 from dlperf_hpc.logs.interpret.rules import Rule
 from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
 from dlperf_hpc.records import layout
@@ -35,7 +36,6 @@ if TYPE_CHECKING:  # a report of nothing but sweeps does without
     from dlperf_hpc.logs.scan.search import Told as ToldFormat
     from dlperf_hpc.logs.scanned import ScannedFile
 
-OWN = "dlperf"
 _SHORTER_THAN_A_LINE = 1000
 _HELP = "what to do about a log that is not read: docs/unread-logs.md"
 _RECORD = f'{{\n "schema": "{RECORD}"'.encode()  # as dump_json begins one
@@ -294,8 +294,8 @@ class _Loose:
             if not _is_record(scanned.source):  # what that says stands in the log beside it
                 self._unread(scanned)
             return
-        ours = file.readings[0].format == OWN or _is_of_a_program(scanned.source, file)
-        self.formats[OWN if ours else file.readings[0].format] += 1
+        ours = file.readings[0].format == OUR_OWN or _is_of_a_program(scanned.source, file)
+        self.formats[OUR_OWN if ours else file.readings[0].format] += 1
         if ours:
             self._own(scanned.source)
             return
@@ -376,7 +376,7 @@ class _Loose:
 
 def _is_of_a_program(source: Source, file: ScannedFile) -> bool:
     """Whether a file with lines of several formats is a log of ours, of a user's program."""
-    if all(reading.format != OWN for reading in file.readings):
+    if all(reading.format != OUR_OWN for reading in file.readings):
         return False
     try:
         head = next(iter(blocks(source)), b"")
@@ -410,7 +410,7 @@ def _without_figure(results: Iterable[RunResult]) -> list[str]:
     told = [result for result in results if PROGRAM in result.facts and not result.rates]
     if not told:
         return []
-    from dlperf_hpc.logs.supervised import NO_FIGURE
+    from dlperf_hpc.logs.timers import NO_FIGURE
 
     return [
         f"{result.log}: {line}"

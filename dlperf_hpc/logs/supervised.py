@@ -24,10 +24,12 @@ from dlperf_hpc.logs.scan.scanner import LONGEST_LINE, Scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Steps
 from dlperf_hpc.logs.tableformat import wanted_formats
+from dlperf_hpc.logs.timers import NO_FIGURE, NOT_AS_ASKED, by_timer
 from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, read_bytes
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.timed import timed_in
 from dlperf_hpc.sweepfile.case import Case, Measure, Run
 from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
 from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
@@ -35,9 +37,6 @@ from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
 _LINE = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})Z ([0-9]{1,7})\| "
 )
-NO_FIGURE = "no figure: "
-"""How the warning of a run begins that is ok, and of whose lines none was read."""
-
 _RANK = re.compile(r"^\[rank[0-9]{1,7}\]: ")
 _LONGEST_SHOWN = 120  # characters of a line
 _LOOKED_AT = 1 << 20  # bytes at the end of what a program printed
@@ -76,18 +75,28 @@ def with_figures(
 def _with_figure(
     result: RunResult, rule: Rule, data: bytes | None, own_format: tuple[str, ReadTable] | None
 ) -> RunResult:
-    program = result.facts[PROGRAM]
     try:
         content = read_bytes(Path(result.log)) if data is None else data
     except LogError as error:
         return replace(result, status=Status.PARTIAL, reason=str(error))
     stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
     lines = _program_lines(content or b"", stopped)
+    by_lines = _by_lines(result, rule, lines, own_format)
+    if rule != parsed():
+        return by_lines  # it was asked for what the lines say
+    timed = list(timed_in(lines.text.decode(errors="replace").split("\n")))
+    return by_timer(result, by_lines, timed) if timed else by_lines
+
+
+def _by_lines(
+    result: RunResult, rule: Rule, lines: _Lines, own_format: tuple[str, ReadTable] | None
+) -> RunResult:
+    """The result with what a program's own lines give."""
     if own_format is not None:
         scanned = _scanned(own_format[1], own_format[0], result.log, lines)
         if scanned.readings:
             return _read(result, scanned, rule)
-    table, wrong = _table_of(program)
+    table, wrong = _table_of(result.facts[PROGRAM])
     if wrong:
         told = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
         return replace(result, warnings=(*result.warnings, told))
@@ -242,7 +251,7 @@ def _grafted(result: RunResult, found: Sequence[RunResult]) -> RunResult:
     warnings = tuple(dict.fromkeys([*result.warnings, *own]))
     result = replace(result, warnings=warnings, external=best.external)
     if differing := _not_as_asked(result.run.case, best.facts):
-        return replace(result, status=Status.PARTIAL, reason=f"not as asked: {differing}")
+        return replace(result, status=Status.PARTIAL, reason=f"{NOT_AS_ASKED}{differing}")
     if best.status is Status.OK and best.external is not None:
         return result
     reason = best.reason or "its lines give no figure"

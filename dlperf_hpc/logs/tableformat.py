@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import OUR_OWN, Draft, Format, Line
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan.rows import full_stamp
 from dlperf_hpc.logs.scanned import (
@@ -25,7 +25,6 @@ from dlperf_hpc.logs.scanned import (
 from dlperf_hpc.sweepfile.patterns import Pattern, compiled, fixed_texts
 from dlperf_hpc.sweepfile.readtable import PrintedFigure, ReadTable
 
-OWN = "dlperf"
 _SCOPES = {"all": Scope.ALL, "device": Scope.DEVICE, "process": Scope.PROCESS}
 _AVERAGINGS = {
     "since-last-line": Averaging.SINCE_LAST,
@@ -47,7 +46,7 @@ def wanted_formats(table: ReadTable, name: str) -> list[Format]:
     names, or all that are known. PatternError for a pattern that is none."""
     if table.tells_format:
         return [format_of(table, name)]
-    known = [each for each in formats() if each.name != OWN]
+    known = [each for each in formats() if each.name != OUR_OWN]
     return [each for each in known if table.format in ("", each.name)]
 
 

@@ -293,12 +293,13 @@ class ExternalWindow:
     tokens/s, whose sequence length is not known, in tokens/s alone; of one whose figure is another
     rate, in that rate alone. The first is ``speed``, in ``speed_unit``.
     ``basis`` is ``clock`` (samples over the difference of two time stamps), ``printed`` (the
-    program's own figures) or ``total`` (its one figure for the whole run). ``factor`` is what the
-    log's figures were multiplied by: samples per iteration for the clock, ``speed_unit`` per
-    printed ``unit`` else. ``first`` and ``last`` count iterations: the window lies after ``first``
-    of them, up to ``last``. ``check`` is the throughput in ``speed_unit`` on another basis,
-    ``check_basis``, if there is one; ``rest`` that of the iterations behind the window, if there
-    are half as many.
+    program's own figures), ``total`` (its one figure for the whole run) or, of a program under a
+    sweep, ``arrival`` (when its lines came) or ``timer`` (what its Timer has told). ``factor`` is
+    what the log's figures were multiplied by: samples per iteration for the clock, ``speed_unit``
+    per printed ``unit`` else. ``first`` and ``last`` count iterations: the window lies after
+    ``first`` of them, up to ``last``. ``check`` is the throughput in ``speed_unit`` on another
+    basis, ``check_basis``, if there is one; ``rest`` that of the iterations behind the window, if
+    there are half as many.
     ``optimizer_steps`` are those of the window, None where the accumulation is not known.
     """
 
@@ -358,7 +359,8 @@ class RunResult:
     median only if ``status`` is ok. ``facts`` are the log's tables ``provenance`` and ``world``, as
     written, and by their names ``flops_per_sample``, ``framework_name``, ``framework_version`` and
     ``drivers``, those of the GPUs.
-    A log of another program has ``external`` in place of ``window``. ``launch`` is that of a log of
+    A log of another program has ``external`` in place of ``window``; of a program under a sweep
+    that has a Timer both are that Timer's. ``launch`` is that of a log of
     ours: see :func:`dlperf_hpc.records.task.launch_id`. ``to_do`` is what a user can do about a run
     that does not start or end, with DIR in it for the sweep's directory. ``contradictions`` are
     those of a log of ours with a whole summary, see :mod:`dlperf_hpc.records.consistency`.

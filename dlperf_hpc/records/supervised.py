@@ -49,7 +49,7 @@ class Ending:
     is the first iteration whose loss was not finite. ``stopped`` is when we ended it (UTC),
     ``left_out`` how many lines the log has no room for. ``failed`` and ``broken`` are lines by
     which it has failed, and when they came; ``met`` the numbers of those that it must have:
-    :class:`dlperf_hpc.records.signs.Signs`.
+    :class:`dlperf_hpc.records.signs.Signs`. ``timed``: a Timer in the program has told its window.
     """
 
     rank: int
@@ -67,6 +67,7 @@ class Ending:
     broken: str = ""
     broken_at: str = ""
     met: str = ""
+    timed: bool = False
 
 
 def lines_of(folder: Path, rank: int) -> Path:
@@ -272,6 +273,8 @@ def _by_missing_line(
 
 
 def _by_window(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict | None:
+    if any(each.timed for each in endings):
+        return None  # which may have ended the loop before a line of the last iteration
     last = measure.warmup + measure.iterations
     seen = max((e.iteration for e in endings if e.iteration is not None), default=None)
     if seen is not None and seen >= last:
@@ -323,6 +326,7 @@ def end(attempt: Attempt, measure: Measure, read: ReadTable) -> tuple[Status, st
         "iteration": best.iteration,
         "first": min((e.first for e in endings if e.first is not None), default=None),
         "format": best.format or None,
+        "timed": any(each.timed for each in endings) or None,
         "bad_loss": min((e.bad_loss for e in endings if e.bad_loss is not None), default=None),
         "stopped": min((e.stopped for e in endings if e.stopped), default=None),
         "failed": next((e.failed for e in endings if e.failed), None),

@@ -330,7 +330,8 @@ _EXTERNAL: tuple[Column[RunResult], ...] = (
     Column("rule", "text", "", "window rule by which the figure was taken from the log",
            _external(lambda w: w.rule)),
     Column("basis", "text", "", "clock: time stamps; arrival: when a user's program printed its "
-           "lines; printed: the program's own figures; total: its one figure for the whole run",
+           "lines; timer: the Timer or hook in it; printed: the program's own figures; total: its "
+           "one figure for the whole run",
            _external(lambda w: w.basis)),
     Column("unit", "text", "", "of the log's own figures", _external(lambda w: w.unit)),
     Column("factor", "number", "", "samples per iteration for the clock, else samples/s (tokens/s "

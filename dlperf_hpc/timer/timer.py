@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from dlperf_hpc.errors import DlperfError, MeasurementError, RunError, number_of
+from dlperf_hpc.errors import DlperfError, LedgerError, MeasurementError, RunError, number_of
 from dlperf_hpc.records.results import Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Begun, describe, finish, format_trace, log_event
+from dlperf_hpc.records.timed import SUPERVISED, Timed, timed_line
 from dlperf_hpc.timer import account, others
 from dlperf_hpc.timer.asked import asked
 from dlperf_hpc.timer.marks import Marks, RankWindow, device_facts, kept, synchronize, unwaited
@@ -262,6 +263,9 @@ class Timer:
         self._others = found = others.find()
         atexit.register(self._at_exit)
         opened = self._open_log(found)
+        if isinstance(opened, LedgerError) and SUPERVISED in os.environ:
+            self._remarks.append(f"the Timer has no log of its own: {opened}")
+            opened = None  # the supervisor's has its number
         if found.world is not None:
             opened = found.world.broadcast(opened)
         if isinstance(opened, DlperfError):
@@ -348,7 +352,9 @@ class Timer:
         self._log(lambda begun: account.log_window(begun, measure, window, windows))
         remarks = [found.remark, *account.remarks(windows), *self._remarks]
         told = account.sentence(window, found.topology)
-        self._say(told, list(filter(None, dict.fromkeys(remarks))))
+        notes = list(filter(None, dict.fromkeys(remarks)))
+        self._tell(Timed(Status.OK, window, notes=tuple(notes)))
+        self._say(told, notes)
 
     def _odd_loops(self, marks: Marks) -> Iterator[str]:
         if self._again:
@@ -382,7 +388,16 @@ class Timer:
                 reason = f"rank {found.rank}: {reason}"
             with contextlib.suppress(OSError):
                 finish(self._begun, status, reason, trace)
+        self._tell(Timed(status, reason=reason))
         self._say(f"{status.value}, no number: {reason}", [])
+
+    def _tell(self, timed: Timed) -> None:
+        """Rank 0 tells a supervisor of ours what has come of it, also where nothing is printed for
+        people; on a line of its own, behind a progress bar that has not ended its line."""
+        if self.rank == 0 and SUPERVISED in os.environ:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"\n{timed_line(timed)}\n")
+                sys.stderr.flush()
 
     def _say(self, told: str, remarks: list[str]) -> None:
         """Rank 0 prints what has come of it, on standard error."""

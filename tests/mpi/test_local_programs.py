@@ -29,7 +29,7 @@ repeats = 1
 time_limit = "00:02:00"
 [limits]
 startup_s = 30.0
-iteration_s = 5.0
+iteration_s = 3.0
 [measure]
 warmup = 3
 iterations = 10
@@ -92,8 +92,8 @@ def test_the_pages_example(place: Workplace) -> None:
 
 
 def test_programs_that_go_wrong(place: Workplace) -> None:
-    what = ["plain", "fork", "hang", "nan", "lazy", "fail", "deaf", "buffer", "resume"]
-    what += ["port", "busy"]
+    what = ["plain", "fork", "hang", "nan", "lazy", "fail", "buffer", "resume"]
+    what += ["port", "busy", "timer"]
     spec = sweep_of(place, what)
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -103,11 +103,11 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     }
     statuses = {name: result.status for name, result in found.items()}
     assert statuses == {
-        **dict.fromkeys(("plain", "fork", "deaf", "buffer", "port", "lazy"), Status.OK),
+        **dict.fromkeys(("plain", "fork", "buffer", "port", "lazy", "timer"), Status.OK),
         **dict.fromkeys(("hang", "nan", "fail", "busy"), Status.FAILED),
         "resume": Status.PARTIAL,
     }, {name: result.reason for name, result in found.items()}
-    assert "no progress for 5 s after iteration 4; its last line:" in found["hang"].reason
+    assert "no progress for 3 s after iteration 4; its last line:" in found["hang"].reason
     assert "the loss is not finite from iteration 5 on" in found["nan"].reason
     told = "no figure: no line of the program is in the format megatron, which its table names"
     assert f"{told}; of its lines: there is nothing to do" in done.stderr
@@ -127,6 +127,11 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     assert float(rows["plain"]["factor"]) == 8  # samples of an iteration over both ranks
     assert rows["whatport"]["basis"] == "arrival"
     assert rows["whatbuffer"]["basis"] == "printed"  # its lines came many at a time
+    timed = rows["whattimer"]
+    assert (timed["basis"], timed["rule"]) == ("timer", "timer[3:13]")
+    assert 0 < float(timed["samples_per_s"]) < 8 / 0.02 and float(timed["loss_last"]) == 8.87
+    text = Path(found["timer"].log).read_text(encoding="utf-8")
+    assert " timed=true" in text
     record = read_record(Path(found["fail"].log).with_suffix(".json")) or {}
     assert record["program"]["codes"][1] == 1 and "torch" in record["packages"]
     assert not processes_of(str(PROGRAMS / "steps.py")) and not processes_of("sleep 471")
@@ -135,6 +140,8 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
         asked = place.verb("status", place.directory("odd"), "--why", f"what{name}_1")
         assert asked.returncode == (name != "lazy") and len(asked.stdout.splitlines()) < 24
         assert re.search(rf"^> {row} ", asked.stdout, re.MULTILINE), asked.stdout
+    asked = place.verb("status", place.directory("odd"), "--why", "whattimer_1")
+    assert "the line of its Timer; rule timer[3:13]" in " ".join(asked.stdout.split())
     left = [path.name for path in place.directory("odd").rglob("*.program")]
     assert not left and not list(place.directory("odd").rglob("*.scratch"))
 
@@ -268,7 +275,7 @@ def test_a_program_of_which_nothing_is_read(place: Workplace) -> None:
 
 
 def test_a_program_in_c_finds_its_ranks(place: Workplace) -> None:
-    """By the ready table of plain MPI programs, of which nothing is read as it is."""
+    """By the ready table of plain MPI programs; its figure is that of its whole run."""
     compiled(place.root)
     spec = place.write("c.toml", smallest("mpi", "1n2g", 'script = "./mpi_steps"\nsize = 32'))
     done = place.verb("sweep", spec, "--cluster", "local")
@@ -277,3 +284,7 @@ def test_a_program_in_c_finds_its_ranks(place: Workplace) -> None:
     text = Path(result.log).read_text(encoding="utf-8")
     assert "Z 0| step 1 of 23: " in text and " GFLOP/s on 2 ranks\n" in text
     assert result.status is Status.OK and result.samples_per_s is None
+    (row,) = runs(place, "c").values()
+    printed = re.search(r"Performance: ([0-9.]+) GFLOP/s", text)
+    assert printed is not None and float(row["figure"]) == float(printed[1])
+    assert (row["figure_unit"], row["basis"], row["samples_per_s"]) == ("GFLOP/s", "total", "")

@@ -49,22 +49,23 @@ format = "megatron"
 
 
 def test_torchrun_accelerate_mpi_and_c_beside_ddp(place: Workplace) -> None:
+    """One process on each of two nodes: each of these that imports torch costs CI seconds."""
     table = f'[program.c]\nlaunch = "rank"\nrun = ["{compiled(place.root)}", "20", "32"]\n'
-    text = SWEEP.replace('"mpi"]', '"mpi", "c"]') + table
+    text = SWEEP.replace('"mpi"]', '"mpi", "c"]').replace("2n2g", "2n1g") + table
     spec = place.write("both.toml", text)
     done = place.verb("sweep", spec, "--site", PROFILE, "--wait", timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["framework"]: row for row in place.table("both")}
     assert all(float(rows[name]["samples_per_s"]) > 0 for name in ("ddp", "gpt", "acc", "mpi"))
-    assert {row["global_batch"] for row in rows.values()} == {"8"}
+    assert {row["global_batch"] for row in rows.values()} == {"4"}
     results = full_results(place.directory("both")).results
     found = {result.run.case.framework: result for result in results}
     text = Path(found["mpi"].log).read_text(encoding="utf-8")
-    assert all(f"Z {rank}| rank {rank} of 4\n" in text for rank in range(4))
+    assert all(f"Z {rank}| rank {rank} of 2\n" in text for rank in range(2))
     text = Path(found["acc"].log).read_text(encoding="utf-8")
-    assert all(f"| process {rank} of 4\n" in text for rank in range(4))
+    assert all(f"| process {rank} of 2\n" in text for rank in range(2))
     text = Path(found["c"].log).read_text(encoding="utf-8")
-    assert " GFLOP/s on 4 ranks\n" in text and found["c"].status is Status.OK
+    assert " GFLOP/s on 2 ranks\n" in text and found["c"].status is Status.OK
     tables = read_log(Path(found["gpt"].log)).tables
     assert tables["program"]["argv"][1:5] == ["-m", "torch.distributed.run", "--nnodes", "2"]
     assert len(tables["program_end"]["codes"]) == tables["world"]["ranks"] == 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import OUR_OWN, Draft, Format, Line
 from dlperf_hpc.logs.scan.rows import full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
@@ -37,7 +37,7 @@ def read(line: Line, draft: Draft) -> None:
 
 FORMATS = (
     Format(
-        name="dlperf",
+        name=OUR_OWN,
         title="dlperf_hpc's own job log",
         framework="",
         evidence=Evidence.REAL,

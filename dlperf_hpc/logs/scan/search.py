@@ -28,12 +28,12 @@ from stat import S_ISREG
 from dlperf_hpc import pools
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.logs.columns import STEPS_FOR_NUMPY
+from dlperf_hpc.logs.format import OUR_OWN
 from dlperf_hpc.logs.recognised import HEAD_BYTES, programs_in
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import Note, ScannedFile
-from dlperf_hpc.logs.tableformat import OWN as OUR_OWN
 from dlperf_hpc.logs.tableformat import format_of
 from dlperf_hpc.sweepfile.readtable import ReadTable
 

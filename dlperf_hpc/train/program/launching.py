@@ -10,6 +10,7 @@ from typing import Any
 
 from dlperf_hpc.files import make_directories, write_atomically
 from dlperf_hpc.records.store import Attempt
+from dlperf_hpc.records.timed import SUPERVISED
 from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.sweepfile.programs import (
     LAUNCHERS,
@@ -65,9 +66,20 @@ def started(
     child = {name: value for name, value in env.items() if name not in _NEVER}
     case = attempt.run.case
     defaults = {**_DEFAULTS, "OMP_NUM_THREADS": str(case.threads)}
-    child = {**defaults, **child, **_variables(case, place, values), **made.env}
+    child = {**defaults, **child, **_of_timer(values), **_variables(case, place, values)}
+    child.update(made.env)
     argv = child_argv(program, made.argv, values, words)
     return Command(argv, child, made.workdir, len(made.argv))
+
+
+def _of_timer(values: Mapping[str, Any]) -> dict[str, str]:
+    """What a Timer in the program, or the hook around it, takes from its environment: the sweep's
+    window, where its own log goes, and that what it has measured is to be told."""
+    return {
+        "DLPERF_MEASURE": f"warmup={values['warmup']} iterations={values['iterations']}",
+        "DLPERF_LOGS": values["outdir"],
+        SUPERVISED: "1",
+    }
 
 
 def _variables(case: Case, place: Place, values: Mapping[str, Any]) -> dict[str, str]:

@@ -15,6 +15,8 @@ from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.signs import Signs
+from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.timed import read_timed
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
 LONGEST_LINE = 1 << 16
@@ -58,13 +60,14 @@ def _is_not_finite(loss: Any) -> bool:
 
 
 class Progress:
-    """How far a program is, by its lines; of several formats the one that is furthest. PatternError
-    for a table that tells a pattern that is none."""
+    """How far a program is, by its lines; of several formats the one that is furthest. ``timed``: a
+    Timer in it has told its window. PatternError for a table that tells a pattern that is none."""
 
     def __init__(self, table: ReadTable = _BY_CONTENT, name: str = "") -> None:
         self._formats = wanted_formats(table, name)
         self._drafts: dict[str, _Watched] = {}
         self._number = 0
+        self.timed = False
 
     @property
     def best(self) -> _Watched | None:
@@ -84,8 +87,12 @@ class Progress:
         return self.best.format.name if self.best else "".join(totals[:1])
 
     def take(self, text: str) -> bool:
-        """Read a line; whether some format knows it."""
+        """Read a line; whether some format knows it, or it is a Timer's."""
         self._number += 1
+        told = read_timed(text)
+        if told is not None:
+            self.timed = self.timed or told.status is Status.OK
+            return True
         rank = next((int(found[1]) for found in _PREFIX.finditer(text) if found[1]), None)
         known, line = False, Line(self._number, _PREFIX.sub("", text), rank)
         for each in self._formats:

@@ -202,6 +202,7 @@ class Supervisor:
             broken=signs.broken,
             broken_at=signs.broken_at,
             met=" ".join(map(str, sorted(signs.met))),
+            timed=progress.timed,
         )
         supervised.leave_ending(folder, ending)
         _together(attempt, folder)

@@ -188,9 +188,12 @@ class Watch:
         )
 
     def _window_is_over(self, now: float) -> bool:
-        """Whether the window's last iteration was told, and a little more was printed or passed."""
+        """Whether the window's last iteration was told, by lines or else by a Timer, and a little
+        more was printed or passed."""
         measure = self.manifest.measure
-        over = self._seen is not None and self._seen >= measure.warmup + measure.iterations
+        over = self.progress.timed  # where no line tells an iteration
+        if self._seen is not None:
+            over = self._seen >= measure.warmup + measure.iterations
         if not over or self.program.stop == "never":
             return False
         if self._behind is None:
@@ -203,7 +206,8 @@ class Watch:
         is only known where its format is, and where no other rank has told one."""
         measure, limits = self.manifest.measure, self.manifest.limits
         if self._seen is None:
-            late = self.program.read.has_iterations and now - self._beat > limits.startup_s
+            waited = self.program.read.has_iterations and not self.progress.timed
+            late = waited and now - self._beat > limits.startup_s
             return late and not supervised.has_begun(self.folder)
         over = self._seen >= measure.warmup + measure.iterations
         return not over and now - self._beat > limits.iteration_s

@@ -2,7 +2,8 @@
 
 ``steps.py STEPS MS BATCH [WHAT [DIRECTORY]]``; ``WHAT``: hang, nan, fork, lazy (ends without
 training), fail, deaf (does not heed SIGTERM), buffer (prints many lines at once), resume (as from a
-checkpoint), port and busy (the port at which ranks meet is taken: at the first try, always).
+checkpoint), port and busy (the port at which ranks meet is taken: at the first try, always), timer
+(its iterations go through a Timer, and it prints none).
 """
 
 from __future__ import annotations
@@ -32,6 +33,16 @@ def listen(tries: Path) -> None:
         held.append(socket.create_server(("", int(os.environ["MASTER_PORT"]))))
 
 
+def under_timer(steps: int, ms: float, batch: int) -> None:
+    from dlperf_hpc import Timer
+
+    timer = Timer(global_batch=batch, stop=False, quiet=True)
+    for step in range(1, steps + 1):
+        time.sleep(ms / 1e3)
+        if timer.step(9 - 0.01 * step) and steps < 9999:
+            break
+
+
 def main() -> None:
     steps, ms, batch = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     what = sys.argv[4] if len(sys.argv) > 4 else ""
@@ -46,6 +57,9 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if what in ("port", "busy") and rank == 0:
         listen(Path(sys.argv[5], what if what == "port" else f"{time.time()}"))
+    if what == "timer":
+        under_timer(steps, ms, batch)
+        return
     printed: list[str] = []
     first = 120 if what == "resume" else 1
     for step in range(first, first + steps):

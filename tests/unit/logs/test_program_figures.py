@@ -17,8 +17,9 @@ from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.logs.supervised import with_figures
 from dlperf_hpc.records.lines import write_line
 from dlperf_hpc.records.logfile import glance, result_of_log
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.results import RunResult, Window
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.timed import Timed, timed_line
 from dlperf_hpc.reporting.columns import RUN_COLUMNS, rows
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
 from dlperf_hpc.sweepfile.readtable import read_table
@@ -231,3 +232,74 @@ def test_a_counter_that_begins_again(tmp_path: Path) -> None:
     found = read(tmp_path, twice(15))
     assert (found.status, found.samples_per_s) == (Status.PARTIAL, None)
     assert found.reason.startswith("the log ends at iteration 15, the window lies between 5 and 25")
+
+
+# --- a Timer in the program
+
+
+def timed(
+    status: Status = Status.OK, samples: int = 160, global_batch: int = 8, **more: Any
+) -> str:
+    window = Window(
+        warmup=5, iterations=20, optimizer_steps=20, skipped_steps=None, accumulation=1,
+        global_batch=global_batch, ranks=2, samples=samples, elapsed_s=2.0, elapsed_min_s=1.9,
+        step_ms_p5=99.0, step_ms_p50=100.0, step_ms_p95=101.0, step_ms_p99=102.0,
+        loss_first=2.0, loss_last=1.0, data_wait_s=0.5,
+    )  # fmt: skip
+    told = Timed(status, window if status is Status.OK else None, **more)
+    return f"{at(2.55)} 0| [default0]:{timed_line(told)}"
+
+
+def test_a_timers_number_decides_and_the_lines_check_it(tmp_path: Path) -> None:
+    found = read(tmp_path, [*lines(30), timed(notes=("its batches differ",))])
+    (row,) = rows(RUN_COLUMNS, [found])
+    assert (row["basis"], row["rule"], row["samples_per_s"]) == ("timer", "timer[5:25]", 80)
+    assert row["check_samples_per_s"] == pytest.approx(80) and row["step_ms_p50"] == 100
+    assert (row["data_wait_s"], row["loss_last"]) == (0.5, 1) and row["rank_spread"] > 0.04
+    assert found.warnings == ("its batches differ",)
+    by_rule = read(tmp_path, [*lines(30), timed()], named="printed[5:25]")
+    assert by_rule.external is not None and by_rule.external.basis == "printed"
+
+
+def test_a_timer_that_differs_from_the_lines_is_told(tmp_path: Path) -> None:
+    half = [row.replace("(ms): 100.0", "(ms): 50.0") for row in lines(30)]
+    slow = [row.replace(row[:27], at(0.2 * n)) for n, row in enumerate(half, 1)]
+    found = read(tmp_path, [*slow, timed()])
+    assert found.samples_per_s == 80
+    assert any("samples/s by arrival over those by its Timer: 40 / 80" in w for w in found.warnings)
+
+
+def test_a_timer_alone_gives_the_number(tmp_path: Path) -> None:
+    found = read(tmp_path, [f"{at(1)} 0| hello", timed()], table={})
+    assert found.samples_per_s == 80 and found.warnings == ()
+    assert found.external is not None and found.external.check is None
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "words"),
+    [
+        (
+            [timed(samples=320, global_batch=16)],
+            Status.PARTIAL,
+            "not as asked: its Timer counts 16",
+        ),
+        ([timed(Status.FAILED, reason="the loss is nan")], Status.FAILED, "the loss is nan"),
+        ([timed(), timed()], Status.OK, "2 Timers have told a number"),
+        ([timed(Status.PARTIAL, reason="it ended early")], Status.OK, "it ended early"),
+        ([timed().replace("samples=160", "samples=x")], Status.OK, ""),
+    ],
+)
+def test_a_timer_without_a_number(
+    tmp_path: Path, told: Sequence[str], status: Status, words: str
+) -> None:
+    found = read(tmp_path, [*lines(30), *told])
+    assert found.status is status and words in " ".join([found.reason, *found.warnings])
+    assert (found.samples_per_s is None) == (status is not Status.OK)
+    if found.external is not None and status is Status.OK:
+        assert found.external.basis == "arrival"
+
+
+def test_a_figure_of_its_own_stays_beside_a_timer(tmp_path: Path) -> None:
+    table = {"total": "Performance: ([0-9.]+) GFLOP/s", "unit": "GFLOP/s"}
+    found = read(tmp_path, [f"{at(3)} 0| Performance: 7.5 GFLOP/s", timed()], table=table)
+    assert found.rates == {"GFLOP/s": 7.5} and "its Timer tells 80 samples/s" in found.warnings[-1]

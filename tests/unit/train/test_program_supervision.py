@@ -6,17 +6,23 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from places import SUPPORT
 
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.supervised import Ending, judged
 from dlperf_hpc.sweepfile.case import Case, Measure, Topology
+from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
+from dlperf_hpc.train.program import watch
+from dlperf_hpc.train.program.child import Child
 from dlperf_hpc.train.program.output import LONGEST_LINE, Output, Progress
 from dlperf_hpc.train.program.place import discover, expanded, is_free, port_of
 
@@ -226,3 +232,31 @@ def test_nothing_of_a_program_is_left() -> None:
     argv = [sys.executable, "-c", CLEARS, LEAVES]
     done = subprocess.run(argv, text=True, capture_output=True, timeout=60)
     assert done.stdout == "None 5 -9 []\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("what", ["deaf", "timer"])
+def test_a_program_is_ended_behind_its_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """One that does not heed SIGTERM is killed; of one with a Timer no line tells an iteration."""
+    monkeypatch.setattr(watch, "_GRACE_S", 0.3)
+    monkeypatch.setattr(watch, "_SECONDS_BEHIND", 0.1)
+    env = {**os.environ, "PYTHONPATH": str(SUPPORT.parents[1]), "DLPERF_SUPERVISED": "1"}
+    env.update(DLPERF_MEASURE="warmup=2 iterations=4", DLPERF_LOGS=str(tmp_path / "of-timer"))
+    words = [sys.executable, str(SUPPORT / "programs" / "steps.py"), "9999", "10", "8", what]
+    child = Child(words, env, "")
+    table = ReadTable("megatron") if what == "deaf" else ReadTable()
+    program, progress = UserProgram("mine", "rank", ("steps.py",), read=table), Progress(table)
+    output = Output(tmp_path / "out", 0, progress)
+    limits = SimpleNamespace(startup_s=30.0, iteration_s=10.0)
+    manifest: Any = SimpleNamespace(measure=Measure(warmup=2, iterations=4), limits=limits)
+    follower = watch.Watch(
+        child, 0, True, [], time.monotonic(), manifest, program, tmp_path, progress, output,
+        60.0, "1_0.0", 1, True,
+    )  # fmt: skip
+    try:
+        end = follower.until_end()
+    finally:
+        child.clear()
+    assert (end.why, end.status, end.code) == ("window", None, -9 if what == "deaf" else -15)
+    assert progress.timed == (what == "timer") and (progress.iteration is None) == progress.timed
