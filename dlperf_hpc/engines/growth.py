@@ -97,7 +97,7 @@ def _named(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} cases, {names[0]} among them"
 
 
-_LATER = {"bind": "none"}
+_LATER = {"bind": "none", "one_rank": "ddp"}
 """Options that earlier versions did not have, with the value that means what these did."""
 
 

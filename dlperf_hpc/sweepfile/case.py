@@ -101,6 +101,10 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
 }
 
 
+MODES = ("eager", "compile")
+"""How the model is run: as it is written, or compiled."""
+
+
 @dataclass(frozen=True)
 class Measure:
     """The timed window: ``warmup`` iterations untimed, then at least ``iterations`` timed.
@@ -159,6 +163,13 @@ class Case:
     tags: tuple[str, ...] = ()
     launch: str = ""
     replicas: int | None = None
+    mode: str = MODES[0]
+
+    @property
+    def run_mode(self) -> str:
+        """One of :data:`MODES`. Earlier versions had the option ``compile`` alone, which still asks
+        for the mode of that name."""
+        return mode_of(self.mode, dict(self.options))
 
     @property
     def ranks(self) -> int:
@@ -203,6 +214,8 @@ class Case:
         row = {**asdict(self), "topology": str(self.topology), "options": dict(self.options)}
         if not self.launch:  # of a back end's case nothing is told that only a program's has
             del row["launch"], row["replicas"]
+        else:
+            del row["mode"]
         return row
 
     @classmethod
@@ -215,7 +228,14 @@ class Case:
         values["schedule"] = _read(Schedule, values.get("schedule", {}))
         values["options"] = tuple(sorted(dict(values.get("options", {})).items()))
         values["tags"] = tuple(values.get("tags", ()))
+        if not values.get("launch"):
+            values["mode"] = mode_of(values.get("mode", MODES[0]), dict(values["options"]))
         return cls(**values)
+
+
+def mode_of(mode: str, options: Mapping[str, Any]) -> str:
+    """The mode that a case asks for by ``mode`` or by the option ``compile``."""
+    return MODES[1] if mode == MODES[0] and options.get("compile") is True else mode
 
 
 _Settings = TypeVar("_Settings", Optimizer, Schedule)

@@ -40,6 +40,9 @@ class BackendDeclaration:
     ``framework_name`` is what the log calls the framework (``DeepSpeed``; ``library`` where it is
     empty), with the version of the first of ``modules``, or of ``library`` where there are none.
 
+    ``modes`` are those of :data:`~dlperf_hpc.sweepfile.case.MODES` that its session can run; with
+    ``compile`` among them it has the option of that name too.
+
     ``one_per_node`` says that one process may drive all GPUs of a node (processes_per_node = 1).
     ``check(values)`` gives (key, message) for what is wrong with a case's values, by key, where
     no single one of them shows it.
@@ -56,6 +59,7 @@ class BackendDeclaration:
     modules: tuple[str, ...] = ()
     framework_name: str = ""
     one_per_node: bool = False
+    modes: tuple[str, ...] = ("eager",)
     check: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None
 
 

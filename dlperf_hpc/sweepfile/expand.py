@@ -18,6 +18,7 @@ from typing import Any
 from dlperf_hpc.errors import Issue, number_of
 from dlperf_hpc.sweepfile import programs
 from dlperf_hpc.sweepfile.case import (
+    MODES,
     NO_FP16,
     SCHEDULES,
     Case,
@@ -26,10 +27,11 @@ from dlperf_hpc.sweepfile.case import (
     Schedule,
     Topology,
     fitting,
+    mode_of,
     tag,
 )
 from dlperf_hpc.sweepfile.conditions import comparisons, counts_of
-from dlperf_hpc.sweepfile.declarations import Registry
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Registry
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.keys import KEYS, no_such
 from dlperf_hpc.sweepfile.tables import Rule, Tables, Values
@@ -232,7 +234,25 @@ def _points(
 def _full(point: Values, registry: Registry) -> Values:
     """What holds for a case, with what its file says nothing of."""
     full = {**_defaults(point, registry), **point, **counts_of(point["topology"])}
-    return {**full, **_accumulation(full, registry)}
+    return {**full, **_accumulation(full, registry), **_mode(point, full, registry)}
+
+
+def _mode(point: Values, full: Values, registry: Registry) -> Values:
+    """``mode`` and ``compile``, two words for one thing, as a back end's case has them both."""
+    if point.get("framework") in registry.programs or "mode" not in full:
+        return {}
+    mode = mode_of(full["mode"], full)
+    return {"mode": mode, **({"compile": mode != MODES[0]} if "compile" in full else {})}
+
+
+def _mode_issues(point: Values) -> list[Issue]:
+    """Where ``mode`` and ``compile`` are both given and contradict each other."""
+    mode, compiled = point.get("mode"), point.get("compile")
+    if mode is None or compiled is None or compiled == (mode != MODES[0]):
+        return []
+    told = "true" if compiled else "false"
+    hint = "mode alone is enough: compile = true is mode = 'compile' by an earlier name"
+    return [Issue("mode", f"{mode!r} contradicts compile = {told}", hint)]
 
 
 def _matches(full: Values, rule: Rule) -> bool:
@@ -308,6 +328,8 @@ def _program_issues(point: Values, full: Values, registry: Registry) -> list[Iss
     if "processes_per_node" in point:
         rule = f"is given, but launch of program.{name} says how many processes there are"
         issues.append(Issue("processes_per_node", rule))
+    if "mode" in point and "mode" not in registry.programs[name].keys:
+        issues.append(Issue("mode", f"is given, but program.{name} has no key of that name"))
     try:
         programs.unmet(registry.programs[name], _told(point, registry))
         return issues + _batch_issues(point, full, registry)
@@ -321,6 +343,7 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
         return _program_issues(point, full, registry)
     if full["model"] not in registry.workloads:
         return [no_such("model", "model", full["model"], registry.workloads, registry)]
+    full.update(_mode(point, full, registry))
     backend, workload = registry.backends[full["framework"]], registry.workloads[full["model"]]
     issues = []
     if backend.library not in workload.libraries:
@@ -334,6 +357,9 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
         if full[key] not in offered:
             there = ", ".join(offered)
             issues.append(Issue(key, f"{backend.name} has no {full[key]!r} (it has {there})"))
+    if full["mode"] not in backend.modes:
+        issues.append(_no_mode(full["mode"], backend))
+    issues += _mode_issues(point)
     shortest, longest = workload.min_seq_len, workload.max_seq_len
     if not shortest <= full["seq_len"] <= longest:
         range_ = f"{shortest} to {longest} tokens of {workload.name}"
@@ -351,6 +377,13 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
         issues += [Issue(key, message) for key, message in backend.check(full)]
     issues += _optimizer_issues(point, full) + _schedule_issues(point, full)
     return issues + _option_issues(point, registry) + _batch_issues(point, full, registry)
+
+
+def _no_mode(mode: str, backend: BackendDeclaration) -> Issue:
+    """A back end that cannot run a mode; what it has in its place."""
+    message = f"{backend.name} has no {mode!r} (it has {', '.join(backend.modes)})"
+    own = any(option.name == "xla" for option in backend.options)
+    return Issue("mode", message, "its own compiler is xla = true" if own else None)
 
 
 def _optimizer_issues(point: Values, full: Values) -> list[Issue]:
@@ -433,12 +466,14 @@ def _batch_issues(point: Values, full: Values, registry: Registry) -> list[Issue
 
 def _case(point: Values, registry: Registry) -> Case:
     full = _full(point, registry)
-    options = [option.name for option in registry.options(full["framework"], full["model"])]
+    options = registry.options(full["framework"], full["model"])
+    own = tuple((name, full[name]) for name in sorted(option.name for option in options))
     topology = Topology.parse(full["topology"])
     program = registry.programs.get(full["framework"])
     if program is not None:
         full["processes_per_node"] = program.per_node(topology)
         full["seq_len"] = full["seq_len"] or 0
+        full["mode"] = MODES[0]  # a key of that name is the program's own, among its options
     return Case(
         **{key: full[key] for key in _PLAIN_KEYS},
         topology=topology,
@@ -446,7 +481,7 @@ def _case(point: Values, registry: Registry) -> Case:
         replicas=_replicas(full, registry) if program else None,
         optimizer=Optimizer(**_table(_OPTIMIZER, full)),
         schedule=Schedule(**_table(_SCHEDULE, full)),
-        options=tuple((name, full[name]) for name in sorted(options)),
+        options=own,
         tags=fitting(_tags(point, registry)),
     )
 
@@ -459,11 +494,20 @@ def _table(prefix: str, full: Values) -> Values:
 def _tags(point: Values, registry: Registry) -> list[str]:
     """What tells a case from its default variant, so that two variants never share a file."""
     defaults = _defaults(point, registry)
+    if point["framework"] in registry.backends:
+        point = _in_one_mode(point, registry)
     return [
         tag(_tag_name(key), _TAG_VALUES.get(value, value) if key.endswith(".name") else value)
         for key, value in sorted(point.items())
         if key not in _IN_THE_NAME and value != defaults[key]
     ]
+
+
+def _in_one_mode(point: Values, registry: Registry) -> Values:
+    """``mode = "compile"`` has the tag, and among the tags the place, of ``compile = true``."""
+    given = {key: value for key, value in point.items() if key not in ("mode", "compile")}
+    compiled = _full(point, registry)["mode"] != MODES[0]
+    return {**given, "compile": True} if compiled else given
 
 
 def _tag_name(key: str) -> str:

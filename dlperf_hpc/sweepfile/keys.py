@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from dlperf_hpc.errors import Issue
-from dlperf_hpc.sweepfile.case import LINE, NAME, SCHEDULES, Topology
+from dlperf_hpc.sweepfile.case import LINE, MODES, NAME, SCHEDULES, Topology
 from dlperf_hpc.sweepfile.declarations import Option, Registry
 
 
@@ -67,6 +67,7 @@ KEYS = {
         Key("framework", Name, None, "back end that trains"),
         Key("model", Name, None, "model with its data"),
         Key("precision", Name, "fp32", "fp32 (TF32 really off), tf32, bf16, fp16"),
+        Key("mode", Name, MODES[0], "eager, or compile (torch.compile)"),
         Key("batch_size", Count, None, "samples per device in one iteration (micro-batch)"),
         Key("seq_len", Count, None, "tokens per sample; default is the workload's"),
         Key("accumulation", Count, 1, "iterations per optimizer step"),
@@ -229,20 +230,22 @@ _NAMED: dict[str, Callable[[Registry], Iterable[str]]] = {
     "framework": lambda registry: [*registry.backends, *registry.programs],
     "model": lambda registry: registry.workloads,
     "precision": lambda registry: PRECISIONS,
+    "mode": lambda registry: MODES,
 }
 
 
 def _name_issue(
     where: str, kind: str, value: str, built: Iterable[str], registry: Registry
 ) -> Issue | None:
-    # A program's model is a label; :mod:`.expand` refuses one that a back end does not have.
-    if value in built or (kind == "model" and registry.programs):
+    # A program's model is a label, and it may have a key ``mode`` of its own; :mod:`.expand`
+    # refuses what a back end does not have.
+    if value in built or (kind in ("model", "mode") and registry.programs):
         return None
     return no_such(where, kind, value, built, registry)
 
 
 def no_such(where: str, kind: str, value: str, built: Iterable[str], registry: Registry) -> Issue:
-    """There is no framework, model or precision of this name; with the nearest there is."""
+    """There is no framework, model, precision or mode of this name; with the nearest there is."""
     from dlperf_hpc.sweepfile.synonyms import name_hint
 
     known = f"there are: {', '.join(sorted(built))}"

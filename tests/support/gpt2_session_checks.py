@@ -50,7 +50,7 @@ def window(world: World, precision: str, **options: Any) -> dict[str, Any]:
 
 
 def compiled_losses(world: World) -> list[float]:
-    """Dynamo, autograd's own compiler and DDP's graph splitter; no C++ compiler, to be quick."""
+    """Dynamo and autograd's own compiler, layer by layer; no C++ compiler, to be quick."""
     from torch._dynamo.backends.registry import lookup_backend
 
     real, backend = torch.compile, lookup_backend("aot_eager")
@@ -67,5 +67,6 @@ if __name__ == "__main__":
     }
     results["checkpointed"] = window(here, "fp32", checkpoint_activations=True)
     results["without dropout"] = window(here, "fp32", dropout=0.0)["losses"]
+    results["without DDP"] = window(here, "fp32", dropout=0.0, one_rank="plain")["losses"]
     results["compiled, checkpointed"] = compiled_losses(here)
     print(json.dumps(results))

@@ -213,7 +213,7 @@ def tf32_is_refused(world: World) -> dict[str, Any]:
 
 
 def compiled_trains_alike(world: World) -> dict[str, Any]:
-    """Dynamo, autograd's own compiler and DDP's graph splitter; no C++ compiler, to be quick."""
+    """Dynamo and autograd's own compiler, layer by layer; no C++ compiler, to be quick."""
     from torch._dynamo.backends.registry import lookup_backend
 
     graphs: list[Any] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case
+from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
 from dlperf_hpc.train.backends import BIND, COMPILE, PRECISIONS
 from dlperf_hpc.train.session import TORCH_CURE, load
@@ -33,11 +33,23 @@ BACKENDS = (
         precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
         open_session=open_session,
+        modes=MODES,
         data_sources=("synthetic", "real"),
         options=(
             COMPILE,
             BIND,
-            Option("bucket_mb", 25, "size of DDP's gradient buckets, MiB", minimum=1),
+            Option(
+                "bucket_mb",
+                25,
+                "size of DDP's gradient buckets, MiB; 25 is 100 in mode compile",
+                minimum=1,
+            ),
+            Option(
+                "one_rank",
+                "ddp",
+                "a single rank trains in DDP as many do, or plain: without its copies of gradients",
+                ("ddp", "plain"),
+            ),
             Option(
                 "optimizer_placement",
                 False,

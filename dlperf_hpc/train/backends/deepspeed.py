@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.files import read_regular
-from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Optimizer, Topology
+from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case, Optimizer, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
 from dlperf_hpc.train.backends import BIND, COMPILE, PRECISIONS
 from dlperf_hpc.train.session import TORCH_CURE, load
@@ -128,7 +128,7 @@ def refusals(case: Case) -> list[Issue]:
     if stage and name.startswith("lamb"):
         why = "needs whole tensors, and ZeRO cuts them: take adam or adamw, or zero_stage = 0"
         issues.append(Issue("zero_stage", f"{stage} is invalid for {name}, which {why}"))
-    if stage == 3 and case.option("compile"):
+    if stage == 3 and case.run_mode != MODES[0]:
         why = "embeddings are used outside their modules, which it collects in eager mode only"
         issues.append(Issue("zero_stage", f"3 is invalid with compile: {why}"))
     return issues
@@ -266,6 +266,7 @@ BACKENDS = (
         precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
         open_session=open_session,
+        modes=MODES,
         data_sources=("synthetic", "real"),
         check=check,
         modules=("deepspeed",),

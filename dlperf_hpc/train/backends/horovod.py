@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case
+from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
 from dlperf_hpc.train.backends import BIND, COMPILE, PRECISIONS, XLA
 from dlperf_hpc.train.session import load
@@ -84,6 +84,7 @@ BACKENDS = (
         precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
         open_session=open_torch,
+        modes=MODES,
         options=(
             *_OPTIONS,
             COMPILE,

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer, set_lr
@@ -17,6 +17,22 @@ from dlperf_hpc.train.torch.session import TorchSession, join
 
 _PLACED = "with optimizer_placement the ranks exchange their shares of the parameters in each step"
 _NEVER = 2**31 - 1  # iterations
+_BUCKET_MB = 25  # the option's default
+_BUCKET_MB_COMPILED = 100  # as torchtitan's: layers that are compiled end sooner
+
+
+class _Plain(torch.nn.Module):
+    """A model alone, called as DDP is."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, **batch: Any) -> Any:
+        return self.module(**batch)
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
 
 class DdpSession(TorchSession):
@@ -26,7 +42,7 @@ class DdpSession(TorchSession):
         super().__init__(case, world, workload)
         join(world, self.device)
         self.model = self.wrapped(
-            compiled(self.module, case) if case.option("compile") else self.module
+            self.module if case.run_mode == MODES[0] else compiled(self.module, case, world.size)
         )
         # A sweep of an earlier version has no such option.
         placed = dict(case.options).get("optimizer_placement", False)
@@ -38,11 +54,16 @@ class DdpSession(TorchSession):
         self.open_window(0)
 
     def wrapped(self, module: Any) -> Any:
-        """The model as it is called: in DDP, which averages its gradients over the ranks."""
+        """The model as it is called: in DDP, which averages its gradients over the ranks; a single
+        rank's without it where the case asks for that."""
+        # A sweep of an earlier version has no such option.
+        alone = dict(self.case.options).get("one_rank") == "plain"
+        if alone and self.world.size == 1:
+            return _Plain(module)
         model = DistributedDataParallel(
             module,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
-            bucket_cap_mb=self.case.option("bucket_mb"),
+            bucket_cap_mb=bucket_mb(self.case),
             gradient_as_bucket_view=True,
         )
         keep_from_waiting(model)
@@ -86,20 +107,33 @@ class DdpSession(TorchSession):
         dist.destroy_process_group()
 
 
-def compiled(module: torch.nn.Module, case: Case) -> Any:
-    """What DDP is to wrap where the case asks for ``torch.compile``: one graph of the whole model.
+def bucket_mb(case: Case) -> int:
+    """MiB of a gradient bucket: the case's, but a larger one where a compiled model left it at its
+    default."""
+    asked = int(case.option("bucket_mb"))
+    larger = case.run_mode != MODES[0] and asked == _BUCKET_MB
+    return _BUCKET_MB_COMPILED if larger else asked
 
-    Where activations are computed twice, each layer is a graph of its own: of a whole model
-    TorchDynamo keeps ``checkpoint`` as an operator with a graph inside, at which DDPOptimizer,
-    which cuts graphs at DDP's buckets, gives up.
+
+def compiled(module: torch.nn.Module, case: Case, ranks: int) -> Any:
+    """What DDP is to wrap in mode ``compile``: on one rank one graph of the whole model; on several
+    a graph of each layer, and one of the loss with its head.
+
+    A layer's gradients are then reduced as soon as its graph has ended: the cuts that DDPOptimizer
+    makes at DDP's buckets, in the middle of layers, are not needed and switched off. Where
+    activations are computed twice, it is layers on one rank, too: of a whole model TorchDynamo
+    keeps ``checkpoint`` as an operator with a graph inside, which older versions refuse.
     """
+    torch._dynamo.config.optimize_ddp = False
     layers = getattr(module, "layers", None)
-    if not dict(case.options).get("checkpoint_activations") or layers is None:
+    again = dict(case.options).get("checkpoint_activations")
+    if layers is None or (ranks == 1 and not again):
         return torch.compile(module)
     for layer in layers:
         layer.compile()
-    # A layer's gradients are reduced as soon as its graph has ended: nothing is won by cuts in it.
-    torch._dynamo.config.optimize_ddp = False
+    head = getattr(module, "loss_of", None)
+    if head is not None:
+        module.loss_of = torch.compile(head)  # type: ignore[assignment]
     return module
 
 

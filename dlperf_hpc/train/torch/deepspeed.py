@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import NO_FP16, Case
+from dlperf_hpc.sweepfile.case import MODES, NO_FP16, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.backends.deepspeed import configuration
 from dlperf_hpc.train.ranks import World
@@ -78,7 +78,7 @@ class DeepSpeedSession(TorchSession):
         self.deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         self.optimizer = build_optimizer(case.optimizer, self.module)
         self.engine = self._engine()
-        if case.option("compile"):
+        if case.run_mode != MODES[0]:
             self.engine.compile()
         self._reducing = True
         self.open_window(0)

@@ -111,8 +111,12 @@ class Gpt2(nn.Module):
         Integer tensors [B, T]; ``labels[b, t]`` is what follows ``input_ids[b, t]``, already
         shifted, and counts for nothing where it is -100.
         """
+        return self.loss_of(self.decode(input_ids), labels)
+
+    def loss_of(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """The loss of the last hidden states [B, T, h]; a part that is compiled by itself."""
         # The head is the word embedding's own weight.
-        scores = F.linear(self.decode(input_ids), self.word.weight)
+        scores = F.linear(hidden, self.word.weight)
         return cross_entropy(scores.flatten(0, 1), labels.flatten())
 
     def decode(self, input_ids: Tensor) -> Tensor:

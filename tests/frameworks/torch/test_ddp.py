@@ -105,11 +105,11 @@ def test_tf32_is_refused_where_there_is_none(found: Found) -> None:
         assert "precision tf32 needs an NVIDIA GPU of Ampere or later, not a CPU" in row["error"]
 
 
-def test_compiled_trains_alike_in_pieces_that_overlap(found: Found) -> None:
-    """DDP splits the graph where its buckets end: more pieces than without."""
+def test_compiled_layers_train_alike(found: Found) -> None:
+    """On two ranks; buckets of 1 MiB do not cut what is compiled."""
     rows = found["compiled_trains_alike"]
     assert same(rows, "after")
-    assert rows[0]["graphs"] > 2
+    assert rows[0]["graphs"] >= 1
     assert rows[0]["apart"] < 1e-5
 
 

@@ -552,6 +552,10 @@ def test_checkpointing_trains_alike_in_the_back_end(session: dict[str, Any]) -> 
     assert session["compiled, checkpointed"] == pytest.approx(plain, rel=1e-5)
 
 
+def test_one_rank_without_ddp_trains_alike(session: dict[str, Any]) -> None:
+    assert session["without DDP"] == session["without dropout"]
+
+
 def test_layers_that_are_computed_twice_are_compiled_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -563,14 +567,17 @@ def test_layers_that_are_computed_twice_are_compiled_one_by_one(
     monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", True)
     made: list[Any] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module: made.append(module))
-    for checkpointed in (False, True):
+    for ranks, checkpointed in ((1, False), (1, True), (2, False)):
         options = (("checkpoint_activations", checkpointed), ("compile", True))
-        case = Case("ddp", "gpt2-tiny", Topology(1, 1), "fp32", 2, 16, options=options)
+        case = Case("ddp", "gpt2-tiny", Topology(1, ranks), "fp32", 2, 16, options=options)
         model = new_model(SMALL)
-        found = compiled(model, case)
-        assert (found is model) is checkpointed
-        assert made == (list(model.layers) if checkpointed else [])
-        assert torch._dynamo.config.optimize_ddp is not checkpointed
+        made.clear()
+        found = compiled(model, case, ranks)
+        by_layer = checkpointed or ranks > 1
+        assert (found is model) is by_layer
+        assert made == (list(model.layers) if by_layer else [])
+        assert ("loss_of" in vars(model)) is by_layer
+        assert torch._dynamo.config.optimize_ddp is False
 
 
 def test_checkpointing_is_a_tag() -> None:

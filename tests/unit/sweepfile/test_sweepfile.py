@@ -455,7 +455,7 @@ def test_the_pages_tables_are_what_is_declared() -> None:
         assert tokens == f"{model.default_seq_len}, {model.max_seq_len}"
     of, default, meaning = row("compile")
     assert of == "`ddp`, `deepspeed`, `horovod-torch`" and default == "`false`"
-    assert meaning.startswith("torch.compile the model")
+    assert meaning.startswith("torch.compile: an earlier name")
     assert row("dropout")[0] == "`bert-*`, `gpt2-*`"
 
 
