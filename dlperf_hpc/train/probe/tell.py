@@ -13,7 +13,7 @@ from typing import Any
 
 from .collectives import sweeps
 from .compute import own_steps
-from .node import cpus, gpus, imported, installed, place
+from .node import cpus, gpus, imported, installed, place, ports
 from .speech import Reporter
 from .together import exchange, own_gpu, together, wait_for_nodes
 
@@ -34,7 +34,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--collectives", type=float, default=0.0, metavar="S")
-    parser.add_argument("--most-bytes", type=int, default=1 << 30)
     parser.add_argument("--checkout", action="store_true")
     arguments = parser.parse_args(argv)
     # As real ranks have it: the working directory is looked into only if it is a checkout.
@@ -63,6 +62,8 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
         "omp": os.environ.get("OMP_NUM_THREADS"),
     }
     facts["gpus"] = gpus()  # of every rank: a site may show each of them its own only
+    if arguments.collectives:
+        facts["ports"] = ports()
     if local:
         return facts
     name = str(rank)
@@ -114,6 +115,6 @@ def _collectives(comm: Any, report: Reporter, arguments: argparse.Namespace) -> 
     hosts = comm.allgather(socket.gethostname())
     own, _ = own_gpu(comm, hosts, arguments.torch)
     host = hosts[0] if len(set(hosts)) > 1 else "127.0.0.1"
-    for i, found in enumerate(sweeps(comm, host, own, budget_s, arguments.most_bytes)):
+    for i, found in enumerate(sweeps(comm, host, own, budget_s)):
         if comm.Get_rank() == 0:
             report.say(f"collectives{i}", found)
