@@ -94,7 +94,7 @@ def test_what_is_said_of_a_figure(
 
 def test_what_was_not_measured_is_told(tmp_path: Path) -> None:
     parts = [a_node("n1", H200, 18, []), a_node("n2", H200, 18, [])]
-    cut = {"by": NCCL, "kind": "all-gather", "rows": [a_row(8, 0.1)]}
+    cut: dict[str, Any] = {"by": NCCL, "kind": "all-gather", "rows": [a_row(8, 0.1)]}
     cut |= {"left_out": "the budget is spent", "from": 1 << 25}
     none = {"by": "torch.distributed", "kind": "", "rows": [], "left_out": "no torch: x"}
     trial = a_trial(tmp_path, 2, parts, collectives0=cut, collectives1=none)
