@@ -29,15 +29,19 @@ _EPILOG = """\
 doctor asks Slurm about its commands, controller, partition and limits, gives each array's script to
 `sbatch --test-only`, and runs one job of seconds in each environment, as the site profile says.
 Nothing of the sweep is submitted. With --pairs or --all-nodes, the short jobs are those of nodes
-that are named, and a node that is slow is a line that says FAIL. Exit code: 0 no line says FAIL, 1
-a line says FAIL, 2 invalid request.
+that are named, and a node that is slow is a line that says FAIL. With --collectives, the short jobs
+also time all-reduce, reduce-scatter and all-gather from 8 B to 1 GiB, within a node and between
+nodes. Exit code: 0 no line says FAIL, 1 a line says FAIL, 2 invalid request.
 
 examples:
   dlperf doctor --site mycluster
   dlperf doctor sweeps/bert_fp32.toml --site mycluster
   dlperf doctor sweeps/quickstart.toml --cluster local
   dlperf doctor --site mycluster --pairs 3
+  dlperf doctor --site mycluster --collectives --nodes 4
 """
+
+_PACK_S, _COLLECTIVES_S, _MOST_COLLECTIVES_S = 540.0, 60.0, 300.0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,14 +60,16 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--pairs", type=options.count, default=0, metavar="N", help=pairs)
     each = "run a short job on every idle node, and end with a table of nodes"
     how.add_argument("--all-nodes", action="store_true", help=each)
+    exchange = "time collectives of all sizes, and end with a table"
+    how.add_argument("--collectives", action="store_true", help=exchange)
     among = "with --pairs or --all-nodes: choose from these nodes (n1,n[3-5])"
     add("--nodelist", default="", metavar="NODES", help=among)
     visible = "seconds until a file must be visible on another machine (default: 60)"
     add("--visible", type=options.seconds, default=60.0, metavar="S", help=visible)
     gpu = "check the GPU of this machine instead, and write DIR/acceptance.md"
-    budget = "seconds that --gpu may take (default: 540)"
+    budget = "seconds that --gpu may take (default: 540), or a job of --collectives (default: 60)"
     add("--gpu", type=Path, metavar="DIR", help=gpu)
-    add("--budget", type=options.seconds, default=540.0, metavar="S", help=budget)
+    add("--budget", type=options.seconds, metavar="S", help=budget)
     options.add_json(made, "the check results")
     return made
 
@@ -80,7 +86,7 @@ def _gpu(arguments: argparse.Namespace) -> int:
         raise messages.usage_error("--gpu", "checks this machine, and takes no sweep file")
     show = show_wait if arguments.json else print
     try:
-        rows = run_pack(arguments.gpu, "cuda", arguments.budget, show=show)
+        rows = run_pack(arguments.gpu, "cuda", arguments.budget or _PACK_S, show=show)
     except OSError as error:
         where, hint = str(arguments.gpu), "name a directory that you may write"
         raise messages.usage_error(where, str(error.strerror), hint) from error
@@ -96,6 +102,7 @@ def _site(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.site import load_site
 
     _check_nodelist(arguments)
+    collectives_s = _collectives_s(arguments)
     asked, site_name, sweep = arguments.cluster, arguments.site, None
     if arguments.spec is not None:
         from dlperf_hpc.bundled import program_folders, sweep_file
@@ -122,9 +129,23 @@ def _site(arguments: argparse.Namespace) -> int:
         pairs=arguments.pairs,
         all_nodes=arguments.all_nodes,
         among=arguments.nodelist,
+        collectives_s=collectives_s,
         progress=show_wait,
     )
     return _answer(question, arguments.json)
+
+
+def _collectives_s(arguments: argparse.Namespace) -> float:
+    """Seconds for each job's collectives, or 0. SpecError where --budget has no use or no end."""
+    if not arguments.collectives:
+        if arguments.budget is not None:
+            raise messages.usage_error("--budget", "is for --gpu and --collectives")
+        return 0.0
+    budget_s = float(arguments.budget or _COLLECTIVES_S)
+    if budget_s > _MOST_COLLECTIVES_S:
+        told = f"a job of --collectives takes at most {_MOST_COLLECTIVES_S:g} s"
+        raise messages.usage_error("--budget", told)
+    return budget_s
 
 
 def _check_nodelist(arguments: argparse.Namespace) -> None:
@@ -168,8 +189,13 @@ def _answer(question: Question, as_json: bool) -> int:
     if as_json:
         show_wait("")
         told = _as_json(question, results, counts["FAIL"] == 0)
-        print(json.dumps({**told, "nodes": rows}, indent=1))
+        name = "collectives" if question.collectives_s else "nodes"
+        print(json.dumps({**told, name: rows}, indent=1))
     else:
+        if question.collectives_s and rows:
+            from dlperf_hpc.doctor.collectives import table
+
+            print(f"\n{table(rows)}\n")
         print(", ".join(f"{count} {grade}" for grade, count in counts.items()))
     return 1 if counts["FAIL"] else 0
 

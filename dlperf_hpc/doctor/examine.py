@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.doctor import fleet, job, programs
+from dlperf_hpc.doctor import collectives, fleet, job, programs
 from dlperf_hpc.doctor.beforehand import grade_of
 from dlperf_hpc.doctor.diagnosis import interpret
-from dlperf_hpc.doctor.trial import LIMIT_S, Target, Trial, targets_of, targets_of_site
+from dlperf_hpc.doctor.trial import (
+    LIMIT_S,
+    Target,
+    Trial,
+    on_so_many_nodes,
+    targets_of,
+    targets_of_site,
+)
 from dlperf_hpc.engines.base import Capacity, CheckResult, Engine
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import DlperfError, SiteError
@@ -30,7 +37,8 @@ class Question:
     short jobs take; ``timeout_s`` how long one may be pending; ``visible_s`` how long a file may
     take from one machine to the other. ``progress`` is called with what is being waited for. In
     place of the usual short jobs, ``pairs`` asks for so many rounds of pairs of nodes, and
-    ``all_nodes`` for a job on each node; ``among`` names the nodes to choose from."""
+    ``all_nodes`` for a job on each node; ``among`` names the nodes to choose from. Or each
+    short job spends ``collectives_s`` on collectives of all sizes."""
 
     engine: Engine
     site: Site
@@ -42,6 +50,7 @@ class Question:
     pairs: int = 0
     all_nodes: bool = False
     among: str = ""
+    collectives_s: float = 0.0
     progress: Callable[[str], None] = lambda text: None
 
     @property
@@ -56,8 +65,9 @@ class Question:
 
 
 def examine(question: Question) -> fleet.Results:
-    """Every result there is; returns a row for each node where nodes are measured one by one.
-    Nothing of the short jobs is left behind, unless one failed."""
+    """Every result there is; returns a row for each node where nodes are measured one by one, or
+    for each size where collectives are. Nothing of the short jobs is left behind, unless one
+    failed."""
     engine = question.engine
     capacity = yield from engine.examine(question.site, question.arrays, question.root)
     if question.manifest is not None:
@@ -66,6 +76,9 @@ def examine(question: Question) -> fleet.Results:
     targets = _targets(question, capacity) if capacity else []
     if not targets:
         return []
+    if question.collectives_s:
+        wide = list(_with_collectives(question, targets, capacity))
+        return (yield from _in_directory(question, lambda root: _tried(question, root, wide)))
     if not (question.pairs or question.all_nodes):
         return (yield from _in_directory(question, lambda root: _tried(question, root, targets)))
     try:
@@ -89,6 +102,26 @@ def examine(question: Question) -> fleet.Results:
             ),
         )
     )
+
+
+def _with_collectives(
+    question: Question, targets: Sequence[Target], capacity: Capacity | None
+) -> Iterator[Target]:
+    """Of each target a job on one node, for what lies between its GPUs, and one on all nodes."""
+    limit_s = min(LIMIT_S, (capacity.limit_s if capacity else None) or LIMIT_S)
+    for target in targets:
+        # The ranks bound themselves, and torch is imported where there are GPUs.
+        array = replace(target.array, time_limit_s=limit_s)
+        modules = (*target.modules, *(("torch",) if _gpus(capacity) else ()))
+        target = replace(
+            target,
+            array=array,
+            modules=tuple(dict.fromkeys(modules)),
+            collectives_s=question.collectives_s,
+        )
+        if target.topology.nodes > 1:
+            yield replace(target, array=on_so_many_nodes(array, 1))
+        yield target
 
 
 def _gpus(capacity: Capacity | None) -> int:
@@ -164,8 +197,12 @@ def _tried(question: Question, root: Path, targets: Sequence[Target]) -> fleet.R
             except OSError as error:
                 seen = f"{root}: {error.strerror}"
                 yield CheckResult("FAIL", "log directory", seen, "", target.environment)
+        rows = []
         for trial in job.watch(trials, question.timeout_s, visible_s, question.progress):
             yield from interpret(trial)
-        return []
+            if trial.target.collectives_s:
+                yield from collectives.checks(trial)
+                rows += collectives.rows_of(trial)
+        return rows
     finally:
         job.cancel(trials)

@@ -76,6 +76,8 @@ def _program(trial: Trial, visible_s: float) -> Program:
     if "torch" in trial.target.modules and trial.target.wants_gpus:
         options.append("--torch")
     options += ["--steps"] if trial.target.steps else []
+    if trial.target.collectives_s:
+        options.append(f"--collectives={trial.target.collectives_s:g}")
     arguments = ("-u", str(trial.probe), str(trial.exchange), *options)
     return Program(arguments, epilogue=("echo", END))
 

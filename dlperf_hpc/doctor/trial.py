@@ -11,7 +11,8 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,14 +31,15 @@ from dlperf_hpc.train.registry import registry
 LIMIT_S = 900  # of a job; it takes seconds, and its ranks bound what they do themselves
 END = f"{MARK}: the ranks have ended, code"  # what follows the ranks prints it, with the code
 _MOST_OUTPUT = 1 << 26  # bytes
-_PART = re.compile(MARK + r" (\d+) (\w+) (\d+)/(\d+) (.*)")
+_PART = re.compile(MARK + r" ([0-9]+) (\w+) ([0-9]+)/([0-9]+) ([0-9]+) ([0-9a-f]{8}) ")
+_LABEL = re.compile(r" *[0-9]+: ")  # srun's and mpiexec's
 
 
 @dataclass(frozen=True)
 class Target:
     """A job to try: ``array`` has its one task; ``devices`` are those that the cases name, and
     ``paths``, by program, what must be there on each node; ``steps``: its ranks also time steps of
-    their own."""
+    their own; ``collectives_s``: they spend so many seconds on collectives of all sizes."""
 
     environment: str
     array: Array
@@ -45,6 +47,7 @@ class Target:
     devices: frozenset[str]
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     steps: bool = False
+    collectives_s: float = 0.0
 
     @property
     def topology(self) -> Topology:
@@ -244,14 +247,30 @@ class Trial:
             self.code, self.ended = int(code), True
 
 
+def _told(output: str) -> Iterator[str]:
+    """The lines of each label, put together: a scheduler may have cut them anywhere."""
+    streams: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        label = _LABEL.match(line)
+        # What has no label was not cut by whoever sets them.
+        if label is None:
+            yield line
+        else:
+            streams.setdefault(label[0], []).append(line[label.end() :])
+    yield from map("".join, streams.values())
+
+
 def parts_of(output: str) -> dict[int, dict[str, Any]]:
     """What ranks said, by rank and part, out of a job's output with whatever else is in it."""
     pieces: dict[tuple[int, str], dict[int, str]] = {}
     totals: dict[tuple[int, str], int] = {}
-    for match in _PART.finditer(output):
-        rank, part, number, total, text = match.groups()
-        pieces.setdefault((int(rank), part), {})[int(number)] = text.rstrip("\r")
-        totals[int(rank), part] = int(total)
+    for text in _told(output):
+        for match in _PART.finditer(text):
+            rank, part, number, total, length, check = match.groups()
+            piece = text[match.end() : match.end() + int(length)]
+            if int(check, 16) == zlib.crc32(piece.encode()):
+                pieces.setdefault((int(rank), part), {})[int(number)] = piece
+                totals[int(rank), part] = int(total)
     parts: dict[int, dict[str, Any]] = {}
     for (rank, part), found in pieces.items():
         with contextlib.suppress(KeyError, ValueError):

@@ -68,6 +68,31 @@ def test_a_healthy_site_is_ok_and_nothing_is_left(place: Workplace, onebox: Oneb
     assert onebox.run(["squeue", "--noheader", "--states=PD,R"]).stdout == ""
 
 
+def test_collectives_within_a_node_and_between_two(place: Workplace, onebox: Onebox) -> None:
+    sweep = spec(place, ["2n2g"])
+    arguments = ["--site", site(place), "--collectives", "--budget", 2, "--json"]
+    done = place.verb("doctor", sweep, *arguments, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    kinds = {"all-reduce", "reduce-scatter", "all-gather"}
+    told = [row["seen"] for row in answer["findings"] if "slowest rank" in row["seen"]]
+    assert len(told) == 12 and all(row["grade"] != "FAIL" for row in answer["findings"])
+    found = {(row["nodes"], row["ranks"], row["by"]) for row in answer["collectives"]}
+    libraries = {"MPI, host memory", "torch.distributed, gloo"}
+    assert found == {(n, 2 * n, by) for n in (1, 2) for by in libraries}
+    for each in found:
+        rows = [r for r in answer["collectives"] if (r["nodes"], r["ranks"], r["by"]) == each]
+        assert {row["collective"] for row in rows} == kinds
+        assert all(row["right"] and row["us"] > 0 and row["iterations"] >= 3 for row in rows)
+        ranks = each[1]
+        for row in rows:
+            factor = (2 if row["collective"] == "all-reduce" else 1) * (ranks - 1) / ranks
+            rate = row["bytes"] / row["us"] / 1e3
+            assert row["algorithm_gb_per_s"] == pytest.approx(rate)
+            assert row["bus_gb_per_s"] == pytest.approx(factor * rate)
+    assert onebox.run(["squeue", "--noheader", "--states=PD,R"]).stdout == ""
+
+
 def test_faults_of_environments_are_named_each_in_its_own(place: Workplace) -> None:
     bare, old = place.root / "bare", place.write("old", "#!/bin/sh\nexit 3\n")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Callable
 
 HOST_BYTES = 16 << 20
@@ -63,6 +64,31 @@ def torch_allreduce(
     import torch
     import torch.distributed as dist
 
+    size = comm.Get_size()
+    usual = GPU_BYTES if kind == "cuda" else HOST_BYTES
+    rates = []
+    with joined(comm, host, index, kind) as device:
+        for asked in sizes or (usual,):
+            buffer = torch.zeros(asked // 4, device=device)
+
+            def operation(buffer: Any = buffer, device: Any = device) -> None:
+                dist.all_reduce(buffer)
+                if kind == "cuda":
+                    torch.cuda.synchronize(device)
+
+            seconds = repeated(comm, operation)
+            what = f"torch.distributed, {'nccl' if kind == 'cuda' else 'gloo'}"
+            rates.append(_rate(what, asked // 4 * 4, seconds, size))
+    return rates
+
+
+@contextmanager
+def joined(comm: Any, host: str, index: int, kind: str) -> Iterator[Any]:
+    """A process group of all ranks of ``comm``, and this rank's device in it; ``index`` is that of
+    its GPU. A group in which something failed is left as it is: its other ranks may be stuck."""
+    import torch
+    import torch.distributed as dist
+
     rank, size = comm.Get_rank(), comm.Get_size()
     device = torch.device(kind, index) if kind == "cuda" else torch.device(kind)
     store = dist.TCPStore(host, 0, size, True, wait_for_workers=False) if rank == 0 else None
@@ -73,17 +99,5 @@ def torch_allreduce(
         torch.cuda.set_device(device)
     backend = "nccl" if kind == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-    usual = GPU_BYTES if kind == "cuda" else HOST_BYTES
-    rates = []
-    for asked in sizes or (usual,):
-        buffer = torch.zeros(asked // 4, device=device)
-
-        def operation(buffer: Any = buffer) -> None:
-            dist.all_reduce(buffer)
-            if kind == "cuda":
-                torch.cuda.synchronize(device)
-
-        seconds = repeated(comm, operation)
-        rates.append(_rate(f"torch.distributed, {backend}", asked // 4 * 4, seconds, size))
+    yield device
     dist.destroy_process_group()
-    return rates

@@ -6,14 +6,18 @@ GPUs are asked of NVML, else of nvidia-smi; where neither answers, only the envi
 from __future__ import annotations
 
 import contextlib
+import glob
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any, NamedTuple
 
 _IMPORT_LIMIT_S = 90.0
+_NVLINKS = 18  # NVML_NVLINK_MAX_LINKS
+_INFINIBAND = "/sys/class/infiniband/*/ports/*"
 _RANKS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 _LOCAL = ("SLURM_LOCALID", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
@@ -123,6 +127,22 @@ def gpus() -> dict[str, Any]:
     return facts
 
 
+def ports() -> list[dict[str, Any]]:
+    """InfiniBand and RoCE ports of this node that are up: ``name``, and ``gb_per_s``, the rate that
+    the kernel tells (``400 Gb/sec (4X NDR)``) in bytes."""
+    found = []
+    for folder in sorted(glob.glob(_INFINIBAND)):
+        told = []
+        for name in ("state", "rate"):
+            with contextlib.suppress(OSError), open(os.path.join(folder, name)) as file:
+                told.append(file.read(100).strip())
+        rate = re.match(r"([0-9.]+) Gb/sec", told[-1]) if len(told) == 2 else None
+        if rate and "ACTIVE" in told[0]:
+            parts = folder.split(os.sep)
+            found.append({"name": f"{parts[-3]}/{parts[-1]}", "gb_per_s": float(rate[1]) / 8})
+    return found
+
+
 def _by_nvml() -> list[dict[str, Any]]:
     import pynvml
 
@@ -153,6 +173,7 @@ def _by_nvml() -> list[dict[str, Any]]:
                 "ecc": ask("nvmlDeviceGetTotalEccErrors", 1, 0),
                 "remap": {"pending": bool(rows[2]), "failed": bool(rows[3])} if rows else None,
                 "others": [process.pid for process in processes][:20],
+                "nvlinks": sum(ask("nvmlDeviceGetNvLinkState", i) == 1 for i in range(_NVLINKS)),
             }
         )
     return devices

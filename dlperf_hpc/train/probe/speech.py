@@ -1,7 +1,8 @@
 """How a rank speaks: in parts, each as soon as it is known, for the next thing may end it.
 
 ``phase`` (what it sets out to do), ``node`` (the machine and the Python), ``world`` (MPI),
-``comm`` (what ranks do together), and ``steps`` (what a rank computes by itself).
+``comm`` (what ranks do together), ``collectives0`` and on (each a sweep of sizes), and ``steps``
+(what a rank computes by itself).
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import zlib
 from typing import Any
 
 MARK = "dlperf-probe"
-# Slurm cuts labelled lines at 1024 bytes, and writes of up to 4096 to a pipe do not mix.
+# Writes of up to 4096 bytes to a pipe do not mix. Slurm takes what has come in pieces of 1024 bytes
+# and ends a line behind each: a line may be cut anywhere. So its length and a sum are told.
 _PIECE = 800
 
 
@@ -35,5 +38,6 @@ class Reporter:
         text = json.dumps(facts)
         pieces = [text[i : i + _PIECE] for i in range(0, len(text), _PIECE)]
         for i, piece in enumerate(pieces, 1):
-            line = f"{MARK} {self.rank} {part} {i}/{len(pieces)} {piece}\n"
+            head = f"{MARK} {self.rank} {part} {i}/{len(pieces)}"
+            line = f"{head} {len(piece)} {zlib.crc32(piece.encode()):08x} {piece}\n"
             os.write(1, line.encode("ascii"))

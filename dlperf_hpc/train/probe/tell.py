@@ -11,8 +11,9 @@ import socket
 import sys
 from typing import Any
 
+from .collectives import sweeps
 from .compute import own_steps
-from .node import cpus, gpus, imported, installed, place
+from .node import cpus, gpus, imported, installed, place, ports
 from .speech import Reporter
 from .together import exchange, own_gpu, together, wait_for_nodes
 
@@ -32,6 +33,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--patience", type=float, default=60.0)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--collectives", type=float, default=0.0, metavar="S")
     parser.add_argument("--checkout", action="store_true")
     arguments = parser.parse_args(argv)
     # As real ranks have it: the working directory is looked into only if it is a checkout.
@@ -43,7 +45,7 @@ def main(argv: list[str] | None = None) -> None:
     report.enter("waiting for the other nodes", _NODE_LIMIT_S)
     name = str(report.rank) if "exchange" in facts else None
     wait_for_nodes(arguments.directory, name, arguments.nodes)
-    world(report, arguments.torch, arguments.steps)
+    world(report, arguments)
 
 
 def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
@@ -60,6 +62,8 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
         "omp": os.environ.get("OMP_NUM_THREADS"),
     }
     facts["gpus"] = gpus()  # of every rank: a site may show each of them its own only
+    if arguments.collectives:
+        facts["ports"] = ports()
     if local:
         return facts
     name = str(rank)
@@ -73,7 +77,7 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
     return facts
 
 
-def world(report: Reporter, use_torch: bool, steps: bool = False) -> None:
+def world(report: Reporter, arguments: argparse.Namespace) -> None:
     """Start MPI, say how large the world is, and try it if it is the launcher's."""
     report.enter("starting MPI (MPI_Init)", _MPI_LIMIT_S)
     if os.environ.get("DLPERF_MPI") == "none" and (place().size or 1) == 1:
@@ -90,13 +94,27 @@ def world(report: Reporter, use_torch: bool, steps: bool = False) -> None:
     library = " ".join(MPI.Get_library_version().strip("\0").splitlines()[0].split())
     report.say("world", {"rank": comm.Get_rank(), "size": size, "library": library})
     if size > 1:
-        facts = together(comm, report, use_torch)
+        facts = together(comm, report, arguments.torch)
         if comm.Get_rank() == 0 or "gpu_error" in facts:
             report.say("comm", facts)
         if "gpu_error" in facts:
             os._exit(1)  # no collective with what is left of the group
-    if steps:
+    if arguments.collectives and size > 1:
+        _collectives(comm, report, arguments)
+    if arguments.steps:
         report.enter("steps of its own", _STEPS_LIMIT_S)
-        own, _ = own_gpu(comm, comm.allgather(socket.gethostname()), use_torch)
+        own, _ = own_gpu(comm, comm.allgather(socket.gethostname()), arguments.torch)
         report.say("steps", own_steps(comm, own))
     report.enter("leaving MPI (MPI_Finalize)", _MPI_LIMIT_S)
+
+
+def _collectives(comm: Any, report: Reporter, arguments: argparse.Namespace) -> None:
+    """A part of what is told for each sweep of sizes, so that what came before a fault is there."""
+    budget_s = arguments.collectives
+    report.enter("collectives", 2 * budget_s + _STEPS_LIMIT_S)
+    hosts = comm.allgather(socket.gethostname())
+    own, _ = own_gpu(comm, hosts, arguments.torch)
+    host = hosts[0] if len(set(hosts)) > 1 else "127.0.0.1"
+    for i, found in enumerate(sweeps(comm, host, own, budget_s)):
+        if comm.Get_rank() == 0:
+            report.say(f"collectives{i}", found)

@@ -45,6 +45,22 @@ def test_reports_are_read_out_of_whatever_else_is_printed(
     assert parts == {rank: {"node": {**long, "rank": rank}} for rank in (0, 11)}
 
 
+def test_reports_that_srun_has_cut_anywhere(capfd: pytest.CaptureFixture[str]) -> None:
+    """Seen of Slurm 22.05: what has come is taken in pieces of 1024 bytes, each ended as a line."""
+    rows = [{"bytes": 8 << i, "us": i / 7, "right": True} for i in range(100)]
+    for part in ("node", "comm", "world"):
+        Reporter(0).say(part, {"rows": rows})
+    printed = capfd.readouterr().out
+    for first in range(1, 1024, 37):
+        cuts = [0, *range(first, len(printed), 1024), len(printed)]
+        pieces = [printed[begin:end] for begin, end in zip(cuts, cuts[1:])]
+        lines = [f"0: {line}\n1: noise\n" for piece in pieces for line in piece.splitlines()]
+        parts = parts_of("".join(lines))[0]
+        assert parts == {part: {"rows": rows} for part in ("node", "comm", "world")}
+    damaged = printed.replace('"us": 0.1', '"us": 0.2')
+    assert parts_of(damaged) == {} and printed != damaged
+
+
 def test_a_rank_that_hangs_where_no_python_runs_says_in_what_and_ends() -> None:
     program = (
         "import ctypes; from dlperf_hpc.train.probe.speech import Reporter;"
