@@ -22,7 +22,7 @@ _DAEMONS = (b"slurmd", b"slurmstepd")
 
 
 @contextmanager
-def slowed(onebox: Onebox, node: str, words: str, times: float = 10.0) -> Iterator[None]:
+def slowed(onebox: Onebox, node: str, words: str, times: float = 8.0) -> Iterator[None]:
     """While the block lasts, processes of the node's jobs whose command line has ``words`` have at
     most one part of the time in ``times``. Slurm's daemons run on: a slow node still answers."""
     root = json.loads(call(["status", str(onebox.dir), "--json"]).stdout)[node]["pid"]

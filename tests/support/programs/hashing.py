@@ -11,7 +11,7 @@ import time
 
 from steps import line
 
-_BYTES = bytes(4 << 20)
+_BYTES = bytes(8 << 20)
 
 
 def main() -> None:
