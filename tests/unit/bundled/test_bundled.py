@@ -191,3 +191,17 @@ def test_onebox_gets_its_own_arguments_and_exit_code(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "dlperf_hpc", "onebox", "status", "--json", str(tmp_path / "no")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and done.stderr.startswith("onebox: "), done.stderr
+
+
+def test_packages_that_may_not_be_installed_are_named(empty: Path) -> None:
+    script = ["/bin/sh", str(ROOT / "slurm" / "packages.sh")]
+    for programs, code in (("sh", 0), ("sh nonesuch", 2)):
+        path = str(empty if code else "/bin")  # without apt-get where it would be asked
+        done = subprocess.run(
+            [*script, programs, "first second", "RUNLEVEL=1"],
+            env={"PATH": path}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("not installed: ")
+    assert " nonesuch\ninstall once, as root: apt-get update" in done.stderr
+    assert done.stderr.endswith("--no-install-recommends first second\n")

@@ -1,0 +1,83 @@
+"""A node whose processes are really slower is named, by pairs and by runs on different nodes.
+
+All nodes share this machine's cores with whatever else runs here. So jobs that are compared run at
+the same time, and nothing is asserted of the other nodes but that the slow one is below them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fixtures_slurm import Onebox
+from places import ROOT
+from slowing import slowed
+from sweeping import Workplace
+
+SLOW = "n3"
+SITE = """\
+partition = "main"
+poll_s = 0.5
+exclusive = true
+"""
+SWEEP = f"""
+topologies = ["1n1g"]
+base = "1n1g"
+repeats = {{repeats}}
+time_limit = "00:03:00"
+[measure]
+warmup = 10
+iterations = 40
+[case]
+framework = "hashing"
+model = "bert-tiny"
+device = "cpu"
+batch_size = 2
+seq_len = 16
+[program.hashing]
+launch = "rank"
+workdir = "{ROOT}/tests/support/programs"
+run = ["hashing.py", "50", "2"]
+[program.hashing.read]
+format = "megatron"
+"""
+
+
+def spec(place: Workplace, repeats: int) -> Path:
+    return place.write("slow.toml", SWEEP.format(repeats=repeats))
+
+
+def test_its_pairs_name_it(place: Workplace, onebox: Onebox) -> None:
+    """In each round both pairs are measured at the same time. Other work on this machine may set
+    the other nodes so far apart that nobody can be named: then it is measured once more."""
+    table = '[environment.default]\nmpi = "pmi2"\n'
+    arguments = (spec(place, 1), "--site", place.write("site.toml", SITE + table))
+    for _ in range(2):
+        with slowed(onebox, SLOW, "probe"):
+            done = place.verb("doctor", *arguments, "--pairs", 3, "--json", timeout=120)
+        answer = json.loads(done.stdout)
+        rows = {row["node"]: row for row in answer["nodes"]}
+        assert rows.keys() == {"n1", "n2", "n3", "n4"}, done.stdout + done.stderr
+        assert all(row["pairs"] == 3 for row in rows.values())
+        assert max(rows, key=lambda node: rows[node]["steps_ms"]) == SLOW
+        assert min(rows, key=lambda node: rows[node]["all_reduce_gb_per_s"]) == SLOW
+        if rows[SLOW]["ailments"]:
+            break
+    assert any(words.startswith("slow: ") for words in rows[SLOW]["ailments"]), rows
+    assert done.returncode == 1 and answer["ok"] is False
+
+
+def test_runs_on_different_nodes_name_it(place: Workplace, onebox: Onebox) -> None:
+    """Three runs on it and nine on the others: with fewer, chance would give as much."""
+    there = place.write("there.toml", f'{SITE}sbatch = {{ nodelist = "{SLOW}" }}\n')
+    elsewhere = place.write("elsewhere.toml", f'{SITE}exclude = "{SLOW}"\n')
+    with slowed(onebox, SLOW, "hashing.py"):
+        first = place.verb("sweep", spec(place, 3), "--site", there, "--no-check")
+        assert first.returncode == 0, first.stdout + first.stderr
+        done = place.verb("sweep", spec(place, 12), "--site", elsewhere, "--wait", "--no-check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = place.verb("nodes", place.directory("slow"), "--json")
+    found = json.loads(told.stdout)
+    assert told.returncode == 1 and found["runs"] == found["compared"] == 12, told.stderr
+    rows = {row["node"]: row for row in found["nodes"]}
+    assert found["slow"][0] == SLOW, rows
