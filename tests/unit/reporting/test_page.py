@@ -23,7 +23,7 @@ from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.page import compared, render
 from dlperf_hpc.reporting.page.figure import COLOURS, MARKS, colour_of, mark_of
-from dlperf_hpc.reporting.page.sweep import MOST_RUNS, Shown
+from dlperf_hpc.reporting.page.shown import MOST_RUNS, Shown
 from dlperf_hpc.reporting.page.traces import MOST_POINTS, trace_of
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.text import natural
