@@ -34,8 +34,8 @@ def facts(of: Case, driver: str = "570.86") -> dict[str, Any]:
     """What a log tells of machine and software."""
     hosts = [f"n{1 + rank // of.topology.gpus_per_node}" for rank in range(of.ranks)]
     return {
-        "world": {"ranks": of.ranks, "hosts": hosts, "device_name": "NVIDIA H100 80GB HBM3",
-                  "cuda": "12.8", "nccl": "2.26.2"},
+        "world": {"ranks": of.ranks, "hosts": [*dict.fromkeys(hosts)],
+                  "device_name": "NVIDIA H100 80GB HBM3", "cuda": "12.8", "nccl": "2.26.2"},
         "provenance": {"cpu": "AMD EPYC 9654", "kernel": "5.14.0", "mpi": "MPICH 5.0.2",
                        "env": {"NCCL_IB_HCA": "mlx5"}},
         "ranks": [{"rank": rank, "host": host} for rank, host in enumerate(hosts)],

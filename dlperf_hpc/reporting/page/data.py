@@ -13,14 +13,13 @@ from dlperf_hpc.reporting.page.shown import (
     MOST_NAMED,
     MOST_SERIES,
     Shown,
-    hosts_of,
     key_values,
     listed,
     name_of,
-    span,
+    nodes_of,
 )
 from dlperf_hpc.reporting.page.traces import trace_of
-from dlperf_hpc.reporting.text import number, percent
+from dlperf_hpc.reporting.text import number, percent, span
 
 
 def data_of(shown: Shown) -> dict[str, Any]:
@@ -79,9 +78,9 @@ def run_facts(run: RunResult) -> dict[str, str]:
     why = f": {run.reason}" if run.reason else ""
     facts = {
         "status": f"{run.status.value}{why}" if run.status is not Status.OK or why else "ok",
-        "nodes": listed(hosts_of(run)),
+        "nodes": listed(nodes_of(run)),
         "job": run.launch,
-        "measured": span([run.started] if run.started else [], [run.ended] if run.ended else []),
+        "measured": span([when for when in (run.started, run.ended) if when]),
         "attempt": str(run.attempt) if run.attempt != 1 else "",
     }
     if window is not None:

@@ -96,8 +96,9 @@ def measures_of_run(run: RunResult, summary: CaseSummary) -> dict[str, float]:
     window = run.window or run.external
     if window is not None and window.memory_mb is not None:
         found["memory"] = window.memory_mb
-    if run.window is not None and run.gpu is not None and run.gpu.joules is not None:
-        found["joules"] = run.gpu.joules / run.window.samples if run.window.samples else 0.0
+    energy = None if run.gpu is None else run.gpu.joules
+    if energy is not None and run.window is not None and run.window.samples:
+        found["joules"] = energy / run.window.samples
     return {name: _short(value) for name, value in found.items() if math.isfinite(value)}
 
 

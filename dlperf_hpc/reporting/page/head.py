@@ -17,14 +17,12 @@ from dlperf_hpc.reporting.page.shown import (
     MOST_NAMED,
     NONE,
     Shown,
-    hosts_of,
     keys,
     listed,
     name_of,
-    span,
 )
 from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.text import natural
+from dlperf_hpc.reporting.text import natural, span
 
 _MOST_LISTED = 100
 
@@ -34,11 +32,10 @@ def facts(shown: Shown) -> tuple[tuple[str, str], ...]:
     report = shown.report
     began = sorted(run.started for run in report.runs if run.started)
     ended = sorted(run.ended for run in report.runs if run.ended)
-    hosts = sorted({host for run in report.counted for host in hosts_of(run)}, key=natural)
     found = {
-        "Measured": span(began, ended),
+        "Measured": span([*began[:1], *ended[-1:]]),
         "Site": report.site,
-        "Nodes": listed(hosts),
+        "Nodes": listed(report.hosts),
         **report.machines,
         "Base of speedup": shown.base or f"none: {report.base or DEFAULT_BASE} has no run",
         "Alike in all cases": "; ".join(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dlperf_hpc.analysis.nodes import hosts_of
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
@@ -92,26 +93,15 @@ def name_of(summary: CaseSummary) -> str:
     return printable(f"{summary.series} {summary.case.topology}")
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = MOST_NAMED) -> str:
     """The first of them, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
-def span(began: Sequence[str], ended: Sequence[str]) -> str:
-    """``2026-11-21 14:53 to 16:10 UTC``."""
-    if not began:
-        return ""
-    first, last = began[0][:16].replace("T", " "), (ended or began)[-1][:16].replace("T", " ")
-    same = first[:10] == last[:10]
-    return f"{first} to {last[11:] if same else last} UTC"
-
-
-def hosts_of(run: RunResult) -> list[str]:
-    """The hosts that a run's log names."""
-    world = run.facts.get("world")
-    hosts = world.get("hosts") if isinstance(world, Mapping) else None
-    return list(dict.fromkeys(map(str, hosts))) if isinstance(hosts, list) else []
+def nodes_of(run: RunResult) -> list[str]:
+    """The nodes of a run, as its log tells them, in natural order."""
+    return sorted(hosts_of(run), key=natural)
 
 
 # --- keys of cases, which are filters

@@ -12,6 +12,7 @@ from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.page import Cell, Heading, Row, Table
+from dlperf_hpc.reporting.page.shown import listed, nodes_of
 from dlperf_hpc.reporting.text import number, percent
 
 TO = "\N{EN DASH}"
@@ -163,10 +164,6 @@ def run_table(runs: Iterable[tuple[RunResult, int, bool]]) -> Table:
 def _run_row(place: int, run: RunResult, item: int, counts: bool) -> Row:
     window, either = run.window, run.window or run.external
     unit, speed = next(iter(run.rates.items()), ("", None))
-    world = run.facts.get("world")
-    hosts = world.get("hosts") if isinstance(world, dict) else None
-    nodes = list(dict.fromkeys(map(str, hosts))) if isinstance(hosts, list) else []
-    told = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     cells = (
         text(series_name(run.run.case, run.sweep)),
         text(run.run.case.topology),
@@ -180,7 +177,7 @@ def _run_row(place: int, run: RunResult, item: int, counts: bool) -> Row:
         if window else Cell(""),
         figure(either.drift if either else None, percent),
         figure(either.memory_mb if either else None),
-        text(told),
+        text(listed(nodes_of(run), 3)),
         text(run.launch),
         text(run.started[:16].replace("T", " ")),
         text(run.reason),

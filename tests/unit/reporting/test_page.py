@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from dlperf_hpc.cli import compare as compare_verb
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.page import compared, render
+from dlperf_hpc.reporting.page.drawn import measures_of_run
 from dlperf_hpc.reporting.page.figure import COLOURS, MARKS, colour_of, mark_of
 from dlperf_hpc.reporting.page.shown import MOST_RUNS, Shown
 from dlperf_hpc.reporting.page.traces import MOST_POINTS, trace_of
@@ -125,6 +127,15 @@ def test_a_run_that_does_not_count_is_hollow_and_told() -> None:
     assert dict(hollow["told"])["status"] == "partial: log and record differ"
     lost = [run for run in data["runs"] if not run["ok"] and not run["m"]]
     assert len(lost) == 2 and all("out of memory" in str(run["told"]) for run in lost)
+
+
+def test_energy_without_samples_is_no_number() -> None:
+    """Nothing is divided by no samples: the run has an energy, and none for a sample."""
+    (run, *_) = page_samples.measured(case(), 100.0, 1)
+    (summary,) = Report.of("a", [run]).cases
+    assert run.window is not None and "joules" in measures_of_run(run, summary)
+    without = replace(run, window=replace(run.window, samples=0))
+    assert "joules" not in measures_of_run(without, summary)
 
 
 def test_names_are_text_everywhere() -> None:
