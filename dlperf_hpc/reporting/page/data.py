@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import RunResult
@@ -68,7 +69,7 @@ def _run_data(shown: Shown, place: int, run: RunResult) -> dict[str, Any]:
     }
 
 
-HOVER = ("status", "nodes", "job", "clocks", "drift", "exposed communication")
+HOVER = ("status", "nodes", "job", "clocks", "drift", "exposed communication", "energy in doubt")
 """Of :func:`run_facts`, what is shown at once; the rest when the run is opened."""
 
 
@@ -108,6 +109,8 @@ def run_facts(run: RunResult) -> dict[str, str]:
             "temperature": f"{number(gpu.celsius)} °C" if gpu.celsius else "",
             "throttle reasons": f"NVML bits {gpu.throttle:#x}" if gpu.throttle else "",
         }
+    if doubts := energy_doubts(run):
+        facts["energy in doubt"] = "; ".join(doubts)
     if run.warnings:
         facts["warnings"] = " | ".join(run.warnings[:MOST_NAMED])
     return facts | {"log": run.log}

@@ -45,6 +45,7 @@ def quantities(shown: Shown) -> dict[str, Quantity]:
         )
     others = {
         "mfu": Quantity("MFU", "model FLOPS / peak of the device", "mfu", "total", form=".1~%"),
+        "step": Quantity("step time", "median step time of a run, ms", "step", "total"),
         "joules": Quantity("J/sample", "J/sample, all devices", "joules", "total"),
         "memory": Quantity("memory", "peak memory of a device, MB", "memory", "total"),
     }
@@ -63,6 +64,8 @@ def measures_of_case(summary: CaseSummary) -> dict[str, tuple[float | None, ...]
     if summary.mfu is not None and rate is not None:
         ends = (None if e is None else summary.mfu * e / rate.median for e in _ends(rate.interval))
         found["mfu"] = (summary.mfu, *ends)
+    if summary.step_ms_p50 is not None:
+        found["step"] = (summary.step_ms_p50, None, None)
     if summary.joules_per_sample is not None:
         found["joules"] = (summary.joules_per_sample, None, None)
     if summary.memory_mb is not None:
@@ -96,6 +99,8 @@ def measures_of_run(run: RunResult, summary: CaseSummary) -> dict[str, float]:
     window = run.window or run.external
     if window is not None and window.memory_mb is not None:
         found["memory"] = window.memory_mb
+    if run.window is not None and run.window.step_ms_p50 > 0:
+        found["step"] = run.window.step_ms_p50
     energy = None if run.gpu is None else run.gpu.joules
     if energy is not None and run.window is not None and run.window.samples:
         found["joules"] = energy / run.window.samples

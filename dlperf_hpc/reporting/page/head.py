@@ -11,6 +11,7 @@ from dlperf_hpc.analysis.speedup import DEFAULT_BASE, series_name
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.nodes import cost_text
 from dlperf_hpc.reporting.page import Remark
 from dlperf_hpc.reporting.page.shown import (
     MOST_FILES,
@@ -20,6 +21,7 @@ from dlperf_hpc.reporting.page.shown import (
     keys,
     listed,
     name_of,
+    sentence,
 )
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.text import natural, span
@@ -35,6 +37,7 @@ def facts(shown: Shown) -> tuple[tuple[str, str], ...]:
     found = {
         "Measured": span([*began[:1], *ended[-1:]]),
         "Site": report.site,
+        "Node-hours": cost_text(report.cost).partition(": ")[2].strip(),
         "Nodes": listed(report.hosts),
         **report.machines,
         "Base of speedup": shown.base or f"none: {report.base or DEFAULT_BASE} has no run",
@@ -75,7 +78,7 @@ def remarks(report: Report) -> tuple[Remark, ...]:
     order = {flag: place for place, flag in enumerate(FLAGS)}
     return tuple(
         Remark(
-            sentence=_sentence(note),
+            sentence=sentence(note),
             cases=tuple(sorted(cases, key=natural)),
             flag=flag,
             meaning=FLAGS.get(flag, ""),
@@ -84,11 +87,6 @@ def remarks(report: Report) -> tuple[Remark, ...]:
             about.items(), key=lambda item: order.get(item[0][0], len(order))
         )
     )
-
-
-def _sentence(text: str) -> str:
-    text = printable(text)
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def missing(shown: Shown, files: Mapping[str, bytes]) -> tuple[str, ...]:

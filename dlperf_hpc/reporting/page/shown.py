@@ -104,6 +104,12 @@ def nodes_of(run: RunResult) -> list[str]:
     return sorted(hosts_of(run), key=natural)
 
 
+def sentence(text: str) -> str:
+    """The text with a capital at its beginning and a stop at its end."""
+    text = printable(text)
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+
+
 # --- keys of cases, which are filters
 
 NONE = "(none)"

@@ -8,17 +8,27 @@ sections, none where there is nothing to show. Another table of the report is on
 from __future__ import annotations
 
 from collections.abc import Callable
+from textwrap import shorten
 
 from dlperf_hpc.errors import printable
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.nodes import sentences
 from dlperf_hpc.reporting.page import Page, Section
 from dlperf_hpc.reporting.page.data import data_of
 from dlperf_hpc.reporting.page.drawn import figure_of
 from dlperf_hpc.reporting.page.head import counts, facts, missing, remarks
 from dlperf_hpc.reporting.page.provenance import provenance_sections
-from dlperf_hpc.reporting.page.shown import MOST_FILES, Shown, filters
-from dlperf_hpc.reporting.page.tables import case_table, option_table, run_table
+from dlperf_hpc.reporting.page.shown import MOST_FILES, Shown, filters, sentence
+from dlperf_hpc.reporting.page.tables import (
+    MOST_NODES,
+    case_table,
+    node_table,
+    option_table,
+    run_table,
+)
 from dlperf_hpc.reporting.report import Report
+
+_LONGEST = 500  # characters of a sentence on nodes, which may name hundreds
 
 
 def page(report: Report) -> Page:
@@ -70,11 +80,26 @@ def _options(shown: Shown) -> list[Section]:
     return [Section("options", "One option switched on", (line,), table)]
 
 
+def _nodes(shown: Shown) -> list[Section]:
+    """Where there are several nodes, or ranks tell their own times, as in ``nodes.csv``."""
+    found = shown.report.nodes
+    nodes = {node for effect in found.effects for node in effect.nodes}
+    if len(nodes) < 2 and not found.devices:
+        return []
+    lines = [sentence(shorten(line, _LONGEST)) for line in sentences(found)]
+    table = node_table(found)
+    if len(table.rows) == MOST_NODES:
+        lines.append(f"This page shows {MOST_NODES} nodes at most; nodes.csv has all.")
+    return [Section("nodes", "Nodes", tuple(lines), table)]
+
+
 def _provenance(shown: Shown) -> list[Section]:
     return provenance_sections(shown.report.counted or shown.report.runs)
 
 
-SECTIONS: tuple[Callable[[Shown], list[Section]], ...] = (_cases, _runs, _options, _provenance)
+SECTIONS: tuple[Callable[[Shown], list[Section]], ...] = (
+    _cases, _runs, _options, _nodes, _provenance,
+)  # fmt: skip
 """The parts behind the figure, in order."""
 
 
