@@ -56,7 +56,7 @@ def measured(of: Case, speed: float, repeats: int = 6, driver: str = "570.86") -
             ended=f"2026-11-2{1 + i % 2}T14:0{i % 10}:59.000000Z",
             gpu=GpuUse(util=97.0, memory_mb=24_000.0, sm_mhz=1755.0, watts=640.0, celsius=61.0,
                        joules=640.0 * of.topology.devices * 100 * of.micro_batch / speed,
-                       throttle=0),
+                       throttle=0, devices=of.topology.devices),
         )
         for i, run in enumerate(made)
     ]  # fmt: skip

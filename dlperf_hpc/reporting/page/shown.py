@@ -105,9 +105,12 @@ def nodes_of(run: RunResult) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital at its beginning and a stop at its end."""
+    """The text with a stop at its end, and a capital at its beginning where that is a word and not
+    the name of a run or of a file."""
     text = printable(text)
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+    if text.partition(" ")[0].rstrip(":,").isalpha():
+        text = text[:1].upper() + text[1:]
+    return text + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 # --- keys of cases, which are filters

@@ -29,6 +29,7 @@ from dlperf_hpc.reporting.page.tables import (
 from dlperf_hpc.reporting.report import Report
 
 _LONGEST = 500  # characters of a sentence on nodes, which may name hundreds
+_WORDS = ("slow: ", "no node ", "no rank", "to be sure", "to leave out")  # else a node's name
 
 
 def page(report: Report) -> Page:
@@ -86,7 +87,8 @@ def _nodes(shown: Shown) -> list[Section]:
     nodes = {node for effect in found.effects for node in effect.nodes}
     if len(nodes) < 2 and not found.devices:
         return []
-    lines = [sentence(shorten(line, _LONGEST)) for line in sentences(found)]
+    lines = [shorten(printable(line), _LONGEST) for line in sentences(found)]
+    lines = [sentence(line) if line.startswith(_WORDS) else line for line in lines]
     table = node_table(found)
     if len(table.rows) == MOST_NODES:
         lines.append(f"This page shows {MOST_NODES} nodes at most; nodes.csv has all.")

@@ -27,7 +27,7 @@ from dlperf_hpc.reporting.page import compared, render
 from dlperf_hpc.reporting.page.drawn import measures_of_run
 from dlperf_hpc.reporting.page.figure import COLOURS, MARKS, colour_of, mark_of
 from dlperf_hpc.reporting.page.head import facts
-from dlperf_hpc.reporting.page.shown import MOST_RUNS, Shown
+from dlperf_hpc.reporting.page.shown import MOST_RUNS, Shown, sentence
 from dlperf_hpc.reporting.page.tables import case_table, node_table
 from dlperf_hpc.reporting.page.traces import MOST_POINTS, trace_of
 from dlperf_hpc.reporting.report import Report
@@ -201,6 +201,11 @@ def test_doubts_of_energy_stand_with_the_run() -> None:
         doubt,
     ]
     assert parsed.texts.count(doubt) == 1 and "energy in doubt" in parsed.texts
+
+
+def test_a_name_at_the_beginning_of_a_sentence_stays_as_it_is() -> None:
+    assert sentence("ddp/bert_1: it is odd") == "ddp/bert_1: it is odd."
+    assert sentence("slow: n1") == "Slow: n1." and sentence("n1, a: x?") == "n1, a: x?"
 
 
 def test_names_are_text_everywhere() -> None:
