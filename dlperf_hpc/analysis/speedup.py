@@ -59,8 +59,9 @@ class CaseSummary:
     (share of the accelerator's dense peak) are of the median; None where model, length, precision
     or accelerator is not known. ``devices`` are the chips, or ``cpu``, that the logs of the runs
     that count name. ``iteration_ms`` is the median over the runs of the window's time / its
-    iterations. ``sweep`` is that of the runs (see :class:`.RunResult`): a case that two sweeps
-    measured has two summaries. ``evidence`` has each flag with its sentence.
+    iterations, ``step_ms_p50`` that of the runs' own median step times, both ms, and the latter
+    None where no run of ours counts. ``sweep`` is that of the runs (see :class:`.RunResult`): a
+    case that two sweeps measured has two summaries. ``evidence`` has each flag with its sentence.
     """
 
     case: CaseFacts
@@ -95,6 +96,7 @@ class CaseSummary:
     mfu: float | None = None
     devices: frozenset[str] = frozenset()
     iteration_ms: float | None = None
+    step_ms_p50: float | None = None
     sweep: str = ""
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -330,6 +332,7 @@ def _with_windows(
     return replace(
         summary,
         iteration_ms=median(times) if times else None,
+        step_ms_p50=median(w.step_ms_p50 for w in windows) if windows else None,
         optimizer_steps=min(steps, default=None),
         skipped_steps=max(skipped, default=None),
         rank_spread=max(spreads, default=None),

@@ -14,14 +14,14 @@ from typing import Any
 from dlperf_hpc.analysis.costs import Cost, cost
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_tables
 from dlperf_hpc.analysis.flags import FLAGS
-from dlperf_hpc.analysis.nodes import NodeFindings
+from dlperf_hpc.analysis.nodes import NodeFindings, hosts_of
 from dlperf_hpc.analysis.nodes import examine as examine_nodes
 from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
-from dlperf_hpc.reporting.text import natural
+from dlperf_hpc.reporting.text import natural, span
 from dlperf_hpc.sweepfile.case import Topology
 
 
@@ -161,13 +161,12 @@ class Report:
         minute; '' where no log tells it."""
         starts = sorted(result.started for result in self.counted if result.started)
         ends = sorted(result.ended for result in self.counted if result.ended)
-        return _span([_minute(text) for text in (*starts[:1], *ends[-1:])])
+        return span([*starts[:1], *ends[-1:]])
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
         """The hosts on which the runs that count were measured, in natural order."""
-        told = (result.facts.get("world", {}).get("hosts") for result in self.counted)
-        found = {str(host) for hosts in told if isinstance(hosts, list) for host in hosts}
+        found = {host for result in self.counted for host in hosts_of(result)}
         return tuple(sorted(found, key=natural))
 
     @cached_property
@@ -184,20 +183,6 @@ class Report:
 
 def _size(summary: CaseSummary) -> tuple[int, Any]:
     return summary.case.topology.devices, summary.case.topology
-
-
-def _minute(when: str) -> str:
-    """``2026-11-21 14:53`` of a log's time stamp."""
-    return when[:16].replace("T", " ")
-
-
-def _span(times: Sequence[str]) -> str:
-    if not times:
-        return ""
-    first, last = times[0], times[-1]
-    if first[:10] == last[:10]:
-        last = last[11:]
-    return f"{times[0]} to {last} UTC" if times[0] != times[-1] else f"{first} UTC"
 
 
 # What a reader must know of the machine, and where a log tells it: (table, key).

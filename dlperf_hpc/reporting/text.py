@@ -22,6 +22,17 @@ def natural(name: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
 
+def span(times: Sequence[str]) -> str:
+    """``2026-11-21 14:53 to 16:10 UTC``: from the first to the last of a log's time stamps, which
+    stand in order; '' for none."""
+    if not times:
+        return ""
+    first, last = (when[:16].replace("T", " ") for when in (times[0], times[-1]))
+    if first == last:
+        return f"{first} UTC"
+    return f"{first} to {last[11:] if first[:10] == last[:10] else last} UTC"
+
+
 def common_beginning(names: Sequence[str]) -> str:
     """What whole parts of a path all names begin with: ``ddp/bert-base/``; '' for no names."""
     parts = [name.split("/") for name in names] or [[""]]

@@ -257,6 +257,25 @@ def test_filters_act_on_figure_and_tables_and_the_address_holds_them(
     assert hash_of(chromium) == "" and len(shown(chromium, "#t-cases tbody tr")) == len(many.cases)
 
 
+def test_a_filter_that_empties_a_layer_only_changes_data(
+    chromium: Browser, pages: dict[str, Path]
+) -> None:
+    """The only cross goes and comes back; the picture is the same element."""
+    chromium.open(pages["few"])
+    cross, box = (
+        "#live .mark-symbol path[fill=transparent]",
+        'fieldset[data-key="batch size"] [value="64"]',
+    )
+    whole = len(shown(chromium, cross)), marks(chromium)
+    assert whole == (1, 9)
+    chromium.run("document.querySelector('#live svg').dataset.kept = 'yes'")
+    tick(chromium, box)
+    assert (len(shown(chromium, cross)), marks(chromium)) == (0, 6)
+    tick(chromium, box)
+    assert (len(shown(chromium, cross)), marks(chromium)) == whole
+    assert chromium.run("return document.querySelector('#live svg').dataset.kept") == "yes"
+
+
 def test_hover_and_click_tell_of_a_run(chromium: Browser, pages: dict[str, Path]) -> None:
     chromium.open(pages["traced"])
     dot = chromium.run(

@@ -34,8 +34,8 @@ def facts(of: Case, driver: str = "570.86") -> dict[str, Any]:
     """What a log tells of machine and software."""
     hosts = [f"n{1 + rank // of.topology.gpus_per_node}" for rank in range(of.ranks)]
     return {
-        "world": {"ranks": of.ranks, "hosts": hosts, "device_name": "NVIDIA H100 80GB HBM3",
-                  "cuda": "12.8", "nccl": "2.26.2"},
+        "world": {"ranks": of.ranks, "hosts": [*dict.fromkeys(hosts)],
+                  "device_name": "NVIDIA H100 80GB HBM3", "cuda": "12.8", "nccl": "2.26.2"},
         "provenance": {"cpu": "AMD EPYC 9654", "kernel": "5.14.0", "mpi": "MPICH 5.0.2",
                        "env": {"NCCL_IB_HCA": "mlx5"}},
         "ranks": [{"rank": rank, "host": host} for rank, host in enumerate(hosts)],
@@ -56,7 +56,7 @@ def measured(of: Case, speed: float, repeats: int = 6, driver: str = "570.86") -
             ended=f"2026-11-2{1 + i % 2}T14:0{i % 10}:59.000000Z",
             gpu=GpuUse(util=97.0, memory_mb=24_000.0, sm_mhz=1755.0, watts=640.0, celsius=61.0,
                        joules=640.0 * of.topology.devices * 100 * of.micro_batch / speed,
-                       throttle=0),
+                       throttle=0, devices=of.topology.devices),
         )
         for i, run in enumerate(made)
     ]  # fmt: skip

@@ -15,7 +15,7 @@
   const cases = data.cases || [], runs = data.runs || [];
   const menu = name => one(`#menus select[name=${name}]`)?.value;
   const boxes = one('#all'), find = one('[name=find]');
-  let views = {}, open = null, sorted = {}, based;
+  let views = {}, open = null, sorted = {}, based, wide = 0;
 
   // --- numbers
   const digits = v => v == null ? '' : Math.abs(v) >= 1e5 ? v.toFixed(0) : Math.abs(v) >= 10 ? v.toFixed(2) : String(+v.toPrecision(4));
@@ -44,8 +44,7 @@
     return c => on.every(([key, values]) => values.has(c.keys[key])) && c.name.toLowerCase().includes(part);
   };
   const chosenSeries = () => { // those that are drawn: visible, not unticked, and not too many unless asked for
-    const there = [...new Set(cases.filter(c => c.visible).map(c => c.s))].sort((a, b) => a - b);
-    const may = boxes && !boxes.checked ? there.slice(0, data.most) : there;
+    const there = [...new Set(cases.filter(c => c.visible).map(c => c.s))].sort((a, b) => a - b), may = boxes && !boxes.checked ? there.slice(0, data.most) : there;
     all('#legend li').forEach(li => li.hidden = !may.includes(+li.dataset.s));
     all('.all').forEach(label => label.hidden = there.length <= data.most);
     return new Set(may.filter(s => one(`#legend input[value="${s}"]`)?.checked ?? true));
@@ -63,7 +62,7 @@
     const place = [...series], most = Math.max(...cases.map(c => c.n)), least = Math.min(...cases.map(c => c.n));
     const out = { ideal: [], runs: [], hollow: [], without: [], intervals: [], cases: [] };
     // Beside a sloping line a mark keeps its place; else the series at one device count stand side by side.
-    const width = Math.max(one('#live').clientWidth - 90, 200), counts = [...new Set(cases.map(c => c.n))].sort((a, b) => a - b);
+    const width = Math.max(wide - 90, 200), counts = [...new Set(cases.map(c => c.n))].sort((a, b) => a - b);
     const scale = n => x === 'log' ? Math.log2(n) * width / Math.log2(most / least * 1.96) : n * width / (most * 1.08);
     const gap = Math.min(width / 3, ...counts.slice(1).map((n, i) => scale(n) - scale(counts[i])));
     const room = q.ideal === 'line' ? 0 : Math.min(0.7 * gap / Math.max(place.length, 1), 16), beside = room ? Math.min(room / 2, 8) : 8;
@@ -124,11 +123,11 @@
     const height = 24 * sets.cases.length + 60;
     return show('live', `ratios ${height}`, () => ({ ...data.specs.ratios, height }), sets, `B / A of ${sets.cases.length} cases. The table below has every figure.`);
   };
-  // Draw anew if what is drawn is of another kind; else only change its data. Layers without data are left out.
+  // Draw anew what has another name, or data for a layer that is not there; else only change the data. A layer that a filter
+  // empties stays (to compile takes longer than all else); of that Vega would warn, since nothing has no extent.
   const show = async (id, name, spec, sets, label) => {
-    const used = Object.keys(sets).filter(set => sets[set].length), kind = `${name}: ${used}`;
-    let view = views[id];
-    if (view?.kind !== kind) {
+    let view = views[id], used = Object.keys(sets).filter(set => sets[set].length);
+    if (view?.name !== name || !used.length || used.some(set => !view.layers.includes(set))) {
       view?.made.finalize();
       delete views[id];
       one('#' + id).replaceChildren();
@@ -140,10 +139,11 @@
         actions: false, ast: true, renderer: 'svg', defaultStyle: false,
         tooltip: (_, event, __, value) => tip(event, value), loader: { load: () => Promise.reject(new Error('offline')) },
       });
-      view = views[id] = { kind, made };
+      view = views[id] = { name, made, layers: used };
       made.view.addEventListener('click', (_, item) => pick(item?.datum));
     }
-    used.forEach(set => view.made.view.data(set, sets[set]));
+    view.made.view.logLevel(used.length < view.layers.length ? vega.Error : vega.Warn);
+    view.layers.forEach(set => view.made.view.data(set, sets[set]));
     one('#' + id).setAttribute('role', 'img');
     one('#' + id).setAttribute('aria-label', label);
     await view.made.view.runAsync();
@@ -281,7 +281,7 @@
     all('table').forEach(t => { const how = then.get('sort.' + t.dataset.table); if (how && parseInt(how) < t.tHead.rows[0].cells.length) sort(t, parseInt(how), how.endsWith('-')); });
     return runs.findIndex(r => r.name === then.get('run'));
   };
-  const update = async () => { filter(); if (based !== (based = menu('base'))) rebase(); await draw(); remember(); };
+  const update = async () => { wide = drawn?.clientWidth; filter(); if (based !== (based = menu('base'))) rebase(); await draw(); remember(); };
   all('#menus, #filters').forEach(form => { form.addEventListener('input', update); form.addEventListener('submit', e => e.preventDefault()); });
   all('#legend input, #all').forEach(box => box.addEventListener('change', update));
   const reset = async () => { open = null; sorted = {}; if (one('#detail')) one('#detail').hidden = true; history.replaceState(null, '', location.pathname + location.search); recall(); await update(); };

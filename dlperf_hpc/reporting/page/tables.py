@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from dlperf_hpc.analysis.costs import energy_doubts
+from dlperf_hpc.analysis.nodes import NodeFindings
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.speedup import CaseSummary, series_name
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
+from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult, throttle_words
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.nodes import node_rows
 from dlperf_hpc.reporting.page import Cell, Heading, Row, Table
+from dlperf_hpc.reporting.page.shown import listed, nodes_of
 from dlperf_hpc.reporting.text import number, percent
 
 TO = "\N{EN DASH}"
@@ -89,6 +94,10 @@ _SPEEDUP = [
     _column("efficiency", lambda s: Cell(percent(s.efficiency), s.efficiency, "efficiency")),
 ]
 _REST = [
+    _column(
+        "step time", lambda s: figure(s.step_ms_p50), "ms",
+        meaning="median of the runs' own medians over the iterations, slowest rank of each",
+    ),
     _column("MFU", lambda s: figure(s.mfu, percent), meaning="model FLOPS / peak of the device"),
     _column("TFLOPS", lambda s: figure(s.tflops_per_device), "per device"),
     _column("memory", lambda s: figure(s.memory_mb), "MB, peak"),
@@ -141,6 +150,7 @@ _RUN_COLUMNS = (
     Heading("step time", "ms, median", True), Heading(f"p5{TO}p95", "ms", True),
     Heading("drift", "of the step time", True), Heading("memory", "MB, peak", True),
     Heading("nodes"), Heading("job"), Heading("started", "UTC"), Heading("reason", long=True),
+    Heading("energy in doubt", long=True),
 )  # fmt: skip
 
 
@@ -163,10 +173,6 @@ def run_table(runs: Iterable[tuple[RunResult, int, bool]]) -> Table:
 def _run_row(place: int, run: RunResult, item: int, counts: bool) -> Row:
     window, either = run.window, run.window or run.external
     unit, speed = next(iter(run.rates.items()), ("", None))
-    world = run.facts.get("world")
-    hosts = world.get("hosts") if isinstance(world, dict) else None
-    nodes = list(dict.fromkeys(map(str, hosts))) if isinstance(hosts, list) else []
-    told = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     cells = (
         text(series_name(run.run.case, run.sweep)),
         text(run.run.case.topology),
@@ -180,10 +186,11 @@ def _run_row(place: int, run: RunResult, item: int, counts: bool) -> Row:
         if window else Cell(""),
         figure(either.drift if either else None, percent),
         figure(either.memory_mb if either else None),
-        text(told),
+        text(listed(nodes_of(run), 3)),
         text(run.launch),
         text(run.started[:16].replace("T", " ")),
         text(run.reason),
+        text("; ".join(energy_doubts(run))),
     )  # fmt: skip
     return Row(cells, item=item, run=place, bad=not counts)
 
@@ -212,3 +219,58 @@ def option_table(pairs: Iterable[OptionPair]) -> Table:
         )
         rows.append(Row(cells))
     return Table("options", "Cases with and without one option", _PAIR_COLUMNS, tuple(rows))
+
+
+MOST_NODES = 1000
+"""Nodes that the page shows, the slow ones first; ``nodes.csv`` has all."""
+
+_NODE_COLUMNS: tuple[tuple[str, Heading, Callable[[Any], str]], ...] = (
+    ("node", Heading("node"), str),
+    ("slow", Heading("outcome", meaning="named by its runs, or by a device's own times"),
+     lambda slow: "slow" if slow else ""),
+    ("difference", Heading("difference", "to runs without it", True,
+     "how much faster runs with the node are, each against its case; below 0: slower"),
+     lambda share: f"{100 * share:+.1f} %"),
+    ("errors", Heading("errors", "of the difference", True, "the difference in standard errors"),
+     lambda errors: f"{errors:+.1f}"),
+    ("p", Heading("p", "", True, "how often chance alone gives some node as much"),
+     lambda p: f"{p:.2g}"),
+    ("runs", Heading("runs", "with it", True), str),
+    ("runs_without", Heading("runs", "without it", True), str),
+    ("together_with", Heading("always together with", long=True), str),
+    ("device", Heading("slowest device"), str),
+    ("device_excess", Heading("own time", "to the median rank", True,
+     "how much longer its ranks take for a step in which no rank waits for another"),
+     lambda share: f"{100 * share:+.1f} %"),
+    ("device_slowest", Heading("slowest", "in runs", True), str),
+    ("device_runs", Heading("of runs", "", True), str),
+    ("device_sm_mhz", Heading("SM clock", "MHz", True), number),
+    ("others_sm_mhz", Heading("SM clock", "MHz, the others", True), number),
+    ("device_throttle", Heading("throttled"), throttle_words),
+    ("missing", Heading("what is lacking", long=True), str),
+)  # fmt: skip
+
+
+def node_table(found: NodeFindings) -> Table:
+    """A row for each node, the slow ones first."""
+    told = node_rows(found)[:MOST_NODES]
+    kept = [
+        (name, heading, form)
+        for name, heading, form in _NODE_COLUMNS
+        if any(row[name] not in (None, "", False) for row in told) or name == "node"
+    ]
+    rows = tuple(
+        Row(
+            tuple(_node_cell(row[name], heading, form) for name, heading, form in kept),
+            bad=row["slow"],
+        )
+        for row in told
+    )
+    headings = tuple(heading for _, heading, _ in kept)
+    return Table("nodes", "Every node: what runs and devices tell of it", headings, rows)
+
+
+def _node_cell(value: Any, heading: Heading, form: Callable[[Any], str]) -> Cell:
+    if value is None:
+        return Cell("")
+    return Cell(printable(form(value)), float(value) if heading.numeric else None)

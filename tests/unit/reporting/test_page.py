@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,19 @@ from typing import Any
 import page_samples
 import pytest
 from record_samples import a_run, ended_ok
-from report_samples import bad, case, oks
+from report_samples import bad, case, external, ok, oks, window
 
 from dlperf_hpc.analysis.comparison import compare, subjects
 from dlperf_hpc.cli import compare as compare_verb
 from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.records.results import GpuUse
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.page import compared, render
+from dlperf_hpc.reporting.page.drawn import measures_of_run
 from dlperf_hpc.reporting.page.figure import COLOURS, MARKS, colour_of, mark_of
-from dlperf_hpc.reporting.page.sweep import MOST_RUNS, Shown
+from dlperf_hpc.reporting.page.head import facts
+from dlperf_hpc.reporting.page.shown import MOST_RUNS, Shown, sentence
+from dlperf_hpc.reporting.page.tables import case_table, node_table
 from dlperf_hpc.reporting.page.traces import MOST_POINTS, trace_of
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.text import natural
@@ -125,6 +130,82 @@ def test_a_run_that_does_not_count_is_hollow_and_told() -> None:
     assert dict(hollow["told"])["status"] == "partial: log and record differ"
     lost = [run for run in data["runs"] if not run["ok"] and not run["m"]]
     assert len(lost) == 2 and all("out of memory" in str(run["told"]) for run in lost)
+
+
+def test_energy_without_samples_is_no_number() -> None:
+    """Nothing is divided by no samples: the run has an energy, and none for a sample."""
+    (run, *_) = page_samples.measured(case(), 100.0, 1)
+    (summary,) = Report.of("a", [run]).cases
+    assert run.window is not None and "joules" in measures_of_run(run, summary)
+    without = replace(run, window=replace(run.window, samples=0))
+    assert "joules" not in measures_of_run(without, summary)
+
+
+def test_the_nodes_of_the_runs_are_a_table_that_names_the_slow_one() -> None:
+    pairs = [("n1", "n2"), ("n1", "n3"), ("n2", "n3")] * 4
+    runs = [
+        replace(run, facts={"world": {"hosts": list(pair)}})
+        for run, pair in zip(
+            oks(case("2n1g"), *((90 if "n1" in pair else 100) + 0.1 * i
+                                for i, pair in enumerate(pairs))),
+            pairs,
+        )
+    ]  # fmt: skip
+    report = Report.of("a", runs)
+    assert report.nodes.slow_nodes == ("n1",)
+    table = node_table(report.nodes)
+    titles = [heading.title for heading in table.headings]
+    assert titles[:3] == ["node", "outcome", "difference"] and "slowest device" not in titles
+    assert (table.rows[0].cells[0].text, table.rows[0].bad) == ("n1", True)
+    assert sorted(row.cells[0].text for row in table.rows) == ["n1", "n2", "n3"]
+    text = Parsed(page(report)).text
+    assert "Slow: n1: runs with it are" in text and "to runs without it" in text
+    assert 'id="nodes"' not in page(Report.of("a", oks(case(), 1.0, 1.1))).decode()
+
+
+def test_the_head_tells_node_hours_and_the_share_of_the_window() -> None:
+    (run,) = oks(case("2n1g"), 640.0)
+    long = replace(run, started="2026-11-21T10:00:00Z", ended="2026-11-21T10:06:00Z")
+    limits = {run.run.id: 1800}
+    report = Report.of("a", [long], limits_s=limits)
+    told = dict(facts(Shown(report)))["Node-hours"]
+    assert told.startswith("0.2 used of 1 asked for by 1 run, 3 % window")
+    assert "Node-hours" not in dict(facts(Shown(Report.of("a", [run]))))
+
+
+def test_step_time_is_a_quantity_and_a_column() -> None:
+    """The median of the runs' own medians; a run that does not count has its own."""
+    runs = [ok(case(), n, 100.0, step_ms_p50=ms) for n, ms in ((1, 30.0), (2, 10.0))]
+    runs.append(bad(case(), 3, Status.PARTIAL, "x", window(case(), 90.0, step_ms_p50=99.0)))
+    report = Report.of("a", runs)
+    data = Parsed(page(report)).data
+    assert data["quantities"]["step"]["label"] == "step time"
+    assert data["cases"][0]["m"]["step"] == [20.0, None, None]
+    assert [run["m"]["step"] for run in data["runs"]] == [30.0, 10.0, 99.0]
+    table, _ = case_table(report.cases)
+    place = next(n for n, heading in enumerate(table.headings) if heading.title == "step time")
+    assert (table.headings[place].unit, table.rows[0].cells[place].text) == ("ms", "20.00")
+    alone = Report.of("b", external("1n1g", {"tokens/s": 9.0}))
+    assert "step" not in Parsed(page(alone)).data["quantities"]
+
+
+def test_doubts_of_energy_stand_with_the_run() -> None:
+    """In the table, for readers without scripts too, and in what is told when it is opened."""
+    well, odd = oks(case("1n2g"), 100.0, 101.0)
+    use = GpuUse(joules=100.0, devices=2)
+    report = Report.of("a", [replace(well, gpu=use), replace(odd, gpu=replace(use, devices=1))])
+    doubt = "1 of 2 devices told their energy"
+    parsed = Parsed(page(report))
+    assert [dict(run["told"]).get("energy in doubt") for run in parsed.data["runs"]] == [
+        None,
+        doubt,
+    ]
+    assert parsed.texts.count(doubt) == 1 and "energy in doubt" in parsed.texts
+
+
+def test_a_name_at_the_beginning_of_a_sentence_stays_as_it_is() -> None:
+    assert sentence("ddp/bert_1: it is odd") == "ddp/bert_1: it is odd."
+    assert sentence("slow: n1") == "Slow: n1." and sentence("n1, a: x?") == "n1, a: x?"
 
 
 def test_names_are_text_everywhere() -> None:

@@ -100,7 +100,7 @@ def test_all_series_stand_side_by_side() -> None:
 
 
 def test_the_head_says_when_where_and_on_what(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report.of("x", measured("1n1g"))
+    report = Report.of("x", measured("2n1g"))
     print_report(report)
     head = capsys.readouterr().out.splitlines()[:3]
     assert head[1] == "measured 2026-11-20 10:00 to 2026-11-21 09:30 UTC on 2 hosts (n2, n10)"

@@ -1,0 +1,188 @@
+"""The figure of a report's page: its quantities, what cases and runs measure of them, its menus,
+and the picture for readers without scripts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary, series_name
+from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.errors import printable
+from dlperf_hpc.records.results import SAMPLES_PER_S, RunResult, rates_of
+from dlperf_hpc.reporting.page import Choice, Figure, Series, figure
+from dlperf_hpc.reporting.page.shown import MOST_SERIES, Shown, name_of
+from dlperf_hpc.reporting.page.still import Dot, StillCase, still
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """``of`` is what cases and runs have; ``how`` the script makes a value of it. ``ideal``: a line
+    through base and origin, a level, or none. ``form`` is d3's number format."""
+
+    label: str
+    axis: str
+    of: str
+    how: str
+    ideal: str = ""
+    form: str = ",.7~g"
+    zero: bool = False
+
+
+def quantities(shown: Shown) -> dict[str, Quantity]:
+    """What the menu offers, by name: what some case has."""
+    found: dict[str, Quantity] = {}
+    for unit in shown.units:
+        found[unit] = Quantity(unit, f"{unit}, all devices", unit, "total", "line", zero=True)
+    for unit in shown.units:
+        label = f"{unit} per device"
+        found[label] = Quantity(label, label, unit, "device", "flat")
+    if any(case.base is not None for case in shown.cases) or len(shown.cases) > 1:
+        speed = "speedup over the base"
+        found["speedup"] = Quantity("speedup", speed, "", "speedup", "line", zero=True)
+        found["efficiency"] = Quantity(
+            "efficiency", "efficiency, share of ideal", "", "efficiency", "flat", ".1~%"
+        )
+    others = {
+        "mfu": Quantity("MFU", "model FLOPS / peak of the device", "mfu", "total", form=".1~%"),
+        "step": Quantity("step time", "median step time of a run, ms", "step", "total"),
+        "joules": Quantity("J/sample", "J/sample, all devices", "joules", "total"),
+        "memory": Quantity("memory", "peak memory of a device, MB", "memory", "total"),
+    }
+    for name, quantity in others.items():
+        if any(name in measures_of_case(case) for case in shown.cases):
+            found[name] = quantity
+    return found
+
+
+def measures_of_case(summary: CaseSummary) -> dict[str, tuple[float | None, ...]]:
+    """By unit or name: median, and the ends of its interval where there is one."""
+    found: dict[str, tuple[float | None, ...]] = {
+        unit: (sample.median, *_ends(sample.interval)) for unit, sample in summary.samples.items()
+    }
+    rate = summary.samples.get(SAMPLES_PER_S)
+    if summary.mfu is not None and rate is not None:
+        ends = (None if e is None else summary.mfu * e / rate.median for e in _ends(rate.interval))
+        found["mfu"] = (summary.mfu, *ends)
+    if summary.step_ms_p50 is not None:
+        found["step"] = (summary.step_ms_p50, None, None)
+    if summary.joules_per_sample is not None:
+        found["joules"] = (summary.joules_per_sample, None, None)
+    if summary.memory_mb is not None:
+        found["memory"] = (summary.memory_mb, None, None)
+    return {
+        name: tuple(None if v is None else _short(v) for v in values)
+        for name, values in found.items()
+        if values[0] is not None and math.isfinite(values[0])
+    }
+
+
+def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
+    return (None, None) if interval is None else (interval.low, interval.high)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.7g}")
+
+
+def measures_of_run(run: RunResult, summary: CaseSummary) -> dict[str, float]:
+    """Those of one run, also of one that does not count but has a whole window."""
+    rates = dict(run.rates)
+    if not rates and run.window is not None and run.window.elapsed_s > 0:
+        rates = dict(rates_of(run.window.samples_per_s, run.run.case.seq_len))
+    elif not rates and run.external is not None:
+        rates = dict(run.external.rates)
+    found = {unit: value for unit, value in rates.items() if math.isfinite(value) and value > 0}
+    middle = summary.samples.get(SAMPLES_PER_S)
+    if summary.mfu is not None and middle is not None and SAMPLES_PER_S in found:
+        found["mfu"] = summary.mfu * found[SAMPLES_PER_S] / middle.median
+    window = run.window or run.external
+    if window is not None and window.memory_mb is not None:
+        found["memory"] = window.memory_mb
+    if run.window is not None and run.window.step_ms_p50 > 0:
+        found["step"] = run.window.step_ms_p50
+    energy = None if run.gpu is None else run.gpu.joules
+    if energy is not None and run.window is not None and run.window.samples:
+        found["joules"] = energy / run.window.samples
+    return {name: _short(value) for name, value in found.items() if math.isfinite(value)}
+
+
+def figure_of(shown: Shown) -> Figure:
+    """The figure with its menus; a sentence where no run counts."""
+    report = shown.report
+    title = "Scaling"
+    if not report.counted:
+        return Figure(title, "", empty="No run counts yet, so that there is nothing to draw.")
+    devices = sorted({case.case.topology.devices for case in shown.cases})
+    pairs = ((str(case.case.topology), case) for case in shown.cases if case.samples)
+    topologies = dict(sorted(pairs, key=lambda pair: pair[1].case.topology.devices))
+    bases = {name: name for name in topologies}
+    if not shown.base:
+        bases = {"": f"none ({report.base or DEFAULT_BASE} has no run)", **bases}
+    axes = {"log": "log2", "linear": "linear"}
+    labels = {name: each.label for name, each in quantities(shown).items()}
+    linear = len(devices) < 2
+    return Figure(
+        title=title,
+        caption="Large marks are medians, bars their confidence intervals, small dots single runs. "
+        "Hollow dots are runs that do not count; a cross at the lower edge is a run without a "
+        "number. Dashed: the base scaled ideally, through the origin.",
+        still=_still(shown),
+        still_caption=_still_caption(shown),
+        specs={
+            "scaling": figure.scaling(len(shown.series), devices),
+            "trace": figure.trace(),
+        },
+        menus=(
+            Choice("quantity", "Quantity", labels, next(iter(labels))),
+            Choice("base", "Base", bases, shown.base),
+            Choice("x", "Devices", axes, "linear" if linear else "log"),
+            Choice("y", "Scale", axes, "linear" if linear else "log"),
+        ),
+        series=tuple(
+            Series(printable(name), figure.colour_of(place), figure.mark_of(place).path)
+            for place, name in enumerate(shown.series)
+        ),
+        most_series=MOST_SERIES,
+    )
+
+
+def _still(shown: Shown) -> str:
+    """The picture for readers without scripts: of the first series."""
+    unit = shown.units[0]
+    places = {name: place for place, name in enumerate(shown.series[:MOST_SERIES])}
+    cases = [
+        StillCase(
+            series=places[case.series],
+            name=name_of(case),
+            devices=case.case.topology.devices,
+            speed=case.samples[unit].median,
+            interval=case.samples[unit].interval,
+            efficiency=case.efficiency,
+            efficiency_interval=case.efficiency_interval,
+            is_base=case.case.topology == case.base,
+        )
+        for case in shown.cases
+        if case.series in places and unit in case.samples
+    ]
+    dots = [
+        Dot(
+            series=places[series_name(run.run.case, run.sweep)],
+            name=printable(run.run.id),
+            devices=run.run.case.topology.devices,
+            speed=found[unit],
+            counts=place in shown.counted,
+            told=printable(f"{run.status.value} {run.reason}".strip()),
+        )
+        for place, run in enumerate(shown.runs)
+        if series_name(run.run.case, run.sweep) in places
+        and unit in (found := measures_of_run(run, shown.cases[shown.place_of(run)]))
+    ]
+    return still(unit, [printable(name) for name in places], cases, dots)
+
+
+def _still_caption(shown: Shown) -> str:
+    left = len(shown.series) - MOST_SERIES
+    if left <= 0:
+        return ""
+    return f"{MOST_SERIES} of {len(shown.series)} series are drawn; the tables have all."
