@@ -11,23 +11,26 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from fixtures_slurm import Onebox, call
 
 _RUNS_S = 0.004
-_DAEMONS = (b"slurmd", b"slurmstepd")
+_DAEMONS = ("slurmd", "slurmstepd")
 
 
 @contextmanager
-def slowed(onebox: Onebox, node: str, words: str, times: float = 8.0) -> Iterator[None]:
-    """While the block lasts, processes of the node's jobs whose command line has ``words`` have at
-    most one part of the time in ``times``. Slurm's daemons run on: a slow node still answers."""
+def slowed(
+    onebox: Onebox, node: str, which: Callable[[Sequence[str]], bool], times: float = 8.0
+) -> Iterator[None]:
+    """While the block lasts, processes of the node's jobs of ``which`` (by their command lines)
+    have at most one part of the time in ``times``, from when that is true of them. Slurm's daemons
+    run on: a slow node still answers."""
     root = json.loads(call(["status", str(onebox.dir), "--json"]).stdout)[node]["pid"]
     done = threading.Event()
-    thread = threading.Thread(target=_duty, args=(root, words.encode(), times, done))
+    thread = threading.Thread(target=_duty, args=(root, which, times, done))
     thread.start()
     try:
         yield
@@ -36,11 +39,13 @@ def slowed(onebox: Onebox, node: str, words: str, times: float = 8.0) -> Iterato
         thread.join()
 
 
-def _duty(root: int, words: bytes, times: float, done: threading.Event) -> None:
+def _duty(
+    root: int, which: Callable[[Sequence[str]], bool], times: float, done: threading.Event
+) -> None:
     held: dict[int, int] = {}  # pid to pidfd: a signal never reaches another process of that pid
     try:
         while not done.is_set():
-            _look(root, words, held)
+            _look(root, which, held)
             # As they ran, so they rest: where this thread is late, both become longer.
             ran = _between(held, signal.SIGCONT, _RUNS_S)
             _between(held, signal.SIGSTOP, (times - 1) * ran)
@@ -65,13 +70,13 @@ def _send(held: dict[int, int], number: signal.Signals) -> None:
             os.close(held.pop(pid))
 
 
-def _look(root: int, words: bytes, held: dict[int, int]) -> None:
+def _look(root: int, which: Callable[[Sequence[str]], bool], held: dict[int, int]) -> None:
     """Take the processes that are new into ``held``."""
     for pid in _below(root):
         with contextlib.suppress(OSError):  # it has ended
-            argv = Path(f"/proc/{pid}/cmdline").read_bytes()
-            daemon = os.path.basename(argv.split(b"\0")[0]).startswith(_DAEMONS)
-            if pid not in held and words in argv and not daemon:
+            argv = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+            daemon = os.path.basename(argv[0]).startswith(_DAEMONS)
+            if pid not in held and not daemon and which(argv):
                 held[pid] = os.pidfd_open(pid)
 
 
