@@ -112,6 +112,7 @@ def _with_collectives(
     for target in targets:
         # The ranks bound themselves, and torch is imported where there are GPUs.
         array = replace(target.array, time_limit_s=limit_s)
+        nodes = array.topology.nodes
         modules = (*target.modules, *(("torch",) if _gpus(capacity) else ()))
         target = replace(
             target,
@@ -119,9 +120,8 @@ def _with_collectives(
             modules=tuple(dict.fromkeys(modules)),
             collectives_s=question.collectives_s,
         )
-        if target.topology.nodes > 1:
-            yield replace(target, array=on_so_many_nodes(array, 1))
-        yield target
+        for number in sorted({1, nodes}):
+            yield replace(target, array=on_so_many_nodes(array, number))
 
 
 def _gpus(capacity: Capacity | None) -> int:

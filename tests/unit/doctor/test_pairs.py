@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from places import ROOT
 
 from dlperf_hpc.doctor.pairs import Pairing, judge, rounds_of
+from dlperf_hpc.doctor.trial import on_so_many_nodes, targets_of_site
+from dlperf_hpc.engines import get_engine
+from dlperf_hpc.engines.site import Site
+from dlperf_hpc.sweepfile.case import Topology
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from nodes import shares_of_pairs
@@ -75,3 +81,18 @@ def test_the_simulations_in_short() -> None:
         found = shares_of_pairs(16, steps, 100)
         assert found["named"] > 0.84 and found["others"] < 0.02 and found["false"] == 0.0
         assert found["links"] < 0.05
+
+
+def test_nodes_are_measured_by_ranks_of_our_own_also_for_a_program_that_starts_its_own(
+    tmp_path: Path,
+) -> None:
+    """Its launcher starts one process, on one of the nodes; two nodes' all-reduce needs both."""
+    (target,) = targets_of_site(Site(ntasks=True), Topology(4, 2))
+    (run,) = target.array.tasks
+    started = replace(run, case=replace(run.case, launch="once"))
+    array = on_so_many_nodes(replace(target.array, tasks=(started,)), 2)
+    script = get_engine("slurm").script(tmp_path, array, Site(ntasks=True))
+    assert script is not None
+    (srun,) = (line for line in script.splitlines() if line.startswith("srun "))
+    assert "--ntasks=4 --ntasks-per-node=2" in srun and "--overlap" not in srun
+    assert array.tasks[0].case.ranks == 4
