@@ -5,6 +5,10 @@ train the same model on two processes of this machine, each in sweeps of its own
 one of the other, and in the next round the other way round (ABBA). A round's ratio is that of two
 runs which follow each other, so that a drift of the machine meets both alike.
 
+glibc may give large blocks back to the kernel in each iteration and take them anew, or keep them:
+which of the two hangs on what a process has freed before, so that two equal runs differ by up to a
+third (``docs/benchmarks.md``). Both sides are told to keep them; ``--malloc as-is`` leaves it so.
+
 No wait is without a bound: no round begins for which what is left of ``--seconds`` is too short,
 and one that lasts longer is ended, with the last lines of each of its processes' logs.
 """
@@ -34,6 +38,7 @@ HANGS_S = 180  # one run's program
 GRACE_S = 30  # for a sweep to end its runs
 ROUND_S = 400  # a round of two runs
 LAST_LINES = 12
+KEEPS_BLOCKS = {"MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_MMAP_THRESHOLD_": str(1 << 32)}
 SWEEP = """
 topologies = ["1n{ranks}g"]
 base = "1n{ranks}g"
@@ -146,8 +151,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=900.0, help="budget for all rounds")
+    parser.add_argument("--malloc", choices=("keeps", "as-is"), default="keeps")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    if given.malloc == "keeps":
+        os.environ.update(KEEPS_BLOCKS)  # sweeps on this machine hand their environment on
     ratios, failure = rounds(given.rounds, given.iterations, given.seconds)
     found = median_interval(ratios)
     if given.json:

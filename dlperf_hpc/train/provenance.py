@@ -29,13 +29,14 @@ _FAMILIES = (
     *("TF_XLA", "TF_GPU", "TF_ENABLE", "TF_FORCE", "TF_NUM"),
     *("HOROVOD", "CUBLAS", "CUBLASLT", "CUDNN", "TRITON", "TORCHDYNAMO", "NVTE", "SHARP", "MLX5"),
     *("NVSHMEM", "RDMAV", "IBV", "PSM2", "OPAL"),
+    *("MALLOC", "TCMALLOC", "MIMALLOC"),  # glibc's and jemalloc's, and others': a CPU's speed
 )
 _TELLING = re.compile(
     rf"(?:{'|'.join(_FAMILIES)})_\w+"
     r"|SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|CLUSTER_NAME"
     r"|RESTART_COUNT|CPUS_PER_TASK|JOB_GPUS|CPU_BIND|CPU_BIND_TYPE|CPU_BIND_LIST|GPU_BIND"
     r"|GPUS_ON_NODE|MEM_BIND|MEM_BIND_TYPE|DISTRIBUTION)|LD_PRELOAD|LOADEDMODULES"
-    r"|CONDA_DEFAULT_ENV|DLPERF_MPI",
+    r"|CONDA_DEFAULT_ENV|DLPERF_MPI|GLIBC_TUNABLES",
     re.ASCII,  # as the keys of a log line are
 )
 # Logs, records and archives are sent to others. A name that may mean a secret is never written, at
