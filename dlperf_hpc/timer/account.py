@@ -116,6 +116,9 @@ def log_start(
 ) -> None:
     """The window that was asked for, and the world; ``facts`` are those of every process that was
     met."""
+    # For the record, and kept from here on: it takes some tenths of a second, and behind the window
+    # the program goes on, whose line of the last iteration would come as much later.
+    provenance.packages()
     shown = {key: value for key, value in asdict(asked.measure).items() if key in _TIMED}
     log_event(begun, "measure", shown)
     flops = {"flops_per_sample": asked.flops_per_sample}

@@ -108,7 +108,8 @@ def telling(variables: Mapping[str, str]) -> dict[str, str]:
 @functools.cache
 def packages() -> dict[str, str]:
     """Every installed distribution with its version; goes into the record."""
-    found = ((d.metadata["Name"], d.version) for d in importlib.metadata.distributions())
+    told = (each.metadata for each in importlib.metadata.distributions())  # parsed at each asking
+    found = ((metadata["Name"], metadata["Version"]) for metadata in told)
     # What an interrupted installation left behind has no name.
     return dict(sorted((name, version) for name, version in found if name and version))
 

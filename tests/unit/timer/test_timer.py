@@ -26,6 +26,7 @@ from dlperf_hpc.records.logfile import read_log, result_of_log
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.train import provenance
 
 SMALL: dict[str, Any] = {"warmup": 2, "iterations": 6, "model": "toy"}
 
@@ -164,6 +165,15 @@ def test_the_window_has_the_seconds_that_were_asked_for(place: Path) -> None:
     window = result(place).window
     # As many as the warm-up promised, in which none was quicker than 4 ms.
     assert window is not None and 2 <= window.iterations <= 50
+
+
+def test_what_is_installed_is_read_before_the_window(place: Path) -> None:
+    """It takes tenths of a second, which behind the window would pass before the program's next
+    line: its arrival would tell of a slower program than the Timer does."""
+    provenance.packages.cache_clear()
+    timer = Timer(batch_size=2, **SMALL)
+    seen = [provenance.packages.cache_info().currsize for _ in timer(range(99)) if timer.open]
+    assert seen and set(seen) == {1}
 
 
 def test_with_stop_false_the_loop_goes_on(place: Path) -> None:
