@@ -293,7 +293,7 @@ def _children(root: Path, manifest: Manifest, site: Site) -> dict[tuple[str, str
     import shlex
 
     from dlperf_hpc.engines import environments
-    from dlperf_hpc.sweepfile.programs import shown_command
+    from dlperf_hpc.sweepfile.commands import shown_command
 
     found: dict[tuple[str, str], str] = {}
     for array in manifest.arrays:

@@ -11,14 +11,8 @@ from pathlib import Path
 from dlperf_hpc.engines.base import CheckResult, Grade
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.records.manifest import Array, Manifest
-from dlperf_hpc.sweepfile.programs import (
-    LAUNCHERS,
-    RUN_NAMES,
-    TASK_NAMES,
-    UserProgram,
-    command,
-    plan_values,
-)
+from dlperf_hpc.sweepfile.commands import LAUNCHERS, command, plan_values
+from dlperf_hpc.sweepfile.programs import RUN_NAMES, TASK_NAMES, UserProgram
 
 _MOST = 50  # files of a program: a matrix may name many
 _SCRIPTS = (".py", ".sh")

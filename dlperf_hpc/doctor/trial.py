@@ -24,7 +24,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Task
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
-from dlperf_hpc.sweepfile.programs import LAUNCHERS
+from dlperf_hpc.sweepfile.commands import LAUNCHERS
 from dlperf_hpc.train.probe.speech import MARK
 from dlperf_hpc.train.registry import registry
 

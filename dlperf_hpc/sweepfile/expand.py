@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_hpc.errors import Issue, number_of
-from dlperf_hpc.sweepfile import programs
+from dlperf_hpc.sweepfile import commands
 from dlperf_hpc.sweepfile.case import (
     MODES,
     NO_FP16,
@@ -34,6 +34,7 @@ from dlperf_hpc.sweepfile.conditions import comparisons, counts_of
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Registry
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.keys import KEYS, no_such
+from dlperf_hpc.sweepfile.programs import RUN_NAMES, TASK_NAMES
 from dlperf_hpc.sweepfile.tables import Rule, Tables, Values
 
 MOST_CASES = 10_000  # a slip of the pen makes more, a sweep does not
@@ -147,7 +148,7 @@ class _Commands:
         if program is None or not program.require:
             return False
         try:
-            condition = programs.unmet(program, _told(point, self.registry))
+            condition = commands.unmet(program, _told(point, self.registry))
         except ExpressionError:
             return False
         if condition:
@@ -157,10 +158,10 @@ class _Commands:
     def issues(self, case: Case) -> list[Issue]:
         """What is wrong with the command of a case."""
         program = self.registry.programs[case.framework]
-        values = programs.plan_values(case, self.measure)
+        values = commands.plan_values(case, self.measure)
         try:
-            later = (*programs.TASK_NAMES, *programs.RUN_NAMES)
-            made = programs.command(program, values, later)
+            later = (*TASK_NAMES, *RUN_NAMES)
+            made = commands.command(program, values, later)
         except ExpressionError as error:
             return [_of_program(program.name, error, f"in case {case.id}")]
         place = (program.name, case.topology, case.environment, made.workdir)
@@ -300,7 +301,7 @@ def _replicas(full: Values, registry: Registry) -> int:
     program = registry.programs.get(full["framework"])
     if program is None:
         return Topology.parse(full["topology"]).devices
-    return programs.replicas_of(program, {**full, **_counts(full, registry)})
+    return commands.replicas_of(program, {**full, **_counts(full, registry)})
 
 
 def _counts(full: Values, registry: Registry) -> Values:
@@ -331,7 +332,7 @@ def _program_issues(point: Values, full: Values, registry: Registry) -> list[Iss
     if "mode" in point and "mode" not in registry.programs[name].keys:
         issues.append(Issue("mode", f"is given, but program.{name} has no key of that name"))
     try:
-        programs.unmet(registry.programs[name], _told(point, registry))
+        commands.unmet(registry.programs[name], _told(point, registry))
         return issues + _batch_issues(point, full, registry)
     except ExpressionError as error:
         return [*issues, _of_program(name, error)]

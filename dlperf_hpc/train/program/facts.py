@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.files import open_regular, read_regular
-from dlperf_hpc.sweepfile.programs import Command, UserProgram
+from dlperf_hpc.sweepfile.commands import Command
+from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.provenance import telling
 
 _MOST_BYTES = 1 << 26  # of a program's file, and of the changes of a repository

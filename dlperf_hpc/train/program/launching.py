@@ -12,14 +12,8 @@ from dlperf_hpc.files import make_directories, write_atomically
 from dlperf_hpc.records.store import Attempt
 from dlperf_hpc.records.timed import SUPERVISED
 from dlperf_hpc.sweepfile.case import Case, Measure
-from dlperf_hpc.sweepfile.programs import (
-    LAUNCHERS,
-    Command,
-    UserProgram,
-    child_argv,
-    command,
-    plan_values,
-)
+from dlperf_hpc.sweepfile.commands import LAUNCHERS, Command, child_argv, command, plan_values
+from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.program.place import Place
 
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "NO_COLOR": "1"}

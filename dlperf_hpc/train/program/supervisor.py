@@ -31,9 +31,10 @@ from dlperf_hpc.records.store import (
 )
 from dlperf_hpc.records.supervised import FAILED, WINDOW, Ending, Port, Stop
 from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index
+from dlperf_hpc.sweepfile.commands import Command
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.patterns import PatternError
-from dlperf_hpc.sweepfile.programs import Command, UserProgram
+from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train import provenance
 from dlperf_hpc.train.program import launching, place
 from dlperf_hpc.train.program.child import Child

@@ -11,18 +11,11 @@ import pytest
 
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.sweepfile.case import Measure, Run, Topology
+from dlperf_hpc.sweepfile.commands import child_argv, command, plan_values, shown_command
 from dlperf_hpc.sweepfile.expressions import ExpressionError, holds, whole
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.load import Sweep, load_sweep
-from dlperf_hpc.sweepfile.programs import (
-    CASE_NAMES,
-    UserProgram,
-    child_argv,
-    command,
-    plan_values,
-    read_program,
-    shown_command,
-)
+from dlperf_hpc.sweepfile.programs import CASE_NAMES, UserProgram, read_program
 from dlperf_hpc.train.registry import registry
 
 HEAD = """

@@ -9,8 +9,8 @@ import pytest
 from places import ROOT
 
 from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.sweepfile.commands import shown_command
 from dlperf_hpc.sweepfile.load import load_sweep
-from dlperf_hpc.sweepfile.programs import shown_command
 from dlperf_hpc.train.registry import registry
 
 FOLDER = ROOT / "programs"

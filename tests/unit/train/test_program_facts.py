@@ -18,7 +18,8 @@ from record_samples import a_run, opened
 from dlperf_hpc.records import supervised
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, leave_failure
-from dlperf_hpc.sweepfile.programs import Command, UserProgram
+from dlperf_hpc.sweepfile.commands import Command
+from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.program import place
 from dlperf_hpc.train.program.facts import packages_of, program_facts
 from dlperf_hpc.train.program.supervisor import _look_at_port
