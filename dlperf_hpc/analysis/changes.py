@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dlperf_hpc.analysis.comparison import Outcome, band, outcome_of, rank_interval
+from dlperf_hpc.analysis.outcomes import Outcome, band, outcome_of, rank_interval
 from dlperf_hpc.analysis.statistics import Interval
 
 FEWEST = 4
@@ -100,7 +100,7 @@ def thresholds(errors: Sequence[float], risk: float) -> list[float]:
 def changes(levels: Sequence[float], tolerance: float, risk: float) -> Changes:
     """Steps, drifts and spikes of a series of positive numbers.
 
-    ValueError for a tolerance that :func:`~dlperf_hpc.analysis.comparison.band` refuses.
+    ValueError for a tolerance that :func:`~dlperf_hpc.analysis.outcomes.band` refuses.
     """
     band(tolerance)
     steps: list[Step] = []

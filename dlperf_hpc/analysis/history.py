@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dlperf_hpc.analysis.changes import Drift, Step, changes, error_of_best, thresholds
-from dlperf_hpc.analysis.comparison import RISK, TOLERANCE, Identity, Subject, subjects
+from dlperf_hpc.analysis.comparison import Identity, Subject, subjects
+from dlperf_hpc.analysis.outcomes import RISK, TOLERANCE
 from dlperf_hpc.analysis.setups import Difference, differences
 from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
 from dlperf_hpc.analysis.statistics import Interval, median_interval

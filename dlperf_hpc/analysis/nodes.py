@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from dlperf_hpc.analysis.comparison import RISK, TOLERANCE
+from dlperf_hpc.analysis.outcomes import RISK, TOLERANCE
 from dlperf_hpc.analysis.speedup import chosen, of_one_unit
 from dlperf_hpc.records.results import RankTime, RunResult, throttle_words
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.analysis.comparison import (
-    Compared,
-    Comparison,
-    Identity,
-    Outcome,
-    Subject,
-    band,
-    error_of,
-)
+from dlperf_hpc.analysis.comparison import Compared, Comparison, Identity, Subject
+from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
 from dlperf_hpc.analysis.statistics import Interval, median_interval
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, own_unit

@@ -7,15 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlperf_hpc.analysis.comparison import (
-    KEYS,
-    Compared,
-    Comparison,
-    Outcome,
-    Subject,
-    band,
-    error_of,
-)
+from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Subject
+from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.reporting.comparison import comparison_json, summary_lines
 from dlperf_hpc.reporting.page import (

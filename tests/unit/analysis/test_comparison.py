@@ -13,7 +13,6 @@ from dlperf_hpc.analysis import setups
 from dlperf_hpc.analysis.comparison import (
     Compared,
     Identity,
-    Outcome,
     Subject,
     compare,
     nearest,
@@ -22,6 +21,7 @@ from dlperf_hpc.analysis.comparison import (
     selected,
     subjects,
 )
+from dlperf_hpc.analysis.outcomes import Outcome
 from dlperf_hpc.published import published, select
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import RunResult

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from dlperf_hpc.analysis.comparison import (
+from dlperf_hpc.analysis.outcomes import (
     MOST_PAIRS,
     RISK,
     TOLERANCE,
