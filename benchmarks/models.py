@@ -123,8 +123,9 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[Case, float, str]]:
         for precision in arguments.precisions:
             for dropout in arguments.dropouts:
                 for mode in arguments.modes:
-                    options = {o.name: o.default for o in declared.options("ddp", model)}
-                    options.update(compile=mode == "compile", dropout=dropout)
+                    declarations = declared.options("ddp", model)
+                    options = {o.name: o.default_in(mode) for o in declarations}
+                    options.update(dropout=dropout)
                     case = Case(
                         framework="ddp",
                         model=model,
@@ -133,6 +134,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[Case, float, str]]:
                         batch_size=arguments.batch_size,
                         seq_len=arguments.seq_len or declared.workloads[model].default_seq_len,
                         device=arguments.device,
+                        mode=mode,
                         options=tuple(sorted(options.items())),
                     )
                     yield case, dropout, mode

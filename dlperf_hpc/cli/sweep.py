@@ -120,10 +120,12 @@ def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
 
 def _with_value(cases: list[Case], item: str) -> list[Case]:
     from dlperf_hpc.records.lines import flatten
-    from dlperf_hpc.sweepfile.keys import nearest
+    from dlperf_hpc.sweepfile.keys import nearest, renamed
 
     ((key, wanted),) = _pairs([item], "--only").items()
     tables = [flatten({**case.to_dict(), **dict(case.options)}) for case in cases]
+    if not any(key in table for table in tables):
+        key, wanted = renamed(key, wanted)
     if not any(key in table for table in tables):
         names = {name for table in tables for name in table}
         raise usage_error(f"--only {item}", f"no case has a key {key!r}", nearest(key, names))

@@ -166,12 +166,6 @@ class Case:
     mode: str = MODES[0]
 
     @property
-    def run_mode(self) -> str:
-        """One of :data:`MODES`. Earlier versions had the option ``compile`` alone, which still asks
-        for the mode of that name."""
-        return mode_of(self.mode, dict(self.options))
-
-    @property
     def ranks(self) -> int:
         """Processes over all nodes that the launcher starts: one per GPU unless
         ``processes_per_node`` says otherwise."""
@@ -226,16 +220,23 @@ class Case:
         values["topology"] = Topology.parse(values["topology"])
         values["optimizer"] = _read(Optimizer, values.get("optimizer", {}))
         values["schedule"] = _read(Schedule, values.get("schedule", {}))
-        values["options"] = tuple(sorted(dict(values.get("options", {})).items()))
+        options = dict(values.get("options", {}))
+        if not values.get("launch") and "compile" in options:
+            values["mode"] = _mode_of_earlier_versions(options, values.get("mode", MODES[0]))
+        values["options"] = tuple(sorted(options.items()))
         values["tags"] = tuple(values.get("tags", ()))
-        if not values.get("launch"):
-            values["mode"] = mode_of(values.get("mode", MODES[0]), dict(values["options"]))
         return cls(**values)
 
 
-def mode_of(mode: str, options: Mapping[str, Any]) -> str:
-    """The mode that a case asks for by ``mode`` or by the option ``compile``."""
-    return MODES[1] if mode == MODES[0] and options.get("compile") is True else mode
+def _mode_of_earlier_versions(options: dict[str, Any], mode: str) -> str:
+    """The mode of a case whose back end has an option ``compile``, which is taken out.
+
+    Its ``bucket_mb`` of 25, the default, came to 100 where the model was compiled.
+    """
+    mode = MODES[1] if options.pop("compile") is True else mode
+    if mode == MODES[1] and options.get("bucket_mb") == 25:
+        options["bucket_mb"] = 100
+    return mode
 
 
 _Settings = TypeVar("_Settings", Optimizer, Schedule)

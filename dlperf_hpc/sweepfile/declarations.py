@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
+from dlperf_hpc.sweepfile.case import MODES
+
 if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.programs import UserProgram
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 class Option:
     """A sweep key that belongs to one back end or workload; its type is that of ``default``.
 
-    A number lies between ``minimum`` and ``maximum``, both included.
+    A number lies between ``minimum`` and ``maximum``, both included. ``compiled`` is the default in
+    the modes that compile, None where that is the same.
     """
 
     name: str
@@ -28,6 +31,11 @@ class Option:
     choices: tuple[Any, ...] = ()
     minimum: float = 0
     maximum: float | None = None
+    compiled: Any = None
+
+    def default_in(self, mode: str) -> Any:
+        """What holds in a mode where the sweep does not say."""
+        return self.default if mode == MODES[0] or self.compiled is None else self.compiled
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,7 @@ class BackendDeclaration:
     ``framework_name`` is what the log calls the framework (``DeepSpeed``; ``library`` where it is
     empty), with the version of the first of ``modules``, or of ``library`` where there are none.
 
-    ``modes`` are those of :data:`~dlperf_hpc.sweepfile.case.MODES` that its session can run; with
-    ``compile`` among them it has the option of that name too.
+    ``modes`` are those of :data:`~dlperf_hpc.sweepfile.case.MODES` that its session can run.
 
     ``one_per_node`` says that one process may drive all GPUs of a node (processes_per_node = 1).
     ``check(values)`` gives (key, message) for what is wrong with a case's values, by key, where

@@ -27,7 +27,6 @@ from dlperf_hpc.sweepfile.case import (
     Schedule,
     Topology,
     fitting,
-    mode_of,
     tag,
 )
 from dlperf_hpc.sweepfile.conditions import comparisons, counts_of
@@ -44,7 +43,9 @@ _MEASURE = Measure()
 _REQUIRED = ("framework", "model", "batch_size")
 # Parts of a run's name already; every other key that leaves its default becomes a tag.
 _IN_THE_NAME = {"framework", "model", "precision", "batch_size", "topology"}
+_MODE = "compile.mode"  # of a back end; a program may have keys of both names
 _TAG_NAMES = {
+    _MODE: "",
     "accumulation": "acc",
     "seq_len": "seq",
     "global_batch": "gbs",  # the rule, not its outcome: accumulation differs along one curve
@@ -235,25 +236,7 @@ def _points(
 def _full(point: Values, registry: Registry) -> Values:
     """What holds for a case, with what its file says nothing of."""
     full = {**_defaults(point, registry), **point, **counts_of(point["topology"])}
-    return {**full, **_accumulation(full, registry), **_mode(point, full, registry)}
-
-
-def _mode(point: Values, full: Values, registry: Registry) -> Values:
-    """``mode`` and ``compile``, two words for one thing, as a back end's case has them both."""
-    if point.get("framework") in registry.programs or "mode" not in full:
-        return {}
-    mode = mode_of(full["mode"], full)
-    return {"mode": mode, **({"compile": mode != MODES[0]} if "compile" in full else {})}
-
-
-def _mode_issues(point: Values) -> list[Issue]:
-    """Where ``mode`` and ``compile`` are both given and contradict each other."""
-    mode, compiled = point.get("mode"), point.get("compile")
-    if mode is None or compiled is None or compiled == (mode != MODES[0]):
-        return []
-    told = "true" if compiled else "false"
-    hint = "mode alone is enough: compile = true is mode = 'compile' by an earlier name"
-    return [Issue("mode", f"{mode!r} contradicts compile = {told}", hint)]
+    return {**full, **_accumulation(full, registry)}
 
 
 def _matches(full: Values, rule: Rule) -> bool:
@@ -277,7 +260,8 @@ def _defaults(point: Values, registry: Registry) -> Values:
     if workload is not None:
         values["seq_len"] = workload.default_seq_len
     for options in (backend.options if backend else (), workload.options if workload else ()):
-        values.update({option.name: option.default for option in options})
+        mode = point.get("mode", MODES[0])
+        values.update({option.name: option.default_in(mode) for option in options})
     return values
 
 
@@ -344,7 +328,6 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
         return _program_issues(point, full, registry)
     if full["model"] not in registry.workloads:
         return [no_such("model", "model", full["model"], registry.workloads, registry)]
-    full.update(_mode(point, full, registry))
     backend, workload = registry.backends[full["framework"]], registry.workloads[full["model"]]
     issues = []
     if backend.library not in workload.libraries:
@@ -360,7 +343,6 @@ def _point_issues(point: Values, registry: Registry) -> list[Issue]:
             issues.append(Issue(key, f"{backend.name} has no {full[key]!r} (it has {there})"))
     if full["mode"] not in backend.modes:
         issues.append(_no_mode(full["mode"], backend))
-    issues += _mode_issues(point)
     shortest, longest = workload.min_seq_len, workload.max_seq_len
     if not shortest <= full["seq_len"] <= longest:
         range_ = f"{shortest} to {longest} tokens of {workload.name}"
@@ -495,20 +477,17 @@ def _table(prefix: str, full: Values) -> Values:
 def _tags(point: Values, registry: Registry) -> list[str]:
     """What tells a case from its default variant, so that two variants never share a file."""
     defaults = _defaults(point, registry)
-    if point["framework"] in registry.backends:
-        point = _in_one_mode(point, registry)
+    # A value that is the default of one mode and not of this one is told.
+    eager = _defaults({**point, "mode": MODES[0]}, registry)
+    if point["framework"] in registry.backends and "mode" in point:
+        # Among the tags it stands where its earlier name stood.
+        mode, defaults[_MODE], eager[_MODE] = point["mode"], MODES[0], MODES[0]
+        point = {**{key: value for key, value in point.items() if key != "mode"}, _MODE: mode}
     return [
         tag(_tag_name(key), _TAG_VALUES.get(value, value) if key.endswith(".name") else value)
         for key, value in sorted(point.items())
-        if key not in _IN_THE_NAME and value != defaults[key]
+        if key not in _IN_THE_NAME and not value == defaults[key] == eager[key]
     ]
-
-
-def _in_one_mode(point: Values, registry: Registry) -> Values:
-    """``mode = "compile"`` has the tag, and among the tags the place, of ``compile = true``."""
-    given = {key: value for key, value in point.items() if key not in ("mode", "compile")}
-    compiled = _full(point, registry)["mode"] != MODES[0]
-    return {**given, "compile": True} if compiled else given
 
 
 def _tag_name(key: str) -> str:

@@ -105,6 +105,15 @@ KEYS = {
 }
 
 
+COMPILE = "compile"
+"""An earlier name: ``compile = true`` is ``mode = "compile"``, and false is ``"eager"``."""
+
+
+def renamed(key: str, value: Any) -> tuple[str, Any]:
+    """A key and its value by today's names, where these are others."""
+    return ("mode", MODES[1] if value else MODES[0]) if key == COMPILE else (key, value)
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """``did you mean ...`` for a name that is close to a known one, else None."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
@@ -149,7 +158,7 @@ _WRITE = {
 
 def known_keys(registry: Registry) -> dict[str, Any]:
     """Every key a sweep may name, with its type: the generic ones, topology, and all options."""
-    types: dict[str, Any] = {name: key.type for name, key in KEYS.items()}
+    types: dict[str, Any] = {COMPILE: bool, **{name: key.type for name, key in KEYS.items()}}
     types["topology"] = str
     declared = [option for backend in registry.backends.values() for option in backend.options]
     declared += [option for model in registry.workloads.values() for option in model.options]

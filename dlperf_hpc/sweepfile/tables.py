@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import MOST_SHOWN, Issue
 from dlperf_hpc.sweepfile.conditions import COUNTS, Condition, read_condition
 from dlperf_hpc.sweepfile.declarations import Registry
-from dlperf_hpc.sweepfile.keys import key_issue, nearest, read_value, shown
+from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, nearest, read_value, renamed, shown
 
 if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.load import SweepFile
 
 Values = dict[str, Any]
+_Names = Callable[[str, Any], tuple[str, Any]]
 _PLACES = 5  # of a key that are named
 
 
@@ -53,6 +54,9 @@ class _Reader:
         self.top_level = list(type(file).model_fields)
         self.topologies = topologies
         self.issues: list[Issue] = []
+        # Where a program of the sweep has a key of one of these names, it is that key.
+        own = {name for program in registry.programs.values() for name in program.keys}
+        self.today: _Names = (lambda *given: given) if own & {COMPILE, "mode"} else renamed
 
     def known(self, where: str, key: str, more: Sequence[str] = ()) -> bool:
         """Whether this is a key; else an issue, with a name near it, also one of ``more``."""
@@ -73,14 +77,14 @@ class _Reader:
         return read
 
     def value(self, where: str, key: str, value: Any) -> Values:
-        """``{key: value}``, or nothing if it is invalid."""
+        """``{key: value}`` by today's names, or nothing if it is invalid."""
         given, listed = value, isinstance(value, list) and where.startswith("case.")
         value, issue = read_value(where, key, value, self.registry)
         if issue and listed:
             hint = "to measure each of these values, write the list under [matrix]"
             issue = Issue(where, f"{shown(given)} is a list, and [case] has single values", hint)
         self.issues += [issue] if issue else []
-        return {} if issue else {key: value}
+        return {} if issue else dict([self.today(key, value)])
 
     def rows(self, where: str, columns: Mapping[str, Sequence[Any]]) -> list[Values]:
         """Lists that advance together, as rows, but for those with an invalid value."""
@@ -102,13 +106,14 @@ class _Reader:
     def axis(self, key: str, values: Sequence[Any]) -> list[Values]:
         """The rows of one list of [matrix], each value once."""
         rows = self.rows("matrix", {key: values})
-        counts = Counter(row[key] for row in rows if row)
+        name, _ = self.today(key, None)
+        counts = Counter(row[name] for row in rows if row)
         twice = [value for value, count in counts.items() if count > 1]
         if twice:
             message = f"has {shown(twice[0])} twice, which would measure one case twice"
             hint = "leave one out; `repeats` at the top of the file measures each case again"
             self.issues.append(Issue(f"matrix.{key}", message, hint))
-        return [{key: value} for value in counts] if twice else rows
+        return [{name: value} for value in counts] if twice else rows
 
     def rule(
         self, where: str, when: Mapping[str, Any], setting: Mapping[str, Any] | None
@@ -120,6 +125,8 @@ class _Reader:
             self.issues.append(Issue(inside, "is empty, so that it would apply to every case"))
         if setting == {}:
             self.issues.append(Issue(f"{where}.set", "is empty, so that it would change nothing"))
+        for place, table in ((inside, when), (f"{where}.set", setting or {})):
+            self.issues += _given_twice([(place, table)], self.today)
         rule = Rule(where, self.conditions(inside, when), self.table(f"{where}.set", setting or {}))
         return [rule] if len(self.issues) == before else []
 
@@ -130,8 +137,11 @@ class _Reader:
             place = f"{where}.{key}"
             if key not in COUNTS and not self.known(place, key, COUNTS):
                 continue
-            found[key], issues = read_condition(place, key, value, self.registry)
+            condition, issues = read_condition(place, key, value, self.registry)
             self.issues += issues
+            name, _ = self.today(key, None)
+            values = frozenset(self.today(key, each)[1] for each in condition.values)
+            found[name] = Condition(values, condition.ranges)
             if key == "topology" and not issues:
                 self.named_topologies(place, value if isinstance(value, list) else [value])
         return found
@@ -171,15 +181,18 @@ def read_tables(
         override=tuple(itertools.chain(*override)),
         named=frozenset([*file.case, *file.matrix, *itertools.chain(*file.zip)]),
     )
-    return tables, reader.issues + _given_twice(file)
-
-
-def _given_twice(file: SweepFile) -> list[Issue]:
-    places: dict[str, list[str]] = {}
     named = [("[case]", file.case), ("[matrix]", file.matrix)]
-    for place, table in (*named, *((f"zip[{i}]", block) for i, block in enumerate(file.zip))):
+    named += [(f"zip[{i}]", block) for i, block in enumerate(file.zip)]
+    return tables, reader.issues + _given_twice(named, reader.today)
+
+
+def _given_twice(tables: Iterable[tuple[str, Mapping[str, Any]]], today: _Names) -> list[Issue]:
+    """Keys that stand in several of the tables, or in one by both their names."""
+    places: dict[str, list[str]] = {}
+    for place, table in tables:
         for key in table:
-            places.setdefault(key, []).append(place)
+            name, _ = today(key, None)
+            places.setdefault(name, []).append(place if name == key else f"{place} as {key}")
     return [
         Issue(key, f"is given twice: in {' and '.join(where[:_PLACES])}", "keep one of them")
         for key, where in places.items()

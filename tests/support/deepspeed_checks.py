@@ -123,7 +123,7 @@ def refused(world: World) -> Any:
         "fp16": {"precision": "fp16", "device": "auto"},
         "tf32": {"precision": "tf32"},
         "lamb": {"optimizer": Optimizer(name="lamb"), "options": {"zero_stage": 1}},
-        "compile": {"options": {"zero_stage": 3, "compile": True}},
+        "compile": {"options": {"zero_stage": 3}, "mode": "compile"},
         "file": {"options": {"deepspeed_config": str(file)}},
     }
     for name, changes in wrong.items():
@@ -211,9 +211,9 @@ def compiled(world: World) -> Any:
     found: dict[str, Any] = {}
     for stage in (0, 2):
         torch.compiler.reset()
-        options = {"zero_stage": stage, "compile": True}
+        options = {"zero_stage": stage}
         patched = mock.patch.object(torch.nn.Module, "compile", compile_)
-        with patched, opened(world, options=options) as session:
+        with patched, opened(world, options=options, mode="compile") as session:
             found[f"zero {stage}"] = curve(session, 4)
         found[f"graphs {stage}"] = len(graphs)
         graphs.clear()

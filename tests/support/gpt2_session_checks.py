@@ -22,9 +22,11 @@ from dlperf_hpc.train.window import measure_window, warm_up
 
 
 @contextmanager
-def opened(world: World, precision: str = "fp32", **options: Any) -> Iterator[DdpSession]:
+def opened(
+    world: World, precision: str = "fp32", mode: str = "eager", **options: Any
+) -> Iterator[DdpSession]:
     known = registry()
-    values = {option.name: option.default for option in known.options("ddp", "gpt2-tiny")}
+    values = {option.name: option.default_in(mode) for option in known.options("ddp", "gpt2-tiny")}
     case = Case(
         framework="ddp",
         model="gpt2-tiny",
@@ -35,6 +37,7 @@ def opened(world: World, precision: str = "fp32", **options: Any) -> Iterator[Dd
         accumulation=2,
         optimizer=Optimizer(lr=1e-3),
         device="cpu",
+        mode=mode,
         options=tuple(sorted({**values, **options}.items())),
     )
     session = DdpSession(case, world, known.workloads[case.model])
@@ -55,7 +58,7 @@ def compiled_losses(world: World) -> list[float]:
 
     real, backend = torch.compile, lookup_backend("aot_eager")
     with mock.patch("torch.compile", lambda model: real(model, backend=backend)):
-        found = window(world, "fp32", compile=True, checkpoint_activations=True, dropout=0.0)
+        found = window(world, "fp32", mode="compile", checkpoint_activations=True, dropout=0.0)
     losses: list[float] = found["losses"]
     return losses
 

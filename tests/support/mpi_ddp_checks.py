@@ -34,7 +34,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def make_case(ranks: int, **changes: Any) -> Case:
-    options = {"layer_norm": "post", "dropout": 0.0, "compile": False, "bucket_mb": 25}
+    options = {"layer_norm": "post", "dropout": 0.0, "bucket_mb": 25}
     options.update(changes.pop("options", {}))
     values: dict[str, Any] = {"precision": "fp32", "batch_size": BATCH, "seq_len": 16, **changes}
     pairs = tuple(sorted(options.items()))
@@ -226,10 +226,10 @@ def compiled_trains_alike(world: World) -> dict[str, Any]:
         return real(model, backend=backend)
 
     real = torch.compile
-    options = {"compile": True, "bucket_mb": 1}
+    changes: dict[str, Any] = {"accumulation": 2, "options": {"bucket_mb": 1}}
     parameters = []
-    for changes in ({"options": options}, {"options": {"bucket_mb": 1}}):
-        with mock.patch("torch.compile", compile_), opened(world, accumulation=2, **changes) as it:
+    for mode in ("compile", "eager"):
+        with mock.patch("torch.compile", compile_), opened(world, mode=mode, **changes) as it:
             for _ in range(4):
                 it.iterate()
             parameters.append([p.detach().clone() for p in it.module.parameters()])

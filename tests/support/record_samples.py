@@ -29,7 +29,7 @@ FACTS = {"flops_per_sample": 1.5e9, "framework_name": "PyTorch", "framework_vers
 
 def a_run(topology: str = "1n2g", repeat: int = 1, **changes: Any) -> Run:
     """A run with an option of each plain type, so that the log holds them."""
-    options = (("bucket_mb", 25), ("compile", False), ("dropout", 0.1), ("note", "a b=c"))
+    options = (("bucket_mb", 25), ("dropout", 0.1), ("note", "a b=c"), ("switch", False))
     return Run(case(topology, **{"options": options, **changes}), repeat)
 
 

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from dlperf_hpc.acceptance.checks import tiny
 from dlperf_hpc.acceptance.finding import Finding, judged, skipped
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case
+from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case
 from dlperf_hpc.train.window import timed_loop
 
 _WARMUP, _ITERATIONS = 6, 6
@@ -29,9 +29,8 @@ def _cases(device: str) -> Iterator[tuple[str, Case]]:
     card = device == "cuda"
     for model in tiny.SMALL if card else ("bert-tiny",):
         for precision in ("fp32", "tf32", "bf16", "fp16") if card else ("fp32",):
-            for compiled in (False, True):
-                mode = "compiled" if compiled else "eager"
-                case = tiny.case(model, device, precision, compile=compiled)
+            for mode in MODES:
+                case = tiny.case(model, device, precision, mode=mode)
                 yield f"{model} {precision} {mode}", case
     for name in OPTIMIZERS if card else ("lamb",):
         base = tiny.case("bert-tiny", device)
@@ -64,7 +63,7 @@ def _trained(what: str, case: Case) -> Finding:
         counters["stats"]["unique_graphs"] - graphs,
     )
     value = f"loss {losses[0]:.3f} to {losses[-1]:.3f}, {steps} steps, {missed} skipped"
-    if case.option("compile"):
+    if case.mode != MODES[0]:
         value += f", {graphs} graphs, {breaks} breaks, {late} compiled late"
     finite = all(map(math.isfinite, losses))
     holds = finite and (moved or missed == steps) and breaks == 0 and late == 0

@@ -9,6 +9,7 @@ import torch
 from dlperf_hpc.acceptance.checks import tiny
 from dlperf_hpc.acceptance.finding import Finding, judged, skipped
 from dlperf_hpc.errors import DeviceError
+from dlperf_hpc.sweepfile.case import MODES
 from dlperf_hpc.train.torch.device import AUTOCAST, observed_fp32
 
 
@@ -16,9 +17,8 @@ def run(device: str) -> Iterator[Finding]:
     """fp32 and tf32 before and after a compiled step; the dtype that autocast computes in."""
     for asked in ("fp32", "tf32"):
         try:
-            with tiny.session(
-                tiny.case("bert-tiny", device, asked, compile=device == "cuda")
-            ) as session:
+            mode = MODES[device == "cuda"]
+            with tiny.session(tiny.case("bert-tiny", device, asked, mode=mode)) as session:
                 session.iterate()
                 session.iterate()
                 found = observed_fp32(session.device)

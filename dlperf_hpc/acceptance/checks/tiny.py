@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.sweepfile.case import MODES, Case, Topology
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
@@ -25,7 +25,8 @@ def case(
 ) -> Case:
     """A case of one rank with every option at its default, but for those among ``more``."""
     declared = registry()
-    options = {option.name: option.default for option in declared.options("ddp", model)}
+    mode = more.get("mode", MODES[0])
+    options = {o.name: o.default_in(mode) for o in declared.options("ddp", model)}
     options.update({name: more.pop(name) for name in list(more) if name in options})
     made = Case(
         framework="ddp",

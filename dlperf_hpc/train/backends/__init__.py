@@ -8,7 +8,6 @@ from __future__ import annotations
 from dlperf_hpc.sweepfile.declarations import Option
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-COMPILE = Option("compile", False, 'torch.compile: an earlier name of mode = "compile"')
 XLA = Option("xla", False, "XLA compiles what is a device's own work, not all-reduce")
 BIND = Option(
     "bind",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.backends import BIND, COMPILE, PRECISIONS
+from dlperf_hpc.train.backends import BIND, PRECISIONS
 from dlperf_hpc.train.session import TORCH_CURE, load
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ BACKENDS = (
         modes=MODES,
         data_sources=("synthetic", "real"),
         options=(
-            COMPILE,
             BIND,
             Option(
                 "bucket_mb",
                 25,
-                "size of DDP's gradient buckets, MiB; 25 is 100 in mode compile",
+                "size of DDP's gradient buckets, MiB; 100 in mode compile unless it is given",
                 minimum=1,
+                compiled=100,  # as torchtitan's: layers that are compiled end sooner
             ),
             Option(
                 "one_rank",

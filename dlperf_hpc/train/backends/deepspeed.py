@@ -12,7 +12,7 @@ from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case, Optimizer, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.backends import BIND, COMPILE, PRECISIONS
+from dlperf_hpc.train.backends import BIND, PRECISIONS
 from dlperf_hpc.train.session import TORCH_CURE, load
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def _case_of(values: Mapping[str, Any]) -> Case:
         accumulation=values["accumulation"],
         optimizer=Optimizer(**table),
         device=values["device"],
+        mode=values["mode"],
         options=tuple((key, value) for key, value in values.items() if key in names),
     )
     total = values.get("global_batch")
@@ -128,7 +129,7 @@ def refusals(case: Case) -> list[Issue]:
     if stage and name.startswith("lamb"):
         why = "needs whole tensors, and ZeRO cuts them: take adam or adamw, or zero_stage = 0"
         issues.append(Issue("zero_stage", f"{stage} is invalid for {name}, which {why}"))
-    if stage == 3 and case.run_mode != MODES[0]:
+    if stage == 3 and case.mode != MODES[0]:
         why = "embeddings are used outside their modules, which it collects in eager mode only"
         issues.append(Issue("zero_stage", f"3 is invalid with compile: {why}"))
     return issues
@@ -282,7 +283,6 @@ BACKENDS = (
                 "",
                 "the user's own DeepSpeed configuration (JSON), as the compute nodes see it",
             ),
-            COMPILE,
             BIND,
             Option(
                 "steps_per_print",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Option, WorkloadDeclaration
-from dlperf_hpc.train.backends import BIND, COMPILE, PRECISIONS, XLA
+from dlperf_hpc.train.backends import BIND, PRECISIONS, XLA
 from dlperf_hpc.train.session import load
 
 if TYPE_CHECKING:
@@ -85,10 +85,7 @@ BACKENDS = (
         optimizers=OPTIMIZERS,
         open_session=open_torch,
         modes=MODES,
-        options=(
-            *_OPTIONS,
-            COMPILE,
-        ),
+        options=(*_OPTIONS,),
         modules=("horovod",),
     ),
     BackendDeclaration(

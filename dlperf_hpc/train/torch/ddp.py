@@ -17,8 +17,6 @@ from dlperf_hpc.train.torch.session import TorchSession, join
 
 _PLACED = "with optimizer_placement the ranks exchange their shares of the parameters in each step"
 _NEVER = 2**31 - 1  # iterations
-_BUCKET_MB = 25  # the option's default
-_BUCKET_MB_COMPILED = 100  # as torchtitan's: layers that are compiled end sooner
 
 
 class _Plain(torch.nn.Module):
@@ -42,7 +40,7 @@ class DdpSession(TorchSession):
         super().__init__(case, world, workload)
         join(world, self.device)
         self.model = self.wrapped(
-            self.module if case.run_mode == MODES[0] else compiled(self.module, case, world.size)
+            self.module if case.mode == MODES[0] else compiled(self.module, case, world.size)
         )
         # A sweep of an earlier version has no such option.
         placed = dict(case.options).get("optimizer_placement", False)
@@ -63,7 +61,7 @@ class DdpSession(TorchSession):
         model = DistributedDataParallel(
             module,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
-            bucket_cap_mb=bucket_mb(self.case),
+            bucket_cap_mb=self.case.option("bucket_mb"),
             gradient_as_bucket_view=True,
         )
         keep_from_waiting(model)
@@ -105,14 +103,6 @@ class DdpSession(TorchSession):
     def close(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()
-
-
-def bucket_mb(case: Case) -> int:
-    """MiB of a gradient bucket: the case's, but a larger one where a compiled model left it at its
-    default."""
-    asked = int(case.option("bucket_mb"))
-    larger = case.run_mode != MODES[0] and asked == _BUCKET_MB
-    return _BUCKET_MB_COMPILED if larger else asked
 
 
 def compiled(module: torch.nn.Module, case: Case, ranks: int) -> Any:

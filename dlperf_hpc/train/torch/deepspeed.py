@@ -78,7 +78,7 @@ class DeepSpeedSession(TorchSession):
         self.deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         self.optimizer = build_optimizer(case.optimizer, self.module)
         self.engine = self._engine()
-        if case.run_mode != MODES[0]:
+        if case.mode != MODES[0]:
             self.engine.compile()
         self._reducing = True
         self.open_window(0)

@@ -25,7 +25,7 @@ class HorovodTorchSession(TorchSession):
         hvd.init()  # takes the MPI world that is already there
         check_world(hvd, world)
         self._every = case.option("allreduce") == "every_micro_batch"
-        self.model = torch.compile(self.module) if case.run_mode != MODES[0] else self.module
+        self.model = torch.compile(self.module) if case.mode != MODES[0] else self.module
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
         compression = hvd.Compression.fp16 if case.option("fp16_compression") else None
         own = build_optimizer(case.optimizer, self.module)

@@ -568,8 +568,9 @@ def test_layers_that_are_computed_twice_are_compiled_one_by_one(
     made: list[Any] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module: made.append(module))
     for ranks, checkpointed in ((1, False), (1, True), (2, False)):
-        options = (("checkpoint_activations", checkpointed), ("compile", True))
-        case = Case("ddp", "gpt2-tiny", Topology(1, ranks), "fp32", 2, 16, options=options)
+        options = (("checkpoint_activations", checkpointed),)
+        asked: dict[str, Any] = {"options": options, "mode": "compile"}
+        case = Case("ddp", "gpt2-tiny", Topology(1, ranks), "fp32", 2, 16, **asked)
         model = new_model(SMALL)
         made.clear()
         found = compiled(model, case, ranks)

@@ -301,7 +301,7 @@ def test_settings_of_a_case_of_the_same_name_are_told(tmp_path: Path) -> None:
         replace(
             array,
             tasks=tuple(
-                replace(run, case=replace(run.case, threads=4, options=(("compile", True),)))
+                replace(run, case=replace(run.case, threads=4, options=(), mode="compile"))
                 for run in array.tasks
             ),
         )
@@ -310,7 +310,7 @@ def test_settings_of_a_case_of_the_same_name_are_told(tmp_path: Path) -> None:
     told = differences(replace(there, arrays=arrays), there)
     name = there.runs[0].case.id
     assert f"case.threads: there 4, here 1 (2 cases, {name} among them)" in told
-    assert f"case.compile: there true, here false (2 cases, {name} among them)" in told
+    assert f'case.mode: there "compile", here "eager" (2 cases, {name} among them)' in told
     assert f"case.dropout: there not set, here 0.1 (2 cases, {name} among them)" in told
 
 

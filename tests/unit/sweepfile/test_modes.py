@@ -24,15 +24,13 @@ def test_a_mode_is_the_case_that_compile_was(tmp_path: Path) -> None:
         ("checkpointactivations", "dropout0"),
         ("checkpointactivations", "compile", "dropout0"),
     ]
-    assert [(case.mode, case.option("compile")) for case in found[1]] == [
-        ("eager", False),
-        ("compile", True),
-    ]
+    assert [case.mode for case in found[1]] == ["eager", "compile"]
+    assert all("compile" not in dict(case.options) for case in found[0])
 
 
 def test_a_single_value_and_the_command_lines(tmp_path: Path) -> None:
     (case,) = cases(tmp_path, case='batch_size = 8\nmode = "compile"')
-    assert case.id.endswith("_fp32-compile") and case.run_mode == "compile"
+    assert case.id.endswith("_fp32-compile") and case.mode == "compile"
     (case,) = load(write(tmp_path), mode="compile").cases
     assert case.tags == ("compile",)
 
@@ -44,17 +42,31 @@ def test_rules_compare_with_either_word(tmp_path: Path, wanted: str) -> None:
         assert [case.mode for case in cases(tmp_path, tables=tables)] == ["eager"]
 
 
-@pytest.mark.parametrize(("mode", "compiled"), [("eager", "true"), ("compile", "false")])
-def test_both_in_contradiction_are_refused(tmp_path: Path, mode: str, compiled: str) -> None:
-    given = f"batch_size = 8\nmode = '{mode}'\ncompile = {compiled}"
-    (told,) = issues_of(write(tmp_path, case=given))
-    assert told.startswith(f"mode: {mode!r} contradicts compile = {compiled} (mode alone is enough")
+@pytest.mark.parametrize(
+    ("case", "tables", "told"),
+    [
+        ("mode = 'eager'\ncompile = true", "", "mode: is given twice: in [case] and [case] as"),
+        ("mode = 'eager'", "[matrix]\ncompile = [true]", "in [case] and [matrix] as compile (keep"),
+        ("", "[[exclude]]\nmode = 'compile'\ncompile = true", "in exclude[0] and exclude[0] as"),
+    ],
+)
+def test_both_words_are_refused(tmp_path: Path, case: str, tables: str, told: str) -> None:
+    (found,) = issues_of(write(tmp_path, case=f"batch_size = 8\n{case}", tables=tables))
+    assert found.startswith("mode: is given twice: ") and told in found
 
 
-@pytest.mark.parametrize(("mode", "compiled"), [("eager", "false"), ("compile", "true")])
-def test_both_alike_are_one(tmp_path: Path, mode: str, compiled: str) -> None:
-    (case,) = cases(tmp_path, case=f"batch_size = 8\nmode = '{mode}'\ncompile = {compiled}")
-    assert case.mode == mode
+def test_a_programs_own_key_of_either_name(tmp_path: Path) -> None:
+    """It is no mode, and stays what the program calls it."""
+    path = tmp_path / "sample.toml"
+    for key in ("compile", "mode"):
+        path.write_text(
+            'topologies = ["1n1g"]\n[case]\nframework = "mine"\nmodel = "toy"\nbatch_size = 8\n'
+            f"[matrix]\n{key} = [false, true]\n"
+            f'[program.mine]\nlaunch = "rank"\nrun = ["true", "{{{key}}}"]\nkeys.{key} = false'
+        )
+        found = load(path).cases
+        assert [dict(case.options) for case in found] == [{key: False}, {key: True}]
+        assert [case.tags for case in found] == [(), (key,)]
 
 
 def test_a_back_end_without_the_mode_refuses_it(tmp_path: Path) -> None:
@@ -93,5 +105,26 @@ def test_a_case_of_an_earlier_version_is_the_same_case(tmp_path: Path) -> None:
     for word in ("compile = true", "compile = false"):
         (case,) = cases(tmp_path, case=f"batch_size = 8\n{word}")
         before = case.to_dict()
-        assert before.pop("mode") == case.mode
+        compiled = before.pop("mode") == "compile"
+        before["options"].update(compile=compiled, bucket_mb=25)
         assert Case.from_dict(before) == case
+        assert case.option("bucket_mb") == (100 if compiled else 25)
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "used", "tags"),
+    [
+        ("eager", None, 25, ()),
+        ("eager", 25, 25, ()),
+        ("eager", 100, 100, ("bucketmb100",)),
+        ("compile", None, 100, ("compile",)),
+        ("compile", 25, 25, ("bucketmb25", "compile")),
+        ("compile", 100, 100, ("bucketmb100", "compile")),
+    ],
+)
+def test_buckets_are_larger_where_a_compiled_case_does_not_say(
+    tmp_path: Path, mode: str, given: int | None, used: int, tags: tuple[str, ...]
+) -> None:
+    text = f"batch_size = 8\nmode = '{mode}'" + (f"\nbucket_mb = {given}" if given else "")
+    (case,) = cases(tmp_path, case=text)
+    assert (case.option("bucket_mb"), case.tags) == (used, tags)

@@ -150,7 +150,7 @@ def test_beside_a_back_end(tmp_path: Path) -> None:
         ("fp32 = [], ", "", "words.precision: precision 'fp32' has no words (there are: bf16)"),
         ("tp = 1", "tp = 1\nother = 2", "program.mine.keys.other: is used nowhere"),
         ("tp = 1", "rank = 1", "rank is a key or a placeholder of every program"),
-        ("tp", "compile", "compile is a bool elsewhere, and here 1"),
+        ("tp", "dropout", "dropout is a float elsewhere, and here 1"),
         ("devices % tp", "rank % tp", "only a task knows rank"),
         ("program.mine", "program.ddp", "'ddp' is a back end of dlperf_hpc: two programs of one"),
     ],

@@ -335,10 +335,7 @@ def test_set_takes_the_place_of_every_value_the_file_gives_a_case_key(tmp_path: 
     sweep = load(path, seq_len=96, **{"optimizer.lr": 1e-5})
     assert {case.seq_len for case in sweep.cases} == {96}
     assert {case.optimizer.lr for case in sweep.cases} == {1e-5}
-    assert [(case.threads, case.option("compile")) for case in sweep.cases] == [
-        (1, True),
-        (2, False),
-    ]
+    assert [(case.threads, case.mode) for case in sweep.cases] == [(1, "compile"), (2, "eager")]
     sweep = load(path, seq_len=96, **{"case.precision": "fp16"})
     assert {case.precision for case in sweep.cases} == {"fp16"}
 
@@ -453,9 +450,6 @@ def test_the_pages_tables_are_what_is_declared() -> None:
     for model in registry().workloads.values():
         _, tokens = row(model.name)
         assert tokens == f"{model.default_seq_len}, {model.max_seq_len}"
-    of, default, meaning = row("compile")
-    assert of == "`ddp`, `deepspeed`, `horovod-torch`" and default == "`false`"
-    assert meaning.startswith("torch.compile: an earlier name")
     assert row("dropout")[0] == "`bert-*`, `gpt2-*`"
 
 
