@@ -318,15 +318,18 @@ def device_times(results: Iterable[RunResult]) -> list[DeviceTime]:
             others = statistics.median(clocks) if clocks else None
             row = (time, time.ms / usual - 1, time.ms == worst > usual, others)
             seen.setdefault((time.host, time.local_rank), []).append(row)
-    # How far the times of one device are apart, whatever device: not how far devices are.
-    apart = [abs(each - statistics.median(own)) for own in _excesses(seen) for each in own]
-    limit = max(DEVICE_SLOW, DEVICE_MADS * statistics.median(apart)) if apart else DEVICE_SLOW
+    # How far the times of one device are apart, whatever device: not how far devices are. Of
+    # logarithms: a device that takes four times as long, and eight times, is slow for certain.
+    apart = [abs(each - statistics.median(own)) for own in _logarithms(seen) for each in own]
+    usual_apart = statistics.median(apart) if apart else 0.0
+    limit = max(DEVICE_SLOW, math.expm1(DEVICE_MADS * usual_apart))
     made = [_device_time(rows, limit) for rows in seen.values()]
     return sorted(made, key=lambda each: (-each.excess, each.host, each.local_rank))
 
 
-def _excesses(seen: Mapping[tuple[str, int], Sequence[_Row]]) -> Iterator[list[float]]:
-    return ([excess for _, excess, _, _ in rows] for rows in seen.values() if len(rows) > 1)
+def _logarithms(seen: Mapping[tuple[str, int], Sequence[_Row]]) -> Iterator[list[float]]:
+    """Of each device with several runs: its times over the usual ones."""
+    return ([math.log1p(row[1]) for row in rows] for rows in seen.values() if len(rows) > 1)
 
 
 def _device_time(rows: Sequence[_Row], limit: float) -> DeviceTime:

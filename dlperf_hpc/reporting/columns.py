@@ -251,6 +251,11 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
            lambda s: s.optimizer_steps),
     Column("skipped_steps", "integer", "", "most optimizer steps skipped in any window that counts",
            lambda s: s.skipped_steps),
+    Column("iteration_ms", "number", "ms", "time of the window / its iterations, median of the "
+           "runs that count", lambda s: s.iteration_ms),
+    Column("step_ms_p50", "number", "ms", "the runs' own medians over the iterations of the "
+           "slowest rank, median of the runs that count; not of other programs' logs",
+           lambda s: s.step_ms_p50),
     Column("rank_spread_max", "number", "fraction", "largest (slowest - fastest) / slowest of the "
            "ranks' times in any window that counts", lambda s: s.rank_spread),
     Column("memory_mb_max", "number", "MB", "largest peak memory of a device in any window that "

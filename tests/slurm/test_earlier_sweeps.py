@@ -38,6 +38,7 @@ FIGURES = (
     *(f"base_figure{end}" for end in ("", "_low", "_high")),
     "figure_coverage",
 )
+STEPS = ("iteration_ms", "step_ms_p50")
 GPU = ("alloc_retries", "reserved_mb", "joules_by", "devices", "covered", "gap_s", "energy_doubt")
 PLACES = ("runs.csv: ", "speedup.csv: ", "report.json: runs[].", "report.json: cases[].")
 ADDED = frozenset(
@@ -59,7 +60,7 @@ ADDED = frozenset(
             f"status.json: runs[].{key}"
             for key in ("job", "nodes", "elapsed_s", "left_s", "starts")
         ),
-        *(f"{place}sweep" for place in PLACES),
+        *(f"{place}{name}" for place in PLACES for name in ("sweep", *STEPS)),
     ]
 )
 """Columns and keys that are new since: ``runs.csv: column``, ``report.json: series[].cases[].x``

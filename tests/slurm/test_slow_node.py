@@ -1,4 +1,5 @@
-"""A node whose processes are really slower is named, by pairs and by runs on different nodes.
+"""A node whose processes are really slower is named: by pairs, by runs on different nodes, and by
+the own times of each run's ranks.
 
 All nodes share this machine's cores with whatever else runs here. So jobs that are compared run at
 the same time, and nothing is asserted of the other nodes but that the slow one is below them.
@@ -13,7 +14,7 @@ from pathlib import Path
 from fixtures_slurm import Onebox
 from places import ROOT
 from slowing import slowed
-from sweeping import Workplace
+from sweeping import TINY, Workplace
 
 SLOW = "n3"
 SITE = """\
@@ -60,6 +61,13 @@ def hashes(argv: Sequence[str]) -> bool:
     return any(each.endswith("hashing.py") for each in argv)
 
 
+def trains(argv: Sequence[str], root: Path) -> bool:
+    """Whether it is a rank of the sweep in ``root``, and a run there times steps on their own: the
+    windows before would only take the test's time."""
+    begun = (b" phase name=communication" in log.read_bytes() for log in root.rglob("*_?.log"))
+    return "dlperf_hpc.train" in argv and any(begun)
+
+
 def test_its_pairs_name_it(place: Workplace, onebox: Onebox) -> None:
     """In each round both pairs are measured at the same time. Other work on this machine may set
     the other nodes so far apart that nobody can be named: then it is measured once more."""
@@ -94,3 +102,25 @@ def test_runs_on_different_nodes_name_it(place: Workplace, onebox: Onebox) -> No
     assert told.returncode == 1 and found["runs"] == found["compared"] == 12, told.stderr
     rows = {row["node"]: row for row in found["nodes"]}
     assert found["slow"][0] == SLOW, rows
+    assert [row["runs"] for row in found["no_rank_times"]] == [12]  # a program's steps are its own
+
+
+def test_the_own_times_of_its_ranks_name_it(place: Workplace, onebox: Onebox) -> None:
+    """Two runs, the fewest, on the same two nodes at the same time. Their throughput says nothing
+    of nodes, and in a step with all-reduce the rank that is well waits for the slow one."""
+    more = 'sbatch = { nodelist = "n2,n3" }\n[environment.default]\nmpi = "pmi2"\n'
+    site = place.write("pair.toml", SITE.replace("true\n", f"false\n{more}"))
+    text = TINY.format(repeats=2, topologies=["2n1g"], time_limit="00:05:00")
+    text = text.replace("iterations = 6", "iterations = 50\ncheckpoint = false")
+    text = text.replace("batch_size = 2\nseq_len = 16", "batch_size = 4\nseq_len = 64")
+    with slowed(onebox, SLOW, lambda argv: trains(argv, place.directory("ranks"))):
+        done = place.verb(
+            "sweep", place.write("ranks.toml", text), "--site", site, "--wait", "--no-check"
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = place.verb("nodes", place.directory("ranks"), "--json")
+    found = json.loads(told.stdout)
+    assert told.returncode == 1 and found["slow"] == [SLOW], told.stdout + told.stderr
+    assert found["compared"] == 0 and found["no_rank_times"] == []
+    (device,) = (row for row in found["devices"] if row["slow"])
+    assert (device["name"], device["slowest"], device["runs"]) == (f"{SLOW} rank 0", 2, 2)

@@ -23,6 +23,7 @@ from dlperf_hpc.cli import compare as compare_verb
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.results import GpuUse
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.columns import CASE_COLUMNS, rows
 from dlperf_hpc.reporting.page import compared, render
 from dlperf_hpc.reporting.page.drawn import measures_of_run
 from dlperf_hpc.reporting.page.figure import COLOURS, MARKS, colour_of, mark_of
@@ -185,6 +186,8 @@ def test_step_time_is_a_quantity_and_a_column() -> None:
     table, _ = case_table(report.cases)
     place = next(n for n, heading in enumerate(table.headings) if heading.title == "step time")
     assert (table.headings[place].unit, table.rows[0].cells[place].text) == ("ms", "20.00")
+    (row,) = rows(CASE_COLUMNS, report.cases)
+    assert row["step_ms_p50"] == 20.0 and row["iteration_ms"] == report.cases[0].iteration_ms
     alone = Report.of("b", external("1n1g", {"tokens/s": 9.0}))
     assert "step" not in Parsed(page(alone)).data["quantities"]
 
