@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from operator import gt, lt
 from statistics import fmean, median
 
 _MAX_POINTS = 200  # the tests are quadratic: longer windows are averaged into blocks first
@@ -11,10 +13,12 @@ _CHANGE_LIMIT = 0.01
 _Z_LIMIT = 2.58  # two-sided p = 0.01
 
 
-def _blocks(times: Sequence[float]) -> list[float]:
+def _blocks(times: Sequence[float]) -> tuple[float, ...]:
     size = math.ceil(len(times) / _MAX_POINTS)
+    if size == 1:
+        return tuple(map(float, times))
     starts = range(0, len(times) - size + 1, size)
-    return [fmean(times[start : start + size]) for start in starts]
+    return tuple([fmean(times[start : start + size]) for start in starts])
 
 
 def drift(times: Sequence[float]) -> float:
@@ -22,11 +26,15 @@ def drift(times: Sequence[float]) -> float:
 
     Theil-Sen slope (Sen 1968), so a few slow iterations do not make a trend; 0 if fewer than 3.
     """
-    points = _blocks(times)
-    pairs = [(i, j) for i in range(len(points)) for j in range(i + 1, len(points))]
+    return _drift(_blocks(times))
+
+
+@functools.lru_cache(maxsize=1)  # who asks for the drift asks next whether the window is steady
+def _drift(points: tuple[float, ...]) -> float:
     if len(points) < 3 or median(points) <= 0:
         return 0.0
-    slope = median((points[j] - points[i]) / (j - i) for i, j in pairs)
+    apart = range(1, len(points))
+    slope = median([(b - a) / n for n in apart for a, b in zip(points, points[n:])])
     return slope * (len(points) - 1) / median(points)
 
 
@@ -49,9 +57,8 @@ def trend_z(times: Sequence[float]) -> float:
     n = len(points)
     if n < 3:
         return 0.0
-    score = sum(
-        (points[j] > points[i]) - (points[j] < points[i]) for i in range(n) for j in range(i + 1, n)
-    )
+    later = [points[i:] for i in range(1, n)]
+    score = sum(sum(map(gt, each, points)) - sum(map(lt, each, points)) for each in later)
     variance = n * (n - 1) * (2 * n + 5) / 18
     return (score - math.copysign(1, score)) / math.sqrt(variance) if score else 0.0
 

@@ -17,7 +17,7 @@ from statistics import median_low
 from typing import TypeVar
 
 from dlperf_hpc.logs.columns import is_rising
-from dlperf_hpc.logs.scanned import Reading, Stamps, Step, Steps, Total
+from dlperf_hpc.logs.scanned import GAPS, Reading, Stamps, Step, Steps, Total
 
 DAY_S = 86400.0
 YEAR_S = 365 * DAY_S
@@ -31,6 +31,8 @@ MOST = 100
 _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSED: 0.0}
 """Seconds: a stamp that is earlier by more may be of another day, of the year after, or of a run
 that began later."""
+
+_NO_RANK = GAPS[Step._fields.index("rank")][1]
 
 _T = TypeVar("_T", Step, Total)
 
@@ -70,15 +72,14 @@ def segments_of(reading: Reading) -> list[Segment]:
 
     The rank with most lines counts for all ranks; of several such the lowest.
     """
-    steps = reading.steps
-    if steps and _is_one_run(steps):
-        rank, after = steps[0].rank, _before(steps)
-        return [Segment(1, 1, steps, steps, steps, reading.totals, rank, after=after)]
-    every = tuple(steps)
-    rank = _rank_with_most_lines(every)
-    pieces = _pieces([step for step in every if step.rank == rank], reading.stamps)
-    if not pieces:
+    own, ranks = _of_rank_with_most_lines(reading.steps)
+    if not own:
         return [Segment(1, 1, totals=reading.totals)]
+    rank, after = own[0].rank, _before(own)
+    if is_rising(own.numbers("iteration")):  # as nearly all logs are
+        return [Segment(1, 1, own, own, reading.steps, reading.totals, rank, ranks, after)]
+    every = tuple(reading.steps)
+    pieces = _pieces([*own], reading.stamps)
     starts = [piece.steps[0].line for piece in pieces]
     everyone = _by_run(every, starts)
     totals = _by_run(reading.totals, starts)
@@ -107,12 +108,15 @@ def segments_of(reading: Reading) -> list[Segment]:
     return segments
 
 
-def _is_one_run(steps: Steps) -> bool:
-    """Whether the lines are one rank's, and each iteration is behind the one before: as nearly all
-    logs are."""
-    ranks = steps.column("rank")
-    one_rank = ranks is None or len(set(ranks)) == 1
-    return one_rank and is_rising(steps.numbers("iteration"))
+def _of_rank_with_most_lines(steps: Steps) -> tuple[Steps, int]:
+    """The steps of that rank, of several such the lowest, and how many ranks print."""
+    ranks = steps.column("rank") or ()
+    count = Counter(ranks)
+    if len(count) < 2:
+        return steps, 1
+    most = min(count, key=lambda rank: (-count[rank], rank == _NO_RANK, rank))
+    labels = count.keys() - {_NO_RANK}
+    return steps.where([rank == most for rank in ranks]), len(labels)
 
 
 def _before(steps: Steps) -> int:
@@ -171,12 +175,6 @@ def _notes(pieces: Sequence[_Piece], i: int, repeats: int) -> tuple[str, ...]:
     if piece.strays:
         notes.append(f"{piece.strays} lines whose iteration is out of order were left out")
     return tuple(notes)
-
-
-def _rank_with_most_lines(steps: Sequence[Step]) -> int | None:
-    count = Counter(step.rank for step in steps)
-    ranked = sorted(count, key=lambda rank: (-count[rank], rank is None, rank or 0))
-    return ranked[0] if ranked else None
 
 
 def _cut(steps: Sequence[Step], bound: int, stamps: Stamps) -> list[_Piece]:
