@@ -86,9 +86,11 @@ def _of_cases(there: Manifest, asked: Manifest) -> list[str]:
     for name, case in {run.case.id: run.case for run in asked.runs}.items():
         if name in old and case != old[name]:
             before, now = _settings(old[name]), _settings(case)
-            for key in sorted(before.keys() | now.keys()):
-                if before.get(key, _LATER.get(key)) != now.get(key, _LATER.get(key)):
-                    line = f"case.{key}: there {_value(before, key)}, here {_value(now, key)}"
+            # An option of one version alone has its default, else it were a tag of the name: what
+            # was done before it, or is done without it.
+            for key in sorted(before.keys() & now.keys()):
+                if before[key] != now[key]:
+                    line = f"case.{key}: there {shown(before[key])}, here {shown(now[key])}"
                     found.setdefault(line, []).append(name)
     return [f"{line} ({_named(names)})" for line, names in found.items()]
 
@@ -97,19 +99,11 @@ def _named(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} cases, {names[0]} among them"
 
 
-_LATER = {"bind": "none", "one_rank": "ddp"}
-"""Options that earlier versions did not have, with the value that means what these did."""
-
-
 def _settings(case: Case) -> dict[str, Any]:
     """By the keys of a sweep file, those of its tables with dots."""
     row = case.to_dict()
     options = row.pop("options")
     return flatten({**row, **options})
-
-
-def _value(settings: Mapping[str, Any], key: str) -> str:
-    return shown(settings[key]) if key in settings else "not set"
 
 
 def refuse_differences(root: Path, there: Manifest, asked: Manifest) -> None:

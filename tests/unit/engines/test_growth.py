@@ -295,13 +295,17 @@ def test_what_differs_is_told_key_by_key(tmp_path: Path, root: Path) -> None:
 
 
 def test_settings_of_a_case_of_the_same_name_are_told(tmp_path: Path) -> None:
-    """As when a default changes between versions: the name does not tell."""
+    """As when a default changes between versions: the name does not tell. An option that the
+    earlier version did not have (``bucket_mb``) is at its default, or it were in the name."""
     there = plan(tmp_path, "1n1g")
     arrays = tuple(
         replace(
             array,
             tasks=tuple(
-                replace(run, case=replace(run.case, threads=4, options=(), mode="compile"))
+                replace(
+                    run,
+                    case=replace(run.case, threads=4, mode="compile", options=(("dropout", 0.0),)),
+                )
                 for run in array.tasks
             ),
         )
@@ -311,7 +315,8 @@ def test_settings_of_a_case_of_the_same_name_are_told(tmp_path: Path) -> None:
     name = there.runs[0].case.id
     assert f"case.threads: there 4, here 1 (2 cases, {name} among them)" in told
     assert f'case.mode: there "compile", here "eager" (2 cases, {name} among them)' in told
-    assert f"case.dropout: there not set, here 0.1 (2 cases, {name} among them)" in told
+    assert f"case.dropout: there 0.0, here 0.1 (2 cases, {name} among them)" in told
+    assert len(told) == 3
 
 
 def test_a_refusal_is_short_and_changes_nothing(tmp_path: Path, root: Path) -> None:
