@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from places import ROOT
+from sweeping import Workplace, local_environment
 
 from dlperf_hpc import Timer, TrainerTimer
 from dlperf_hpc.records.logfile import result_of_log
@@ -127,6 +129,51 @@ def test_the_hook_tells_of_too_few_steps(tmp_path: Path) -> None:
     (told,) = results(tmp_path)
     assert done.returncode == 0 and told.status is Status.PARTIAL
     assert "ended after 6 iterations" in told.reason and "CUDA graphs" in told.reason
+
+
+SWEEP = """
+topologies = ["1n2g"]
+repeats = 1
+time_limit = "00:05:00"
+[measure]
+warmup = 3
+iterations = 20
+[case]
+framework = "mine"
+model = "linear"
+batch_size = 4
+device = "cpu"
+[program.mine]
+launch = "torchrun"
+run = ["-m", "dlperf_hpc.hook", "--batch-size", "{batch_size}", "train.py", "{steps}"]
+[program.mine.read]
+format = "nanogpt"
+"""
+PRINTS = (
+    COMMON
+    + """
+for index in range(int(sys.argv[1])):
+    begun = time.perf_counter()
+    loss = train_step(torch.randn(4, 16))
+    time.sleep(0.02)
+    if rank == 0:
+        ms = 1e3 * (time.perf_counter() - begun)
+        print(f"iter {index}: loss {loss.item():.4f}, time {ms:.2f}ms, mfu -100.00%", flush=True)
+dist.destroy_process_group()
+"""
+)
+
+
+def test_the_hook_under_a_sweep(tmp_path: Path) -> None:
+    """Its number is the run's, and that of the lines is the check."""
+    place = Workplace(tmp_path, local_environment())
+    place.write("train.py", PRINTS)
+    done = place.verb("sweep", place.write("hook.toml", SWEEP), "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open(place.directory("hook") / "report" / "runs.csv", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["basis"], row["rule"], row["optimizer_steps"]) == ("timer", "timer[3:23]", "20")
+    assert 0 < float(row["samples_per_s"]) < 8 / 0.02 > float(row["check_samples_per_s"]) > 0
 
 
 def test_a_loss_is_kept_as_it_was(tmp_path: Path) -> None:
