@@ -25,6 +25,7 @@ from dlperf_hpc.records.results import (
 )
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import shared_job
+from dlperf_hpc.records.transport import ways
 
 MIN_REPEATS = 6
 """Fewest values whose [min, max] covers the median with 95 % (96.9 %)."""
@@ -88,6 +89,10 @@ FLAGS: Mapping[str, str] = {
     "allocator-retries": "in a window that counts the framework's allocator was out of memory, "
     "gave its cache back and asked again, which waits for the device: the batch nearly is too "
     "large",
+    "nccl-socket": "ranks on different nodes talked by NET/Socket, by NCCL's own lines, although "
+    "an InfiniBand or RoCE port of the first rank's node is up",
+    "nccl-net-in-node": "ranks of one node talked over the network, by NCCL's own lines: neither "
+    "NVLink, PCI nor shared memory",
     "no-end-line": "the log of a run that counts has no end line; its record says that it ended ok",
     "duplicate-run": "more than one result for a run; only its first ok attempt counts",
 }
@@ -221,6 +226,25 @@ def of_gpus(counted: Sequence[RunResult]) -> list[Flag]:
         note = f"in {len(retried)} runs the allocator asked again, up to {max(retried)} times"
         found.append(Flag("allocator-retries", note))
     return found
+
+
+def of_transport(counted: Sequence[RunResult]) -> list[Flag]:
+    """Flags about which way NCCL's ranks talked in the runs that count, where logs tell it."""
+    n, found = len(counted), []
+    slow = [r for r in counted if _ports_up(r) and "NET/Socket" in ways(r.facts, "between")]
+    if slow:
+        note = f"{len(slow)} of {n} runs talked by NET/Socket between nodes, beside the port"
+        found.append(Flag("nccl-socket", f"{note} {_ports_up(slow[0])[0]}: see NCCL_IB_DISABLE,"
+                          " NCCL_NET and NCCL's line NET/IB"))  # fmt: skip
+    odd = [way for r in counted for way in ways(r.facts, "within") if way.startswith("NET/")]
+    if odd:
+        note = f"ranks of one node talked by {', '.join(dict.fromkeys(odd))}"
+        found.append(Flag("nccl-net-in-node", f"{note}: see NCCL_P2P_DISABLE, NCCL_SHM_DISABLE"))
+    return found
+
+
+def _ports_up(result: RunResult) -> list[str]:
+    return ways(result.facts, "ports")
 
 
 def _gpu_ranks(result: RunResult) -> list[Mapping[str, object]]:

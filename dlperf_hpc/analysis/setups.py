@@ -14,6 +14,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.accelerators import ACCELERATORS
 from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.transport import EVENT
 
 HARDWARE = "hardware"
 
@@ -27,6 +28,8 @@ _TOLD: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "CUDA": ("world", ("cuda",)),
     "cuDNN": ("world", ("cudnn",)),
     "NCCL": ("world", ("nccl",)),
+    "NCCL within nodes": (EVENT, ("within",)),
+    "NCCL between nodes": (EVENT, ("between",)),
     "driver": ("", ("drivers",)),
     "kernel": ("provenance", ("kernel",)),
     "MPI": ("provenance", ("mpi",)),

@@ -26,6 +26,7 @@ from dlperf_hpc.records.results import (
     Window,
 )
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.transport import in_words
 from dlperf_hpc.sweepfile.case import Topology
 
 DEFAULT_BASE = Topology(1, 1)
@@ -60,7 +61,8 @@ class CaseSummary:
     or accelerator is not known. ``devices`` are the chips, or ``cpu``, that the logs of the runs
     that count name. ``iteration_ms`` is the median over the runs of the window's time / its
     iterations, ``step_ms_p50`` that of the runs' own median step times, both ms, and the latter
-    None where no run of ours counts. ``sweep`` is that of the runs (see :class:`.RunResult`): a
+    None where no run of ours counts. ``transports`` are the ways that NCCL's own lines in the logs
+    of these runs tell, each once. ``sweep`` is that of the runs (see :class:`.RunResult`): a
     case that two sweeps measured has two summaries. ``evidence`` has each flag with its sentence.
     """
 
@@ -97,6 +99,7 @@ class CaseSummary:
     devices: frozenset[str] = frozenset()
     iteration_ms: float | None = None
     step_ms_p50: float | None = None
+    transports: tuple[str, ...] = ()
     sweep: str = ""
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -250,7 +253,7 @@ def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSum
         global_batch=_agreed([w.global_batch for w in windows], case.global_batch),
     )
     found = flags.of_results(group, numberless) + flags.of_windows(case, windows)
-    found += flags.of_gpus(counted)
+    found += flags.of_gpus(counted) + flags.of_transport(counted)
     found += flags.of_external(external) + flags.of_launches(counted)
     found += flags.of_left_out(units, left_out) + of_energy(counted)
     summary, impossible = _with_flops(summary, counted, accelerator)
@@ -311,6 +314,7 @@ def _with_gpus(summary: CaseSummary, counted: Sequence[RunResult]) -> CaseSummar
         gpu_util=fmean(util) if util else None,
         gpu_memory_mb=max(memory) if memory else None,
         joules_per_sample=median(energy) if energy else None,
+        transports=tuple(sorted({told for r in counted if (told := in_words(r.facts))})),
     )
 
 

@@ -410,7 +410,8 @@ class ScannedFile:
     number of lines; ``cut``: the last of these has no newline and was not read, since it may not be
     whole. ``launcher`` is the launcher's name (:mod:`.scan.prefixes`). Of a file without a reading,
     ``program`` is who wrote it, where its lines tell (:mod:`.programs`), and ``nearest`` a line
-    that a format has asked for and could not read, and why.
+    that a format has asked for and could not read, and why. ``nccl`` is which way NCCL's ranks
+    talked, by its own lines (:meth:`dlperf_hpc.records.transport.Connections.told`).
     """
 
     path: str
@@ -424,6 +425,7 @@ class ScannedFile:
     launcher: str = field(default="")
     program: str = ""
     nearest: str = ""
+    nccl: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_dict` reads them back."""

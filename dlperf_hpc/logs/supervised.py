@@ -30,6 +30,7 @@ from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.timed import timed_in
+from dlperf_hpc.records.transport import EVENT
 from dlperf_hpc.sweepfile.case import Case, Measure, Run
 from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
 from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
@@ -249,7 +250,9 @@ def _grafted(result: RunResult, found: Sequence[RunResult]) -> RunResult:
     best = next((each for each in found if each.samples_per_s is not None), found[0])
     own = [text.replace("the command line", "the sweep") for text in best.warnings]
     warnings = tuple(dict.fromkeys([*result.warnings, *own]))
-    result = replace(result, warnings=warnings, external=best.external)
+    told = {EVENT: best.facts[EVENT]} if EVENT in best.facts else {}
+    facts = {**result.facts, **told}
+    result = replace(result, warnings=warnings, external=best.external, facts=facts)
     if differing := _not_as_asked(result.run.case, best.facts):
         return replace(result, status=Status.PARTIAL, reason=f"{NOT_AS_ASKED}{differing}")
     if best.status is Status.OK and best.external is not None:

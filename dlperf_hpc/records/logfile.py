@@ -33,6 +33,7 @@ from dlperf_hpc.records.results import (
 )
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.timeline import Timeline, read_timeline
+from dlperf_hpc.records.transport import EVENT as NCCL
 from dlperf_hpc.sweepfile.case import Case, Run
 
 FORMAT = 1
@@ -401,7 +402,7 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     status, reason = _ending(log, window)
     facts: dict[str, Any] = {
         name: log.tables[name]
-        for name in ("world", "provenance", PROGRAM, PROGRAM_END)
+        for name in ("world", "provenance", NCCL, PROGRAM, PROGRAM_END)
         if name in log.tables
     }
     facts.update(

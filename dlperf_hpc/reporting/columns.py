@@ -15,6 +15,7 @@ from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.errors import printable
+from dlperf_hpc.records import transport
 from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import (
     SAMPLES_PER_S,
@@ -284,6 +285,9 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
            lambda s: s.tflops_per_device),
     Column("mfu", "number", "fraction", "tflops_per_device / dense peak of the accelerator in that "
            "precision; empty for an unknown accelerator and for CPUs", lambda s: s.mfu),
+    Column("nccl_transport", "text", "", "which way NCCL's ranks talked, by its own lines, in the "
+           "runs that count; where these differ, all, separated by ' | '",
+           lambda s: " | ".join(s.transports)),
     Column("flags", "text", "", "what is odd, as short names separated by spaces",
            lambda s: " ".join(s.flags)),
     Column("notes", "text", "", "what the flags say, in sentences with figures, separated by ' | '",
@@ -451,6 +455,11 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            _gpu(lambda g: g.alloc_retries)),
     Column("gpu_reserved_mb", "number", "MiB", "most memory that the framework's allocator held on "
            "any device, in use or not", _gpu(lambda g: g.reserved_mb)),
+    Column("nccl_transport", "text", "", "which way NCCL's ranks talked, by its own lines "
+           "(NCCL_DEBUG=INFO); empty where none told it",
+           lambda r: transport.in_words(r.facts) if r.rates else ""),
+    Column("nccl_channels", "integer", "", "channels that these lines number",
+           lambda r: transport.channels(r.facts) if r.rates else None),
     Column("source", "text", "", "what the row rests on: log, record, scheduler or manifest",
            lambda r: r.source),
     Column("launch", "text", "", "`<job>_<index>.<restarts>`, and `.<repeat>` where a job measures "

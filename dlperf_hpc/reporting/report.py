@@ -20,6 +20,7 @@ from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.transport import EVENT, in_words
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
 from dlperf_hpc.reporting.text import natural, span
 from dlperf_hpc.sweepfile.case import Topology
@@ -192,6 +193,7 @@ _MACHINE: Mapping[str, tuple[str, str]] = {
     "Framework": ("", "framework_name"),
     "CUDA": ("world", "cuda"),
     "NCCL": ("world", "nccl"),
+    "Transport": (EVENT, ""),
     "MPI": ("provenance", "mpi"),
     "Tool": ("provenance", "tool_commit"),
 }
@@ -201,7 +203,7 @@ _LIBRARIES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
 
 def _machine(facts: Mapping[str, Any]) -> dict[str, str]:
     told = {name: str(facts.get(table, {}).get(key, "")) for name, (table, key) in _MACHINE.items()}
-    return {**told, "Framework": framework(facts)}
+    return {**told, "Framework": framework(facts), "Transport": in_words(facts)}
 
 
 def framework(facts: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ _MOST_REMARKS = 8  # of one series
 _MOST_HOSTS = 4  # by their names; of more their number
 _NARROWEST_NAME = 24  # of a series, in the overview
 _SAID_AS_COVERAGE = ("too-few-repeats",)  # once beneath the table, and not case by case
-_IN_THE_HEAD = ("Device", "CPU", "Framework", "CUDA", "NCCL")
+_IN_THE_HEAD = ("Device", "CPU", "Framework", "CUDA", "NCCL", "Transport")
 
 
 def speedup_table(report: Report, width: int = _WIDTH) -> Group:

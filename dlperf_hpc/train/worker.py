@@ -18,7 +18,7 @@ from dlperf_hpc.records.results import Checkpoint
 from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
 from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index, task_name
 from dlperf_hpc.sweepfile.case import NO_FP16, Limits, Run
-from dlperf_hpc.train import faults, joblog, provenance, ranks, summary
+from dlperf_hpc.train import faults, joblog, provenance, ranks, summary, transport
 from dlperf_hpc.train.checkpoint_timing import measure_checkpoint, remove
 from dlperf_hpc.train.communication import measure_communication
 from dlperf_hpc.train.joblog import Measured
@@ -90,6 +90,7 @@ def _measure(
     _enter(attempt, world, watchdog, "warmup", limits.startup_s)
     faults.drill(world.rank)
     estimates = world.gather(warm_up(session, manifest.measure.warmup, watchdog.beat))
+    transport.flush()
     iterations = window_length(manifest.measure, run.case.accumulation, max(estimates))
     _enter(attempt, world, watchdog, "measure", limits.iteration_s)
     gpu = find_device(all_facts[world.rank].get("device_uuid"))
@@ -110,9 +111,12 @@ def _measure(
         left_s=watchdog.left_s(),
     )
     measured = Measured(manifest.measure, windows, found, declared_facts)
+    ways = transport.told(world, attempt.paths.root / layout.JOBS / f"{task_name()}.out")
     if not manifest.measure.checkpoint:
         _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
     if world.rank == 0:
+        if ways:
+            log_event(attempt, "nccl", ways)
         joblog.log_gpus(attempt, states)
         joblog.log_window(attempt, measured)
     checkpoint = None

@@ -27,7 +27,7 @@ CHECKS = (
     Check("waiting", "nothing waits for the device inside the window", 90),
     Check("matrix", "precisions x eager and compiled, optimizers, accumulation", 150),
     Check("sweep", "doctor, a sweep of three cases, its report", 150),
-    Check("models", "models beside others' of the same size, MFU", 200),
+    Check("models", "models beside others' of the same size, MFU, kernels", 240),
     Check("wrapper", "the wrapper's loop beside a bare one", 60),
     Check("telemetry", "NVML: energy, and what watching costs", 60),
     Check("memory", "a line through three batches foretells a fourth", 60),

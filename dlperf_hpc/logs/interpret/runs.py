@@ -44,6 +44,7 @@ from dlperf_hpc.records.results import (
 )
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.steady import drift, is_steady
+from dlperf_hpc.records.transport import EVENT
 
 FROM_OUTSIDE = (Status.CANCELLED, Status.TIMEOUT, Status.PREEMPTED)
 """Ends of a job that say nothing of what the program had done until then."""
@@ -202,7 +203,7 @@ class _Run:
             attempt=self.segment.number,
             source="log",
             log=self.scanned.path,
-            facts=dict(settings.values),
+            facts={**settings.values, **({EVENT: self.scanned.nccl} if self.scanned.nccl else {})},
             warnings=tuple(dict.fromkeys(warnings)),
             external=window,
             whole=status in FROM_OUTSIDE and reason.endswith(f"({_AFTER})"),

@@ -23,6 +23,7 @@ from dlperf_hpc.logs.scan import troubles
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.last_line import is_whole
 from dlperf_hpc.logs.scan.launch import LAUNCH
+from dlperf_hpc.logs.scan.nccl import NCCL, told_in
 from dlperf_hpc.logs.scan.needles import Group, Hit, Needles
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
@@ -119,7 +120,7 @@ class Scanner:
     """Looks for known formats in files, one after another; make it once in a process."""
 
     def __init__(self, known: Iterable[Format]) -> None:
-        known = (*known, LAUNCH)
+        known = (*known, LAUNCH, NCCL)
         wanting: dict[str, list[Format]] = {needle: [] for needle in troubles.NEEDLES}
         for each in known:
             for needle in dict.fromkeys(each.needles):
@@ -293,7 +294,7 @@ class Scanner:
         """The needles to look for in the next block."""
         begun = any([draft.steps for draft in state.drafts.values()])
         early = state.seen < (SETTINGS_BYTES if begun else LATE_SETTINGS_BYTES)
-        return self._groups(early, frozenset(state.drafts) - {LAUNCH.name})
+        return self._groups(early, frozenset(state.drafts) - {LAUNCH.name, NCCL.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
         """The needles to look for, of formats in ``known`` and of others.
@@ -568,6 +569,7 @@ def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
         troubles=tuple(state.troubles),
         notes=tuple(sorted([*state.notes, *remarks])),
         launcher=state.launcher.name,
+        nccl=told_in(state.drafts.get(NCCL.name)) if readings else {},
         nearest="" if readings else _nearest(state.drafts.values()),
     )
 

@@ -342,7 +342,10 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
     seen |= {flag for s in summarise([on_gpus(far, elapsed_s=1.0, retries=2)]) for flag in s.flags}
     lacking = replace(ok(odd, 1, 500), gpu=GpuUse(joules=5.0, devices=3))
     seen |= {flag for s in summarise([lacking]) for flag in s.flags}
-    assert seen == set(FLAGS)
+    ways = {"within": ["NET/IB"], "between": ["NET/Socket"], "ports": ["mlx5_0/1"]}
+    (talked,) = summarise([replace(ok(odd, 1, 500), facts={"nccl": ways})])
+    assert talked.transports == ("NET/IB within nodes, NET/Socket between nodes",)
+    assert seen | set(talked.flags) == set(FLAGS)
 
 
 def rank_line(rank: int = 0, host: str = "n1", cpus: str = "0-7", **more: Any) -> dict[str, Any]:

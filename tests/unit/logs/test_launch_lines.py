@@ -11,6 +11,7 @@ from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.names import facts_of_path
 from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.records.transport import in_words
 
 HOROVOD = [
     "Model: resnet50",
@@ -123,3 +124,16 @@ def test_hugectr_s_own_batch_and_total(tmp_path: Path) -> None:
     (total,) = gather([log], rule("total"), stated, ScanCache(None)).results
     assert total.samples_per_s == pytest.approx(1200 * 65536 / 13.5)
     assert any("over those by total" in warning for warning in total.warnings)
+
+
+def test_nccls_own_lines_tell_which_way_its_ranks_talked(tmp_path: Path) -> None:
+    launch = "horovodrun -np 4 -H a01:2,a02:2 python synthetic.py"
+    row = "{}:9:9 [0] NCCL INFO Channel 00/0 : {} -> {} {}via {}".format
+    nccl = [
+        row("a01", "0[0]", "1[1]", "", "P2P/IPC"),
+        row("a01", "1[1]", "2[0]", "[send] ", "NET/Socket/0"),
+        row("a02", "1[1]", "2[0]", "[receive] ", "NET/Socket/0"),
+    ]
+    result = read(tmp_path, [launch, *nccl, *horovod(4)])
+    assert in_words(result.facts) == "P2P/IPC within nodes, NET/Socket between nodes"
+    assert "nccl" not in read(tmp_path, [launch, *horovod(4)]).facts

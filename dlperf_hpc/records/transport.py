@@ -1,0 +1,130 @@
+"""Which way NCCL's ranks talk, by NCCL's own lines: ``NCCL_DEBUG=INFO`` makes it print them.
+
+``n1:81:93 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read``, or with ``[send] via
+NET/IB/3/GDRDMA``; before NCCL 2.8 ``Ring 00`` in place of ``Channel 00/0``. The host in front is
+that of the rank that prints: the one that receives where the line says so, else the one that sends
+(NCCL's src/transport: p2p.cc, shm.cc, net.cc). Lines may be anybody's: what is kept is bounded, and
+words that NCCL does not print are not taken over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EVENT = "nccl"
+"""The log line, and the fact of a run, that holds :meth:`Connections.told`."""
+NEEDLE = "] via "
+"""What each of these lines holds, and few others do."""
+
+_LINE = re.compile(
+    r"(?:([\w.-]{1,255}):[0-9]{1,10}:[0-9]{1,10} \[[0-9]{1,4}\] )?NCCL INFO (?:Channel|Ring) "
+    r"([0-9]{1,4})(?:/[0-9]{1,4})? : ([0-9]{1,7})(?:\[\w{1,16}\])? -> ([0-9]{1,7})(?:\[\w{1,16}\])?"
+    r" (?:\[(send|receive)\] )?via (.{1,80})",
+    re.ASCII,
+)
+# As NCCL spells them; of what it may spell in another version only the first word is told.
+_MEMORY = re.compile(
+    r"P2P/(?:IPC|CUMEM|MNNVL|direct pointer|indirect)\b|SHM/(?:direct|CE)(?:/(?:direct|CE))?\b"
+    r"|(?:P2P|SHM)(?=/)"
+)
+_NETWORK = re.compile(r"(NET/[\w.+-]{1,32}(?: [\w.+-]{1,32}){0,3})/[0-9]{1,4}(?:\([0-9]{1,7}\))?"
+                      r"(/GDRDMA)?(?=[/(\s]|$)", re.ASCII)  # fmt: skip
+_OLD_MEMORY = "direct shared memory"
+_ACROSS_NODES = "P2P/MNNVL"  # the one way of this kind that may leave the node
+_MOST = 1 << 16
+_MOST_NAMES = 8
+_LONGEST_LINE = 4096
+
+
+@dataclass
+class Connections:
+    """What lines of NCCL's say, read one after another: a connection is (channel, from, to, way).
+
+    ``hosts`` are those that a rank's lines begin with: several where communicators number their
+    ranks anew.
+    """
+
+    found: set[tuple[int, int, int, str]] = field(default_factory=set)
+    hosts: dict[int, set[str]] = field(default_factory=dict)
+
+    def read(self, lines: Iterable[str]) -> None:
+        """Take what whole lines say; all others are passed over."""
+        for line in lines:
+            if NEEDLE in line and len(line) <= _LONGEST_LINE:
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        match = _LINE.search(line)
+        way = _way(match[6]) if match else ""
+        if match is None or not way or len(self.found) >= _MOST:
+            return
+        channel, source, target = int(match[2]), int(match[3]), int(match[4])
+        self.found.add((channel, source, target, way))
+        known = self.hosts.setdefault(target if match[5] == "receive" else source, set())
+        if match[1] and len(known) < 2:
+            known.add(match[1])
+
+    def add(self, other: Connections) -> None:
+        """Take over what another process has read."""
+        self.found |= other.found
+        for rank, names in other.hosts.items():
+            self.hosts.setdefault(rank, set()).update(names)
+
+    def told(self) -> dict[str, Any]:
+        """``within`` and ``between`` nodes, and ``elsewhere`` (a line does not tell where its other
+        end is): the ways, most connections first; ``channels``: how many numbers of channels there
+        are. Empty where no line said anything."""
+        places: dict[str, Counter[str]] = {}
+        for _, source, target, way in sorted(self.found):
+            place = self._place(source, target, way)
+            places.setdefault(place, Counter())[way] += 1
+        told = {p: [w for w, _ in c.most_common(_MOST_NAMES)] for p, c in sorted(places.items())}
+        return {**told, "channels": len({each[0] for each in self.found})} if told else {}
+
+    def _place(self, source: int, target: int, way: str) -> str:
+        if not way.startswith("NET/") and way != _ACROSS_NODES:
+            return "within"
+        here, there = self.hosts.get(source, set()), self.hosts.get(target, set())
+        if len(here) != 1 or len(there) != 1:
+            return "elsewhere"
+        return "within" if here == there else "between"
+
+
+def _way(text: str) -> str:
+    """``P2P/CUMEM``, ``SHM/direct/direct``, ``NET/IB/GDRDMA``: without the number of the card, the
+    proxy, and what else differs from channel to channel. '' for what is no such thing."""
+    if text.startswith(_OLD_MEMORY):
+        return "SHM"
+    network = _NETWORK.match(text)
+    if network is not None:
+        return f"{network[1]}{network[2] or ''}"
+    memory = _MEMORY.match(text)
+    return memory[0] if memory else ""
+
+
+_WORDS = {"within": "within nodes", "between": "between nodes", "elsewhere": "between ranks"}
+
+
+def ways(facts: Mapping[str, Any], place: str) -> list[str]:
+    """Of a run's facts, the ways that NCCL took ``within`` or ``between`` nodes, or ``elsewhere``:
+    texts, whoever wrote the log."""
+    table = facts.get(EVENT)
+    told = table.get(place) if isinstance(table, Mapping) else None
+    return [each for each in told if isinstance(each, str)] if isinstance(told, list) else []
+
+
+def in_words(facts: Mapping[str, Any]) -> str:
+    """``P2P/CUMEM within nodes, NET/IB/GDRDMA between nodes``; '' where no line told it."""
+    told = {words: " and ".join(ways(facts, place)) for place, words in _WORDS.items()}
+    return ", ".join(f"{names} {words}" for words, names in told.items() if names)
+
+
+def channels(facts: Mapping[str, Any]) -> int | None:
+    """How many channels NCCL's lines number; None where no line told it."""
+    table = facts.get(EVENT)
+    told = table.get("channels") if isinstance(table, Mapping) else None
+    return told if type(told) is int and told > 0 else None
