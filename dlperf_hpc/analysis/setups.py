@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.transport import EVENT
 
 HARDWARE = "hardware"
+VARIABLES = "environment"
 
 # What, and where a log tells it: (table, keys), the values of several keys joined by a blank.
 _TOLD: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -37,13 +38,21 @@ _TOLD: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "dlperf_hpc": ("provenance", ("tool", "tool_commit")),
 }
 
+# Of the variables that a log tells: launchers set these anew for each job, or another key tells it.
+_OF_A_JOB = re.compile(
+    r"SLURM_|PMIX_|OMPI_|I_MPI_(HYDRA|MPIRUN)|DLPERF_|\w+VISIBLE_DEVICES|LOADEDMODULES|CONDA_"
+)
+_NOT_SET = "not set"
+
 Setup = Mapping[str, tuple[str, ...]]
-"""By what it is, every value that some run had; what no log tells is not there."""
+"""By what it is, every value that some run had; what no log tells is not there. Of environment
+variables (``OMP_NUM_THREADS=2``) there is '' besides, where a log tells its variables at all."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """``what`` is :data:`HARDWARE`, ``hosts``, ``torch`` ...; the values of either side."""
+    """``what`` is :data:`HARDWARE`, ``hosts``, ``torch``, the name of an environment variable ...;
+    the values of either side."""
 
     what: str
     a: tuple[str, ...]
@@ -59,6 +68,7 @@ def setup_of(results: Iterable[RunResult]) -> Setup:
             facts = result.facts.get(table) if table else result.facts
             if isinstance(facts, Mapping):
                 found.setdefault(what, set()).update(_values(facts, keys))
+        found.setdefault(VARIABLES, set()).update(_variables(result.facts.get("provenance")))
     return {what: tuple(sorted(values)) for what, values in found.items() if values}
 
 
@@ -68,6 +78,13 @@ def _values(facts: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
         return [str(each) for each in first]
     told = " ".join(str(facts[key]) for key in keys if facts.get(key) not in (None, ""))
     return [told] if told else []
+
+
+def _variables(provenance: object) -> list[str]:
+    told = provenance.get("env") if isinstance(provenance, Mapping) else None
+    if not isinstance(told, Mapping):
+        return []
+    return ["", *(f"{key}={value}" for key, value in told.items() if not _OF_A_JOB.match(key))]
 
 
 def together(setups: Iterable[Setup]) -> Setup:
@@ -90,7 +107,23 @@ def differences(a: Setup, b: Setup) -> tuple[Difference, ...]:
         if what == HARDWARE and chips(mine) == chips(theirs):
             continue
         found.append(Difference(what, mine, theirs))
-    return tuple(found)
+    return (*found, *_other_variables(a.get(VARIABLES, ()), b.get(VARIABLES, ())))
+
+
+def _other_variables(a: Iterable[str], b: Iterable[str]) -> Iterator[Difference]:
+    """What variables are set to on either side; nothing if one side's logs tell none."""
+    one, two = _assigned(a), _assigned(b)
+    for name in sorted(one.keys() | two.keys()) if one and two else ():
+        mine, theirs = (tuple(side.get(name, [_NOT_SET])) for side in (one, two))
+        if mine != theirs:
+            yield Difference(name, mine, theirs)
+
+
+def _assigned(variables: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, _, value in (each.partition("=") for each in variables):
+        found.setdefault(name, []).append(value)
+    return found
 
 
 def same_hardware(a: Setup, b: Setup) -> bool:

@@ -56,6 +56,23 @@ def test_a_step_with_the_driver_that_changed_then() -> None:
     assert change.cause.nodes == (1, 3) and not change.cause.settings
 
 
+def test_variables_that_were_set_then_are_told() -> None:
+    """Not those that a launcher sets for each job; a log that tells no variables says nothing."""
+    old, new = ({"provenance": {"env": env}} for env in (
+        {"OMP_NUM_THREADS": "2", "SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0"},
+        {"OMP_NUM_THREADS": "16", "MKL_CBWR": "AVX2", "SLURM_JOB_ID": "2"},
+    ))  # fmt: skip
+    (trend,) = told(weeks(LEVELS, *[old] * 4, *[new] * 4)).trends
+    found = [(each.what, each.a, each.b) for each in trend.changes[0].cause.differences]
+    assert found == [
+        ("MKL_CBWR", ("not set",), ("AVX2",)), ("OMP_NUM_THREADS", ("2",), ("16",))
+    ]  # fmt: skip
+    (trend,) = told(weeks(LEVELS, *[old] * 4, *[{"provenance": {}}] * 4)).trends
+    assert not trend.changes[0].cause.differences
+    (trend,) = told(weeks(LEVELS, *[{"provenance": {"env": {}}}] * 4, *[new] * 4)).trends
+    assert len(trend.changes[0].cause.differences) == 2
+
+
 def test_the_order_is_that_of_time_and_not_of_the_places() -> None:
     forward = weeks(LEVELS)
     assert told(forward).trends[0].measurements == told(forward[::-1]).trends[0].measurements
