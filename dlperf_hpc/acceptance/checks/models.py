@@ -69,8 +69,7 @@ def _short_of_goal(
 
 
 def _profiled(row: dict[str, Any], seq_len: int, batch_size: int, device: str) -> str:
-    compiled = row["mode"] == "compile"
-    case = tiny.case(row["model"], device, row["precision"], batch_size, compile=compiled)
+    case = tiny.case(row["model"], device, row["precision"], batch_size, mode=row["mode"])
     return where_time_goes(replace(case, seq_len=seq_len))
 
 
