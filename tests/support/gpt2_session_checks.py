@@ -52,15 +52,56 @@ def window(world: World, precision: str, **options: Any) -> dict[str, Any]:
         return {**vars(timed), "parameters": session.facts()["parameters"]}
 
 
-def compiled_losses(world: World) -> list[float]:
-    """Dynamo and autograd's own compiler, layer by layer; no C++ compiler, to be quick."""
+@contextmanager
+def quick_compiler() -> Iterator[None]:
+    """Dynamo and autograd's own compiler; no C++ compiler."""
     from torch._dynamo.backends.registry import lookup_backend
 
+    torch.compiler.reset()
     real, backend = torch.compile, lookup_backend("aot_eager")
     with mock.patch("torch.compile", lambda model: real(model, backend=backend)):
+        yield
+
+
+def compiled_losses(world: World) -> list[float]:
+    """Layer by layer."""
+    with quick_compiler():
         found = window(world, "fp32", mode="compile", checkpoint_activations=True, dropout=0.0)
     losses: list[float] = found["losses"]
     return losses
+
+
+def executions(world: World) -> dict[str, Any]:
+    """What a window tells of how the model was run: with dropout and without; compiled, then with
+    samples of another shape; and with a layer that cannot be one graph."""
+
+    def told(session: DdpSession) -> dict[str, Any]:
+        return dict(measure_window(session, world, 2, lambda: None).execution)
+
+    def breaking(x: torch.Tensor, **_: Any) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return torch.tanh(x)
+
+    found = {}
+    for dropout in (0.1, 0.0):
+        with opened(world, dropout=dropout) as session:
+            warm_up(session, 4, lambda: None)
+            found[f"dropout {dropout}"] = told(session)
+    asked: dict[str, Any] = {"mode": "compile", "checkpoint_activations": True, "dropout": 0.0}
+    with quick_compiler(), opened(world, **asked) as session:
+        warm_up(session, 4, lambda: None)
+        found["compiled"] = told(session)
+        session.batch = {name: tensor[:, :5] for name, tensor in session.batch.items()}
+        found["another shape"] = told(session)
+    asked["checkpoint_activations"] = False
+    with (
+        quick_compiler(),
+        mock.patch("torch.nn.functional.gelu", breaking),
+        opened(world, **asked) as session,
+    ):
+        warm_up(session, 4, lambda: None)
+        found["broken"] = told(session)
+    return found
 
 
 if __name__ == "__main__":
@@ -72,4 +113,5 @@ if __name__ == "__main__":
     results["without dropout"] = window(here, "fp32", dropout=0.0)["losses"]
     results["without DDP"] = window(here, "fp32", dropout=0.0, one_rank="plain")["losses"]
     results["compiled, checkpointed"] = compiled_losses(here)
+    results["executions"] = executions(here)
     print(json.dumps(results))

@@ -556,6 +556,18 @@ def test_one_rank_without_ddp_trains_alike(session: dict[str, Any]) -> None:
     assert session["without DDP"] == session["without dropout"]
 
 
+def test_a_window_tells_how_the_model_was_run(session: dict[str, Any]) -> None:
+    found = session["executions"]
+    # On CPUs the flash kernel has no dropout.
+    assert found["dropout 0.1"] == {"attention": "math"}
+    assert found["dropout 0.0"] == {"attention": "flash"}
+    compiled = found["compiled"]
+    assert compiled["attention"] == "flash" and compiled["graphs"] >= 2
+    assert (compiled["graph_breaks"], compiled["recompiles"]) == (0, 0)
+    assert found["another shape"]["recompiles"] > 0
+    assert found["broken"]["graph_breaks"] > 0
+
+
 def test_layers_that_are_computed_twice_are_compiled_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
