@@ -23,13 +23,17 @@ from dlperf_hpc.train.window import measure_window, warm_up
 
 @contextmanager
 def opened(
-    world: World, precision: str = "fp32", mode: str = "eager", **options: Any
+    world: World,
+    precision: str = "fp32",
+    mode: str = "eager",
+    model: str = "gpt2-tiny",
+    **options: Any,
 ) -> Iterator[DdpSession]:
     known = registry()
-    values = {option.name: option.default_in(mode) for option in known.options("ddp", "gpt2-tiny")}
+    values = {option.name: option.default_in(mode) for option in known.options("ddp", model)}
     case = Case(
         framework="ddp",
-        model="gpt2-tiny",
+        model=model,
         topology=Topology(1, 1),
         precision=precision,
         batch_size=2,
@@ -69,6 +73,19 @@ def compiled_losses(world: World) -> list[float]:
         found = window(world, "fp32", mode="compile", checkpoint_activations=True, dropout=0.0)
     losses: list[float] = found["losses"]
     return losses
+
+
+def tuned(world: World) -> dict[str, Any]:
+    """Losses in modes eager and tuned, by model and precision."""
+    found = {}
+    for model in ("bert-tiny", "gpt2-tiny"):
+        for precision in ("fp32", "bf16"):
+            asked: dict[str, Any] = {"model": model, "dropout": 0.0}
+            eager = window(world, precision, **asked)
+            with quick_compiler():
+                other = window(world, precision, mode="tuned", **asked)
+            found[f"{model} {precision}"] = [eager["losses"], other["losses"]]
+    return found
 
 
 def executions(world: World) -> dict[str, Any]:
@@ -113,5 +130,6 @@ if __name__ == "__main__":
     results["without dropout"] = window(here, "fp32", dropout=0.0)["losses"]
     results["without DDP"] = window(here, "fp32", dropout=0.0, one_rank="plain")["losses"]
     results["compiled, checkpointed"] = compiled_losses(here)
+    results["tuned"] = tuned(here)
     results["executions"] = executions(here)
     print(json.dumps(results))
