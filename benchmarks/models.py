@@ -38,7 +38,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dlperf_hpc.analysis import accelerators
 from dlperf_hpc.analysis.statistics import median_interval
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.sweepfile.case import MODES, Case, Topology
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
@@ -285,9 +285,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--models", nargs="+", default=["bert-base", "gpt2-small"])
     parser.add_argument("--precisions", nargs="+", default=["fp32", "tf32", "bf16"])
-    parser.add_argument(
-        "--modes", nargs="+", choices=("eager", "compile"), default=["eager", "compile"]
-    )
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=["eager", "compile"])
     parser.add_argument("--dropouts", nargs="+", type=float, default=[0.1])
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seq-len", type=int, default=0, help="default: the model's own")

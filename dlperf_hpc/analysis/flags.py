@@ -93,6 +93,10 @@ FLAGS: Mapping[str, str] = {
     "an InfiniBand or RoCE port of the first rank's node is up",
     "nccl-net-in-node": "ranks of one node talked over the network, by NCCL's own lines: neither "
     "NVLink, PCI nor shared memory",
+    "recompiled": "in a window that counts torch.compile made another graph: its time is also that "
+    "of compiling (a longer `measure.warmup`, or data of one shape)",
+    "graph-breaks": "torch.compile could not take a model that counts as it is, and left parts of "
+    "it to Python",
     "no-end-line": "the log of a run that counts has no end line; its record says that it ended ok",
     "duplicate-run": "more than one result for a run; only its first ok attempt counts",
 }
@@ -186,6 +190,9 @@ def of_windows(case: CaseFacts, windows: Sequence[Window]) -> list[Flag]:
         ("no-finite-loss", _no_loss, "give no finite loss, so nothing shows that they trained"),
         ("loss-unchanged", _loss_stuck, "end with the loss they began with: were the parameters "
          "updated?"),
+        ("recompiled", lambda w: bool(w.recompiles), "hold the time in which torch.compile made "
+         "another graph"),
+        ("graph-breaks", lambda w: bool(w.graph_breaks), "are of models with graph breaks"),
     ]  # fmt: skip
     found = []
     for flag, test, text in tests:

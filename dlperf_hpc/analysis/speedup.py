@@ -24,6 +24,7 @@ from dlperf_hpc.records.results import (
     ExternalWindow,
     RunResult,
     Window,
+    kernels,
 )
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.transport import in_words
@@ -52,18 +53,19 @@ class CaseSummary:
 
     Of the windows that count: ``optimizer_steps`` is the fewest in any, ``skipped_steps`` (per
     window), ``rank_spread`` (fraction) and ``memory_mb`` (MB per device) the most in any, all None
-    if there is no window; ``exposed_comm`` is the median of those that have it. ``gpu_util`` (%,
-    mean), ``gpu_memory_mb`` (MiB, the most) and ``joules_per_sample`` (median) are NVML's, None
-    without it. ``checkpoint_*`` are medians over the runs that timed a checkpoint: seconds, MB
-    (10^6 bytes) and MB/s. ``accumulation`` and ``global_batch`` (samples per optimizer step) are
-    the windows' if those agree, else what the case asks for. ``tflops_per_device`` and ``mfu``
-    (share of the accelerator's dense peak) are of the median; None where model, length, precision
-    or accelerator is not known. ``devices`` are the chips, or ``cpu``, that the logs of the runs
-    that count name. ``iteration_ms`` is the median over the runs of the window's time / its
-    iterations, ``step_ms_p50`` that of the runs' own median step times, both ms, and the latter
-    None where no run of ours counts. ``transports`` are the ways that NCCL's own lines in the logs
-    of these runs tell, each once. ``sweep`` is that of the runs (see :class:`.RunResult`): a
-    case that two sweeps measured has two summaries. ``evidence`` has each flag with its sentence.
+    if there is no window; ``exposed_comm`` is the median of those that have it, and ``attention``
+    has the kernels that any of them saw, joined by ``+``. ``gpu_util`` (%, mean), ``gpu_memory_mb``
+    (MiB, the most) and ``joules_per_sample`` (median) are NVML's, None without it. ``checkpoint_*``
+    are medians over the runs that timed a checkpoint: seconds, MB (10^6 bytes) and MB/s.
+    ``accumulation`` and ``global_batch`` (samples per optimizer step) are the windows' if those
+    agree, else what the case asks for. ``tflops_per_device`` and ``mfu`` (share of the
+    accelerator's dense peak) are of the median; None where model, length, precision or accelerator
+    is not known. ``devices`` are the chips, or ``cpu``, that the logs of the runs that count name.
+    ``iteration_ms`` is the median over the runs of the window's time / its iterations,
+    ``step_ms_p50`` that of the runs' own median step times, both ms, and the latter None where no
+    run of ours counts. ``transports`` are the ways that NCCL's own lines in the logs of these runs
+    tell, each once. ``sweep`` is that of the runs (see :class:`.RunResult`): a case that two sweeps
+    measured has two summaries. ``evidence`` has each flag with its sentence.
     """
 
     case: CaseFacts
@@ -86,6 +88,7 @@ class CaseSummary:
     rank_spread: float | None = None
     memory_mb: float | None = None
     exposed_comm: float | None = None
+    attention: str | None = None
     checkpoint_save_s: float | None = None
     checkpoint_load_s: float | None = None
     checkpoint_mb_per_rank: float | None = None
@@ -342,6 +345,7 @@ def _with_windows(
         rank_spread=max(spreads, default=None),
         memory_mb=max(memory, default=None),
         exposed_comm=median(exposed) if exposed else None,
+        attention=kernels(w.attention for w in windows),
     )
 
 

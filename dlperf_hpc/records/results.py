@@ -6,7 +6,7 @@ scheduler said. Everything in :mod:`dlperf_hpc.analysis` starts from these value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, reduce
 from math import isfinite
@@ -68,6 +68,9 @@ class Window:
     it would mean nothing: batches that differ have no ``global_batch``.
     ``exposed_comm``, measured after the window, is the share of an optimizer step that goes when
     gradient synchronisation does; noise can make it negative.
+    ``attention`` has the kernels that were seen in one iteration of the warm-up, joined by ``+``.
+    Of a compiled model ``graphs`` were made and ``graph_breaks`` met until the window ended, and
+    ``recompiles`` of the graphs were made in it: the most of any rank.
     """
 
     warmup: int
@@ -91,6 +94,10 @@ class Window:
     drift: float | None = None
     steady: bool | None = None
     exposed_comm: float | None = None
+    attention: str | None = None
+    graphs: int | None = None
+    graph_breaks: int | None = None
+    recompiles: int | None = None
 
     @property
     def samples_per_s(self) -> float:
@@ -200,6 +207,12 @@ class GpuUse:
         ways = {str(row["joules_by"]) for row in known if row.get("joules_by") in JOULES_BY}
         weakest = next((way for way in JOULES_BY if way in ways), "")
         return cls(**found, devices=len(known), joules_by=weakest)
+
+
+def kernels(told: Iterable[str | None]) -> str | None:
+    """All kernels that several windows, or ranks, told joined by ``+``; None where none did."""
+    found = {name for each in told if each for name in each.split("+")}
+    return "+".join(sorted(found)) or None
 
 
 def is_number(value: Any) -> bool:

@@ -264,6 +264,8 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     Column("exposed_comm", "number", "fraction", "share of an optimizer step that only gradient "
            "synchronisation takes, not hidden behind computation; median of the runs",
            lambda s: s.exposed_comm),
+    Column("attention", "text", "", "attention kernels of PyTorch that were seen in the runs that "
+           "count, joined by +", lambda s: s.attention),
     Column("checkpoint_save_s", "number", "s", "median time to save a checkpoint, over the runs "
            "that measured it", lambda s: s.checkpoint_save_s),
     Column("checkpoint_load_s", "number", "s", "median time to load that checkpoint",
@@ -416,6 +418,15 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            "synchronisation takes, not hidden behind computation; measured after the window; a "
            "little below 0 is noise",
            _window(lambda w: w.exposed_comm)),
+    Column("attention", "text", "", "PyTorch's attention kernels that were seen in an iteration "
+           "of the warm-up: flash, efficient, cudnn, math, joined by +; empty: none was seen",
+           _window(lambda w: w.attention)),
+    Column("graphs", "integer", "", "graphs that torch.compile made; empty in mode eager",
+           _window(lambda w: w.graphs)),
+    Column("graph_breaks", "integer", "", "graph breaks that torch.compile met",
+           _window(lambda w: w.graph_breaks)),
+    Column("recompiles", "integer", "", "of these graphs, those made inside the window",
+           _window(lambda w: w.recompiles)),
     Column("checkpoint_save_s", "number", "s", "time to save a checkpoint after the window, files "
            "synced to disk, on the slowest rank; empty where none was measured",
            _checkpoint(lambda c: c.save_s)),

@@ -101,8 +101,9 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
 }
 
 
-MODES = ("eager", "compile")
-"""How the model is run: as it is written, or compiled."""
+MODES = ("eager", "compile", "tuned")
+"""How the model is run: as it is written; compiled; compiled, with all that makes it fast and keeps
+what it computes within rounding."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ KEYS = {
         Key("framework", Name, None, "back end that trains"),
         Key("model", Name, None, "model with its data"),
         Key("precision", Name, "fp32", "fp32 (TF32 really off), tf32, bf16, fp16"),
-        Key("mode", Name, MODES[0], "eager, or compile (torch.compile)"),
+        Key("mode", Name, MODES[0], "eager, compile (torch.compile), or tuned (compile and more)"),
         Key("batch_size", Count, None, "samples per device in one iteration (micro-batch)"),
         Key("seq_len", Count, None, "tokens per sample; default is the workload's"),
         Key("accumulation", Count, 1, "iterations per optimizer step"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Protocol
 
 from dlperf_hpc.errors import MeasurementError
 from dlperf_hpc.records import steady
-from dlperf_hpc.records.results import Window
+from dlperf_hpc.records.results import Window, kernels
 from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.train.window import Timed
 
@@ -91,7 +91,18 @@ def summarise(windows: Sequence[Timed], case: Case, measure: Measure) -> Window:
         memory_mb=max(window.memory_mb for window in windows),
         drift=steady.drift(times),
         steady=steady.is_steady(times),
+        **execution([window.execution for window in windows]),
     )
+
+
+def execution(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How all ranks ran the model: every kernel that any of them saw, and the most of each
+    count."""
+    counts = {
+        name: max((each[name] for each in told if name in each), default=None)
+        for name in ("graphs", "graph_breaks", "recompiles")
+    }
+    return {"attention": kernels(each.get("attention") for each in told), **counts}
 
 
 def detail(windows: Sequence[Timed]) -> dict[str, Any]:

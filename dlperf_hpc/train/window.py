@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from dlperf_hpc.sweepfile.case import Measure
 from dlperf_hpc.train.ranks import World
@@ -20,7 +21,10 @@ from dlperf_hpc.train.session import Session
 
 @dataclass(frozen=True)
 class Timed:
-    """One rank's window. ``opened`` is seconds since the epoch, other times are durations in s."""
+    """One rank's window. ``opened`` is seconds since the epoch, other times are durations in s.
+
+    ``execution`` is what the back end tells of how the model was run, by the names of
+    :class:`dlperf_hpc.records.results.Window`."""
 
     iterations: int
     opened: float
@@ -32,13 +36,18 @@ class Timed:
     moved: bool
     data_wait_s: float
     memory_mb: float
+    execution: Mapping[str, Any] = field(default_factory=dict)
 
 
 def warm_up(session: Session, iterations: int, beat: Callable[[], None]) -> float:
-    """Run the untimed iterations; seconds per iteration over their second half."""
+    """Run the untimed iterations; seconds per iteration over their second half.
+
+    Before that, where everything is compiled, a back end that can looks at one of them.
+    """
     half = iterations // 2
-    for _ in range(half):
-        session.iterate()
+    observed = getattr(session, "iterate_observed", session.iterate)
+    for number in range(half):
+        (observed if number == half - 1 else session.iterate)()
         beat()
     session.synchronize()
     start = time.perf_counter_ns()
@@ -93,6 +102,7 @@ def measure_window(
         opened = time.time()
         elapsed = timed_loop(session, iterations, beat)
         world.barrier()
+    execution: Mapping[str, Any] = getattr(session, "execution", dict)()
     steps, skipped = session.counts()
     return Timed(
         iterations=iterations,
@@ -105,4 +115,5 @@ def measure_window(
         moved=session.fingerprint() != before,
         data_wait_s=session.data_wait_s(),
         memory_mb=session.memory_mb(),
+        execution=execution,
     )

@@ -40,12 +40,15 @@ FIGURES = (
 )
 STEPS = ("iteration_ms", "step_ms_p50")
 GPU = ("alloc_retries", "reserved_mb", "joules_by", "devices", "covered", "gap_s", "energy_doubt")
+EXECUTION = ("graphs", "graph_breaks", "recompiles")
 PLACES = ("runs.csv: ", "speedup.csv: ", "report.json: runs[].", "report.json: cases[].")
 ADDED = frozenset(
     [
         *(f"{place}checkpoint_{name}" for place in PLACES for name in CHECKPOINT),
         *(f"{place}{name}" for place in PLACES for name in (*TOKENS, *FIGURES)),
         *(f"{place}gpu_{name}" for place in PLACES for name in GPU),
+        *(f"{place}{name}" for place in PLACES for name in EXECUTION),
+        *(f"{place}attention" for place in PLACES),
         *(
             f"report.json: {name}"
             for name in ("method.tokens_per_s", "method.figure", "nodes", "cost")

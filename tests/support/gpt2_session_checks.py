@@ -23,13 +23,17 @@ from dlperf_hpc.train.window import measure_window, warm_up
 
 @contextmanager
 def opened(
-    world: World, precision: str = "fp32", mode: str = "eager", **options: Any
+    world: World,
+    precision: str = "fp32",
+    mode: str = "eager",
+    model: str = "gpt2-tiny",
+    **options: Any,
 ) -> Iterator[DdpSession]:
     known = registry()
-    values = {option.name: option.default_in(mode) for option in known.options("ddp", "gpt2-tiny")}
+    values = {option.name: option.default_in(mode) for option in known.options("ddp", model)}
     case = Case(
         framework="ddp",
-        model="gpt2-tiny",
+        model=model,
         topology=Topology(1, 1),
         precision=precision,
         batch_size=2,
@@ -52,15 +56,69 @@ def window(world: World, precision: str, **options: Any) -> dict[str, Any]:
         return {**vars(timed), "parameters": session.facts()["parameters"]}
 
 
-def compiled_losses(world: World) -> list[float]:
-    """Dynamo and autograd's own compiler, layer by layer; no C++ compiler, to be quick."""
+@contextmanager
+def quick_compiler() -> Iterator[None]:
+    """Dynamo and autograd's own compiler; no C++ compiler."""
     from torch._dynamo.backends.registry import lookup_backend
 
+    torch.compiler.reset()
     real, backend = torch.compile, lookup_backend("aot_eager")
     with mock.patch("torch.compile", lambda model: real(model, backend=backend)):
+        yield
+
+
+def compiled_losses(world: World) -> list[float]:
+    """Layer by layer."""
+    with quick_compiler():
         found = window(world, "fp32", mode="compile", checkpoint_activations=True, dropout=0.0)
     losses: list[float] = found["losses"]
     return losses
+
+
+def tuned(world: World) -> dict[str, Any]:
+    """Losses in modes eager and tuned, by model and precision."""
+    found = {}
+    for model in ("bert-tiny", "gpt2-tiny"):
+        for precision in ("fp32", "bf16"):
+            asked: dict[str, Any] = {"model": model, "dropout": 0.0}
+            eager = window(world, precision, **asked)
+            with quick_compiler():
+                other = window(world, precision, mode="tuned", **asked)
+            found[f"{model} {precision}"] = [eager["losses"], other["losses"]]
+    return found
+
+
+def executions(world: World) -> dict[str, Any]:
+    """What a window tells of how the model was run: with dropout and without; compiled, then with
+    samples of another shape; and with a layer that cannot be one graph."""
+
+    def told(session: DdpSession) -> dict[str, Any]:
+        return dict(measure_window(session, world, 2, lambda: None).execution)
+
+    def breaking(x: torch.Tensor, **_: Any) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return torch.tanh(x)
+
+    found = {}
+    for dropout in (0.1, 0.0):
+        with opened(world, dropout=dropout) as session:
+            warm_up(session, 4, lambda: None)
+            found[f"dropout {dropout}"] = told(session)
+    asked: dict[str, Any] = {"mode": "compile", "checkpoint_activations": True, "dropout": 0.0}
+    with quick_compiler(), opened(world, **asked) as session:
+        warm_up(session, 4, lambda: None)
+        found["compiled"] = told(session)
+        session.batch = {name: tensor[:, :5] for name, tensor in session.batch.items()}
+        found["another shape"] = told(session)
+    asked["checkpoint_activations"] = False
+    with (
+        quick_compiler(),
+        mock.patch("torch.nn.functional.gelu", breaking),
+        opened(world, **asked) as session,
+    ):
+        warm_up(session, 4, lambda: None)
+        found["broken"] = told(session)
+    return found
 
 
 if __name__ == "__main__":
@@ -72,4 +130,6 @@ if __name__ == "__main__":
     results["without dropout"] = window(here, "fp32", dropout=0.0)["losses"]
     results["without DDP"] = window(here, "fp32", dropout=0.0, one_rank="plain")["losses"]
     results["compiled, checkpointed"] = compiled_losses(here)
+    results["tuned"] = tuned(here)
+    results["executions"] = executions(here)
     print(json.dumps(results))

@@ -51,6 +51,7 @@ def timed(ranks: int = 2, iterations: int = 6, seconds: float = 0.05) -> list[Ti
                 moved=True,
                 data_wait_s=1e-3 / 7,
                 memory_mb=513.78515625,
+                execution={"attention": "math", "graphs": 3, "graph_breaks": 0, "recompiles": 0},
             )
         )
     return windows

@@ -92,6 +92,11 @@ def run_facts(run: RunResult) -> dict[str, str]:
             f"p95 {number(window.step_ms_p95)}, p99 {number(window.step_ms_p99)})",
             "drift": percent(window.drift) + ("" if window.steady is not False else ", not steady"),
             "exposed communication": percent(window.exposed_comm),
+            "attention": window.attention or "",
+            "graphs": ""
+            if window.graphs is None
+            else f"{window.graphs} ({window.graph_breaks} "
+            f"breaks, {window.recompiles} made in the window)",
             "spread of ranks": percent(window.rank_spread),
             "waited for data": f"{number(window.data_wait_s)} s" if window.data_wait_s else "",
             "memory": f"{number(window.memory_mb)} MB" if window.memory_mb else "",

@@ -84,7 +84,7 @@ BACKENDS = (
         precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
         open_session=open_torch,
-        modes=MODES,
+        modes=MODES[:2],
         options=(*_OPTIONS,),
         modules=("horovod",),
     ),

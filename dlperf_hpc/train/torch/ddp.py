@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,9 +16,11 @@ from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer, set_lr
 from dlperf_hpc.train.torch.session import TorchSession, join
+from dlperf_hpc.train.torch.tuned import attention_kernels, compiler_options, narrow_stream
 
 _PLACED = "with optimizer_placement the ranks exchange their shares of the parameters in each step"
 _NEVER = 2**31 - 1  # iterations
+TUNED = MODES[2]
 
 
 class _Plain(torch.nn.Module):
@@ -30,7 +34,7 @@ class _Plain(torch.nn.Module):
         return self.module(**batch)
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+        return nullcontext()
 
 
 class DdpSession(TorchSession):
@@ -50,6 +54,13 @@ class DdpSession(TorchSession):
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self._reducing = True
         self.open_window(0)
+
+    @contextlib.contextmanager
+    def autocast(self) -> Iterator[None]:
+        """As for every back end; in mode ``tuned`` with attention kernels in their order."""
+        tuned = self.case.mode == TUNED
+        with super().autocast(), attention_kernels(self.device) if tuned else nullcontext():
+            yield
 
     def wrapped(self, module: Any) -> Any:
         """The model as it is called: in DDP, which averages its gradients over the ranks; a single
@@ -71,7 +82,7 @@ class DdpSession(TorchSession):
         """One micro-batch; on every k-th the gradients are averaged over ranks and applied."""
         self._micro_steps += 1
         last = self._micro_steps % self.case.accumulation == 0
-        with contextlib.nullcontext() if last and self._reducing else self.model.no_sync():
+        with nullcontext() if last and self._reducing else self.model.no_sync():
             with self.autocast():
                 loss = self.model(**self.next_batch())
             share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
@@ -106,8 +117,8 @@ class DdpSession(TorchSession):
 
 
 def compiled(module: torch.nn.Module, case: Case, ranks: int) -> Any:
-    """What DDP is to wrap in mode ``compile``: on one rank one graph of the whole model; on several
-    a graph of each layer, and one of the loss with its head.
+    """What DDP is to wrap in modes ``compile`` and ``tuned``: on one rank one graph of the whole
+    model; on several a graph of each layer, and one of the loss with its head.
 
     A layer's gradients are then reduced as soon as its graph has ended: the cuts that DDPOptimizer
     makes at DDP's buckets, in the middle of layers, are not needed and switched off. Where
@@ -115,15 +126,20 @@ def compiled(module: torch.nn.Module, case: Case, ranks: int) -> Any:
     keeps ``checkpoint`` as an operator with a graph inside, which older versions refuse.
     """
     torch._dynamo.config.optimize_ddp = False
+    options: dict[str, Any] = {}
+    if case.mode == TUNED:
+        options = compiler_options(next(module.parameters()).device)
+        if case.precision == "bf16":
+            narrow_stream(module)
     layers = getattr(module, "layers", None)
     again = dict(case.options).get("checkpoint_activations")
     if layers is None or (ranks == 1 and not again):
-        return torch.compile(module)
+        return torch.compile(module, **options)
     for layer in layers:
-        layer.compile()
+        layer.compile(**options)
     head = getattr(module, "loss_of", None)
     if head is not None:
-        module.loss_of = torch.compile(head)  # type: ignore[assignment]
+        module.loss_of = torch.compile(head, **options)  # type: ignore[assignment]
     return module
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.sweepfile.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.affinity import take_place
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
@@ -29,6 +29,7 @@ from dlperf_hpc.train.torch.device import (
     set_precision,
     uuid_of,
 )
+from dlperf_hpc.train.torch.execution import attention_of, compiled_so_far
 
 # Longer than any limit of the watchdog's: torch would abort first, and nothing be written down.
 _TIMEOUT = datetime.timedelta(days=1)
@@ -87,6 +88,8 @@ class TorchSession(Resumable):
         )
         self._micro_steps = 0
         self._loss = torch.zeros((), device=self.device)
+        self._attention: str | None = None
+        self._compiled_at_first = compiled_so_far()
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Where a forward pass computes in bf16 or fp16, and nothing in full precision."""
@@ -121,6 +124,7 @@ class TorchSession(Resumable):
         marks = 1 + iterations
         self._marked = 0
         self._retried_before = allocator(self.device).get("alloc_retries", 0)
+        self._graphs_before, _ = compiled_so_far()
         if self._feed:
             self._feed.open_window()
         self._losses = [self._loss] * marks
@@ -180,6 +184,28 @@ class TorchSession(Resumable):
         if told:
             told["alloc_retries"] -= self._retried_before
         return told
+
+    def iterate(self) -> None:
+        """One micro-batch, each back end's own."""
+        raise NotImplementedError
+
+    def iterate_observed(self) -> None:
+        """:meth:`iterate`, and see which attention kernel it runs: slower than that."""
+        self._attention = attention_of(self.iterate)
+
+    def execution(self) -> dict[str, Any]:
+        """How the model was run: the attention kernel that was seen, and of one that is compiled
+        its graphs, graph breaks, and graphs that were made since the window was opened."""
+        if self.case.mode == MODES[0]:
+            return {"attention": self._attention}
+        graphs, breaks = compiled_so_far()
+        graphs_at_first, breaks_at_first = self._compiled_at_first
+        return {
+            "attention": self._attention,
+            "graphs": graphs - graphs_at_first,
+            "graph_breaks": breaks - breaks_at_first,
+            "recompiles": graphs - self._graphs_before,
+        }
 
     def write_state(self, directory: Path) -> None:
         """This rank's part of a checkpoint."""

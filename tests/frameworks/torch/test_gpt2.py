@@ -556,6 +556,53 @@ def test_one_rank_without_ddp_trains_alike(session: dict[str, Any]) -> None:
     assert session["without DDP"] == session["without dropout"]
 
 
+@pytest.mark.parametrize("model", ["bert-tiny", "gpt2-tiny"])
+@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 2e-2)])
+def test_tuned_is_eager_within_rounding(
+    session: dict[str, Any], model: str, precision: str, most: float
+) -> None:
+    eager, tuned = session["tuned"][f"{model} {precision}"]
+    assert tuned == pytest.approx(eager, rel=most)
+    assert precision == "fp32" or tuned != eager  # it does round elsewhere
+    assert tuned[-1] < tuned[0]
+
+
+@pytest.mark.parametrize("model", ["bert-tiny", "gpt2-tiny"])
+def test_a_narrow_stream_is_bf16_from_layer_to_layer(model: str) -> None:
+    import torch
+
+    from dlperf_hpc.train.torch.tuned import narrow_stream
+
+    workload = registry().workloads[model]
+    options = tuple((option.name, option.default) for option in workload.options)
+    case = Case("ddp", model, Topology(1, 1), "bf16", 2, 16, options=options)
+    module = workload.build("torch", case)
+    batch = {name: torch.as_tensor(array) for name, array in workload.batch(case, 0).items()}
+    seen: list[torch.dtype] = []
+    module.layers[1].register_forward_pre_hook(lambda _, given: seen.append(given[0].dtype))
+    for narrowed in (False, True):
+        if narrowed:
+            narrow_stream(module)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = module(**batch)
+        loss.backward()
+        assert loss.dtype is torch.float32
+        assert {p.grad.dtype for p in module.parameters()} == {torch.float32}
+    assert seen == [torch.float32, torch.bfloat16]
+
+
+def test_a_window_tells_how_the_model_was_run(session: dict[str, Any]) -> None:
+    found = session["executions"]
+    # On CPUs the flash kernel has no dropout.
+    assert found["dropout 0.1"] == {"attention": "math"}
+    assert found["dropout 0.0"] == {"attention": "flash"}
+    compiled = found["compiled"]
+    assert compiled["attention"] == "flash" and compiled["graphs"] >= 2
+    assert (compiled["graph_breaks"], compiled["recompiles"]) == (0, 0)
+    assert found["another shape"]["recompiles"] > 0
+    assert found["broken"]["graph_breaks"] > 0
+
+
 def test_layers_that_are_computed_twice_are_compiled_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -318,6 +318,7 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
         {"loss_last": 10.5},
         {"ranks": 2},
         {"samples": 0},
+        {"graphs": 3, "graph_breaks": 1, "recompiles": 1},
     ]
     results = [ok(odd, i, 500 + i, **change) for i, change in enumerate(changes, 1)]
     results.append(ok(odd, 1, 900))
@@ -498,12 +499,12 @@ def test_only_skipped_steps_are_not_no_steps() -> None:
 def test_worst_windows_are_reported() -> None:
     results = [
         ok(case(), 1, 100, optimizer_steps=9, memory_mb=500.0, exposed_comm=0.1),
-        ok(case(), 2, 100, optimizer_steps=7, skipped_steps=2, memory_mb=700.0),
-        ok(case(), 3, 100, elapsed_min_s=0.8 * 32.0, exposed_comm=-0.02),
+        ok(case(), 2, 100, optimizer_steps=7, skipped_steps=2, memory_mb=700.0, attention="math"),
+        ok(case(), 3, 100, elapsed_min_s=0.8 * 32.0, exposed_comm=-0.02, attention="flash"),
     ]
     summary = one(results)
     assert (summary.optimizer_steps, summary.skipped_steps) == (7, 2)
-    assert summary.memory_mb == 700.0
+    assert (summary.memory_mb, summary.attention) == (700.0, "flash+math")
     assert summary.exposed_comm == pytest.approx(0.04)
     assert summary.rank_spread == pytest.approx(0.2)
 

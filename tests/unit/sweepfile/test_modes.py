@@ -84,6 +84,19 @@ def test_a_back_end_without_the_mode_refuses_it(tmp_path: Path) -> None:
         assert case.tags == () and case.mode == "eager"
 
 
+def test_tuned_is_ddps_alone(tmp_path: Path) -> None:
+    (case,) = cases(tmp_path, case='batch_size = 8\nmode = "tuned"')
+    assert (case.mode, case.tags, case.option("bucket_mb")) == ("tuned", ("tuned",), 100)
+    path = tmp_path / "sample.toml"
+    for framework in ("deepspeed", "horovod-torch"):
+        path.write_text(
+            f'topologies = ["1n1g"]\n[case]\nframework = "{framework}"\nmodel = "bert-tiny"\n'
+            'batch_size = 8\nmode = "tuned"'
+        )
+        told = f"mode: {framework} has no 'tuned' (it has eager, compile)"
+        assert issues_of(path) == [told]
+
+
 def test_deepspeed_refuses_by_either_word(tmp_path: Path) -> None:
     path = tmp_path / "sample.toml"
     for word in ("compile = true", 'mode = "compile"'):

@@ -103,6 +103,18 @@ def test_the_stated_window() -> None:
     assert window.steady is True and window.drift == 0.0
 
 
+def test_how_the_model_was_run_over_all_ranks() -> None:
+    """A back end that tells nothing of it leaves nothing behind."""
+    one = {"attention": "flash", "graphs": 3, "graph_breaks": 0, "recompiles": 0}
+    other = {"attention": "math+flash", "graphs": 4, "graph_breaks": 1, "recompiles": 1}
+    ranks = [timed([1.0], execution=told) for told in (one, other)]
+    window = summary.summarise(ranks, case(), MEASURE)
+    assert window.attention == "flash+math"
+    assert (window.graphs, window.graph_breaks, window.recompiles) == (4, 1, 1)
+    silent = summary.summarise([timed([1.0])], case(), MEASURE)
+    assert {silent.attention, silent.graphs, silent.graph_breaks, silent.recompiles} == {None}
+
+
 def test_accumulation_counts_every_sample_once() -> None:
     """8 iterations of 4 ranks x 3 samples in two optimizer steps, of which one was skipped."""
     ranks = [timed([1.0] * 8, optimizer_steps=2, skipped_steps=1) for _ in range(4)]
