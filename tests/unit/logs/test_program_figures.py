@@ -84,6 +84,8 @@ def test_which_way_nccl_talked_stands_in_a_programs_lines(tmp_path: Path) -> Non
     said = "n1:9:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
     found = read(tmp_path, [f"{at(0)} 0| {said}", *lines(30)])
     assert rows(RUN_COLUMNS, [found])[0]["nccl_transport"] == "P2P/CUMEM within nodes"
+    found = read(tmp_path, [f"{at(0)} 0| {said}", f"{at(1)} 0| in no known format"])
+    assert found.facts["nccl"] == {"within": ["P2P/CUMEM"], "channels": 1}
 
 
 def test_another_rule_years_later(tmp_path: Path) -> None:
