@@ -12,86 +12,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dlperf_hpc.acceptance import huggingface
 from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.train.workloads import bert, gpt2
 
 Arrays = dict[str, Any]
-NOT_COUNTED = -100
-
-
-class _Loss(nn.Module):
-    """A transformers model whose ``forward`` gives its loss, as a workload's model does."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model.train()
-
-    def forward(self, **batch: Tensor) -> Any:
-        return self.model(**batch).loss
 
 
 def huggingface_bert(_library: str, case: Case) -> nn.Module:
     """transformers' BertForPreTraining."""
-    import transformers
-
-    config = bert.config_of(case)
-    settings = transformers.BertConfig(
-        vocab_size=config.vocab,
-        hidden_size=config.hidden,
-        num_hidden_layers=config.layers,
-        num_attention_heads=config.heads,
-        intermediate_size=config.ffn,
-        max_position_embeddings=config.max_positions,
-        hidden_dropout_prob=config.dropout,
-        attention_probs_dropout_prob=config.dropout,
-        attn_implementation="sdpa",
-    )
-    return _Loss(transformers.BertForPreTraining(settings))
+    return huggingface.bert(bert.config_of(case), "sdpa")
 
 
 def huggingface_bert_batch(case: Case, rank: int) -> Arrays:
     """One label per token, most of them not counted."""
-    import numpy as np
-
-    ours = bert.batch(case, rank)
-    labels = np.full_like(ours["input_ids"], NOT_COUNTED)
-    np.put_along_axis(labels, ours["masked_lm_positions"], ours["masked_lm_ids"], axis=1)
-    return {
-        "input_ids": ours["input_ids"],
-        "token_type_ids": ours["segment_ids"],
-        "labels": labels,
-        "next_sentence_label": ours["next_sentence_labels"],
-    }
+    return huggingface.bert_batch(bert.batch(case, rank))
 
 
 def huggingface_gpt2(_library: str, case: Case) -> nn.Module:
     """transformers' GPT2LMHeadModel."""
-    import transformers
-
-    config = gpt2.config_of(case)
-    settings = transformers.GPT2Config(
-        vocab_size=config.vocab,
-        n_positions=config.max_positions,
-        n_embd=config.hidden,
-        n_layer=config.layers,
-        n_head=config.heads,
-        n_inner=config.ffn,
-        resid_pdrop=config.dropout,
-        embd_pdrop=config.dropout,
-        attn_pdrop=config.dropout,
-        attn_implementation="sdpa",
-    )
-    return _Loss(transformers.GPT2LMHeadModel(settings))
+    return huggingface.gpt2(gpt2.config_of(case), "sdpa")
 
 
 def huggingface_gpt2_batch(case: Case, rank: int) -> Arrays:
     """Labels not yet shifted: the model does that by itself."""
-    import numpy as np
-
-    ours = gpt2.batch(case, rank)
-    first = np.full_like(ours["labels"][:, :1], NOT_COUNTED)
-    shifted = np.concatenate([first, ours["labels"][:, :-1]], axis=1)
-    return {"input_ids": ours["input_ids"], "labels": shifted}
+    return huggingface.gpt2_batch(gpt2.batch(case, rank))
 
 
 class _Block(nn.Module):

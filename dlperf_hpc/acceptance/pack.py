@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from dlperf_hpc import __version__
 from dlperf_hpc.acceptance.checks import CHECKS, FIRST, Check
@@ -118,14 +119,10 @@ def _findings(command: list[str], limit_s: float) -> Iterator[Finding]:
 
 
 @contextlib.contextmanager
-def _own_session(command: list[str], output: object) -> Iterator[subprocess.Popen[bytes]]:
+def _own_session(command: list[str], output: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """The process of a check; with it ends all that it started."""
     process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,  # type: ignore[call-overload]
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
     )
     try:
         yield process
@@ -137,17 +134,17 @@ def _own_session(command: list[str], output: object) -> Iterator[subprocess.Pope
                 process.wait(patience)
 
 
-def _text(output: object) -> str:
-    number = output.fileno()  # type: ignore[attr-defined]
+def _text(output: IO[bytes]) -> str:
+    number = output.fileno()
     return os.pread(number, os.fstat(number).st_size, 0).decode(errors="replace")
 
 
-def _read(output: object) -> list[Finding]:
+def _read(output: IO[bytes]) -> list[Finding]:
     whole = _text(output).rpartition("\n")[0]
     return [found for line in whole.splitlines() if (found := read(line)) is not None]
 
 
-def _last_words(output: object) -> str:
+def _last_words(output: IO[bytes]) -> str:
     lines = [line.strip() for line in _text(output).splitlines() if read(line) is None]
     return " | ".join([line for line in lines if line][-_LAST_LINES:])[-600:]
 

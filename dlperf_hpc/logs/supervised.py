@@ -102,6 +102,8 @@ def _by_lines(
         told = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
         return replace(result, warnings=(*result.warnings, told))
     scanned = _scanned(table, result.run.case.framework, result.log, lines)
+    if scanned.nccl:
+        result = replace(result, facts={**result.facts, EVENT: scanned.nccl})
     if not scanned.readings:
         note = f"{NO_FIGURE}{nothing_fits(table)}; {_shown(lines.text, table)}"
         return replace(result, warnings=(*result.warnings, note))
@@ -250,9 +252,7 @@ def _grafted(result: RunResult, found: Sequence[RunResult]) -> RunResult:
     best = next((each for each in found if each.samples_per_s is not None), found[0])
     own = [text.replace("the command line", "the sweep") for text in best.warnings]
     warnings = tuple(dict.fromkeys([*result.warnings, *own]))
-    told = {EVENT: best.facts[EVENT]} if EVENT in best.facts else {}
-    facts = {**result.facts, **told}
-    result = replace(result, warnings=warnings, external=best.external, facts=facts)
+    result = replace(result, warnings=warnings, external=best.external)
     if differing := _not_as_asked(result.run.case, best.facts):
         return replace(result, status=Status.PARTIAL, reason=f"{NOT_AS_ASKED}{differing}")
     if best.status is Status.OK and best.external is not None:

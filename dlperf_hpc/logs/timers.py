@@ -119,4 +119,5 @@ def _timed(
         steady=window.steady,
     )
     told = tuple(dict.fromkeys(warnings))
-    return replace(result, window=window, external=external, warnings=told)
+    facts = by_lines.facts  # with what the lines tell besides
+    return replace(result, window=window, external=external, warnings=told, facts=facts)

@@ -64,6 +64,7 @@ ADDED = frozenset(
             for key in ("job", "nodes", "elapsed_s", "left_s", "starts")
         ),
         *(f"{place}{name}" for place in PLACES for name in ("sweep", *STEPS)),
+        *(f"{place}nccl_{name}" for place in PLACES for name in ("transport", "channels")),
     ]
 )
 """Columns and keys that are new since: ``runs.csv: column``, ``report.json: series[].cases[].x``

@@ -22,7 +22,7 @@ CHECKS = (
     Check("environment", "versions, the card, its clocks, MPI", 60),
     Check("ceilings", "matrix products and a copy, without a model", 60),
     Check("precision", "products are computed as asked, also after torch.compile", 90),
-    Check("numerics", "tiny models: card against CPU, half against fp32, compiled or not", 120),
+    Check("numerics", "tiny models: against transformers, a CPU, fp32; compiled or not", 150),
     Check("clock", "the events' times are the window's; a kernel of known length is seen", 60),
     Check("waiting", "nothing waits for the device inside the window", 90),
     Check("matrix", "precisions x eager and compiled, optimizers, accumulation", 150),
@@ -33,6 +33,7 @@ CHECKS = (
     Check("memory", "a line through three batches foretells a fourth", 60),
     Check("checkpoint", "10 + 10 iterations through a checkpoint against 20", 90),
     Check("exchange", "one rank: with and without all-reduce", 60),
+    Check("sharing", "two ranks on one card: a clear error, at once", 90),
     Check("endings", "runs that raise, die, hang or run out of memory end as what they are", 150),
 )  # fmt: skip
 FIRST = CHECKS[0].name

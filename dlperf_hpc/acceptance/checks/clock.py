@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from types import MethodType
 
 import torch
 
@@ -18,23 +17,24 @@ _SLOW, _EXTRA_S, _STEP_S = 7, 0.05, 0.005
 
 def run(device: str) -> Iterator[Finding]:
     """A window of iterations of 5 ms, one of them 50 ms longer, made of nothing but waiting."""
-    with tiny.session(tiny.case("bert-tiny", device)) as session:
-        cycles = _cycles_per_second() if device == "cuda" else 0.0
-        step, done = session.step_times, [0]
+    cycles = _cycles_per_second() if device == "cuda" else 0.0
 
-        def iterate(self: DdpSession) -> None:
-            wait_s = _STEP_S + (_EXTRA_S if done[0] == _SLOW else 0.0)
-            done[0] += 1
+    class Waiting(DdpSession):
+        done = 0
+
+        def iterate(self) -> None:
+            wait_s = _STEP_S + (_EXTRA_S if self.done == _SLOW else 0.0)
+            self.done += 1
             if device == "cuda":
                 torch.cuda._sleep(int(wait_s * cycles))
             else:
                 _busy(wait_s)
 
-        session.iterate = MethodType(iterate, session)  # type: ignore[method-assign]
+    with tiny.session(tiny.case("bert-tiny", device), Waiting) as session:
         session.open_window(20)
         session.synchronize()
         elapsed = timed_loop(session, 20, lambda: None) / 1e9
-        times = step()
+        times = session.step_times()
     off = abs(sum(times) - elapsed)
     value = f"{sum(times) * 1e3:.2f} ms of {elapsed * 1e3:.2f} ms"
     yield judged(

@@ -42,10 +42,10 @@ def case(
 
 
 @contextlib.contextmanager
-def session(asked: Case) -> Iterator[DdpSession]:
-    """A DDP session of one rank; what it held is given back after it."""
+def session(asked: Case, kind: type[DdpSession] = DdpSession) -> Iterator[DdpSession]:
+    """A DDP session of one rank, or of a kind of its own; what it held is given back after it."""
     torch.compiler.reset()
-    opened = DdpSession(asked, discover(), registry().workloads[asked.model])
+    opened = kind(asked, discover(), registry().workloads[asked.model])
     try:
         yield opened
     finally:

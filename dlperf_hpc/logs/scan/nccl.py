@@ -1,5 +1,4 @@
-"""NCCL's lines of which way its ranks talk. They belong to no program: what they say counts only in
-a file in which a format is recognised."""
+"""NCCL's lines of which way its ranks talk: no program's own, and they make no run of a file."""
 
 from __future__ import annotations
 

@@ -569,7 +569,7 @@ def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
         troubles=tuple(state.troubles),
         notes=tuple(sorted([*state.notes, *remarks])),
         launcher=state.launcher.name,
-        nccl=told_in(state.drafts.get(NCCL.name)) if readings else {},
+        nccl=told_in(state.drafts.get(NCCL.name)),
         nearest="" if readings else _nearest(state.drafts.values()),
     )
 

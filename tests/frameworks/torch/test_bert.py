@@ -12,6 +12,7 @@ import pytest
 from parameter_counts import bert_parameters
 from places import ROOT
 
+from dlperf_hpc.acceptance.huggingface import bert_weights
 from dlperf_hpc.train.workloads.bert import (
     CLS,
     MASK,
@@ -267,46 +268,6 @@ def reference_loss(model: Any, batch: Tensors) -> Any:
     ).loss
 
 
-def weights_from_huggingface(state: Tensors, config: BertConfig) -> Tensors:
-    """transformers' weights (or their gradients) under our names; no tensor may be left over."""
-    import torch
-
-    left = dict(state)
-    ours: Tensors = {}
-
-    def take(name: str, *theirs: str) -> None:
-        for kind in ("weight", "bias"):
-            parts = [left.pop(f"{their}.{kind}") for their in theirs]
-            ours[f"{name}.{kind}"] = torch.cat(parts)
-
-    pre = config.layer_norm == "pre"
-    for name in ("word", "position", "token_type"):
-        our_name = "segment" if name == "token_type" else name
-        ours[f"embeddings.{our_name}.weight"] = left.pop(
-            f"bert.embeddings.{name}_embeddings.weight"
-        )
-    take("embeddings.norm", "bert.embeddings.LayerNorm")
-    for i in range(config.layers):
-        our, their = f"layers.{i}", f"bert.encoder.layer.{i}"
-        qkv = [f"{their}.attention.self.{name}" for name in ("query", "key", "value")]
-        take(f"{our}.attention.qkv", *qkv)
-        take(f"{our}.attention.out", f"{their}.attention.output.dense")
-        take(f"{our}.feed_forward.up", f"{their}.intermediate.dense")
-        take(f"{our}.feed_forward.down", f"{their}.output.dense")
-        norms = ("attention", "intermediate") if pre else ("attention.output", "output")
-        take(f"{our}.attention_norm", f"{their}.{norms[0]}.LayerNorm")
-        take(f"{our}.feed_forward_norm", f"{their}.{norms[1]}.LayerNorm")
-    if pre:
-        take("final_norm", "bert.LayerNorm")
-    take("pooler", "bert.pooler.dense")
-    take("mlm.transform", "cls.predictions.transform.dense")
-    take("mlm.norm", "cls.predictions.transform.LayerNorm")
-    ours["mlm.bias"] = left.pop("cls.predictions.bias")
-    take("nsp", "cls.seq_relationship")
-    assert not left, f"not mapped: {sorted(left)}"
-    return ours
-
-
 @pytest.mark.parametrize("layer_norm", ["post", "pre"])
 @pytest.mark.parametrize("make_batch", [tensors, padded_tensors])
 def test_loss_and_every_gradient_equal_transformers(layer_norm: str, make_batch: Any) -> None:
@@ -315,14 +276,14 @@ def test_loss_and_every_gradient_equal_transformers(layer_norm: str, make_batch:
     # named_parameters gives a tied tensor once, under its first name.
     theirs = dict(reference.named_parameters())
     weights = {name: parameter.detach() for name, parameter in theirs.items()}
-    model.load_state_dict(weights_from_huggingface(weights, config))
+    model.load_state_dict(bert_weights(weights, config))
 
     expected, loss = reference_loss(reference, batch), model(**batch)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
     expected.backward()
     loss.backward()
-    gradients = weights_from_huggingface({k: p.grad for k, p in theirs.items()}, config)
+    gradients = bert_weights({k: p.grad for k, p in theirs.items()}, config)
     parameters = dict(model.named_parameters())
     assert gradients.keys() == parameters.keys()
     errors = {}

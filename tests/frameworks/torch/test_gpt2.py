@@ -13,6 +13,7 @@ import pytest
 from parameter_counts import gpt2_parameters
 from places import ROOT, SUPPORT
 
+from dlperf_hpc.acceptance.huggingface import gpt2_weights
 from dlperf_hpc.engines.command import clean_environment
 from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.sweepfile.load import load_sweep
@@ -212,37 +213,12 @@ def reference_model(config: Gpt2Config, noise: float = 0.08) -> Any:
     return model.train()
 
 
-def weights_from_huggingface(state: Tensors, config: Gpt2Config) -> Tensors:
-    """transformers' weights (or their gradients) under our names; no tensor may be left over."""
-    left = dict(state)
-    ours: Tensors = {}
-
-    def take(name: str, theirs: str, *, transposed: bool) -> None:
-        weight = left.pop(f"transformer.{theirs}.weight")
-        ours[f"{name}.weight"] = weight.t() if transposed else weight
-        ours[f"{name}.bias"] = left.pop(f"transformer.{theirs}.bias")
-
-    ours["word.weight"] = left.pop("transformer.wte.weight")
-    ours["position.weight"] = left.pop("transformer.wpe.weight")
-    for i in range(config.layers):
-        our, their = f"layers.{i}", f"h.{i}"
-        take(f"{our}.attention_norm", f"{their}.ln_1", transposed=False)
-        take(f"{our}.attention.qkv", f"{their}.attn.c_attn", transposed=True)
-        take(f"{our}.attention.out", f"{their}.attn.c_proj", transposed=True)
-        take(f"{our}.feed_forward_norm", f"{their}.ln_2", transposed=False)
-        take(f"{our}.feed_forward.up", f"{their}.mlp.c_fc", transposed=True)
-        take(f"{our}.feed_forward.down", f"{their}.mlp.c_proj", transposed=True)
-    take("final_norm", "ln_f", transposed=False)
-    assert not left, f"not mapped: {sorted(left)}"
-    return ours
-
-
 def twins(config: Gpt2Config, noise: float = 0.08) -> tuple[Any, Gpt2]:
     """transformers' model and ours with its weights."""
     reference, model = reference_model(config, noise), new_model(config)
     # named_parameters gives a tied tensor once, under its first name.
     weights = {name: p.detach() for name, p in reference.named_parameters()}
-    model.load_state_dict(weights_from_huggingface(weights, config))
+    model.load_state_dict(gpt2_weights(weights, config))
     return reference, model
 
 
@@ -271,7 +247,7 @@ def test_loss_and_every_gradient_equal_transformers(arguments: Any, checkpointed
     expected.backward()
     loss.backward()
     named = {name: p.grad for name, p in reference.named_parameters()}
-    gradients = weights_from_huggingface(named, config)
+    gradients = gpt2_weights(named, config)
     parameters = dict(model.named_parameters())
     assert gradients.keys() == parameters.keys()
     errors = {}
@@ -410,7 +386,7 @@ def test_new_model_holds_gpt2s_initial_values() -> None:
 
     torch.manual_seed(0)
     theirs = dict(reference_model(SMALL, noise=0.0).named_parameters())
-    reference = weights_from_huggingface(theirs, SMALL)
+    reference = gpt2_weights(theirs, SMALL)
     for name, parameter in new_model(SMALL).named_parameters():
         if name.endswith("bias"):
             assert (parameter == 0).all(), name

@@ -80,6 +80,14 @@ def test_the_clock_is_when_the_lines_came(tmp_path: Path) -> None:
     assert found.warnings == ()
 
 
+def test_which_way_nccl_talked_stands_in_a_programs_lines(tmp_path: Path) -> None:
+    said = "n1:9:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+    found = read(tmp_path, [f"{at(0)} 0| {said}", *lines(30)])
+    assert rows(RUN_COLUMNS, [found])[0]["nccl_transport"] == "P2P/CUMEM within nodes"
+    found = read(tmp_path, [f"{at(0)} 0| {said}", f"{at(1)} 0| in no known format"])
+    assert found.facts["nccl"] == {"within": ["P2P/CUMEM"], "channels": 1}
+
+
 def test_another_rule_years_later(tmp_path: Path) -> None:
     found = read(tmp_path, lines(30, printed_ms=50.0), named="printed[10:20]")
     assert found.samples_per_s == pytest.approx(160)
