@@ -121,6 +121,7 @@ bench: $(VENV)/.test env-frameworks slurm browser
 	$(RUN) benchmarks/ten_thousand.py
 	$(RUN) benchmarks/many_reports.py
 	$(RUN) benchmarks/history.py
+	$(RUN) benchmarks/history_real.py
 	$(RUN) benchmarks/nodes.py
 	$(RUN) benchmarks/stop_after_window.py
 	$(RUN) benchmarks/page.py

@@ -1,8 +1,8 @@
-"""The pictures of the README: what verbs print on a terminal of 80 columns, and a report's plot.
+"""The pictures of the README: what verbs print on a terminal of 80 columns, and a report's page.
 
 ``python docs/pictures.py`` measures the sweep ``quickstart`` on this machine (some minutes) and
 writes its pictures into ``docs/pictures``. Terminals are drawn by rich, from what the commands
-print.
+print; the page is what Debian's chromium shows of it, light and dark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,11 +21,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-PICTURES = Path(__file__).parent / "pictures"
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests" / "support"))
+
+from browser import browser  # noqa: E402
+
+PICTURES = HERE / "pictures"
 SWEEP = "quickstart"
 WIDTH = 80
 _DLPERF = (sys.executable, "-m", "dlperf_hpc")
 _REPORT = ["report", "logs/quick"]
+_PAGE_WIDTH = 1100  # pixels
+_FIGURE_ENDS = "return Math.ceil(document.getElementById('figure').getBoundingClientRect().bottom)"
 _PATIENCE_S = 1800.0
 
 
@@ -56,6 +62,21 @@ def draw(path: Path, command: str, output: str) -> None:
     text = console.export_svg(title="", unique_id=path.stem)
     # Its letters come from the reader's machine: no picture of ours asks another one for a font.
     path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL))
+
+
+def photograph(page: Path) -> None:
+    """A report's page down to the end of its figure, light and dark: PNGs of 256 colours."""
+    from PIL import Image
+
+    with browser() as chromium:
+        for scheme in ("light", "dark"):
+            picture = PICTURES / f"page-{scheme}.png"
+            chromium.open(page, width=_PAGE_WIDTH, dark=scheme == "dark")
+            height = chromium.run(_FIGURE_ENDS) + 16
+            chromium.open(page, width=_PAGE_WIDTH, height=height, dark=scheme == "dark")
+            chromium.screenshot(picture, whole=False)
+            with Image.open(picture) as taken:
+                taken.convert("RGB").quantize(dither=Image.Dither.NONE).save(picture, optimize=True)
 
 
 @contextlib.contextmanager
@@ -97,9 +118,7 @@ def main() -> None:
             if program.wait(_PATIENCE_S):
                 raise SystemExit((place / "output").read_text())
         draw(PICTURES / "report.svg", "dlperf report logs/quick", printed(_REPORT, place))
-        # Pictures that a browser takes belong here, of the same sweep: see the README's others.
-        printed([*_REPORT, "--write", "svg", "--out", "drawn"], place)
-        shutil.copy(place / "drawn" / "speedup.svg", PICTURES / "speedup.svg")
+        photograph(place / "logs" / "quick" / "report" / "report.html")
 
 
 if __name__ == "__main__":
