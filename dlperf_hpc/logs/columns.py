@@ -164,8 +164,8 @@ def differences(column: Numbers) -> array[Any]:
 
 def sums(column: array[float]) -> array[float]:
     """0, and what each number makes with all before it: added one after the other."""
-    vector = _vector(column)
+    vector = _vector(array("d", [0.0]) + column)  # 0 + -0 is 0
     if vector is not None:
         with sys.modules["numpy"].errstate(all="ignore"):
-            return array("d", [0.0]) + _taken(column, vector.cumsum())
+            return _taken(column, vector.cumsum())
     return array("d", accumulate(column, initial=0.0))
