@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import compress, repeat
 from typing import Any, NamedTuple, Optional, overload
 
-from dlperf_hpc.logs.columns import extent
+from dlperf_hpc.logs.columns import Numbers, Packed, extent, is_rising
 
 
 class Evidence(str, Enum):
@@ -120,7 +120,7 @@ them), and the number that stands there for None."""
 
 _MOST_LATE = 4096
 
-Column = Optional["array[Any]"]  # None: no step has a value
+Column = Optional[Numbers]  # None: no step has a value
 
 
 class Steps(MutableSequence[Step]):
@@ -155,7 +155,7 @@ class Steps(MutableSequence[Step]):
         """A field's numbers, GAPS' where a step has none; None if no step has any."""
         return self.columns()[Step._fields.index(name)]
 
-    def numbers(self, name: str) -> array[Any]:
+    def numbers(self, name: str) -> Numbers:
         """A field's numbers, GAPS' where a step has none; not to be changed."""
         column = self.column(name)
         if column is None:
@@ -171,12 +171,15 @@ class Steps(MutableSequence[Step]):
     def where(self, there: Sequence[bool]) -> Steps:
         """Those of the steps for which this is true."""
         return Steps.of(
-            [c if c is None else array(c.typecode, compress(c, there)) for c in self.columns()]
+            [c if c is None else array(c.typecode, compress(c[:], there)) for c in self.columns()]
         )
 
     def last_line(self) -> int:
         """The greatest number of a line; 0 if there are no steps."""
-        return int(extent(self.numbers("line"))[1]) if len(self) else 0
+        lines = self.numbers("line")
+        if not len(self):
+            return 0
+        return int(lines[-1] if is_rising(lines) else extent(lines)[1])
 
     def add(self, columns: Sequence[Column], count: int) -> None:
         """Append ``count`` steps, given by their columns."""
@@ -189,9 +192,12 @@ class Steps(MutableSequence[Step]):
             if mine is None and more is None:
                 continue
             kind, gap = GAPS[at]
-            if mine is None:
-                mine = self._columns[at] = array(kind, [gap]) * done
-            mine.extend(array(kind, [gap]) * count if more is None else more)
+            if not done and isinstance(more, Packed):
+                self._columns[at] = more
+                continue
+            if not isinstance(mine, array):
+                mine = self._columns[at] = array(kind, [gap]) * done if mine is None else mine[:]
+            mine.extend(array(kind, [gap]) * count if more is None else more[:])
 
     def __len__(self) -> int:
         lines = self._columns[0]
@@ -208,7 +214,7 @@ class Steps(MutableSequence[Step]):
     def __getitem__(self, at: slice) -> Steps: ...
     def __getitem__(self, at: int | slice) -> Step | Steps:
         if isinstance(at, slice):
-            return Steps.of([None if c is None else c[at] for c in self.columns()])
+            return Steps.of([None if c is None else _part(c, at) for c in self.columns()])
         at = self._from_end(at)
         if at >= -len(self._late):
             return self._late[at]
@@ -232,9 +238,8 @@ class Steps(MutableSequence[Step]):
         late = begin - (len(self) - len(self._late))
         if late < 0:
             tail = list(self[begin:])
-            for column in self._columns:
-                if column is not None:
-                    del column[begin:]
+            for at, column in enumerate(self._columns):
+                self._columns[at] = None if column is None else column[:begin]
             self._late = []
         else:
             tail = self._late[late:]
@@ -284,11 +289,18 @@ def _column(kind: str, gap: float, values: Sequence[Any]) -> Column:
     return array(kind, [gap if v is None else v for v in values] if None in values else values)
 
 
+def _part(column: Numbers, rows: slice) -> Numbers:
+    """Rows of a column; of a packed one they stay packed, if they are in a row."""
+    if isinstance(column, Packed) and rows.step in (None, 1):
+        return column.between(rows)
+    return column[rows]
+
+
 def _values(column: Column, at: int, count: int) -> Iterable[Any]:
     """A column's values, None for the gaps."""
     if column is None:
         return repeat(None, count)
-    numbers = column.tolist()
+    numbers = column[:].tolist()
     if GAPS[at][0] == "d":
         return [None if v != v else v for v in numbers] if _has_nan(numbers) else numbers
     return [None if v == -1 else v for v in numbers] if -1 in numbers else numbers

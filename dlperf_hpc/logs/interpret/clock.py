@@ -7,10 +7,9 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import compress
 from operator import truediv
 
-from dlperf_hpc.logs.columns import are_finite, differences, extent, sums
+from dlperf_hpc.logs.columns import Numbers, are_finite, differences, never_falls, sums
 from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
 from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, Segment
 from dlperf_hpc.logs.interpret.window import (
@@ -31,8 +30,9 @@ def by_clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     """The figure by the lines' own stamps or, by a rule of that basis, by when the lines came."""
     arrival = rule.basis is Basis.ARRIVAL
     kind = Stamps.ABSOLUTE if arrival else reading.stamps
-    steps, stamps = _stamped(segment.steps, "arrival" if arrival else "stamp")
-    if kind is Stamps.NONE or not stamps:
+    name = "arrival" if arrival else "stamp"
+    steps = _stamped(segment.steps, name)
+    if kind is Stamps.NONE or not steps:
         what = "are of no program that we supervised" if arrival else "have no time stamps"
         raise NoFigure(f"the lines {what}", expected=True)
     numbers = steps.numbers("iteration")
@@ -42,22 +42,22 @@ def by_clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         window = window_of_lines(rule, len(numbers) - skipped)
     else:
         window = window_of_iterations(rule, numbers, segment)
-    inside = slice(skipped + window.first, skipped + window.last + 1)
-    steps, stamps, numbers = steps[inside], stamps[inside], numbers[inside]
+    steps = steps[skipped + window.first : skipped + window.last + 1]
+    numbers, stamps = steps.numbers("iteration"), steps.numbers(name)
     try:
-        seconds = elapsed(stamps, kind)
+        seconds = duration(stamps, kind)
     except ClockError as error:
         raise NoFigure(f"line {steps[error.position].line}: {error}") from None
     iterations = numbers[-1] - numbers[0]
-    if not seconds[-1] > 0:
+    if not seconds > 0:
         lines = f"lines {steps[0].line} and {steps[-1].line}"
         raise NoFigure(f"{lines} have the same time stamp")
     if arrival:
-        _refuse_buffered(seconds)
+        _refuse_buffered(elapsed(stamps, kind))
     warnings = [window.warning] if window.warning else []
-    coarse = _coarse(stamps, seconds[-1])
-    if coarse and reading.stamps is Stamps.ELAPSED and 1 / seconds[-1] > _TOO_COARSE:
-        enough = math.ceil(iterations / seconds[-1] / _TOO_COARSE)
+    coarse = _coarse(stamps, seconds)
+    if coarse and reading.stamps is Stamps.ELAPSED and 1 / seconds > _TOO_COARSE:
+        enough = math.ceil(iterations / seconds / _TOO_COARSE)
         raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
     warnings += [coarse] if coarse else []
     later = range(steps[0].line + 1, steps[-1].line + 1)
@@ -68,34 +68,31 @@ def by_clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         )
     return Figure(
         rule=rule,
-        value=iterations / seconds[-1],
+        value=iterations / seconds,
         unit=Unit.ITERATIONS_PER_S,
         printed=Printed(Unit.ITERATIONS_PER_S),
         end_line=steps.last_line(),
         first=numbers[0],
         last=numbers[-1],
         steps=steps[1:],
-        elapsed_s=seconds[-1],
-        times=functools.partial(_times, seconds, numbers),
+        elapsed_s=seconds,
+        times=functools.partial(_times, stamps, kind, numbers),
         lacking=window.lacking,
         warnings=tuple(warnings),
     )
 
 
-def _stamped(steps: Steps, name: str) -> tuple[Steps, array[float]]:
-    """The steps whose stamps of this name are numbers, and these."""
+def _stamped(steps: Steps, name: str) -> Steps:
+    """The steps whose stamps of this name are numbers."""
     stamps = steps.column(name)
     if stamps is None:
-        return Steps(), array("d")
-    if not are_finite(stamps):
-        there = list(map(math.isfinite, stamps))
-        return steps.where(there), array("d", compress(stamps, there))
-    return steps, stamps
+        return Steps()
+    return steps if are_finite(stamps) else steps.where(list(map(math.isfinite, stamps)))
 
 
-def _times(seconds: array[float], numbers: array[int]) -> tuple[float, ...]:
+def _times(stamps: Numbers, kind: Stamps, numbers: Numbers) -> tuple[float, ...]:
     """Seconds per iteration between each two lines."""
-    return tuple(map(truediv, differences(seconds), differences(numbers)))
+    return tuple(map(truediv, differences(elapsed(stamps, kind)), differences(numbers)))
 
 
 def _refuse_buffered(seconds: array[float]) -> None:
@@ -128,14 +125,22 @@ class ClockError(ValueError):
         super().__init__(f"the clock goes backward by {by_s:.6g} s")
 
 
+def duration(stamps: Numbers, kind: Stamps) -> float:
+    """Seconds between the first and the last of ``stamps``, as :func:`elapsed` counts them."""
+    if never_falls(stamps):
+        return float(stamps[-1] - stamps[0])
+    return elapsed(stamps, kind)[-1]
+
+
 def elapsed(stamps: Sequence[float], kind: Stamps) -> array[float]:
     """Seconds since the first of ``stamps``, in the order of the iterations.
 
     Stamps without a date that are earlier by more than 12 h have passed midnight; those without a
     year that are earlier by more than half a year, New Year. ClockError for any other step back.
     """
-    passed = differences(array("d", stamps))
-    if len(passed) and extent(passed)[0] < 0:
+    column = array("d", stamps[:])
+    passed = differences(column)
+    if not never_falls(column):
         for i, each in enumerate(passed):
             if each < 0:
                 passed[i] = each + _wrap(each, stamps[i + 1], kind)

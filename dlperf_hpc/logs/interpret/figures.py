@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from dlperf_hpc.logs.columns import differences, is_rising
+from dlperf_hpc.logs.columns import bounds, differences, is_rising
 from dlperf_hpc.logs.interpret.clock import by_clock
 from dlperf_hpc.logs.interpret.planned import share_done
 from dlperf_hpc.logs.interpret.printed import by_printed, rate, rate_unit
@@ -57,7 +57,7 @@ def _with_batch(found: Figure, segment: Segment) -> Figure:
     sizes = stated if alone else stated | _batches(Steps([before] if before else ()))
     if len(sizes) == 1:
         return replace(found, batch=batch)
-    spaces = set(differences(array("q", [found.first]) + numbers))
+    spaces = set(differences(array("q", [found.first]) + numbers[:]))
     if found.rule.mean is Mean.RATES or (found.rule.mean is Mean.FIGURES and len(spaces) > 1):
         raise NoFigure(
             "the global batch changes within the lines, whose mean then has no one batch"
@@ -101,7 +101,11 @@ def _mean_batch(before: Step | None, first: int, steps: Steps) -> float:
 
 def _batches(steps: Steps) -> set[float]:
     """The sizes of a batch that lines state."""
-    return {size for size in set(steps.column("global_batch") or ()) if size == size}
+    column = steps.column("global_batch")
+    if not column:
+        return set()
+    least, greatest = bounds(column)
+    return {least} if least == greatest else {size for size in set(column) if size == size}
 
 
 def _span(sizes: Collection[float]) -> str:

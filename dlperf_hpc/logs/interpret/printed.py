@@ -13,7 +13,7 @@ from operator import truediv
 from statistics import fmean, median
 from typing import NamedTuple
 
-from dlperf_hpc.logs.columns import are_finite, differences, extent, is_rising, sums
+from dlperf_hpc.logs.columns import are_finite, bounds, differences, is_rising, sums
 from dlperf_hpc.logs.interpret.rules import By, Mean, Rule
 from dlperf_hpc.logs.interpret.segments import Segment
 from dlperf_hpc.logs.interpret.window import (
@@ -59,7 +59,7 @@ def _rated(steps: Steps, printed: Printed) -> Steps:
     figures = steps.column("printed")
     if figures is None:
         return Steps()
-    if are_finite(figures) and None not in [rate(end, printed) for end in extent(figures)]:
+    if are_finite(figures) and None not in [rate(end, printed) for end in bounds(figures)]:
         return steps  # what lies between two rates is one
     return steps.where([rate(value, printed) is not None for value in figures])
 
@@ -78,6 +78,8 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         raise _no_figures()
     numbers = segment.steps.numbers("iteration")
     offset = 1 if segment.after < numbers[0] else 0  # the first line has iterations of its own
+    # Lines behind the window need not be unpacked; that there is one is seen by the first of them.
+    numbers = numbers[: None if rule.nearest else bisect_right(numbers, rule.last or 0) + 1]
     ends = array("q", [segment.after]) + numbers if offset else numbers
     window = window_of_iterations(rule, ends, segment)
     steps = segment.steps[window.first + 1 - offset : window.last + 1 - offset]

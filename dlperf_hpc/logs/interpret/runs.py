@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlperf_hpc.logs.columns import is_rising
 from dlperf_hpc.logs.format import FIRST_EPOCH_ONLY
 from dlperf_hpc.logs.interpret.figures import figure
 from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
@@ -389,7 +391,11 @@ class _Run:
     def _memory(self, end_line: int) -> float | None:
         """The most memory in MB on any line up to the window's end."""
         steps = self.segment.steps
-        lines, column = steps.numbers("line"), steps.column("memory_mb") or ()
+        lines, column = steps.numbers("line"), steps.column("memory_mb")
+        if column is None:
+            return None
+        count = bisect_right(lines, end_line) if is_rising(lines) else len(lines)
+        lines, column = lines[:count], column[:count]
         seen = [mb for line, mb in zip(lines, column) if mb == mb and line <= end_line]
         return max(seen, default=None)
 

@@ -31,6 +31,19 @@ _EXACT_DIGITS = 15
 _MOST_DIGITS = 19  # of a number below 2**64
 _MOST_POWER = 22
 _POWERS = np.array([10.0**power for power in range(_MOST_POWER + 1)])
+_WORD = 8  # bytes
+_DIGITS_OF = [np.uint64(2**64 - 2 ** (64 - 8 * count)) for count in range(_WORD + 1)]
+_ADDED_UP = [
+    (np.uint64(mask), np.uint64(factor), np.uint64(shift))
+    for mask, factor, shift in (
+        (0x0F0F0F0F0F0F0F0F, 10 * 2**8 + 1, 8),
+        (0x00FF00FF00FF00FF, 100 * 2**16 + 1, 16),
+        (0x0000FFFF0000FFFF, 10000 * 2**32 + 1, 32),
+    )
+]
+"""Digits that are the bytes of a word: what is left of each field, and what makes two fields one
+(D. Lemire, "Quickly parsing eight digits", 2018)."""
+
 _NUMBER = re.compile(rb"(-?)([0-9]+)(?:\.([0-9]*))?(?:[eE]([-+]?)([0-9]+))?")
 
 
@@ -38,10 +51,10 @@ class _Number(NamedTuple):
     """Where the digits of a number lie: those of its mantissa, and of its exponent."""
 
     negative: bool
-    digits: npt.NDArray[np.intp]
+    digits: tuple[int, ...]
     decimals: int
     sign: int
-    exponent: npt.NDArray[np.intp]
+    exponent: range
 
 
 @functools.lru_cache(maxsize=4096)
@@ -50,14 +63,27 @@ def _number(masked: bytes) -> _Number | None:
     if found is None:
         return None
     digits = [*range(*found.span(2)), *(range(*found.span(3)) if found[3] else ())]
-    exponent = range(*found.span(5)) if found[5] else ()
+    exponent = range(*found.span(5)) if found[5] else range(0)
     return _Number(
         bool(found[1]),
-        np.array(digits, np.intp),
+        tuple(digits),
         len(found[3] or b""),
         -1 if found[4] == b"-" else 1,
-        np.array(exponent, np.intp),
+        exponent,
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _spans(places: Sequence[int]) -> list[tuple[int, int]]:
+    """Where digits at rising places end that follow each other, and how many: at most 8."""
+    found: list[tuple[int, int]] = []
+    for place in places:
+        end, count = found[-1] if found else (-1, 0)
+        if place == end and count < _WORD:
+            found[-1] = (place + 1, count + 1)
+        else:
+            found.append((place + 1, 1))
+    return found
 
 
 class Places(Columns):
@@ -100,7 +126,7 @@ class Places(Columns):
         values = np.empty(len(self._begins), np.int64)
         for masked, where, begins in self._parts(name):
             if masked.isdigit() and len(masked) <= _EXACT_DIGITS:
-                values[where] = self._digits(begins, np.arange(len(masked)))
+                values[where] = self._digits(begins, range(len(masked)))
             else:
                 values[where] = list(map(int, self._texts(masked, begins)))
         return _column(values + first)
@@ -112,11 +138,11 @@ class Places(Columns):
         values = np.empty(len(self._begins))
         for masked, where, begins in self._parts(name):
             minutes = self._minutes(masked, begins, clock)
-            second = self._digits(begins, clock.length + np.array([1, 2]))
+            second = self._digits(begins, range(clock.length + 1, clock.length + 3))
             if minutes is None or second.max() > clock.last:
                 return None
             seconds = minutes + second
-            fraction = np.arange(clock.length + 4, len(masked))
+            fraction = range(clock.length + 4, len(masked))
             if len(fraction):
                 seconds += self._digits(begins, fraction) / _POWERS[len(fraction)]
             values[where] = seconds
@@ -126,7 +152,8 @@ class Places(Columns):
         found: set[str] = set()
         for masked, _, begins in self._parts(name):
             if masked.isdigit() and len(masked) <= _EXACT_DIGITS:
-                numbers = np.unique(self._digits(begins, np.arange(len(masked))))
+                numbers = self._digits(begins, range(len(masked)))
+                numbers = numbers[:1] if (numbers == numbers[0]).all() else np.unique(numbers)
                 found.update(f"{int(number):0{len(masked)}d}" for number in numbers)
             else:
                 found.update(self._texts(masked, begins))
@@ -165,11 +192,34 @@ class Places(Columns):
         block, length = self._block, len(masked)
         return [block[at : at + length].decode() for at in begins.tolist()]
 
-    def _digits(self, begins: Whole, places: npt.NDArray[Any]) -> Floats:
-        """Whole numbers of at most 15 digits."""
-        digits = self._data[begins[:, None] + places] - 48.0
-        found: Floats = digits @ _POWERS[len(places) - 1 :: -1]
-        return found
+    def _digits(self, begins: Whole, places: Sequence[int]) -> Floats:
+        """Whole numbers of at most 15 digits, which lie at these rising places."""
+        found = np.zeros(len(begins), np.uint64)
+        for number, (end, count) in enumerate(_spans(places)):
+            digits = self._few_digits(begins + end, count)
+            found = found * np.uint64(10**count) + digits if number else digits
+        return found.astype(np.float64)
+
+    def _few_digits(self, ends: Whole, count: int) -> npt.NDArray[np.uint64]:
+        """Whole numbers of ``count`` digits, at most 8, that end at these places: as the bytes of
+        one word, of which neighbours are added up three times."""
+        if count == 1:
+            return (self._data[ends - 1] - np.uint8(ord("0"))).astype(np.uint64)
+        if ends[0] < _WORD:
+            texts = [self._block[end - count : end] for end in ends.tolist()]
+            return np.array(list(map(int, texts)), np.uint64)
+        words = self._words[ends - _WORD] & _DIGITS_OF[count]
+        for mask, factor, shift in _ADDED_UP:
+            words &= mask
+            words *= factor
+            words >>= shift
+        return words
+
+    @functools.cached_property
+    def _words(self) -> npt.NDArray[np.uint64]:
+        """The 8 bytes at each place of the block as a number, the first of them the least."""
+        count = max(0, len(self._block) + 1 - _WORD)
+        return np.ndarray((count,), "<u8", self._block, 0, (1,))
 
     def _read(self, masked: bytes, begins: Whole) -> Floats:
         """Decimal numbers."""
@@ -179,7 +229,7 @@ class Places(Columns):
         if len(number.digits) <= _EXACT_DIGITS:
             values, exact = self._digits(begins, number.digits), None
         else:
-            upper, lower = np.split(number.digits, [-_EXACT_DIGITS])
+            upper, lower = number.digits[:-_EXACT_DIGITS], number.digits[-_EXACT_DIGITS:]
             whole = self._digits(begins, upper).astype(np.uint64) * np.uint64(10**_EXACT_DIGITS)
             whole += self._digits(begins, lower).astype(np.uint64)
             values, exact = whole.astype(np.float64), whole <= 1 << 53
@@ -201,16 +251,16 @@ class Places(Columns):
     def _minutes(self, masked: bytes, begins: Whole, clock: Clock) -> Floats | None:
         """Seconds at which the lines' minutes begin; None if one is no time. Most lines are of the
         same minute as the line before."""
-        places = np.array([at for at in range(clock.length) if masked[at : at + 1] == b"0"])
-        written = self._digits(begins, places)
-        changes = np.flatnonzero(np.diff(written, prepend=-1.0))
+        words = self._words[begins], self._words[begins + (clock.length - _WORD)]
+        same = np.logical_and(*[each[1:] == each[:-1] for each in words])
+        changes = np.flatnonzero(np.concatenate(([True], ~same)))
         found = [
             clock.minute(text) for text in self._texts(masked[: clock.length], begins[changes])
         ]
         if None in found:
             return None
         seconds = np.array(found, np.float64)
-        return np.repeat(seconds, np.diff(changes, append=len(written)))
+        return np.repeat(seconds, np.diff(changes, append=len(begins)))
 
 
 def _column(values: npt.NDArray[Any]) -> array[Any]:

@@ -102,10 +102,12 @@ class Forms:
 
     def stretches(
         self, block: bytes, begin: int, end: int, learn: Callable[[bytes], None]
-    ) -> list[Stretch]:
-        """The lines of a part of a block that are not noise. One stretch that has to be searched,
-        if they have too many forms. ``learn`` is called with a line of each form not yet known."""
+    ) -> tuple[list[Stretch], int]:
+        """The lines of a part of a block that are not noise, and how many line ends the part has.
+        One stretch that has to be searched, if the lines have too many forms. ``learn`` is called
+        with a line of each form not yet known."""
         masked = block[begin:end].translate(MASK).split(b"\n")
+        line_ends = len(masked) - 1
         if not masked[-1]:
             masked.pop()
         ends = np.cumsum(np.fromiter(map(len, masked), np.int64, len(masked)) + 1) + (begin - 1)
@@ -115,12 +117,12 @@ class Forms:
         unknown = np.flatnonzero(which == _UNKNOWN).tolist()
         new = {masked[at]: at for at in unknown}
         if 8 * len(new) > len(masked) + 8 * _FEWEST or len(self._numbers) + len(new) > _MOST:
-            return [_some(every, 0, len(masked))]
+            return [_some(every, 0, len(masked))], line_ends
         for text, at in new.items():
             if len(text) <= _LONGEST:
                 learn(block[begins[at] : ends[at]])
         which[unknown] = [self._numbers.get(masked[at], _ODD) for at in unknown]
-        return self._by_kind(every)
+        return self._by_kind(every), line_ends
 
     def _by_kind(self, every: Stretch) -> list[Stretch]:
         """Stretches of a kind with enough lines, and between them what has to be searched."""

@@ -1,8 +1,11 @@
 """What was found in a file as few bytes that are quickly made and read.
 
-JSON holds all but the iterations; these follow as columns of machine numbers, first the first byte
-of all numbers, then the second of all, and so on: the upper bytes are nearly all alike, and are
-compressed five times as fast as whole numbers. Everything is compressed.
+JSON holds all but the iterations; these follow as columns of machine numbers, in parts of ROWS
+steps of which each is unpacked when it is asked for: a figure is made of a hundred lines of a file,
+and what is asked of all lines the JSON says of each column (:class:`.columns.Facts`). A part has
+first the first byte of all its numbers, then the second of all, and so on: the upper bytes are
+nearly all alike, and are compressed twice as well as whole numbers. A checksum stands at the end,
+so that no part is damaged when it is asked for.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ import functools
 import itertools
 import json
 import sys
+import zlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dlperf_hpc.logs.columns import ROWS, Facts, Packed, facts
 from dlperf_hpc.logs.scanned import FACTS, GAPS, Column, ScannedFile, Step, Steps
 
 _WIDTH = 8  # bytes of a number
@@ -26,48 +31,70 @@ _ALWAYS = ("line", "iteration")  # no step is without these
 
 def packed(file: ScannedFile) -> bytes:
     """The file's content; :func:`unpacked` reads it back."""
-    columns = [reading.steps.columns() for reading in file.readings]
-    counts = [
-        (len(reading.steps), [column is not None for column in each])
-        for reading, each in zip(file.readings, columns)
-    ]
+    compress = _compressor()
+    parts: list[bytes] = []
+    told = []
+    for reading in file.readings:
+        columns = []
+        for column in reading.steps.columns():
+            made = [] if column is None else _parts(column[:], compress)
+            parts += made
+            stated = facts(column[:]) if column else None
+            columns.append(None if column is None else [stated, [len(part) for part in made]])
+        told.append([len(reading.steps), columns])
     bare = {**vars(file), "readings": [{**vars(each), "steps": ()} for each in file.readings]}
     # ``vars`` gives what to_dict() gives, which takes six times as long.
-    text = json.dumps([sys.byteorder, counts, bare], default=vars).encode()
-    numbers = b"".join([c.tobytes() for each in columns for c in each if c is not None])
-    bytewise = [numbers[at::_WIDTH] for at in range(_WIDTH)]
-    data = b"".join([len(text).to_bytes(_WIDTH, "little"), text, *bytewise])
-    return _compressed(data)
+    text = compress(json.dumps([sys.byteorder, told, bare], default=vars).encode())
+    content = b"".join([len(text).to_bytes(_WIDTH, "little"), text, *parts])
+    return content + zlib.crc32(content).to_bytes(_WIDTH, "little")
 
 
 def unpacked(content: bytes, most: int = 0) -> ScannedFile:
     """Inverse of :func:`packed`; KeyError, TypeError, ValueError or RecursionError if it is not
     one, or has more than ``most`` bytes (0: any number)."""
-    data = _decompressed(content, most)
-    at = _WIDTH + int.from_bytes(data[:_WIDTH], "little")
-    byteorder, counts, bare = json.loads(data[_WIDTH:at])
+    if zlib.crc32(content[:-_WIDTH]) != int.from_bytes(content[-_WIDTH:], "little"):
+        raise ValueError("has another checksum")
+    done = _WIDTH + int.from_bytes(content[:_WIDTH], "little")
+    byteorder, told, bare = json.loads(_decompressed(content[_WIDTH:done], most))
     if byteorder != sys.byteorder:
         raise ValueError("packed on a machine of another kind")
     file = ScannedFile.from_dict(bare)
-    if len(counts) != len(file.readings):
+    if len(told) != len(file.readings):
         raise ValueError("has other steps than readings")
-    numbers, done, readings = _whole_numbers(data[at:]), 0, []
-    for reading, (count, there) in zip(file.readings, counts):
-        parts = numbers[done : done + _WIDTH * count * sum(there)]
-        done += len(parts)
-        readings.append(replace(reading, steps=_steps(parts, count, there)))
-    if done != len(numbers):
+    columns = [each for _, every in told for each in every if each is not None]
+    if most and sum(_WIDTH * count * len(every) for count, every in told) > most:
+        raise ValueError("has too many bytes")
+    ends = [*itertools.accumulate((n for _, sizes in columns for n in sizes), initial=done)]
+    if ends[-1] != len(content) - _WIDTH:
         raise ValueError("has numbers that are no step's")
+    parts = iter([content[begin:end] for begin, end in zip(ends, ends[1:])])
+    readings = [
+        replace(reading, steps=_steps(count, every, parts))
+        for reading, (count, every) in zip(file.readings, told)
+    ]
     return replace(file, readings=tuple(readings))
+
+
+def _parts(column: array[Any], compress: Callable[[bytes], bytes]) -> list[bytes]:
+    """A column's parts, each with the first bytes of its numbers first."""
+    pieces = [column[at : at + ROWS].tobytes() for at in range(0, len(column), ROWS)]
+    return [compress(b"".join([p[at::_WIDTH] for at in range(_WIDTH)])) for p in pieces]
 
 
 # Where no log is scanned there may be no zstandard: it is imported by who needs it.
 
 
-def _compressed(data: bytes) -> bytes:
+def _compressor() -> Callable[[bytes], bytes]:
     import zstandard
 
-    return zstandard.ZstdCompressor(_LEVEL).compress(data)
+    return zstandard.ZstdCompressor(_LEVEL).compress
+
+
+@functools.cache
+def _decompressor() -> Callable[[bytes], bytes]:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompress
 
 
 def _decompressed(content: bytes, most: int) -> bytes:
@@ -76,35 +103,59 @@ def _decompressed(content: bytes, most: int) -> bytes:
     try:
         if most and not 0 <= zstandard.frame_content_size(content) <= most:
             raise ValueError("has an unknown number of bytes, or too many")
-        return zstandard.ZstdDecompressor().decompress(content)
+        return _decompressor()(content)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from error
 
 
-def _whole_numbers(bytewise: bytes) -> bytes:
-    """Numbers whose bytes stood apart."""
+def _part(kind: str, content: bytes) -> array[Any]:
+    """The numbers of a part."""
+    bytewise = _decompressor()(content)
     count = len(bytewise) // _WIDTH
     numbers = bytearray(len(bytewise))
     for at in range(_WIDTH):
         numbers[at::_WIDTH] = bytewise[at * count : (at + 1) * count]
-    return bytes(numbers)
+    return array(kind, bytes(numbers))
 
 
-def _steps(data: bytes, count: int, there: Sequence[bool]) -> Steps:
-    """Steps whose columns lie one behind the other; ValueError if they do not, or lack a column
-    that every step has."""
-    if len(there) != len(GAPS) or len(data) != _WIDTH * count * sum(there):
+def _steps(count: int, every: Sequence[Any], parts: Iterator[bytes]) -> Steps:
+    """Steps whose columns lie in these parts, one behind the other; ValueError or TypeError if they
+    do not, or lack a column that every step has."""
+    if len(every) != len(GAPS):
         raise ValueError("has other columns than steps have")
     columns: list[Column] = []
-    at = 0
-    for name, (kind, gap), has in zip(Step._fields, GAPS, there):
-        part = data[at : at + _WIDTH * count] if has else b""
-        at += len(part)
-        # Sought as bytes, which is quicker: numbers that are not below 0 have none like these.
-        if name in _ALWAYS and count and (not has or array(kind, [gap]).tobytes() in part):
+    for name, (kind, _), each in zip(Step._fields, GAPS, every):
+        stated = None if each is None else each[0]
+        if name in _ALWAYS and count and not (stated and stated[0] >= 0):
             raise ValueError(f"a step has no {name}")
-        columns.append(array(kind, part) if has else None)
+        columns.append(None if each is None else _column(kind, count, each, parts))
     return Steps.of(columns)
+
+
+def _column(kind: str, count: int, told: Sequence[Any], parts: Iterator[bytes]) -> Column:
+    """A column that lies in the next of these parts."""
+    stated, sizes = told
+    own = [*itertools.islice(parts, len(sizes))]
+    begins = range(0, count, ROWS)
+    if len(own) != len(begins) or any(
+        _size(part) != _WIDTH * min(ROWS, count - begin) for part, begin in zip(own, begins)
+    ):
+        raise ValueError("has other steps than numbers")
+    if not own:
+        return array(kind)
+    return Packed(
+        kind, range(count), Facts(*stated), functools.cache(lambda n: _part(kind, own[n]))
+    )
+
+
+def _size(content: bytes) -> int:
+    """The bytes that a part has when it is unpacked."""
+    import zstandard
+
+    try:
+        return int(zstandard.frame_content_size(content))
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
 
 
 def checked(file: ScannedFile) -> ScannedFile:

@@ -387,7 +387,8 @@ class Scanner:
             state.forms = Forms()
         before, known, groups = state.lines, 0, state.groups
         learn = functools.partial(self._learn, state)
-        for stretch in state.forms.stretches(block, begin, end, learn):
+        stretches, line_ends = state.forms.stretches(block, begin, end, learn)
+        for stretch in stretches:
             if stretch.kind is not None:
                 known += len(stretch.numbers)
                 self._show_stretch(state, block, stretch, before)
@@ -397,7 +398,7 @@ class Scanner:
             self._search(block, int(stretch.begins[0]), stop, state)
             if state.groups is not groups:
                 return stop
-        state.lines = before + block.count(b"\n", begin, end)
+        state.lines = before + line_ends
         state.misses += not known
         state.dense = _DENSE * known >= state.lines - before
         return end

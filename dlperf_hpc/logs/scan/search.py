@@ -27,7 +27,6 @@ from stat import S_ISREG
 
 from dlperf_hpc import pools
 from dlperf_hpc.errors import LogError
-from dlperf_hpc.logs.columns import STEPS_FOR_NUMPY
 from dlperf_hpc.logs.format import OUR_OWN
 from dlperf_hpc.logs.recognised import HEAD_BYTES, programs_in
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
@@ -229,7 +228,6 @@ class ScanCache:
         self._told = hashlib.sha256(repr(told).encode()).hexdigest() if told else ""
         self._new: list[tuple[str, str, bytes, float]] = []
         self._held = 0  # bytes
-        self._steps = 0  # that were asked for
         self._now = time.time()
 
     @functools.cached_property
@@ -249,13 +247,9 @@ class ScanCache:
             ).fetchone()
             if row is None:
                 return None
-            file = checked(unpacked(row[0], _MOST_UNPACKED))
+            return checked(unpacked(row[0], _MOST_UNPACKED))
         except (sqlite3.Error, KeyError, TypeError, ValueError, RecursionError):
             return None
-        self._steps += sum(len(reading.steps) for reading in file.readings)
-        if self._steps > STEPS_FOR_NUMPY:
-            import numpy  # noqa: F401 - loaded, it is used for columns
-        return file
 
     def has(self, source: Source) -> bool:
         """Whether something is kept of this very content."""

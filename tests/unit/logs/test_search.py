@@ -9,6 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import time
+import zlib
+from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +22,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from dlperf_hpc.logs.columns import ROWS, Packed, bounds, facts, is_rising
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan import search, troubles
 from dlperf_hpc.logs.scan.needles import Needles
@@ -159,22 +162,26 @@ def test_what_the_cache_cannot_read_is_read_again(tmp_path: Path) -> None:
     assert not next(scan_all(changed, ScanCache(kept))).cached
 
 
+def _sealed(text: bytes, parts: bytes = b"") -> bytes:
+    """What :func:`packed` makes of its JSON and the columns' parts."""
+    frame = zstandard.compress(text)
+    content = len(frame).to_bytes(8, "little") + frame + parts
+    return content + zlib.crc32(content).to_bytes(8, "little")
+
+
 def _nested(deep: int) -> bytes:
-    text = b"[" * deep + b"]" * deep
-    return zstandard.compress(len(text).to_bytes(8, "little") + text)
+    return _sealed(b"[" * deep + b"]" * deep)
 
 
 def _changed(content: bytes, change: Callable[[list[Any]], object]) -> bytes:
     """What :func:`packed` made, with its JSON changed."""
-    data = zstandard.decompress(content)
-    end = 8 + int.from_bytes(data[:8], "little")
-    told = json.loads(data[8:end])
+    end = 8 + int.from_bytes(content[:8], "little")
+    told = json.loads(zstandard.decompress(content[8:end]))
     change(told)
-    text = json.dumps(told).encode()
-    return zstandard.compress(len(text).to_bytes(8, "little") + text + data[end:])
+    return _sealed(json.dumps(told).encode(), content[end:-8])
 
 
-# [byteorder, [[count of steps, which columns are there]], the file]
+# [byteorder, [[count of steps, [facts and sizes of each column, or None]]], the file]
 WRONG: dict[str, Callable[[list[Any]], object]] = {
     "no list": lambda told: told[2].update(readings=7),
     "no reading": lambda told: told[2].update(readings=["text"]),
@@ -189,9 +196,13 @@ WRONG: dict[str, Callable[[list[Any]], object]] = {
     "a scale that is text": lambda told: told[2]["readings"][0]["printed"].update(scale="1"),
     "an unknown unit": lambda told: told[2]["readings"][0]["printed"].update(unit="apples"),
     "fewer columns": lambda told: told[1][0][1].pop(),
-    "no iterations": lambda told: told[1][0].__setitem__(1, [True, False, True, *[False] * 7]),
-    "one column more": lambda told: told[1][0][1].__setitem__(7, True),
-    "columns that are text": lambda told: told[1][0].__setitem__(1, "x" * 10),
+    "no iterations": lambda told: told[1][0][1].__setitem__(1, None),
+    "an iteration below 0": lambda told: told[1][0][1][1][0].__setitem__(0, -1),
+    "a fact of a column less": lambda told: told[1][0][1][1][0].pop(),
+    "one column more": lambda told: told[1][0][1].__setitem__(9, told[1][0][1][0]),
+    "one part more": lambda told: told[1][0][1][0][1].append(0),
+    "parts of other sizes": lambda told: told[1][0][1][0][1].__setitem__(0, 9),
+    "columns that are text": lambda told: told[1][0].__setitem__(1, "x" * 11),
     "too many steps": lambda told: told[1][0].__setitem__(0, 10**15),
 }
 
@@ -206,9 +217,7 @@ def test_a_cache_with_other_values_than_it_wrote_is_not_believed(
         checked(unpacked(_changed(content, change)))
 
 
-@pytest.mark.parametrize(
-    "content", [_nested(100_000), zstandard.compress(bytes(1 << 20)), None, 7, "x"]
-)
+@pytest.mark.parametrize("content", [_nested(100_000), _sealed(bytes(1 << 20)), None, 7, "x"])
 def test_a_damaged_row_of_the_cache_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: Any
 ) -> None:
@@ -271,9 +280,27 @@ def test_what_was_found_is_packed_and_unpacked_as_it_was(tmp_path: Path) -> None
         file = replace(read, readings=(replace(reading, steps=steps), reading))
         assert unpacked(packed(file)) == file
     content = packed(read)
-    for damaged in (b"", content[:-4], zstandard.compress(zstandard.decompress(content)[:-8])):
+    flipped = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in (0, 20, -9)]
+    for damaged in (b"", content[:-4], content[:-9] + content[-8:], *flipped):
         with pytest.raises(ValueError):
             unpacked(damaged)
+
+
+def test_of_a_packed_column_only_the_part_that_is_asked_for_is_unpacked() -> None:
+    numbers = array("q", range(3, 5 * ROWS // 2))
+    asked: list[int] = []
+
+    def part(number: int) -> array[Any]:
+        asked.append(number)
+        return numbers[number * ROWS : (number + 1) * ROWS]
+
+    column = Packed("q", range(len(numbers)), facts(numbers), part)
+    behind = column.between(slice(100, None))
+    assert is_rising(behind) and bounds(behind) == (3, numbers[-1]) and not asked
+    assert behind[0] == 103 and behind[-1] == numbers[-1] and asked == [0, 2]
+    for rows in (slice(None), slice(900, 1000), slice(5, 5), slice(-3, None), slice(1500, 3, -7)):
+        assert behind[rows] == numbers[100:][rows]
+    assert list(behind) == list(numbers[100:])
 
 
 def test_needles_that_overlap_are_all_found_in_a_line() -> None:
