@@ -21,7 +21,6 @@ Not run on a GPU yet. ``--device cpu --models bert-tiny --modes eager`` runs the
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import json
 import statistics
@@ -81,30 +80,10 @@ class Quiet(DdpSession):
     """DDP that broadcasts no buffers: ours have none, and on one rank it is for nothing."""
 
     def wrapped(self, module: Any) -> Any:
-        model: DistributedDataParallel = super().wrapped(module)
-        model.broadcast_buffers = False
+        model = super().wrapped(module)
+        if isinstance(model, DistributedDataParallel):
+            model.broadcast_buffers = False
         return model
-
-
-class _Bare(torch.nn.Module):
-    """A model alone, with the calls of DDP's that a session has."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, **batch: Any) -> Any:
-        return self.module(**batch)
-
-    def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-
-class Lone(DdpSession):
-    """Without DDP."""
-
-    def wrapped(self, module: Any) -> Any:
-        return _Bare(module)
 
 
 @dataclass
@@ -161,8 +140,9 @@ def opened(case: Case, runner: Runner, world: World, warm: int, seconds: float) 
     """Open a runner's session and warm it up, for at most about so many seconds behind the first
     iteration; seconds of an iteration, 0 where it is refused."""
     try:
-        kind = Lone if runner.row.code == LONE else Quiet
-        session = kind(case, world, workload_of(case, runner.row.code))
+        one_rank = "plain" if runner.row.code == LONE else "ddp"
+        asked = replace(case, options=tuple({**dict(case.options), "one_rank": one_rank}.items()))
+        session = Quiet(asked, world, workload_of(case, runner.row.code))
         each = warm_up(session, 1, _nothing)  # compiles
         count = max(1, min(warm, int(seconds / max(warm_up(session, 1, _nothing), 1e-9))))
         each = warm_up(session, count, _nothing)

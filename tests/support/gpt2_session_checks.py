@@ -49,11 +49,15 @@ def opened(
     session.close()
 
 
+def asked_of(session: DdpSession) -> dict[str, Any]:
+    return {"parameters": session.parameters, "model": type(session.model).__name__}
+
+
 def window(world: World, precision: str, **options: Any) -> dict[str, Any]:
     with opened(world, precision, **options) as session:
         warm_up(session, 1, lambda: None)
         timed = measure_window(session, world, 5, lambda: None)
-        return {**vars(timed), "parameters": session.facts()["parameters"]}
+        return {**vars(timed), **asked_of(session)}
 
 
 @contextmanager
@@ -127,8 +131,8 @@ if __name__ == "__main__":
         precision: window(here, precision) for precision in ("fp32", "bf16", "fp16")
     }
     results["checkpointed"] = window(here, "fp32", checkpoint_activations=True)
-    results["without dropout"] = window(here, "fp32", dropout=0.0)["losses"]
-    results["without DDP"] = window(here, "fp32", dropout=0.0, one_rank="plain")["losses"]
+    results["with DDP"] = window(here, "fp32", dropout=0.0)
+    results["without DDP"] = window(here, "fp32", dropout=0.0, one_rank="plain")
     results["compiled, checkpointed"] = compiled_losses(here)
     results["tuned"] = tuned(here)
     results["executions"] = executions(here)

@@ -215,6 +215,7 @@ def tf32_is_refused(world: World) -> dict[str, Any]:
 def compiled_trains_alike(world: World) -> dict[str, Any]:
     """Dynamo and autograd's own compiler, layer by layer; no C++ compiler, to be quick."""
     from torch._dynamo.backends.registry import lookup_backend
+    from torch.nn.functional import scaled_dot_product_attention
 
     graphs: list[Any] = []
 
@@ -227,14 +228,21 @@ def compiled_trains_alike(world: World) -> dict[str, Any]:
 
     real = torch.compile
     changes: dict[str, Any] = {"accumulation": 2, "options": {"bucket_mb": 1}}
-    parameters = []
+    parameters, layers = [], []
     for mode in ("compile", "eager"):
         with mock.patch("torch.compile", compile_), opened(world, mode=mode, **changes) as it:
             for _ in range(4):
                 it.iterate()
             parameters.append([p.detach().clone() for p in it.module.parameters()])
+            blocks: Any = it.module.layers
+            layers.append([each._compiled_call_impl is not None for each in blocks])
     apart = largest(*parameters)
-    return {"graphs": len(graphs), "apart": apart, "after": digest(parameters[0])}
+    attentions = [
+        sum(node.target is scaled_dot_product_attention for node in made.graph.nodes)
+        for made in graphs
+    ]
+    found = {"attentions": attentions, "layers": layers, "apart": apart}
+    return {**found, "after": digest(parameters[0])}
 
 
 def without_all_reduce_one_fails(world: World) -> list[str]:

@@ -106,10 +106,13 @@ def test_tf32_is_refused_where_there_is_none(found: Found) -> None:
 
 
 def test_compiled_layers_train_alike(found: Found) -> None:
-    """On two ranks; buckets of 1 MiB do not cut what is compiled."""
+    """On two ranks; buckets of 1 MiB do not cut what is compiled. Every graph is one whole layer,
+    and layers that are alike may share it."""
     rows = found["compiled_trains_alike"]
     assert same(rows, "after")
-    assert rows[0]["graphs"] >= 1
+    (compiled, eager), attentions = rows[0]["layers"], rows[0]["attentions"]
+    assert all(compiled) and not any(eager)
+    assert 1 <= len(attentions) <= len(compiled) and set(attentions) == {1}
     assert rows[0]["apart"] < 1e-5
 
 
