@@ -2,13 +2,13 @@
 
 ``python benchmarks/history_real.py [--library DIR] [--sweeps 5]``: small sweeps by the local engine
 (bert-tiny on the CPU, one rank under mpiexec): five with the MPICH beside this Python, then five
-with another version of it, then five with that version and the oldest instructions in MKL's
-products of matrices (``MKL_CBWR=COMPATIBLE``). The first two differ in nothing but the library,
-which a single rank hardly calls: history should find no change. The last are really slower, and the
-cause line should name what was set. One side stands after the other, as on a cluster that was
-updated: other work on the machine may change between the two, and history cannot know that. DIR is
-what ``pip install --ignore-installed --prefix DIR mpich==VERSION`` makes; without it the script
-does that itself.
+with another version of it, then five with that version and a preloaded library that makes each
+allocation of a tensor wait for 1 ms, as an agent of a site's might. The first two differ in nothing
+but the library, which a single rank hardly calls: history should find no change. The last are
+really slower, and the cause line should name what was set. One side stands after the other, as on a
+cluster that was updated: other work on the machine may change between the two, and history cannot
+know that. DIR is what ``pip install --ignore-installed --prefix DIR mpich==VERSION`` makes; without
+it the script does that itself.
 """
 
 from __future__ import annotations
@@ -36,8 +36,18 @@ batch_size = 4
 seq_len = 64
 [measure]
 warmup = 3
-iterations = 20
+iterations = 15
 checkpoint = false
+"""
+# PyTorch allocates a tensor on the CPU by posix_memalign. Waiting takes nobody's processor.
+AGENT = """\
+#include <errno.h>
+#include <malloc.h>
+#include <unistd.h>
+int posix_memalign(void **found, size_t alignment, size_t size) {
+    usleep(1000);
+    return (*found = memalign(alignment, size)) ? 0 : ENOMEM;
+}
 """
 Side = tuple[str, Mapping[str, str]]
 
@@ -49,13 +59,21 @@ def installed(place: Path) -> Path:
     return place
 
 
-def sides(library: Path) -> tuple[Side, Side, Side]:
+def compiled(place: Path) -> Path:
+    """The library that makes allocations wait."""
+    source, made = place / "agent.c", place / "agent.so"
+    source.write_text(AGENT, encoding="utf-8")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
+    return made
+
+
+def sides(library: Path, agent: Path) -> tuple[Side, Side, Side]:
     """What each is called, and the environment of its runs."""
     found = library / "lib" / "libmpi.so.12"
     if not found.exists():
         raise SystemExit(f"{found}: there is no such file; pip install --prefix makes it")
     another = {"MPI4PY_LIBMPI": str(found)}
-    return ("mpich", {}), ("other", another), ("slow", {**another, "MKL_CBWR": "COMPATIBLE"})
+    return ("mpich", {}), ("other", another), ("slow", {**another, "LD_PRELOAD": str(agent)})
 
 
 def verb(place: Path, *words: str, **env: str) -> str:
@@ -87,12 +105,11 @@ def main() -> None:
         place = Path(root)
         library = arguments.library or installed(place / "library")
         (place / "tiny.toml").write_text(SWEEP, encoding="utf-8")
-        now, then, slow = (
-            [*swept(place, side, arguments.sweeps)] for side in sides(library.resolve())
-        )
+        found = sides(library.resolve(), compiled(place))
+        now, then, slow = ([*swept(place, side, arguments.sweeps)] for side in found)
         print("another library alone:", verb(place, "history", *now, *then), sep="\n")
         print(
-            "another library, and MKL without new instructions:",
+            "another library, and an agent that is preloaded:",
             verb(place, "history", *now, *slow),
             sep="\n",
         )
