@@ -132,7 +132,7 @@ def never_falls(column: Numbers) -> bool:
 
 
 def are_finite(column: Numbers) -> bool:
-    """Whether no number is infinite or NaN; perhaps not, where their sum is beyond all floats."""
+    """Whether no number is infinite or NaN."""
     if isinstance(column, Packed):
         if all(end is not None and math.isfinite(end) for end in column.facts[:2]):
             return True
@@ -140,7 +140,7 @@ def are_finite(column: Numbers) -> bool:
     vector = _vector(column)
     if vector is not None:
         return bool((abs(vector) < math.inf).all())
-    return math.isfinite(sum(column))
+    return math.isfinite(sum(column)) or all(map(math.isfinite, column))  # a sum may be too large
 
 
 def extent(column: Numbers) -> tuple[Any, Any]:
