@@ -5,6 +5,7 @@ steps do. Both give the same numbers to the last bit.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
@@ -49,6 +50,18 @@ class Packed(Sequence[Any]):
     def between(self, rows: slice) -> Packed:
         """The column of these rows, as packed as this one."""
         return Packed(self.typecode, self._rows[rows], self.facts, self._part)
+
+    def chosen(self, rows: Sequence[int]) -> Packed:
+        """The column of these rows, which rise: what holds of all numbers in a row holds of them
+        too."""
+
+        def part(number: int) -> array[Any]:
+            own = rows[number * ROWS : (number + 1) * ROWS]
+            first = own[0]
+            near = self[first : own[-1] + 1]
+            return array(self.typecode, [near[row - first] for row in own])
+
+        return Packed(self.typecode, range(len(rows)), self.facts, functools.cache(part))
 
     def __len__(self) -> int:
         return len(self._rows)

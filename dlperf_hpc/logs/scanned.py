@@ -170,8 +170,14 @@ class Steps(MutableSequence[Step]):
 
     def where(self, there: Sequence[bool]) -> Steps:
         """Those of the steps for which this is true."""
+        rows = array("q", compress(range(len(self)), there))
         return Steps.of(
-            [c if c is None else array(c.typecode, compress(c[:], there)) for c in self.columns()]
+            [
+                c.chosen(rows)
+                if isinstance(c, Packed)
+                else c and array(c.typecode, compress(c, there))
+                for c in self.columns()
+            ]
         )
 
     def last_line(self) -> int:

@@ -11,7 +11,7 @@ import sys
 import time
 import zlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import active_children
@@ -24,6 +24,8 @@ import zstandard
 
 from dlperf_hpc.logs.columns import ROWS, Packed, bounds, facts, is_rising
 from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.logs.gather import gather
+from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan import search, troubles
 from dlperf_hpc.logs.scan.needles import Needles
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
@@ -301,6 +303,35 @@ def test_of_a_packed_column_only_the_part_that_is_asked_for_is_unpacked() -> Non
     for rows in (slice(None), slice(900, 1000), slice(5, 5), slice(-3, None), slice(1500, 3, -7)):
         assert behind[rows] == numbers[100:][rows]
     assert list(behind) == list(numbers[100:])
+    asked.clear()
+    odd = behind.chosen(array("q", range(1, len(behind), 2)))
+    assert is_rising(odd) and len(odd) == len(behind) // 2 and not asked
+    assert odd[-1] == numbers[100:][len(odd) * 2 - 1] and asked and 0 not in asked
+    assert list(odd) == list(numbers[101::2])
+
+
+@pytest.mark.parametrize("labels", [("",), ("0: ", "1: ")])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_what_comes_out_of_the_cache_gives_the_same_figures(
+    tmp_path: Path, labels: Sequence[str], epochs: int
+) -> None:
+    """Running averages of some epochs, of one rank and of two, several parts of a column long."""
+    lines = [
+        f"{label}Epoch: [{epoch}][{n:4d}/3000]\tTime  0.{300 + n % 9} ( 0.{340 + n % 7})"
+        f"\tData  0.002 ( 0.001)\tLoss 6.{n:04d}e+00 (6.9000e+00)\tAcc@1   1.56 (  1.17)\n"
+        for epoch in range(epochs)
+        for n in range(3000)
+        for label in labels
+    ]
+    log = tmp_path / "1n2g" / "rn50_b32_fp32_1.log"
+    log.parent.mkdir()
+    log.write_text("".join(lines))
+    cache = ScanCache(tmp_path / "cache")
+    given = {"batch_size": 32, "nodes": 1, "gpus_per_node": 2}
+    fresh, filled, again = (
+        gather([log], rule("default"), given, each) for each in (ScanCache(None), cache, cache)
+    )
+    assert fresh.results[0].samples_per_s and repr(fresh) == repr(filled) == repr(again)
 
 
 def test_needles_that_overlap_are_all_found_in_a_line() -> None:
