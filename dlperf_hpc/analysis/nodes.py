@@ -33,6 +33,7 @@ DEVICE_SLOW = 0.03
 """A device's own time must be longer than the other devices' by more than this in every run."""
 
 DEVICE_MADS = 4.5
+_MOST_OVER = 700.0  # a logarithm whose power a float can hold
 _MOST_ORDERS, _FEWEST_ORDERS = 1999, 199
 _ENOUGH = 20  # orders as extreme as what was seen: it is chance then
 _MOST_WORK = 2_000_000  # additions; a report of thousands of runs must not wait for this
@@ -303,7 +304,9 @@ def _worst(
 
 
 _Row = tuple[RankTime, float, bool, Optional[float]]
-"""A rank's time in one run, its excess, whether it was the slowest, and the others' clock, MHz."""
+"""A rank's time in one run, the logarithm of it over the usual one, whether it was the slowest, and
+the others' clock, MHz. Of logarithms: a device that takes four times as long, and eight times, is
+slow for certain, though these are far apart."""
 
 
 def device_times(results: Iterable[RunResult]) -> list[DeviceTime]:
@@ -311,25 +314,29 @@ def device_times(results: Iterable[RunResult]) -> list[DeviceTime]:
     runs = [r.rank_times for r in results if r.rates and len(r.rank_times) > 1]
     seen: dict[tuple[str, int], list[_Row]] = {}
     for times in runs:
-        usual = statistics.median_low(time.ms for time in times)
+        usual = math.log(statistics.median_low(time.ms for time in times))
         worst = max(time.ms for time in times)
         for time in times:
             clocks = [each.sm_mhz for each in times if each is not time and each.sm_mhz is not None]
             others = statistics.median(clocks) if clocks else None
-            row = (time, time.ms / usual - 1, time.ms == worst > usual, others)
+            over = math.log(time.ms) - usual
+            row = (time, over, time.ms == worst and over > 0, others)
             seen.setdefault((time.host, time.local_rank), []).append(row)
-    # How far the times of one device are apart, whatever device: not how far devices are. Of
-    # logarithms: a device that takes four times as long, and eight times, is slow for certain.
-    apart = [abs(each - statistics.median(own)) for own in _logarithms(seen) for each in own]
-    usual_apart = statistics.median(apart) if apart else 0.0
-    limit = max(DEVICE_SLOW, math.expm1(DEVICE_MADS * usual_apart))
+    # How far the times of one device are apart, whatever device: not how far devices are.
+    apart = [abs(each - statistics.median(own)) for own in _overs(seen) for each in own]
+    limit = max(math.log1p(DEVICE_SLOW), DEVICE_MADS * statistics.median(apart or [0.0]))
     made = [_device_time(rows, limit) for rows in seen.values()]
     return sorted(made, key=lambda each: (-each.excess, each.host, each.local_rank))
 
 
-def _logarithms(seen: Mapping[tuple[str, int], Sequence[_Row]]) -> Iterator[list[float]]:
-    """Of each device with several runs: its times over the usual ones."""
-    return ([math.log1p(row[1]) for row in rows] for rows in seen.values() if len(rows) > 1)
+def _overs(seen: Mapping[tuple[str, int], Sequence[_Row]]) -> Iterator[list[float]]:
+    """Of each device with several runs: its times over the usual ones, as logarithms."""
+    return ([over for _, over, _, _ in rows] for rows in seen.values() if len(rows) > 1)
+
+
+def _excess(over: float) -> float:
+    """How much longer it takes, as a fraction; of what no run is, the most that a float holds."""
+    return math.expm1(min(over, _MOST_OVER))
 
 
 def _device_time(rows: Sequence[_Row], limit: float) -> DeviceTime:
@@ -340,7 +347,7 @@ def _device_time(rows: Sequence[_Row], limit: float) -> DeviceTime:
     every = 0
     for each in bits:
         every |= each
-    least = min(excess for _, excess, _, _ in rows)
+    least = min(over for _, over, _, _ in rows)
     return DeviceTime(
         host=first.host,
         local_rank=first.local_rank,
@@ -348,8 +355,8 @@ def _device_time(rows: Sequence[_Row], limit: float) -> DeviceTime:
         uuid=first.uuid,
         runs=len(rows),
         slowest=sum(worst for _, _, worst, _ in rows),
-        excess=statistics.median(excess for _, excess, _, _ in rows),
-        least=least,
+        excess=_excess(statistics.median(over for _, over, _, _ in rows)),
+        least=_excess(least),
         sm_mhz=statistics.median(clocks) if clocks else None,
         others_mhz=statistics.median(others) if others else None,
         throttle=every if bits else None,

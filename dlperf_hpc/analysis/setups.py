@@ -39,8 +39,10 @@ _TOLD: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 
 # Of the variables that a log tells: launchers set these anew for each job, or another key tells it.
+# Directories, of caches and pipes, are often a job's own.
 _OF_A_JOB = re.compile(
     r"SLURM_|PMIX_|OMPI_|I_MPI_(HYDRA|MPIRUN)|DLPERF_|\w+VISIBLE_DEVICES|LOADEDMODULES|CONDA_"
+    r"|\w+_(DIR|DIRECTORY)$|NCCL_DEBUG_FILE"
 )
 _NOT_SET = "not set"
 

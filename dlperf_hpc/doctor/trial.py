@@ -128,13 +128,14 @@ def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> l
 def on_so_many_nodes(array: Array, nodes: int) -> Array:
     """A short job with ranks on another number of nodes, under a name and a token of its own.
 
-    Of a program that starts its own processes (``launch = "once"``) the launcher starts one, but
+    Of a program that starts its own processes the launcher starts one on a node, or one alone, but
     what is measured here needs one for each device.
     """
     case = array.tasks[0].case
-    topology = replace(case.topology, nodes=nodes)
-    launch = "rank" if case.launch == "once" else case.launch
-    made = _array(replace(case, topology=topology, launch=launch), array.time_limit_s)
+    case = replace(case, topology=replace(case.topology, nodes=nodes))
+    if case.launch not in ("", "rank"):
+        case = replace(case, launch="rank", processes_per_node=None)
+    made = _array(case, array.time_limit_s)
     return replace(made, name=f"{made.name}-{made.token[-8:]}")
 
 

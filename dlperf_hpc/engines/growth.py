@@ -86,8 +86,8 @@ def _of_cases(there: Manifest, asked: Manifest) -> list[str]:
     for name, case in {run.case.id: run.case for run in asked.runs}.items():
         if name in old and case != old[name]:
             before, now = _settings(old[name]), _settings(case)
-            # An option of one version alone has its default, else it were a tag of the name: what
-            # was done before it, or is done without it.
+            # An option that only one of the two versions knows is at its default, or it would be a
+            # tag of the name; and a new option's default means what was done before it.
             for key in sorted(before.keys() & now.keys()):
                 if before[key] != now[key]:
                     line = f"case.{key}: there {shown(before[key])}, here {shown(now[key])}"

@@ -21,8 +21,10 @@ NEEDLE = "] via "
 """What each of these lines holds, and few others do."""
 
 _LINE = re.compile(
-    r"(?:([\w.-]{1,255}):[0-9]{1,10}:[0-9]{1,10} \[[0-9]{1,4}\] )?NCCL INFO (?:Channel|Ring) "
-    r"([0-9]{1,4})(?:/[0-9]{1,4})? : ([0-9]{1,7})(?:\[\w{1,16}\])? -> ([0-9]{1,7})(?:\[\w{1,16}\])?"
+    # Not tried from within a word: a long one would take the square of its length.
+    r"(?:(?<![\w.-])([\w.-]{1,255}):[0-9]{1,10}:[0-9]{1,10} \[[0-9]{1,4}\] )?"
+    r"NCCL INFO (?:Channel|Ring) ([0-9]{1,4})(?:/[0-9]{1,4})? :"
+    r" ([0-9]{1,7})(?:\[\w{1,16}\])? -> ([0-9]{1,7})(?:\[\w{1,16}\])?"
     r" (?:\[(send|receive)\] )?via (.{1,80})",
     re.ASCII,
 )

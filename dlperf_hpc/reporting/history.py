@@ -262,7 +262,7 @@ def _measurement_json(each: Measurement, unit: str) -> dict[str, Any]:
         "level_low": interval.low if interval else None,
         "level_high": interval.high if interval else None,
         "runs": each.subject.counted,
-        "setup": {what: list(values) for what, values in each.subject.setup.items()},
+        "setup": {w: [v for v in values if v] for w, values in each.subject.setup.items()},
         "settings": dict(each.settings),
     }
 

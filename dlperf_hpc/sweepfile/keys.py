@@ -111,7 +111,9 @@ COMPILE = "compile"
 
 def renamed(key: str, value: Any) -> tuple[str, Any]:
     """A key and its value by today's names, where these are others."""
-    return ("mode", MODES[1] if value else MODES[0]) if key == COMPILE else (key, value)
+    if key != COMPILE or not (value is None or isinstance(value, bool)):
+        return key, value
+    return "mode", MODES[1] if value else MODES[0]
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -66,9 +66,10 @@ def own_file(pattern: str) -> str:
 
 def _lines(path: Path) -> list[str]:
     """Whole lines of a file, in the job's output those of this launch; none of one that is not to
-    be read."""
+    be read. Of a very long one the end: what an earlier launch printed is not this one's."""
     try:
         with open_regular(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_BYTES))
             data = file.read(_MOST_BYTES)
     except OSError:
         return []

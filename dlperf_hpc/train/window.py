@@ -42,12 +42,13 @@ class Timed:
 def warm_up(session: Session, iterations: int, beat: Callable[[], None]) -> float:
     """Run the untimed iterations; seconds per iteration over their second half.
 
-    Before that, where everything is compiled, a back end that can looks at one of them.
+    Before that, where everything is compiled, a back end that can looks at one of them; of fewer
+    than four iterations it looks at none.
     """
     half = iterations // 2
     observed = getattr(session, "iterate_observed", session.iterate)
     for number in range(half):
-        (observed if number == half - 1 else session.iterate)()
+        (observed if 0 < number == half - 1 else session.iterate)()
         beat()
     session.synchronize()
     start = time.perf_counter_ns()

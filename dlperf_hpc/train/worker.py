@@ -111,14 +111,14 @@ def _measure(
         left_s=watchdog.left_s(),
     )
     measured = Measured(manifest.measure, windows, found, declared_facts)
+    if world.rank == 0:
+        joblog.log_gpus(attempt, states)
+        joblog.log_window(attempt, measured)
     ways = transport.told(world, attempt.paths.root / layout.JOBS / f"{task_name()}.out")
     if not manifest.measure.checkpoint:
         _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
-    if world.rank == 0:
-        if ways:
-            log_event(attempt, "nccl", ways)
-        joblog.log_gpus(attempt, states)
-        joblog.log_window(attempt, measured)
+    if world.rank == 0 and ways:
+        log_event(attempt, "nccl", ways)
     checkpoint = None
     if manifest.measure.checkpoint:
         checkpoint = _checkpoint(session, attempt, world, watchdog, measured, limits)

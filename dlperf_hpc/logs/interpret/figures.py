@@ -105,7 +105,9 @@ def _batches(steps: Steps) -> set[float]:
     if not column:
         return set()
     least, greatest = bounds(column)
-    return {least} if least == greatest else {size for size in set(column) if size == size}
+    if least is not None and least == greatest:
+        return {least}
+    return {size for size in set(column) if size == size}
 
 
 def _span(sizes: Collection[float]) -> str:

@@ -40,7 +40,7 @@ BACKENDS = (
             Option(
                 "bucket_mb",
                 25,
-                "size of DDP's gradient buckets, MiB; 100 unless it is given in modes that compile",
+                "size of DDP's gradient buckets, MiB; in modes that compile 100 unless it is given",
                 minimum=1,
                 compiled=100,  # as torchtitan's: layers that are compiled end sooner
             ),

@@ -127,3 +127,10 @@ def test_a_device_that_is_times_slower_is_named_however_different_its_runs_are()
     """As measured on a node that was stopped seven eighths of the time, on a busy machine."""
     pairs = [times("n2 n3", 56.6, 56.6, 255.4, 255.4), times("n2 n3", 103.8, 103.8, 811.5, 811.5)]
     assert {each.name for each in device_times(pairs) if each.slow} == {"n3 GPU 0", "n3 GPU 1"}
+
+
+def test_times_that_no_device_takes_are_no_reason_to_stop() -> None:
+    """Of a damaged log, or of anybody's."""
+    for odd in ((1e-300, 1, 1, 1), (5, 5e200, 5e200, 5)):
+        runs = [times("n1 n2", *odd), times("n1 n2", *odd[::-1])]
+        assert len(device_times(runs)) == 4

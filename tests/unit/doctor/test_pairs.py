@@ -16,6 +16,7 @@ from dlperf_hpc.doctor.trial import on_so_many_nodes, targets_of_site
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.sweepfile.programs import UserProgram
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from nodes import shares_of_pairs
@@ -83,13 +84,16 @@ def test_the_simulations_in_short() -> None:
         assert found["links"] < 0.05
 
 
+@pytest.mark.parametrize("launch", ["once", "node", "torchrun", "rank"])
 def test_nodes_are_measured_by_ranks_of_our_own_also_for_a_program_that_starts_its_own(
-    tmp_path: Path,
+    tmp_path: Path, launch: str
 ) -> None:
-    """Its launcher starts one process, on one of the nodes; two nodes' all-reduce needs both."""
+    """Its launcher starts one process, of ``once`` on one of the nodes alone."""
     (target,) = targets_of_site(Site(ntasks=True), Topology(4, 2))
     (run,) = target.array.tasks
-    started = replace(run, case=replace(run.case, launch="once"))
+    program = UserProgram("mine", launch, ("train.py",))
+    per_node = program.per_node(run.case.topology)
+    started = replace(run, case=replace(run.case, launch=launch, processes_per_node=per_node))
     array = on_so_many_nodes(replace(target.array, tasks=(started,)), 2)
     script = get_engine("slurm").script(tmp_path, array, Site(ntasks=True))
     assert script is not None

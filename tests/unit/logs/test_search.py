@@ -24,8 +24,8 @@ import zstandard
 
 from dlperf_hpc.logs.columns import ROWS, Packed, bounds, facts, is_rising
 from dlperf_hpc.logs.formats import formats
-from dlperf_hpc.logs.gather import gather
-from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.gather import Gathered, gather
+from dlperf_hpc.logs.interpret.rules import Rule, rule
 from dlperf_hpc.logs.scan import search, troubles
 from dlperf_hpc.logs.scan.needles import Needles
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
@@ -313,7 +313,7 @@ def test_of_a_packed_column_only_the_part_that_is_asked_for_is_unpacked() -> Non
 @pytest.mark.parametrize("labels", [("",), ("0: ", "1: ")])
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_what_comes_out_of_the_cache_gives_the_same_figures(
-    tmp_path: Path, labels: Sequence[str], epochs: int
+    tmp_path: Path, labels: Sequence[str], epochs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Running averages of some epochs, of one rank and of two, several parts of a column long."""
     lines = [
@@ -326,12 +326,38 @@ def test_what_comes_out_of_the_cache_gives_the_same_figures(
     log = tmp_path / "1n2g" / "rn50_b32_fp32_1.log"
     log.parent.mkdir()
     log.write_text("".join(lines))
-    cache = ScanCache(tmp_path / "cache")
+    fresh, again = read_twice(log, rule("default"), monkeypatch)
+    assert fresh.results[0].samples_per_s and repr(fresh.results) == repr(again.results)
+
+
+def read_twice(log: Path, by: Rule, monkeypatch: pytest.MonkeyPatch) -> list[Gathered]:
+    """A log just written, and out of the cache as if a minute had passed."""
+    now = time.time() + 60
+    monkeypatch.setattr(time, "time", lambda: now)
+    cache = ScanCache(log.parent.parent / "cache")
     given = {"batch_size": 32, "nodes": 1, "gpus_per_node": 2}
-    fresh, filled, again = (
-        gather([log], rule("default"), given, each) for each in (ScanCache(None), cache, cache)
-    )
-    assert fresh.results[0].samples_per_s and repr(fresh) == repr(filled) == repr(again)
+    found = [gather([log], by, given, each) for each in (ScanCache(None), cache, cache)]
+    source = next(each for each in find([log]) if isinstance(each, Source))
+    assert cache.has(source)
+    return found[::2]
+
+
+def test_a_column_with_gaps_gives_the_same_out_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Megatron's first lines do not state the batch that the others do."""
+    lines = [
+        f" iteration {n:8d}/     400 | consumed samples: {64 * n:12d} |"
+        f" elapsed time per iteration (ms): {400 + n % 3:.1f} | learning rate: 1.500E-04 |"
+        + (" global batch size:    64 |" if n > 60 else "")
+        + " lm loss: 6.900000E+00 | loss scale: 65536.0 |\n"
+        for n in range(1, 400)
+    ]
+    log = tmp_path / "1n2g" / "gpt2_b32_fp32_1.log"
+    log.parent.mkdir()
+    log.write_text("".join(lines))
+    fresh, again = read_twice(log, rule("printed[50:150]"), monkeypatch)
+    assert fresh.results[0].samples_per_s and repr(fresh.results) == repr(again.results)
 
 
 def test_needles_that_overlap_are_all_found_in_a_line() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def test_what_is_kept_is_bounded() -> None:
     read.read(says(f"via NET/n{n % 40}/0", f"{n}[0] -> {n}[0]", f"h{n}") for n in range(70_000))
     assert len(read.found) == 1 << 16
     assert len(in_words({"nccl": read.told()})) < 100
+
+
+def test_a_long_word_is_looked_at_once() -> None:
+    """Work that grows with the square of a line's length would be 4 s for a MiB of such lines; a
+    host's name is looked for only where one may begin."""
+    line = "a" * 4000 + "] via "
+    began = time.process_time()
+    Connections().read([line] * 256)
+    many = time.process_time() - began
+    began = time.process_time()
+    Connections().read(["NCCL INFO Channel x] via ".ljust(4000)] * 256)
+    assert many < 20 * max(time.process_time() - began, 1e-3)
 
 
 @pytest.mark.parametrize("table", [3, {"within": "P2P"}, {"within": [1, None]}, {"channels": -1}])

@@ -333,8 +333,8 @@ _POINTS: dict[str, st.SearchStrategy[Any]] = {
     | st.sampled_from(["a-seed2", "a", "a_b", "ab", "a-b", "a..b", "default"]),
     "threads": st.integers(1, 10**9),
     "seed": st.integers(0, 2**32 - 1) | st.integers(1, 3),
-    "compile": st.booleans(),
-    "bucket_mb": st.integers(1, 10**6),
+    "mode": st.sampled_from(["eager", "compile", "tuned"]),
+    "bucket_mb": st.integers(1, 10**6) | st.sampled_from([25, 100]),
     "layer_norm": st.sampled_from(["pre", "post"]),
     "dropout": st.floats(0, 0.9) | st.sampled_from([0, 0.1]),
 }
