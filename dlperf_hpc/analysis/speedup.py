@@ -15,6 +15,7 @@ from statistics import fmean, median
 from dlperf_hpc.analysis import flags, flops
 from dlperf_hpc.analysis.costs import of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
+from dlperf_hpc.analysis.memory import Peak, does_not_fit, needed
 from dlperf_hpc.analysis.setups import chips, device_names
 from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
 from dlperf_hpc.records.observed import CaseFacts
@@ -177,6 +178,7 @@ def summarise(
     for name, group in groups.items():
         summary, found[name] = _alone(group, accelerator)
         series.setdefault(summary.series, []).append(summary)
+    too_large = _too_large(groups, [each for members in series.values() for each in members])
     done: dict[tuple[str, str], CaseSummary] = {}
     for members in map(_in_one_unit, series.values()):
         scaling = _scaling(members)
@@ -187,8 +189,20 @@ def summarise(
         for member in compared:
             extra = flags.of_sample(member.sample, member.unit) + _of_series(member, compared)
             name = member.sweep, member.case.id
-            done[name] = _with_flags(member, found[name] + extra)
+            done[name] = _with_flags(member, found[name] + extra + too_large.get(name, []))
     return [done[name] for name in groups]
+
+
+def _too_large(
+    groups: Mapping[tuple[str, str], Sequence[RunResult]], summaries: Sequence[CaseSummary]
+) -> dict[tuple[str, str], list[Flag]]:
+    """By sweep and case, flags of those that do not fit."""
+    peaks = {(s.sweep, s.case.id): Peak(s.sweep, s.case, s.memory_mb) for s in summaries}
+    return {
+        name: [Flag("does-not-fit", needed(peaks[name], [*peaks.values()]))]
+        for name, group in groups.items()
+        if does_not_fit(group)
+    }
 
 
 def chosen(results: Iterable[RunResult]) -> list[RunResult]:

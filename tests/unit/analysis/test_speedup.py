@@ -343,6 +343,8 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
     seen |= {flag for s in summarise([on_gpus(far, elapsed_s=1.0, retries=2)]) for flag in s.flags}
     lacking = replace(ok(odd, 1, 500), gpu=GpuUse(joules=5.0, devices=3))
     seen |= {flag for s in summarise([lacking]) for flag in s.flags}
+    (large,) = summarise([bad(odd, 1, Status.OUT_OF_MEMORY)])
+    seen |= set(large.flags)
     ways = {"within": ["NET/IB"], "between": ["NET/Socket"], "ports": ["mlx5_0/1"]}
     (talked,) = summarise([replace(ok(odd, 1, 500), facts={"nccl": ways})])
     assert talked.transports == ("NET/IB within nodes, NET/Socket between nodes",)
