@@ -1,32 +1,37 @@
-"""NCCL's lines of which way its ranks talk: no program's own, and they make no run of a file."""
+"""NCCL's lines of which way its ranks talk. They belong to no program: what they say counts only in
+a file in which a format is recognised. There are thousands at a time, so that they are taken out of
+a block at once, and a line that says what an earlier one did is passed over unread."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from dataclasses import dataclass, field
 
-from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.scanned import Evidence
-from dlperf_hpc.records.transport import NEEDLE, Connections
+from dlperf_hpc.records.transport import Connections
 
-
-def read(line: Line, draft: Draft) -> None:
-    """A line's connection, with those before it."""
-    connections = draft.state.setdefault("connections", Connections())
-    connections.read([line.text])
+_MARK = b"NCCL INFO "
+_SAYING = re.compile(_MARK + rb"(?:Channel|Ring) ([^\n]{1,200})")
+_MOST = 1 << 16
+_LONGEST_HEAD = 512  # bytes of a line before it: labels, a host, numbers
 
 
-def told_in(draft: Draft | None) -> dict[str, Any]:
-    """What the lines said together: :meth:`.Connections.told`."""
-    return {} if draft is None else draft.state.get("connections", Connections()).told()
+@dataclass
+class Talk:
+    """What the lines of a file say together. ``_known`` are those that were read: who printed it,
+    and what."""
 
+    connections: Connections = field(default_factory=Connections)
+    _known: set[tuple[bytes, bytes]] = field(default_factory=set)
 
-NCCL = Format(
-    name="NCCL's lines",
-    title="NCCL's own lines",
-    framework="",
-    evidence=Evidence.QUOTED,
-    source="NVIDIA/nccl src/transport; its issues 226, 707, 952, 1189",
-    needles=(),
-    read=read,
-    facts_needles=(NEEDLE,),
-)
+    def read(self, block: bytes, begin: int, end: int) -> None:
+        """Whole lines, a part of a block."""
+        if block.find(_MARK, begin, end) < 0:
+            return
+        for match in _SAYING.finditer(block, begin, end):
+            least = max(begin, match.start() - _LONGEST_HEAD)
+            start = block.rfind(b"\n", least, match.start()) + 1 or least
+            head = block[start : match.start()]
+            key = head.rpartition(b":")[0].rpartition(b":")[0], match[1]
+            if key not in self._known and len(self._known) < _MOST:
+                self._known.add(key)
+                self.connections.read([block[start : match.end()].decode(errors="replace")])

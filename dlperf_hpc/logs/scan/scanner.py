@@ -23,7 +23,7 @@ from dlperf_hpc.logs.scan import troubles
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.last_line import is_whole
 from dlperf_hpc.logs.scan.launch import LAUNCH
-from dlperf_hpc.logs.scan.nccl import NCCL, told_in
+from dlperf_hpc.logs.scan.nccl import Talk
 from dlperf_hpc.logs.scan.needles import Group, Hit, Needles
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
@@ -103,6 +103,7 @@ class _Pass:
     misses: int = 0
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    nccl: Talk = field(default_factory=Talk)
 
     def keep(self, needles: frozenset[int], line: bytes) -> None:
         """Remember a line as the last that held these needles."""
@@ -120,7 +121,7 @@ class Scanner:
     """Looks for known formats in files, one after another; make it once in a process."""
 
     def __init__(self, known: Iterable[Format]) -> None:
-        known = (*known, LAUNCH, NCCL)
+        known = (*known, LAUNCH)
         wanting: dict[str, list[Format]] = {needle: [] for needle in troubles.NEEDLES}
         for each in known:
             for needle in dict.fromkeys(each.needles):
@@ -294,7 +295,7 @@ class Scanner:
         """The needles to look for in the next block."""
         begun = any([draft.steps for draft in state.drafts.values()])
         early = state.seen < (SETTINGS_BYTES if begun else LATE_SETTINGS_BYTES)
-        return self._groups(early, frozenset(state.drafts) - {LAUNCH.name, NCCL.name})
+        return self._groups(early, frozenset(state.drafts) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
         """The needles to look for, of formats in ``known`` and of others.
@@ -362,6 +363,8 @@ class Scanner:
     def _in_block(self, block: bytes, begin: int, end: int, state: _Pass) -> None:
         """Lines with needles of a part of a block that is whole lines."""
         self._seek(state, self._groups_for(state))
+        if state.seen < LATE_SETTINGS_BYTES:
+            state.nccl.read(block, begin, end)
         at = begin
         while at < end:
             if state.dense and end - at > _TRIAL_BYTES:
@@ -570,7 +573,7 @@ def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
         troubles=tuple(state.troubles),
         notes=tuple(sorted([*state.notes, *remarks])),
         launcher=state.launcher.name,
-        nccl=told_in(state.drafts.get(NCCL.name)),
+        nccl=state.nccl.connections.told(),
         nearest="" if readings else _nearest(state.drafts.values()),
     )
 
