@@ -4,15 +4,13 @@ a block at once, and a line that says what an earlier one did is passed over unr
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
-from dlperf_hpc.records.transport import Connections
+from dlperf_hpc.records.transport import NEEDLE, Connections
 
-_MARK = b"NCCL INFO "
-_SAYING = re.compile(_MARK + rb"(?:Channel|Ring) ([^\n]{1,200})")
+_NEEDLE, _MARK = NEEDLE.encode(), b"NCCL INFO "
 _MOST = 1 << 16
-_LONGEST_HEAD = 512  # bytes of a line before it: labels, a host, numbers
+_BEFORE, _BEHIND = 600, 100  # bytes of a line that are looked at
 
 
 @dataclass
@@ -25,13 +23,15 @@ class Talk:
 
     def read(self, block: bytes, begin: int, end: int) -> None:
         """Whole lines, a part of a block."""
-        if block.find(_MARK, begin, end) < 0:
-            return
-        for match in _SAYING.finditer(block, begin, end):
-            least = max(begin, match.start() - _LONGEST_HEAD)
-            start = block.rfind(b"\n", least, match.start()) + 1 or least
-            head = block[start : match.start()]
-            key = head.rpartition(b":")[0].rpartition(b":")[0], match[1]
+        at = block.find(_NEEDLE, begin, end)
+        while at >= 0:
+            least, most = max(begin, at - _BEFORE), min(end, at + _BEHIND)
+            start = block.rfind(b"\n", least, at) + 1 or least
+            stop = block.find(b"\n", at, most)
+            line = block[start : most if stop < 0 else stop]
+            who, _, what = line.partition(_MARK)
+            key = who.rpartition(b":")[0].rpartition(b":")[0], what  # without process and thread
             if key not in self._known and len(self._known) < _MOST:
                 self._known.add(key)
-                self.connections.read([block[start : match.end()].decode(errors="replace")])
+                self.connections.read([line.decode(errors="replace")])
+            at = block.find(_NEEDLE, most if stop < 0 else stop, end)

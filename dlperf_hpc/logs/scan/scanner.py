@@ -363,8 +363,9 @@ class Scanner:
     def _in_block(self, block: bytes, begin: int, end: int, state: _Pass) -> None:
         """Lines with needles of a part of a block that is whole lines."""
         self._seek(state, self._groups_for(state))
-        if state.seen < LATE_SETTINGS_BYTES:
-            state.nccl.read(block, begin, end)
+        if state.seen < SETTINGS_BYTES:
+            early = _line_end(block, begin + SETTINGS_BYTES - state.seen, end)
+            state.nccl.read(block, begin, early)
         at = begin
         while at < end:
             if state.dense and end - at > _TRIAL_BYTES:
