@@ -20,8 +20,9 @@ from dlperf_hpc.errors import LogError, printable
 from dlperf_hpc.logs.interpret.rules import ITERATIONS, WARMUP, Rule, of_program
 from dlperf_hpc.logs.interpret.rules import rule as parsed
 from dlperf_hpc.logs.interpret.runs import interpret
-from dlperf_hpc.logs.scan.scanner import LONGEST_LINE, Scanner
+from dlperf_hpc.logs.scan.scanner import Scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
+from dlperf_hpc.logs.scan.state import LONGEST_LINE
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Steps
 from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.logs.timers import NO_FIGURE, NOT_AS_ASKED, by_timer

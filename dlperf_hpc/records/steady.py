@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from operator import gt, lt
+from itertools import chain, repeat
+from operator import gt, lt, sub, truediv
 from statistics import fmean, median
 
 _MAX_POINTS = 200  # the tests are quadratic: longer windows are averaged into blocks first
@@ -34,7 +35,8 @@ def _drift(points: tuple[float, ...]) -> float:
     if len(points) < 3 or median(points) <= 0:
         return 0.0
     apart = range(1, len(points))
-    slope = median([(b - a) / n for n in apart for a, b in zip(points, points[n:])])
+    slopes = (map(truediv, map(sub, points[n:], points), repeat(n)) for n in apart)
+    slope: float = median(chain.from_iterable(slopes))
     return slope * (len(points) - 1) / median(points)
 
 

@@ -9,25 +9,25 @@ words that NCCL does not print are not taken over.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 EVENT = "nccl"
 """The log line, and the fact of a run, that holds :meth:`Connections.told`."""
-NEEDLE = "] via "
-"""What each of these lines holds, and few others do."""
 
-_LINE = re.compile(
-    # Not tried from within a word: a long one would take the square of its length.
-    r"(?:(?<![\w.-])([\w.-]{1,255}):[0-9]{1,10}:[0-9]{1,10} \[[0-9]{1,4}\] )?"
+_LINE = re.compile(  # its first words are all that is sought where there is no such line
     r"NCCL INFO (?:Channel|Ring) ([0-9]{1,4})(?:/[0-9]{1,4})? :"
     r" ([0-9]{1,7})(?:\[\w{1,16}\])? -> ([0-9]{1,7})(?:\[\w{1,16}\])?"
-    r" (?:\[(send|receive)\] )?via (.{1,80})",
-    re.ASCII,
+    r" (?:\[(send|receive)\] )?via (.{1,200})$",
+    re.ASCII | re.MULTILINE,
 )
+# Not tried from within a word: a long one would take the square of its length.
+_HOST = re.compile(r"(?<![\w.-])([\w.-]{1,255}):[0-9]{1,10}:[0-9]{1,10} \[[0-9]{1,4}\] \Z", re.A)
+_LONGEST_BEFORE = 600  # characters of a line before what NCCL says
 # As NCCL spells them; of what it may spell in another version only the first word is told.
 _MEMORY = re.compile(
     r"P2P/(?:IPC|CUMEM|MNNVL|direct pointer|indirect)\b|SHM/(?:direct|CE)(?:/(?:direct|CE))?\b"
@@ -39,7 +39,6 @@ _OLD_MEMORY = "direct shared memory"
 _ACROSS_NODES = "P2P/MNNVL"  # the one way of this kind that may leave the node
 _MOST = 1 << 16
 _MOST_NAMES = 8
-_LONGEST_LINE = 4096
 
 
 @dataclass
@@ -53,22 +52,19 @@ class Connections:
     found: set[tuple[int, int, int, str]] = field(default_factory=set)
     hosts: dict[int, set[str]] = field(default_factory=dict)
 
-    def read(self, lines: Iterable[str]) -> None:
-        """Take what whole lines say; all others are passed over."""
-        for line in lines:
-            if NEEDLE in line and len(line) <= _LONGEST_LINE:
-                self._take(line)
-
-    def _take(self, line: str) -> None:
-        match = _LINE.search(line)
-        way = _way(match[6]) if match else ""
-        if match is None or not way or len(self.found) >= _MOST:
-            return
-        channel, source, target = int(match[2]), int(match[3]), int(match[4])
-        self.found.add((channel, source, target, way))
-        known = self.hosts.setdefault(target if match[5] == "receive" else source, set())
-        if match[1] and len(known) < 2:
-            known.add(match[1])
+    def read(self, text: str) -> None:
+        """Take what the lines of a text say, the last of which is whole; others are passed over."""
+        for match in _LINE.finditer(text):
+            way = _way(match[5])
+            if not way or len(self.found) >= _MOST:
+                continue
+            channel, source, target = int(match[1]), int(match[2]), int(match[3])
+            self.found.add((channel, source, target, way))
+            known = self.hosts.setdefault(target if match[4] == "receive" else source, set())
+            begin = match.start()
+            host = _HOST.search(text, _line_begin(text, begin), begin) if len(known) < 2 else None
+            if host:
+                known.add(host[1])
 
     def add(self, other: Connections) -> None:
         """Take over what another process has read."""
@@ -96,6 +92,13 @@ class Connections:
         return "within" if here == there else "between"
 
 
+def _line_begin(text: str, at: int) -> int:
+    """Where the line begins that ``at`` lies in, or where it is looked at from."""
+    least = max(0, at - _LONGEST_BEFORE)
+    return text.rfind("\n", least, at) + 1 or least
+
+
+@functools.lru_cache(maxsize=1024)  # lines are many, ways few
 def _way(text: str) -> str:
     """``P2P/CUMEM``, ``SHM/direct/direct``, ``NET/IB/GDRDMA``: without the number of the card, the
     proxy, and what else differs from channel to channel. '' for what is no such thing."""

@@ -45,9 +45,9 @@ def told(world: World, output: Path, asked: Mapping[str, str] | None = None) -> 
     if asked.get("NCCL_DEBUG", "").upper() in _TALKATIVE:
         own = asked.get("NCCL_DEBUG_FILE")
         if own:
-            mine.read(_lines(Path(own_file(own))))
+            mine.read(_text(Path(own_file(own))))
         elif world.rank == 0:
-            mine.read(_lines(output))
+            mine.read(_text(output))
     whole = Connections()
     for each in world.gather(mine):
         whole.add(each)
@@ -64,14 +64,14 @@ def own_file(pattern: str) -> str:
     return re.sub("%.", lambda match: known.get(match[0], match[0]), pattern)
 
 
-def _lines(path: Path) -> list[str]:
-    """Whole lines of a file, in the job's output those of this launch; none of one that is not to
-    be read. Of a very long one the end: what an earlier launch printed is not this one's."""
+def _text(path: Path) -> str:
+    """A file's whole lines, in the job's output those of this launch; none of one that is not to be
+    read. Of a very long one the end: what an earlier launch printed is not this one's."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_BYTES))
             data = file.read(_MOST_BYTES)
     except OSError:
-        return []
+        return ""
     mark = f"{LAUNCH_MARK} {launch_id()}\n".encode()
-    return data.rpartition(mark)[2].decode(errors="replace").split("\n")[:-1]
+    return data.rpartition(mark)[2].rpartition(b"\n")[0].decode(errors="replace")

@@ -13,7 +13,7 @@ import itertools
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,15 +21,21 @@ from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan import troubles
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
-from dlperf_hpc.logs.scan.last_line import is_whole
 from dlperf_hpc.logs.scan.launch import LAUNCH
-from dlperf_hpc.logs.scan.nccl import Talk
-from dlperf_hpc.logs.scan.needles import Group, Hit, Needles
+from dlperf_hpc.logs.scan.needles import Group, Needles
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
-from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
+from dlperf_hpc.logs.scan.state import (
+    LONGEST_LINE,
+    State,
+    behind_line,
+    end_of_line,
+    line_counter,
+    whole_lines,
+)
+from dlperf_hpc.logs.scanned import ScannedFile
 
 if TYPE_CHECKING:
-    from dlperf_hpc.logs.scan.forms import Forms, Stretch
+    from dlperf_hpc.logs.scan.forms import Stretch
 
 HEAD_BYTES = 1 << 16
 SETTINGS_BYTES = 1 << 18
@@ -38,16 +44,12 @@ LATE_SETTINGS_BYTES = 1 << 20
 ``SETTINGS_BYTES`` (``LATE_SETTINGS_BYTES`` while there is no figure), behind them only those of the
 formats that were recognised."""
 
-LONGEST_LINE = 1 << 16
 LONGEST_RUN = 256
 FEWEST_IN_RUN = 2
 _TRIAL_BYTES = 1 << 13
 _DENSE = 16  # lines to a figure, at most
 _MOST_MISSES = 3
 _LINES_FOR_NUMPY = 20_000  # which take as long as its import, 0.1 s
-MOST_NOTES = 100
-_LEAST_COMPARED, _MOST_COMPARED = 1 << 15, 1 << 22
-_TOO_LONG = f"longer than {LONGEST_LINE} bytes"
 
 _NONE: frozenset[int] = frozenset()
 _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
@@ -69,52 +71,6 @@ class _Run:
     needles: frozenset[int]
     numbers: list[int] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
-
-
-@dataclass
-class _Pass:
-    """How far the pass over one file has come.
-
-    ``lines`` and ``seen`` (bytes) are counted so far. ``cut`` is the line that the file's end cuts,
-    ``lost`` if it held a needle, and ``rest`` what follows the last line end. ``endless`` are the
-    numbers of lines too long to be read, and ``last`` has for each set of needles the last line
-    that held them, ``before`` the one before it. Lines that hold a set of needles in ``settled``
-    can be read many at once: no draft begins with them. ``groups`` are the needles that are sought,
-    ``usual`` is how many lines rows read in the part that was searched last, ``dense`` says that
-    lines are worth being known by their ``forms``, and ``misses`` how often this was wrong. The
-    other fields are what was found.
-    """
-
-    launcher: Launcher
-    lines: int = 0
-    seen: int = 0
-    cut: int = 0
-    lost: bool = False
-    rest: bytes = b""
-    endless: list[int] = field(default_factory=list)
-    last: dict[frozenset[int], bytes] = field(default_factory=dict)
-    before: dict[frozenset[int], bytes] = field(default_factory=dict)
-    drafts: dict[str, Draft] = field(default_factory=dict)
-    settled: set[frozenset[int]] = field(default_factory=set)
-    groups: tuple[Group, ...] = ()
-    forms: Forms | None = None
-    usual: int = 0
-    dense: bool = False
-    misses: int = 0
-    troubles: list[Trouble] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    nccl: Talk = field(default_factory=Talk)
-
-    def keep(self, needles: frozenset[int], line: bytes) -> None:
-        """Remember a line as the last that held these needles."""
-        if needles in self.last:
-            self.before[needles] = self.last[needles]
-        self.last[needles] = line
-
-    def is_whole(self, line: bytes, needles: frozenset[int]) -> bool:
-        """Whether a line without an end was written to it, by those before it that are alike."""
-        earlier, before = self.last.get(needles, b""), self.before.get(needles, b"")
-        return len(line) <= LONGEST_LINE and is_whole(line, earlier, before, bool(needles))
 
 
 class Scanner:
@@ -143,23 +99,17 @@ class Scanner:
         """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them."""
         blocks = iter(blocks)
         head = first_block(blocks)
-        state = _Pass(detect_launcher(head[:HEAD_BYTES]))
+        state = State(detect_launcher(head[:HEAD_BYTES]))
         whole = itertools.chain([head], blocks)
         if state.launcher.tagged:
             self._tagged(whole, state)
         else:
             self._plain(whole, state)
-        noted = {note.line for note in state.notes}
-        for number in state.endless:
-            if number not in noted:
-                _add(state.notes, Note(number, f"{_TOO_LONG}: not read"))
-        if state.lost:
-            _add(state.notes, Note(state.cut, "the file ends inside this line: not read"))
-        return _scanned(path, size, state)
+        return state.scanned(path, size)
 
     def _show(
         self,
-        state: _Pass,
+        state: State,
         number: int,
         data: bytes,
         needles: frozenset[int],
@@ -168,7 +118,7 @@ class Scanner:
     ) -> None:
         """Give a whole line, as it was found, to the formats that have a needle in it."""
         if b"\0" in data:
-            _add(state.notes, Note(number, "holds NUL bytes: not read"))
+            state.note(number, "holds NUL bytes: not read")
             return
         try:
             text = data.decode("utf-8")
@@ -177,7 +127,7 @@ class Scanner:
             # The damage may lie within a number. In a line of settings it may lie in anything,
             # even in what is only counted.
             if min(needles) >= self._first_fact or _BROKEN.search(text):
-                _add(state.notes, Note(number, "holds bytes that are no text: not read"))
+                state.note(number, "holds bytes that are no text: not read")
                 return
         stripped = state.launcher.strip(text)
         concerned = self._takers(needles)
@@ -197,7 +147,7 @@ class Scanner:
             if found is not None:
                 state.troubles.append(found)
 
-    def _show_first(self, state: _Pass, number: int, data: bytes, needles: frozenset[int]) -> None:
+    def _show_first(self, state: State, number: int, data: bytes, needles: frozenset[int]) -> None:
         """Show a line that may begin a draft. If it has, later lines with the same needles are
         collected and read many at once, where a format has rows for them."""
         self._show(state, number, data, needles)
@@ -206,7 +156,7 @@ class Scanner:
         if any(each.rows for each in takers) and all(e.name in state.drafts for e in takers):
             state.settled.add(needles)
 
-    def _show_run(self, state: _Pass, run: _Run) -> None:
+    def _show_run(self, state: State, run: _Run) -> None:
         """Show lines in a row: by the formats' rows, if nothing is unusual in them."""
         if not run.lines:
             return
@@ -221,7 +171,7 @@ class Scanner:
         usual = [_show_rows(state.drafts[each.name], run.numbers, ranks, text) for each in takers]
         state.usual += len(run.lines) if any(usual) else 0
 
-    def _learn(self, state: _Pass, line: bytes) -> None:
+    def _learn(self, state: State, line: bytes) -> None:
         """Learn the form of a line, if it says what all lines of the form are."""
         assert state.forms is not None
         if not self._needles.are_certain(line):
@@ -238,7 +188,7 @@ class Scanner:
             if self._needles.all_in(text, needles):
                 state.forms.learn(line, text, needles, takers)
 
-    def _show_stretch(self, state: _Pass, block: bytes, stretch: Stretch, before: int) -> None:
+    def _show_stretch(self, state: State, block: bytes, stretch: Stretch, before: int) -> None:
         """Show lines of known forms; ``before`` lines stand before their part of the block."""
         assert state.forms is not None and stretch.kind is not None
         ranks = state.forms.ranks(block, stretch, state.launcher)
@@ -257,7 +207,7 @@ class Scanner:
             state.keep(stretch.kind.needles, block[begin:end])
 
     def _show_again(
-        self, state: _Pass, draft: Draft, block: bytes, stretch: Stretch, numbers: array[int]
+        self, state: State, draft: Draft, block: bytes, stretch: Stretch, numbers: array[int]
     ) -> None:
         """Show lines to a format for which some of them are unusual."""
         places = zip(stretch.begins.tolist(), stretch.ends.tolist())
@@ -291,7 +241,7 @@ class Scanner:
         named = (each for needle in sorted(needles) for each in self._wanting[needle])
         return tuple({each.name: each for each in named}.values())
 
-    def _groups_for(self, state: _Pass) -> tuple[Group, ...]:
+    def _groups_for(self, state: State) -> tuple[Group, ...]:
         """The needles to look for in the next block."""
         begun = any([draft.steps for draft in state.drafts.values()])
         early = state.seen < (SETTINGS_BYTES if begun else LATE_SETTINGS_BYTES)
@@ -315,7 +265,7 @@ class Scanner:
                 loose.append(needle)
         return tuple(self._needles.groups(firm, loose))
 
-    def _tagged(self, blocks: Iterable[bytes], state: _Pass) -> None:
+    def _tagged(self, blocks: Iterable[bytes], state: State) -> None:
         """Lines put together from chunks of many ranks."""
         for chunk in pieces(blocks):
             if isinstance(chunk, Block):
@@ -332,10 +282,10 @@ class Scanner:
             else:
                 state.cut, state.lost = chunk.number, state.lost or bool(needles)
 
-    def _plain(self, blocks: Iterable[bytes], state: _Pass) -> None:
+    def _plain(self, blocks: Iterable[bytes], state: State) -> None:
         """Lines of a file that is one stream."""
         block, end = b"\n", 1
-        for block, begin, end in _whole_lines(blocks, state):
+        for block, begin, end in whole_lines(blocks, state):
             self._in_block(block, begin, end, state)
         if not state.rest and block[end - 1 : end] != b"\n":
             state.lines += 1  # which carriage returns end
@@ -347,7 +297,7 @@ class Scanner:
             elif needles:
                 self._show(state, state.lines, state.rest, needles)
 
-    def _in_tagged(self, block: Block, state: _Pass) -> None:
+    def _in_tagged(self, block: Block, state: State) -> None:
         """Lines with needles of a block of tagged ones."""
         state.lines = block.number - 1
         data = block.data
@@ -360,29 +310,31 @@ class Scanner:
                     state.keep(needles, chunk.data)
         state.seen += len(data)
 
-    def _in_block(self, block: bytes, begin: int, end: int, state: _Pass) -> None:
+    def _in_block(self, block: bytes, begin: int, end: int, state: State) -> None:
         """Lines with needles of a part of a block that is whole lines."""
         self._seek(state, self._groups_for(state))
         if state.seen < SETTINGS_BYTES:
-            early = _line_end(block, begin + SETTINGS_BYTES - state.seen, end)
-            state.nccl.read(block, begin, early)
+            early = block.rfind(b"\n", begin, min(end, begin + SETTINGS_BYTES - state.seen))
+            state.connections.read(block[begin : early + 1].decode(errors="replace"))
         at = begin
         while at < end:
             if state.dense and end - at > _TRIAL_BYTES:
                 at = self._show_known(block, at, end, state)
             else:  # as dense as a part is, the rest may be
-                stop = _line_end(block, at + max(_TRIAL_BYTES, 3 * (state.seen + at - begin)), end)
+                stop = behind_line(
+                    block, at + max(_TRIAL_BYTES, 3 * (state.seen + at - begin)), end
+                )
                 self._search(block, at, stop, state)
                 at = stop
         state.seen += end - begin
 
-    def _seek(self, state: _Pass, groups: tuple[Group, ...]) -> None:
+    def _seek(self, state: State, groups: tuple[Group, ...]) -> None:
         """Look for these needles from now on."""
         if state.forms is not None and groups is not state.groups:
             state.forms.keep(lambda line: self._needles.found_in(line, groups))
         state.groups = groups
 
-    def _show_known(self, block: bytes, begin: int, end: int, state: _Pass) -> int:
+    def _show_known(self, block: bytes, begin: int, end: int, state: State) -> int:
         """Show lines, those whose forms are known many at once. The place up to which this was
         done: other needles are sought from there on, if it is not ``end``."""
         if state.forms is None:
@@ -407,7 +359,7 @@ class Scanner:
         state.dense = _DENSE * known >= state.lines - before
         return end
 
-    def _search(self, block: bytes, begin: int, end: int, state: _Pass) -> None:
+    def _search(self, block: bytes, begin: int, end: int, state: State) -> None:
         """Lines in which a search finds needles."""
         before, state.usual = state.lines, 0
         returns = block.find(b"\r", begin, end) >= 0
@@ -417,7 +369,7 @@ class Scanner:
                 self._show_run(state, run)
                 run = _Run(needles)
             if len(line) > LONGEST_LINE:
-                _add(state.notes, Note(number, f"{_TOO_LONG}: not read"))
+                state.note_too_long(number)
             elif needles in state.settled:
                 run.numbers.append(number)
                 run.lines.append(line)
@@ -430,13 +382,13 @@ class Scanner:
             state.dense = usual and state.misses < _MOST_MISSES and self._numpy_pays()
 
     def _found_lines(
-        self, block: bytes, begin: int, end: int, state: _Pass, returns: bool
+        self, block: bytes, begin: int, end: int, state: State, returns: bool
     ) -> Iterator[tuple[int, bytes, frozenset[int]]]:
         """The lines in which something was found, with the numbers of the physical lines and
         their needles; counts these. ``returns``: a carriage return ends a line too."""
         groups, known = state.groups, len(state.drafts)
         hits = self._needles.find(block, begin, end, groups)
-        line_ends = _line_ends(block, begin, end, hits)
+        line_ends = line_counter(block, begin, end, hits)
         find, rfind, among = block.find, block.rfind, self._needles.among
         at, counted, stop = 0, begin, begin
         while at < len(hits):
@@ -444,7 +396,7 @@ class Scanner:
             start = rfind(b"\n", stop, place) + 1 or stop
             if returns:
                 start = rfind(b"\r", start, place) + 1 or start
-                stop = _end_of_line(block, place, end)
+                stop = end_of_line(block, place, end)
             else:
                 stop = find(b"\n", place, end)
                 stop = end if stop < 0 else stop
@@ -481,111 +433,12 @@ def _show_rows(
     return False
 
 
-def _line_ends(
-    block: bytes, begin: int, end: int, hits: Sequence[Hit]
-) -> Callable[[int, int], int]:
-    """A function that counts the line ends between two places in this part of ``block``. Numpy
-    counts many of them the quickest, but compares all bytes, and takes as much memory."""
-    size = end - begin
-    if not (256 * (1 + len(hits)) <= size and _LEAST_COMPARED <= size <= _MOST_COMPARED):
-        return functools.partial(block.count, b"\n")
-    import numpy as np  # not needed for small logs
-
-    ends, count = np.frombuffer(block, np.uint8, size, begin) == ord("\n"), np.count_nonzero
-    return lambda first, last: int(count(ends[first - begin : last - begin]))
-
-
-def _line_end(block: bytes, at: int, end: int) -> int:
-    """Where the line ends that ``at`` lies in, the line end included."""
-    return (block.find(b"\n", at, end) + 1 or end) if at < end else end
-
-
 def _size(groups: tuple[Group, ...]) -> int:
     return sum(len(group.needles) for group in groups)
 
 
 def _holds_one(each: Format, text: str) -> bool:
     return any(needle in text for needle in (*each.needles, *each.facts_needles))
-
-
-def _end_of_line(block: bytes, start: int, end: int) -> int:
-    newline = block.find(b"\n", start, end)
-    newline = end if newline < 0 else newline
-    carriage_return = block.find(b"\r", start, newline)
-    return newline if carriage_return < 0 else carriage_return
-
-
-def _whole_lines(blocks: Iterable[bytes], state: _Pass) -> Iterator[tuple[bytes, int, int]]:
-    """The bytes of ``blocks`` in parts that end with a line: a block, and where in it the part
-    begins and ends. Of a line without an end in 1 MiB only the beginning is given, which is too
-    long to be read, so that no number is read across a cut."""
-    rest, skipping = b"", False
-    for block in blocks:
-        begin = 0
-        if skipping:
-            ends = [at for at in (block.find(b"\n"), block.find(b"\r")) if at >= 0]
-            if not ends:
-                continue
-            begin, skipping = min(ends), False
-        cut = block.rfind(b"\n", begin) + 1
-        cut = block.rfind(b"\r", cut or begin) + 1 or cut
-        if not cut:
-            rest += block[begin:]
-        else:
-            if rest:
-                first = _end_of_line(block, begin, cut) + 1
-                yield rest + block[begin:first], 0, len(rest) + first - begin
-                begin = first
-            if begin < cut:
-                yield block, begin, cut
-            rest = block[cut:]
-        if len(rest) > 16 * LONGEST_LINE:
-            yield rest, 0, len(rest)
-            rest, skipping = b"", True
-            if len(state.endless) < MOST_NOTES:
-                state.endless.append(state.lines + 1)
-    if skipping:
-        state.cut = state.lines + 1
-    state.rest = rest
-
-
-def _add(notes: list[Note], note: Note) -> None:
-    if len(notes) < MOST_NOTES:
-        notes.append(note)
-
-
-def _scanned(path: str, size: int, state: _Pass) -> ScannedFile:
-    made = [(draft, draft.reading()) for draft in state.drafts.values()]
-    readings = [reading for _, reading in made if reading is not None]
-    # Formats that share a needle are shown the same lines: only those that read a figure count.
-    stated = {fact for draft, reading in made if reading is not None for fact in draft.facts}
-    if readings and LAUNCH.name in state.drafts:
-        stated.update(state.drafts[LAUNCH.name].facts)
-    facts = sorted(stated, key=lambda fact: (fact.line, fact.name, str(fact.value)))
-    # A format that read no figure only shares words with this file: its notes would be noise.
-    remarks = [note for draft, reading in made if reading is not None for note in draft.notes]
-    return ScannedFile(
-        path=path,
-        size=size,
-        end_line=max(state.lines, state.cut),
-        cut=bool(state.cut),
-        readings=tuple(sorted(readings, key=lambda r: (-len(r.steps), -len(r.totals), r.format))),
-        facts=tuple(facts),
-        troubles=tuple(state.troubles),
-        notes=tuple(sorted([*state.notes, *remarks])),
-        launcher=state.launcher.name,
-        nccl=state.nccl.connections.told(),
-        nearest="" if readings else _nearest(state.drafts.values()),
-    )
-
-
-def _nearest(drafts: Iterable[Draft]) -> str:
-    """The format of whose lines most were seen in a file without a reading, by the first of them;
-    "" if there are none."""
-    draft = max(drafts, key=lambda draft: len(draft.notes), default=None)
-    if draft is None or not draft.notes:
-        return ""
-    return f"line {draft.notes[0].line} is nearest to {draft.format.name}: {draft.notes[0].text}"
 
 
 @functools.lru_cache(maxsize=2)

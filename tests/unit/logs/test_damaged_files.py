@@ -40,9 +40,9 @@ from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import Interpretation
-from dlperf_hpc.logs.scan.scanner import LONGEST_LINE
 from dlperf_hpc.logs.scan.search import ScanCache, scan_all, scan_source
 from dlperf_hpc.logs.scan.sources import Source, Unread, find
+from dlperf_hpc.logs.scan.state import LONGEST_LINE
 from dlperf_hpc.logs.scanned import ScannedFile
 
 MIB = 1 << 20

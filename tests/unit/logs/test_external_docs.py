@@ -26,7 +26,7 @@ from dlperf_hpc.logs.interpret.rules import RULES, rule
 from dlperf_hpc.logs.interpret.segments import APART, MOST
 from dlperf_hpc.logs.names import facts_of_path
 from dlperf_hpc.logs.recognised import PROGRAMS
-from dlperf_hpc.logs.scan import demux, needles, scanner, sources, troubles
+from dlperf_hpc.logs.scan import demux, needles, scanner, sources, state, troubles
 from dlperf_hpc.logs.scanned import FACTS, Evidence
 from dlperf_hpc.records.status import Status
 
@@ -128,7 +128,7 @@ def test_limits_are_those_of_the_code() -> None:
     rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE))
     assert rows["iterations kept of one file"].startswith(f"{MAX_STEPS:,}".replace(",", " "))
     assert rows["runs separated in one file"] == str(MOST)
-    assert rows["length of a line"] == f"{scanner.LONGEST_LINE >> 10} KiB"
+    assert rows["length of a line"] == f"{state.LONGEST_LINE >> 10} KiB"
     assert rows["lines by which something broke"] == f"{troubles.MOST} of one file"
     assert rows["folders above a file that are looked at for its settings"] == str(names._FOLDERS)
     assert (scanner.SETTINGS_BYTES, scanner.LATE_SETTINGS_BYTES) == (256 << 10, 1 << 20)

@@ -1,0 +1,186 @@
+"""How far the pass over one file has come, what was found in it so far, and where its lines end."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dlperf_hpc.logs.format import Draft
+from dlperf_hpc.logs.scan.last_line import is_whole
+from dlperf_hpc.logs.scan.launch import LAUNCH
+from dlperf_hpc.logs.scan.needles import Group, Hit
+from dlperf_hpc.logs.scan.prefixes import Launcher
+from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
+from dlperf_hpc.records.transport import Connections
+
+if TYPE_CHECKING:
+    from dlperf_hpc.logs.scan.forms import Forms
+
+LONGEST_LINE = 1 << 16
+_MOST_NOTES = 100
+_LEAST_COMPARED, _MOST_COMPARED = 1 << 15, 1 << 22
+_TOO_LONG = f"longer than {LONGEST_LINE} bytes: not read"
+
+
+@dataclass
+class State:
+    """How far the pass over one file has come.
+
+    ``lines`` and ``seen`` (bytes) are counted so far. ``cut`` is the line that the file's end cuts,
+    ``lost`` if it held a needle, and ``rest`` what follows the last line end. ``endless`` are the
+    numbers of lines too long to be read, and ``last`` has for each set of needles the last line
+    that held them, ``before`` the one before it. Lines that hold a set of needles in ``settled``
+    can be read many at once: no draft begins with them. ``groups`` are the needles that are sought,
+    ``usual`` is how many lines rows read in the part that was searched last, ``dense`` says that
+    lines are worth being known by their ``forms``, and ``misses`` how often this was wrong. The
+    other fields are what was found.
+    """
+
+    launcher: Launcher
+    lines: int = 0
+    seen: int = 0
+    cut: int = 0
+    lost: bool = False
+    rest: bytes = b""
+    endless: list[int] = field(default_factory=list)
+    last: dict[frozenset[int], bytes] = field(default_factory=dict)
+    before: dict[frozenset[int], bytes] = field(default_factory=dict)
+    drafts: dict[str, Draft] = field(default_factory=dict)
+    settled: set[frozenset[int]] = field(default_factory=set)
+    groups: tuple[Group, ...] = ()
+    forms: Forms | None = None
+    usual: int = 0
+    dense: bool = False
+    misses: int = 0
+    troubles: list[Trouble] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    connections: Connections = field(default_factory=Connections)
+
+    def keep(self, needles: frozenset[int], line: bytes) -> None:
+        """Remember a line as the last that held these needles."""
+        if needles in self.last:
+            self.before[needles] = self.last[needles]
+        self.last[needles] = line
+
+    def is_whole(self, line: bytes, needles: frozenset[int]) -> bool:
+        """Whether a line without an end was written to it, by those before it that are alike."""
+        earlier, before = self.last.get(needles, b""), self.before.get(needles, b"")
+        return len(line) <= LONGEST_LINE and is_whole(line, earlier, before, bool(needles))
+
+    def note(self, line: int, text: str) -> None:
+        """Keep why a line was not read, unless that is known of many."""
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(Note(line, text))
+
+    def note_too_long(self, line: int) -> None:
+        """Keep that a line is too long to be read."""
+        self.note(line, _TOO_LONG)
+
+    def scanned(self, path: str, size: int) -> ScannedFile:
+        """What was found in a file that was read to its end."""
+        self._note_last_lines()
+        made = [(draft, draft.reading()) for draft in self.drafts.values()]
+        readings = [reading for _, reading in made if reading is not None]
+        # Formats that share a needle are shown the same lines: only those that read a figure count.
+        stated = {fact for draft, reading in made if reading is not None for fact in draft.facts}
+        if readings and LAUNCH.name in self.drafts:
+            stated.update(self.drafts[LAUNCH.name].facts)
+        facts = sorted(stated, key=lambda fact: (fact.line, fact.name, str(fact.value)))
+        # A format that read no figure only shares words with this file: its notes would be noise.
+        remarks = [note for draft, reading in made if reading is not None for note in draft.notes]
+        return ScannedFile(
+            path=path,
+            size=size,
+            end_line=max(self.lines, self.cut),
+            cut=bool(self.cut),
+            readings=tuple(
+                sorted(readings, key=lambda r: (-len(r.steps), -len(r.totals), r.format))
+            ),
+            facts=tuple(facts),
+            troubles=tuple(self.troubles),
+            notes=tuple(sorted([*self.notes, *remarks])),
+            launcher=self.launcher.name,
+            nccl=self.connections.told(),
+            nearest="" if readings else _nearest(self.drafts.values()),
+        )
+
+    def _note_last_lines(self) -> None:
+        """Keep what can be said of lines only at the end."""
+        noted = {note.line for note in self.notes}
+        for number in self.endless:
+            if number not in noted:
+                self.note_too_long(number)
+        if self.lost:
+            self.note(self.cut, "the file ends inside this line: not read")
+
+
+def whole_lines(blocks: Iterable[bytes], state: State) -> Iterator[tuple[bytes, int, int]]:
+    """The bytes of ``blocks`` in parts that end with a line: a block, and where in it the part
+    begins and ends. Of a line without an end in 1 MiB only the beginning is given, which is too
+    long to be read, so that no number is read across a cut."""
+    rest, skipping = b"", False
+    for block in blocks:
+        begin = 0
+        if skipping:
+            ends = [at for at in (block.find(b"\n"), block.find(b"\r")) if at >= 0]
+            if not ends:
+                continue
+            begin, skipping = min(ends), False
+        cut = block.rfind(b"\n", begin) + 1
+        cut = block.rfind(b"\r", cut or begin) + 1 or cut
+        if not cut:
+            rest += block[begin:]
+        else:
+            if rest:
+                first = end_of_line(block, begin, cut) + 1
+                yield rest + block[begin:first], 0, len(rest) + first - begin
+                begin = first
+            if begin < cut:
+                yield block, begin, cut
+            rest = block[cut:]
+        if len(rest) > 16 * LONGEST_LINE:
+            yield rest, 0, len(rest)
+            rest, skipping = b"", True
+            if len(state.endless) < _MOST_NOTES:
+                state.endless.append(state.lines + 1)
+    if skipping:
+        state.cut = state.lines + 1
+    state.rest = rest
+
+
+def end_of_line(block: bytes, start: int, end: int) -> int:
+    """Where the line feed or carriage return stands behind ``start``; ``end`` if there is none."""
+    newline = block.find(b"\n", start, end)
+    newline = end if newline < 0 else newline
+    carriage_return = block.find(b"\r", start, newline)
+    return newline if carriage_return < 0 else carriage_return
+
+
+def behind_line(block: bytes, at: int, end: int) -> int:
+    """Where the line that follows the one begins that ``at`` lies in."""
+    return (block.find(b"\n", at, end) + 1 or end) if at < end else end
+
+
+def line_counter(
+    block: bytes, begin: int, end: int, hits: Sequence[Hit]
+) -> Callable[[int, int], int]:
+    """A function that counts the line ends between two places in this part of ``block``. Numpy
+    counts many of them the quickest, but compares all bytes, and takes as much memory."""
+    size = end - begin
+    if not (256 * (1 + len(hits)) <= size and _LEAST_COMPARED <= size <= _MOST_COMPARED):
+        return functools.partial(block.count, b"\n")
+    import numpy as np  # not needed for small logs
+
+    ends, count = np.frombuffer(block, np.uint8, size, begin) == ord("\n"), np.count_nonzero
+    return lambda first, last: int(count(ends[first - begin : last - begin]))
+
+
+def _nearest(drafts: Iterable[Draft]) -> str:
+    """The format of whose lines most were seen in a file without a reading, by the first of them;
+    "" if there are none."""
+    draft = max(drafts, key=lambda draft: len(draft.notes), default=None)
+    if draft is None or not draft.notes:
+        return ""
+    return f"line {draft.notes[0].line} is nearest to {draft.format.name}: {draft.notes[0].text}"
