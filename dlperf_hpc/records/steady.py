@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from itertools import chain, repeat
-from operator import gt, lt, sub, truediv
+from operator import gt, lt
 from statistics import fmean, median
 
 _MAX_POINTS = 200  # the tests are quadratic: longer windows are averaged into blocks first
@@ -35,8 +34,7 @@ def _drift(points: tuple[float, ...]) -> float:
     if len(points) < 3 or median(points) <= 0:
         return 0.0
     apart = range(1, len(points))
-    slopes = (map(truediv, map(sub, points[n:], points), repeat(n)) for n in apart)
-    slope: float = median(chain.from_iterable(slopes))
+    slope = median([(b - a) / n for n in apart for a, b in zip(points, points[n:])])
     return slope * (len(points) - 1) / median(points)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import truediv
@@ -59,22 +59,9 @@ def _rated(steps: Steps, printed: Printed) -> Steps:
     figures = steps.column("printed")
     if figures is None:
         return Steps()
-    if are_finite(figures) and _are_rates(bounds(figures), printed):
-        return steps
-    return steps.where(_have_rate(figures, printed))
-
-
-def _have_rate(figures: Iterable[float], printed: Printed) -> list[bool]:
-    """Which of printed figures are rates."""
-    values = [value for value in figures if 0 < value < math.inf]
-    if values and _are_rates((min(values), max(values)), printed):
-        return [0 < value < math.inf for value in figures]
-    return [rate(value, printed) is not None for value in figures]
-
-
-def _are_rates(ends: Iterable[float | None], printed: Printed) -> bool:
-    """Whether the least and the greatest of figures are rates: what lies between is one too."""
-    return all(rate(end, printed) is not None for end in ends)
+    if are_finite(figures) and None not in [rate(end, printed) for end in bounds(figures)]:
+        return steps  # what lies between two rates is one
+    return steps.where([rate(value, printed) is not None for value in figures])
 
 
 def _no_figures() -> NoFigure:
@@ -99,7 +86,7 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     apart = differences(ends[window.first : window.last + 1])
     figures = steps.numbers("printed")
     if len(rated) < len(segment.steps):
-        there = _have_rate(figures, reading.printed)
+        there = [rate(value, reading.printed) is not None for value in figures]
         apart, figures = array("q", compress(apart, there)), array("d", compress(figures, there))
     rates = _rates(figures, reading.printed)
     # sum() of floats rounds otherwise from Python 3.12 on
