@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from places import ROOT
 
 from dlperf_hpc.acceptance.checks import CHECKS
 
 
+@pytest.mark.timeout(900)  # of a machine that has much else to do
 def test_the_pack_on_a_cpu(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dlperf_hpc.acceptance", "--device", "cpu", "--out"]
     done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
