@@ -41,8 +41,8 @@ HEAD_BYTES = 1 << 16
 SETTINGS_BYTES = 1 << 18
 LATE_SETTINGS_BYTES = 1 << 20
 """Programs print their settings as they begin: those of any format are looked for in a file's first
-``SETTINGS_BYTES`` (``LATE_SETTINGS_BYTES`` while there is no figure), behind them only those of the
-formats that were recognised."""
+``SETTINGS_BYTES`` (``LATE_SETTINGS_BYTES`` while there is no step), behind them only those of the
+formats that were recognised. NCCL's lines are looked for while there is no step."""
 
 LONGEST_RUN = 256
 FEWEST_IN_RUN = 2
@@ -243,8 +243,7 @@ class Scanner:
 
     def _groups_for(self, state: State) -> tuple[Group, ...]:
         """The needles to look for in the next block."""
-        begun = any([draft.steps for draft in state.drafts.values()])
-        early = state.seen < (SETTINGS_BYTES if begun else LATE_SETTINGS_BYTES)
+        early = state.seen < (SETTINGS_BYTES if state.begun else LATE_SETTINGS_BYTES)
         return self._groups(early, frozenset(state.drafts) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
@@ -313,17 +312,17 @@ class Scanner:
     def _in_block(self, block: bytes, begin: int, end: int, state: State) -> None:
         """Lines with needles of a part of a block that is whole lines."""
         self._seek(state, self._groups_for(state))
-        if state.seen < SETTINGS_BYTES:
-            early = block.rfind(b"\n", begin, min(end, begin + SETTINGS_BYTES - state.seen))
-            state.connections.read(block[begin : early + 1].decode(errors="replace"))
         at = begin
         while at < end:
             if state.dense and end - at > _TRIAL_BYTES:
                 at = self._show_known(block, at, end, state)
             else:  # as dense as a part is, the rest may be
-                stop = behind_line(
-                    block, at + max(_TRIAL_BYTES, 3 * (state.seen + at - begin)), end
-                )
+                done = state.seen + at - begin
+                stop = behind_line(block, at + max(_TRIAL_BYTES, 3 * done), end)
+                # Ranks meet before they train.
+                may_meet = not state.begun and done < LATE_SETTINGS_BYTES
+                if may_meet and stop - at <= LATE_SETTINGS_BYTES:
+                    state.connections.read(block[at:stop].decode(errors="replace"))
                 self._search(block, at, stop, state)
                 at = stop
         state.seen += end - begin

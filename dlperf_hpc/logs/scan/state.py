@@ -58,6 +58,11 @@ class State:
     notes: list[Note] = field(default_factory=list)
     connections: Connections = field(default_factory=Connections)
 
+    @property
+    def begun(self) -> bool:
+        """Whether a step was read."""
+        return any([draft.steps for draft in self.drafts.values()])
+
     def keep(self, needles: frozenset[int], line: bytes) -> None:
         """Remember a line as the last that held these needles."""
         if needles in self.last:
