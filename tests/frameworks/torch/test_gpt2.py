@@ -569,6 +569,31 @@ def test_a_narrow_stream_is_bf16_from_layer_to_layer(model: str) -> None:
     assert seen == [torch.float32, torch.bfloat16]
 
 
+@pytest.mark.parametrize(
+    ("capability", "order"),
+    [
+        ((8, 0), ["FLASH", "CUDNN", "EFFICIENT"]),
+        ((9, 0), ["CUDNN", "FLASH", "EFFICIENT"]),
+        ((12, 0), ["CUDNN", "FLASH", "EFFICIENT"]),
+    ],
+)
+def test_tuned_tries_attentions_kernels_in_the_cards_order(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], order: list[str]
+) -> None:
+    import torch
+    from torch.nn.attention import SDPBackend
+
+    from dlperf_hpc.train.torch.tuned import attention_kernels
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    before = torch._C._get_sdp_priority_order()
+    with attention_kernels(torch.device("cuda")):
+        inside = torch._C._get_sdp_priority_order()
+    named = [getattr(SDPBackend, f"{name}_ATTENTION").value for name in order]
+    assert inside[:4] == [*named, SDPBackend.MATH.value]
+    assert torch._C._get_sdp_priority_order() == before
+
+
 def test_a_window_tells_how_the_model_was_run(session: dict[str, Any]) -> None:
     found = session["executions"]
     # On CPUs the flash kernel has no dropout.
