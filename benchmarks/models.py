@@ -6,7 +6,8 @@ AdamW, autocast for bf16 and fp16), with the same synthetic data, eager and unde
 What is compared lies in one process, and its windows follow each other in turn, each round in
 another order: measured one after the other, the same pair of codes differs by a tenth and more from
 one quarter of an hour to the next. A ratio is the median over the rounds, with the interval of that
-median. ``--seconds`` bounds each comparison: windows get shorter, then fewer.
+median. ``--seconds`` bounds each comparison: windows get shorter, then fewer. In mode ``tuned``
+only ours is run.
 
 HuggingFace's models are as one gets them, with sdpa attention: its BERT's MLM head scores every
 token, ours the masked ones only (as NVIDIA's and DeepSpeed's do); DDP does not broadcast their
@@ -167,7 +168,8 @@ def compare(
 ) -> tuple[list[Row], str]:
     """The rows of one comparison, ours first, and the device's name."""
     end = time.monotonic() + arguments.seconds
-    codes = (OURS, LONE, *others(case.model))
+    # What ``tuned`` changes is ours alone: beside it nobody runs in an equal mode.
+    codes = (OURS, LONE, *([] if mode == MODES[2] else others(case.model)))
     runners = [Runner(Row(case.model, code, case.precision, dropout, mode)) for code in codes]
     share = arguments.seconds * _WARM_UP_SHARE / len(runners)
     each = [opened(case, runner, world, arguments.warmup, share) for runner in runners]
