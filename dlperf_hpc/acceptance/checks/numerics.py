@@ -22,7 +22,7 @@ _BOUNDS = {"fp32": (1e-5, 1e-4), "tf32": (1e-3, 1e-3), "bf16": (2e-2, 2e-2), "fp
 """Relative difference of the loss, and of all gradients by their norm."""
 
 _COMPILER = {"cuda": "inductor", "cpu": "aot_eager"}
-"""What compiles: a rehearsal leaves the compiler of C++ to the runs of ``matrix``."""
+"""What compiles: a rehearsal leaves inductor, which compiles C++, to ``matrix`` and ``tuned``."""
 
 _NOISE = 0.08
 """Added to every weight, so that biases and norms are in the comparison too."""

@@ -320,8 +320,7 @@ class Scanner:
                 done = state.seen + at - begin
                 stop = behind_line(block, at + max(_TRIAL_BYTES, 3 * done), end)
                 # Ranks meet before they train.
-                may_meet = not state.begun and done < LATE_SETTINGS_BYTES
-                if may_meet and stop - at <= LATE_SETTINGS_BYTES:
+                if not state.begun and state.seen + stop - begin <= LATE_SETTINGS_BYTES:
                     state.connections.read(block[at:stop].decode(errors="replace"))
                 self._search(block, at, stop, state)
                 at = stop

@@ -137,3 +137,8 @@ def test_nccls_own_lines_tell_which_way_its_ranks_talked(tmp_path: Path) -> None
     result = read(tmp_path, [launch, *nccl, *horovod(4)])
     assert in_words(result.facts) == "P2P/IPC within nodes, NET/Socket between nodes"
     assert "nccl" not in read(tmp_path, [launch, *horovod(4)]).facts
+    # They are looked for until the first step, in the first MiB.
+    noise = ["a line that says nothing at all of anything"] * 8000  # 350 kB
+    assert "nccl" in read(tmp_path, [launch, *noise, *nccl, *horovod(4)]).facts
+    assert "nccl" not in read(tmp_path, [launch, *horovod(4), *noise, *nccl]).facts
+    assert "nccl" not in read(tmp_path, [launch, *noise * 3, *nccl, *horovod(4)]).facts
