@@ -84,17 +84,14 @@ test: install
 	$(unit)
 	$(call pytest,$(SERIAL))
 
-# Horovod is compiled while tests run that need none.
-test-all: install
-	exec $(PYTHON) .ci/meanwhile.py "$(MAKE) env-frameworks" "$(MAKE) test test-campaigns"
-	$(MAKE) test-frameworks
+test-all: test test-campaigns test-frameworks
 
 test-campaigns: install
 	$(call pytest,$(LONGER))
 
 # And whatever else there is below tests.
 test-frameworks: install env-frameworks
-	$(call pytest,tests $(patsubst %,--ignore %,$(PARALLEL) $(SERIAL) $(LONGER) $(APART)))
+	DLPERF_ENVS=$(abspath $(ENVS)) $(call pytest,tests $(patsubst %,--ignore %,$(PARALLEL) $(SERIAL) $(LONGER) $(APART)))
 
 # On a machine with a GPU, whose $(PYTHON) has torch; $(GPU_WHEELS) are what it lacks, if it has no network.
 gpu:

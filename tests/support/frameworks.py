@@ -1,9 +1,10 @@
 """The Pythons of the frameworks that the tests' own Python does not hold, and checks run in them.
 
 ``make envs`` builds one for all of them, ``.envs/frameworks``; ``.envs/<name>``, of one framework,
-does where that is not; ``DLPERF_DEEPSPEED_PYTHON``, ``DLPERF_TENSORFLOW_PYTHON`` and
-``DLPERF_HOROVOD_PYTHON`` name others. A test that needs one fails without it: a framework that was
-not tested must not look as if it had been.
+does where that is not. ``DLPERF_ENVS`` names another folder than ``.envs``;
+``DLPERF_DEEPSPEED_PYTHON``, ``DLPERF_TENSORFLOW_PYTHON`` and ``DLPERF_HOROVOD_PYTHON`` name other
+Pythons. A test that needs one fails without it: a framework that was not tested must not look as if
+it had been.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def framework_python(name: str) -> str:
     """Full path of the Python that has this framework; the test fails if there is none."""
     assert name in FRAMEWORKS, name
     variable = f"DLPERF_{name.upper()}_PYTHON"
-    built = [ROOT / ".envs" / each / "bin" / "python" for each in ("frameworks", name)]
+    envs = Path(os.environ.get("DLPERF_ENVS") or ROOT / ".envs")
+    built = [envs / each / "bin" / "python" for each in ("frameworks", name)]
     places = [Path(os.environ[variable])] if os.environ.get(variable) else built
     for python in places:
         if os.access(python, os.X_OK):

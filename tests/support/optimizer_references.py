@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Trajectory = list[list[list[float]]]  # of each update, of each parameter
 
 LR, DECAY, BETA1, BETA2, EPS, CLIP = 0.05, 0.1, 0.8, 0.95, 1e-3, 1.0
 MIN_COEFF, MAX_COEFF = 0.08, 0.5
@@ -150,3 +151,24 @@ def settings(name: str, bias_correction: bool = True) -> dict[str, Any]:
         "min_coeff": MIN_COEFF,
         "max_coeff": MAX_COEFF,
     }
+
+
+def plain(arrays: list[Any]) -> list[list[float]]:
+    """Tensors of any library as flat lists of double precision."""
+    return [np.asarray(a, dtype=np.float64).ravel().tolist() for a in arrays]
+
+
+def expected(name: str, correction: bool = True) -> Trajectory:
+    """The trajectory as flat lists: what a library's own is compared with."""
+    return [plain(step) for step in trajectory(name, correction)]
+
+
+def apart(found: Trajectory, wanted: Trajectory) -> float:
+    """Largest difference of any parameter tensor, relative to the tensor's size and its move."""
+    worst = 0.0
+    for step, other in zip(found, wanted, strict=True):
+        for a, b in zip(step, other, strict=True):
+            x, y = np.array(a), np.array(b)
+            assert np.isfinite(x).all()  # max() would pass a NaN over
+            worst = max(worst, float(np.linalg.norm(x - y) / (np.linalg.norm(y) + 1e-12)))
+    return worst

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from frameworks import run_checks
+from optimizer_references import apart, expected
 from places import SUPPORT
 from reference_curve import communication_is_measured
 
@@ -384,3 +385,10 @@ def test_compiled_trains_alike(found: Found, stage: int) -> None:
     for row, plain in zip(found["compiled"], found["plain"]):
         assert row[f"graphs {stage}"] >= 1
         assert row[f"zero {stage}"] == pytest.approx(plain["ddp"][:4], rel=1e-5)
+
+
+def test_deepspeeds_own_lamb_is_the_reference(tmp_path: Path) -> None:
+    found = run_checks("deepspeed", SUPPORT / "deepspeed_lamb_checks.py", tmp_path, ranks=1)
+    for correction in (True, False):
+        # It takes gradients and weights in single precision.
+        assert apart(found[str(correction)], expected("lamb-deepspeed", correction)) < 2e-6

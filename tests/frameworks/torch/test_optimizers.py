@@ -1,18 +1,15 @@
-"""Each optimizer in PyTorch and in TensorFlow against formulas written out in NumPy."""
+"""Each optimizer of the PyTorch back ends against formulas written out in NumPy."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optimizer_references as reference
 import pytest
 import torch
-from frameworks import run_checks
-from places import SUPPORT
+from optimizer_references import Trajectory, apart, expected, plain
 
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Optimizer, Schedule, Topology
@@ -26,26 +23,6 @@ from dlperf_hpc.train.torch.optimizers import (
 )
 
 LAMBS = [name for name in reference.NAMES if name.startswith("lamb")]
-Trajectory = list[list[list[float]]]
-
-
-def plain(arrays: list[Any]) -> list[list[float]]:
-    return [np.asarray(a, dtype=np.float64).ravel().tolist() for a in arrays]
-
-
-def expected(name: str, correction: bool = True) -> Trajectory:
-    return [plain(step) for step in reference.trajectory(name, correction)]
-
-
-def apart(found: Trajectory, wanted: Trajectory) -> float:
-    """Largest difference of any parameter tensor, relative to the tensor's size and its move."""
-    worst = 0.0
-    for step, other in zip(found, wanted, strict=True):
-        for a, b in zip(step, other, strict=True):
-            x, y = np.array(a), np.array(b)
-            assert np.isfinite(x).all()  # max() would pass a NaN over
-            worst = max(worst, float(np.linalg.norm(x - y) / (np.linalg.norm(y) + 1e-12)))
-    return worst
 
 
 class Model(torch.nn.Module):
@@ -252,51 +229,3 @@ def test_a_beta_that_hides_no_bias_correction_is_refused() -> None:
     with pytest.raises(RunError, match=r"betas below 0\.999995 in PyTorch, not 0\.999999"):
         build_optimizer(settings, Model(torch.float32))
     build_optimizer(replace(settings, beta2=0.99999), Model(torch.float32))
-
-
-# --- TensorFlow and DeepSpeed, in their own environments
-
-
-@pytest.fixture(scope="module")
-def tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    place = tmp_path_factory.mktemp("tensorflow")
-    return run_checks("tensorflow", SUPPORT / "tensorflow_optimizer_checks.py", place, ranks=1)
-
-
-@pytest.mark.parametrize("correction", [True, False])
-@pytest.mark.parametrize("name", reference.NAMES)
-def test_tensorflow_follows_the_reference(
-    tensorflow: dict[str, Any], name: str, correction: bool
-) -> None:
-    found = tensorflow["trajectory"][f"{name} {correction}"]
-    assert apart(found, expected(name, correction)) < 2e-5
-
-
-def test_tensorflow_compiled_by_xla_follows_it_too(tensorflow: dict[str, Any]) -> None:
-    assert apart(tensorflow["trajectory"]["lamb jit"], expected("lamb")) < 2e-5
-
-
-@pytest.mark.parametrize("name", ["adamw", "lamb-deepspeed"])
-def test_tensorflow_updates_each_replica_of_a_strategy(
-    tensorflow: dict[str, Any], name: str
-) -> None:
-    for replica in tensorflow["mirrored"][name]:
-        assert apart(replica, expected(name)) < 2e-5
-
-
-@pytest.mark.parametrize("name", reference.NAMES)
-def test_tensorflow_skips_a_step_whole(tensorflow: dict[str, Any], name: str) -> None:
-    found = tensorflow["skipping"][name]
-    assert found["with"] == found["without"] == found["first"]
-    assert found["with"][1][0] == [2.0]  # steps that were applied
-
-
-def test_tensorflow_takes_gradients_as_a_look_up_gives_them(tensorflow: dict[str, Any]) -> None:
-    assert tensorflow["sparse"] == [[1.0, 1.0, -1.0, -1.0, 1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
-
-
-def test_deepspeeds_own_lamb_is_the_reference(tmp_path: Path) -> None:
-    found = run_checks("deepspeed", SUPPORT / "deepspeed_lamb_checks.py", tmp_path, ranks=1)
-    for correction in (True, False):
-        # It takes gradients and weights in single precision.
-        assert apart(found[str(correction)], expected("lamb-deepspeed", correction)) < 2e-6
