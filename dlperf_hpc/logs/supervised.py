@@ -234,7 +234,8 @@ def _signs(table: ReadTable, source: Source) -> Iterator[str]:
         return
     signs, rest = Signs(table.fail, table.must), b""
     for block in blocks(source):
-        *lines, rest = (rest + block).split(b"\n")
+        # States of a bar are lines of their own, as the supervisor of a program reads them.
+        *lines, rest = (rest + block.replace(b"\r", b"\n")).split(b"\n")
         rest = rest[: LONGEST_LINE + 1]  # too long already
         for line in lines:
             if len(line) <= LONGEST_LINE:

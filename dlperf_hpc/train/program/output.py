@@ -1,5 +1,5 @@
-"""What a program prints: cut into lines, stamped as they arrive, written down, and read on the way
-for how far the program is."""
+"""What a program prints: cut into lines and states of a bar, stamped as they arrive, written down,
+and read on the way for how far the program is."""
 
 from __future__ import annotations
 
@@ -116,16 +116,31 @@ class Output:
         self._progress = progress
         self.signs = Signs() if signs is None else signs
         self._rest = b""
+        self._came = ""  # when the rest's last byte did
+        self._returned = False  # the last byte that was read is a carriage return
         self._written = 0
         self.left_out = 0
         self.count = 0
         self.last: deque[str] = deque(maxlen=_KEPT)
 
     def take(self, data: bytes) -> None:
-        """Add what was just read from the program. OSError if the file takes no more."""
+        """Add what was just read from the program. OSError if the file takes no more.
+
+        A carriage return ends a line too: a progress bar draws each state behind one, often for a
+        whole epoch without a newline. A state has the moment at which it came, not that of the
+        carriage return behind it, which begins the next state.
+        """
         now = utc()
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        made = [row for line in lines for row in self._rows(line, now)]
+        if self._returned and data.startswith(b"\n"):
+            data = data[1:]  # the second byte of an end of line
+        self._returned = data.endswith(b"\r")
+        made: list[bytes] = []
+        for piece in data.splitlines(keepends=True):
+            text = piece.rstrip(b"\r\n")
+            if text:
+                self._rest, self._came = self._rest + text, now
+            if len(text) < len(piece):
+                made += self._end_line(piece.endswith(b"\r"), now)
         if len(self._rest) > LONGEST_LINE:
             made.append(self._row(self._rest, now, "+"))
             self._rest = b""
@@ -134,7 +149,7 @@ class Output:
     def end(self) -> None:
         """Add what came without a line's end: it may be part of a line."""
         if self._rest:
-            self._write([self._row(self._rest, utc(), "+")])
+            self._write([self._row(self._rest, self._came, "+")])
             self.last.append(self._rest.decode(errors="replace"))
             self._rest = b""
 
@@ -154,8 +169,16 @@ class Output:
         """Its last lines."""
         return "\n".join(self.last)
 
+    def _end_line(self, returned: bool, now: str) -> Sequence[bytes]:
+        """The rows of the line that has just ended. Blanks that wipe out a bar, which end with a
+        carriage return, are no line."""
+        line, self._rest = self._rest, b""
+        if returned and not line.strip():
+            return ()
+        return self._rows(line, self._came if line else now)
+
     def _rows(self, line: bytes, now: str) -> Sequence[bytes]:
-        text = line.decode("utf-8", errors="replace").rstrip("\r")
+        text = line.decode("utf-8", errors="replace")
         self.count += 1
         self.last.append(text[:LONGEST_LINE])
         known = False
@@ -168,7 +191,7 @@ class Output:
         return [self._row(line, now, "|" if len(line) <= LONGEST_LINE else "+")]
 
     def _row(self, line: bytes, now: str, mark: str) -> bytes:
-        return f"{now} {self._rank}{mark} ".encode() + line[:LONGEST_LINE].rstrip(b"\r") + b"\n"
+        return f"{now} {self._rank}{mark} ".encode() + line[:LONGEST_LINE] + b"\n"
 
     def _write(self, rows: Sequence[bytes]) -> None:
         data = b"".join(rows)

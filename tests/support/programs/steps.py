@@ -3,7 +3,8 @@
 ``steps.py STEPS MS BATCH [WHAT [DIRECTORY]]``; ``WHAT``: hang, nan, fork, lazy (ends without
 training), fail, deaf (does not heed SIGTERM), buffer (prints many lines at once), resume (as from a
 checkpoint), port and busy (the port at which ranks meet is taken: at the first try, always), timer
-(its iterations go through a Timer, and it prints none).
+(its iterations go through a Timer, and it prints none), bar (draws a progress bar, which no newline
+ends).
 """
 
 from __future__ import annotations
@@ -43,6 +44,14 @@ def under_timer(steps: int, ms: float, batch: int) -> None:
             break
 
 
+def draw(steps: int, ms: float) -> None:
+    """Draw the bar of an epoch: each state behind a carriage return."""
+    for step in range(1, steps + 1):
+        time.sleep(ms / 1e3)
+        bar = f"Epoch 0:   1%|#   | {step}/{steps} [00:00<00:01, 10.00it/s, v_num=0]"
+        print(f"\r{bar}", end="", flush=True)
+
+
 def main() -> None:
     steps, ms, batch = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     what = sys.argv[4] if len(sys.argv) > 4 else ""
@@ -59,6 +68,9 @@ def main() -> None:
         listen(Path(sys.argv[5], what if what == "port" else f"{time.time()}"))
     if what == "timer":
         under_timer(steps, ms, batch)
+        return
+    if what == "bar":
+        draw(steps, ms)
         return
     printed: list[str] = []
     first = 120 if what == "resume" else 1

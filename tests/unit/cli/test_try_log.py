@@ -100,6 +100,14 @@ def test_a_pattern_is_tried_on_a_log(tmp_path: Path) -> None:
     assert "signs      a line of read.fail: Loss 7\nsigns      no line is as" in done.stdout
 
 
+def test_signs_stand_behind_a_bar(tmp_path: Path) -> None:
+    """A bar without a newline is longer than any line that is read, and its states are lines."""
+    bar = b"".join(b"\r%d%% of a bar" % (number % 100) for number in range(9999))
+    done = try_log(tmp_path, lines(30) + bar + b"\rLoss 7\rall done\r", BY_PATTERN)
+    assert done.returncode == 0 and "signs      a line of read.fail: Loss 7\n" in done.stdout
+    assert "no line is as read.must" not in done.stdout
+
+
 def test_the_pages_pattern_reads_the_pages_program(tmp_path: Path) -> None:
     """As a user would paste it: the example of docs/programs.md with the table in place of its
     own, and lines that its program has really printed."""

@@ -22,7 +22,8 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.timed import Timed, timed_line
 from dlperf_hpc.reporting.columns import RUN_COLUMNS, rows
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
-from dlperf_hpc.sweepfile.readtable import read_table
+from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
+from dlperf_hpc.train.program.output import Output, Progress
 
 BEGUN = datetime(2026, 11, 22, 12)
 CASE = Case(
@@ -99,6 +100,25 @@ def test_output_that_was_buffered_has_no_arrival(tmp_path: Path) -> None:
     found = read(tmp_path, text)
     assert found.external is not None and found.external.basis == "printed"
     assert any("the output was buffered" in text for text in found.warnings)
+
+
+def test_states_of_a_bar_have_come_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No newline came between them, and their clock is that of arrival nevertheless."""
+    moments = (at(0.1 * number) for number in range(1, 99))
+    monkeypatch.setattr("dlperf_hpc.train.program.output.utc", lambda: next(moments))
+    output = Output(tmp_path / "lines", 1, Progress(ReadTable("epoch_bars")))
+    for number in range(1, 31):
+        bar = f"Epoch 0:  1%|#  | {number}/99 [00:00<00:01, 10.00it/s, v_num=0]"
+        output.take(f"\r{bar}".encode())
+    output.take(b"\r")
+    text = (tmp_path / "lines").read_text().splitlines()
+    found = read(tmp_path, text, table={"format": "epoch_bars"})
+    window = found.external
+    assert window is not None and (window.basis, window.first, window.last) == ("arrival", 5, 25)
+    assert found.samples_per_s == pytest.approx(80)
+    assert not any("buffered" in text for text in found.warnings)
 
 
 def test_what_came_after_we_ended_it_does_not_count(tmp_path: Path) -> None:

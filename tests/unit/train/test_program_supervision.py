@@ -101,6 +101,60 @@ def test_lines_are_stamped_and_read(tmp_path: Path) -> None:
     assert progress.iteration == 2 and progress.best and progress.best.bad_loss == 2
 
 
+def test_each_state_of_a_bar_is_a_line_of_its_own_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bar is drawn behind a carriage return, and waits for the next one."""
+    moments = iter(f"2026-11-22T12:00:0{second}.000000Z" for second in range(9))
+    monkeypatch.setattr("dlperf_hpc.train.program.output.utc", lambda: next(moments))
+    progress = Progress(ReadTable("epoch_bars"))
+    output = Output(tmp_path / "out", 0, progress)
+    bar = "\rEpoch 0:  {0}0%|#   | {0}/10 [00:00<00:01, 5.0it/s]"
+    for number in range(1, 4):
+        output.take(bar.format(number).encode())
+    output.take(b"\r      \rdone\r")
+    assert progress.iteration == 3
+    output.take(b"\n\nlast\n")
+    rows = (tmp_path / "out").read_text().splitlines()
+    assert [(row[17:19], row.split("| ", 1)[1][:8]) for row in rows] == [
+        *((f"0{n}", "Epoch 0:") for n in range(3)),
+        ("03", "done"),
+        *(("04", text) for text in ("", "last")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reads", "lines"),
+    [
+        ([b"a\r", b"\nb\n"], ["a", "b"]),  # the end of a line in two reads
+        ([b"a\r", b"\n", b"\nb\n"], ["a", "", "b"]),
+        ([b"a\r\n\r\nb\r\n"], ["a", "", "b"]),
+        ([b"a\rb\r", b"c", b"\r", b"d\n"], ["a", "b", "c", "d"]),
+        ([b"a\r \t", b" \r", b"\r\rb\n"], ["a", "b"]),  # blanks that wipe out a state
+        ([b"a\n\n  \nb\n"], ["a", "", "  ", "b"]),  # lines that are blank
+        ([b"a\n", b"\nb\n"], ["a", "", "b"]),
+        ([b"[rank1]: \x1b[32ma\x1b[0m\rb\n"], ["[rank1]: \x1b[32ma\x1b[0m", "b"]),
+        ([b"a\x0bb\xe2\x80\xa8\x85c\x1c\n"], ["a\x0bb\u2028\ufffdc\x1c"]),  # no line ends
+    ],
+)
+def test_where_lines_end(tmp_path: Path, reads: list[bytes], lines: list[str]) -> None:
+    output = Output(tmp_path / "out", 0, Progress())
+    for data in reads:
+        output.take(data)
+    assert (list(output.last), output.count) == (lines, len(lines))
+    rows = (tmp_path / "out").read_bytes().decode(errors="replace").split("\n")
+    assert [row[31:] for row in rows] == [*lines, ""]
+
+
+def test_a_state_that_nothing_follows_may_be_part_of_one(tmp_path: Path) -> None:
+    output = Output(tmp_path / "out", 0, Progress())
+    output.take(b"\rstate 1\rstate")
+    output.end()
+    rows = (tmp_path / "out").read_text().splitlines()
+    assert [row[29:] for row in rows] == ["| state 1", "+ state"]
+    assert output.words() == "state"
+
+
 def test_formats_that_look_back_at_their_iterations() -> None:
     progress = Progress(ReadTable("mindspore"))
     for step in range(1, 4):
@@ -234,6 +288,28 @@ def test_nothing_of_a_program_is_left() -> None:
     assert done.stdout == "None 5 -9 []\n", done.stdout + done.stderr
 
 
+def followed(
+    place: Path, what: str, table: ReadTable, measure: Measure, **limits: float
+) -> tuple[watch.Watch, watch.End]:
+    """A program of the tests that is watched until its end."""
+    env = {**os.environ, "PYTHONPATH": str(SUPPORT.parents[1]), "DLPERF_SUPERVISED": "1"}
+    env.update(DLPERF_MEASURE=f"warmup={measure.warmup} iterations={measure.iterations}")
+    env.update(DLPERF_LOGS=str(place / "of-timer"))
+    ms = "50" if what == "bar" else "10"
+    words = [sys.executable, str(SUPPORT / "programs" / "steps.py"), "9999", ms, "8", what]
+    child = Child(words, env, "")
+    program, progress = UserProgram("mine", "rank", ("steps.py",), read=table), Progress(table)
+    manifest: Any = SimpleNamespace(measure=measure, limits=SimpleNamespace(**limits))
+    follower = watch.Watch(
+        child, 0, True, [], time.monotonic(), manifest, program, place, progress,
+        Output(place / "out", 0, progress), 60.0, "1_0.0", 1, True,
+    )  # fmt: skip
+    try:
+        return follower, follower.until_end()
+    finally:
+        child.clear()
+
+
 @pytest.mark.parametrize("what", ["deaf", "timer"])
 def test_a_program_is_ended_behind_its_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
@@ -241,22 +317,22 @@ def test_a_program_is_ended_behind_its_window(
     """One that does not heed SIGTERM is killed; of one with a Timer no line tells an iteration."""
     monkeypatch.setattr(watch, "_GRACE_S", 0.3)
     monkeypatch.setattr(watch, "_SECONDS_BEHIND", 0.1)
-    env = {**os.environ, "PYTHONPATH": str(SUPPORT.parents[1]), "DLPERF_SUPERVISED": "1"}
-    env.update(DLPERF_MEASURE="warmup=2 iterations=4", DLPERF_LOGS=str(tmp_path / "of-timer"))
-    words = [sys.executable, str(SUPPORT / "programs" / "steps.py"), "9999", "10", "8", what]
-    child = Child(words, env, "")
     table = ReadTable("megatron") if what == "deaf" else ReadTable()
-    program, progress = UserProgram("mine", "rank", ("steps.py",), read=table), Progress(table)
-    output = Output(tmp_path / "out", 0, progress)
-    limits = SimpleNamespace(startup_s=30.0, iteration_s=10.0)
-    manifest: Any = SimpleNamespace(measure=Measure(warmup=2, iterations=4), limits=limits)
-    follower = watch.Watch(
-        child, 0, True, [], time.monotonic(), manifest, program, tmp_path, progress, output,
-        60.0, "1_0.0", 1, True,
-    )  # fmt: skip
-    try:
-        end = follower.until_end()
-    finally:
-        child.clear()
+    measure = Measure(warmup=2, iterations=4)
+    follower, end = followed(tmp_path, what, table, measure, startup_s=30.0, iteration_s=10.0)
+    progress = follower.progress
     assert (end.why, end.status, end.code) == ("window", None, -9 if what == "deaf" else -15)
     assert progress.timed == (what == "timer") and (progress.iteration is None) == progress.timed
+
+
+def test_a_bar_without_a_newline_is_life_and_progress(tmp_path: Path) -> None:
+    """Its epoch lasts longer than both limits, and its window is over before a line's end comes."""
+    measure, limit_s = Measure(warmup=5, iterations=95), 3.0
+    limits = {"startup_s": limit_s, "iteration_s": limit_s}
+    follower, end = followed(tmp_path, "bar", ReadTable("epoch_bars"), measure, **limits)
+    assert (end.why, end.status) == ("window", None), end.reason
+    assert time.monotonic() - follower.started > limit_s
+    assert follower.progress.iteration is not None and follower.progress.iteration >= 100
+    rows = (tmp_path / "out").read_text().splitlines()
+    moments = [row.split(" ", 1)[0] for row in rows]
+    assert moments == sorted(moments) and len(set(moments)) > 90  # each state has its own
