@@ -101,6 +101,6 @@ def _show_lines(source: Source, table: ReadTable) -> None:
     for block in blocks(source):
         rest = (rest + block)[-(1 << 16) :]
     rows = [line for line in rest.decode(errors="replace").splitlines() if line.strip()]
-    print("of its last lines (docs/unread-logs.md says what to do):", file=sys.stderr)
+    print("of its last lines (docs/external-logs.md says what to do):", file=sys.stderr)
     for line in near_lines(table, rows, _SHOWN):
         print(f"  {printable(line)[:150]}", file=sys.stderr)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # a report of nothing but sweeps does without
     from dlperf_hpc.logs.scanned import ScannedFile
 
 _SHORTER_THAN_A_LINE = 1000
-_HELP = "what to do about a log that is not read: docs/unread-logs.md"
+_HELP = "what to do about a log that is not read: docs/external-logs.md"
 _RECORD = f'{{\n "schema": "{RECORD}"'.encode()  # as dump_json begins one
 Progress = Callable[[int, int, int], None]
 """Called with files done, bytes done, and bytes in all."""
