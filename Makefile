@@ -1,6 +1,6 @@
 # make quickstart   a first sweep on this machine, everything installed into .venv
-# make check        formatting, lint, types, unit tests: after an edit
-# make test         what a newcomer runs: unit tests, local MPI, a real one-machine Slurm, PyTorch
+# make check        formatting, lint, types, unit tests, which start no process: after an edit
+# make test         what a newcomer runs: unit tests, the verbs as processes, local MPI, a real one-machine Slurm, PyTorch
 # make test-all     that, all frameworks, and what takes longer: faults, campaigns
 # make bench        what takes longer: the wrapper's own cost, models beside others', reading logs, 10 000 runs
 # make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
@@ -25,15 +25,16 @@ GPU_PYTHON ?= 3.12
 RUN = $(VENV)/bin/python
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-# Unit tests run side by side. Those that start ranks or a cluster look at the clock: one at a time.
-PARALLEL = tests/unit
+# These run side by side. Tests that start ranks or a cluster look at the clock: one at a time.
+UNIT = tests/unit
+PARALLEL = $(UNIT) tests/processes
 SERIAL = tests/mpi tests/browser tests/slurm tests/frameworks/torch
 LONGER = tests/campaigns
 # What Debian has in its unstable part alone is not asked of CI.
 APART = tests/containers
 # A folder in which ARGS leave no test (pytest's 5) is no failure.
 pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
-unit = $(call pytest,--numprocesses auto --maxprocesses 8 $(PARALLEL))
+parallel = $(call pytest,--numprocesses auto --maxprocesses 8 $(1))
 
 .PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks mistakes containers fuzz gpu gpu-wheels lint clean slurm browser
 .PHONY: install envs $(FRAMEWORKS:%=env-%)
@@ -78,10 +79,10 @@ install:
 	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/.test slurm browser
 
 check: lint
-	$(unit)
+	$(call parallel,$(UNIT) -m 'not processes')
 
 test: install
-	$(unit)
+	$(call parallel,$(PARALLEL))
 	$(call pytest,$(SERIAL))
 
 test-all: test test-campaigns test-frameworks

@@ -2,8 +2,9 @@
 
 A test's folder names what the test needs beyond the package: ``pytest -m slurm`` selects the tests
 of ``tests/slurm``. A test that was asked for and does not find what it needs fails; it is never
-skipped for that reason. The tests of ``tests/unit`` need the package alone: one that loads a
-framework fails.
+skipped for that reason. The tests of ``tests/unit`` and ``tests/processes`` need the package alone:
+one that loads a framework fails. One of ``tests/unit`` that starts a process has the marker of
+``tests/processes`` too, so that ``-m "not processes"`` leaves it out, or it fails.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = ["accounting", "onebox", "place", "queue", "small"]
 
 TESTS = Path(__file__).parent
 MARKERS = {
+    "processes": "processes",
     "mpi": "mpi",
     "browser": "browser",
     "slurm": "slurm",
@@ -32,6 +34,17 @@ MARKERS = {
     "containers": "containers",
 }
 FRAMEWORKS = {"torch", "tensorflow", "deepspeed", "horovod"}
+STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
+started: list[str] = []  # audit events by which this process has started others
+
+
+def note_start(event: str, _: object) -> None:
+    """An audit hook: remembers that a process was started."""
+    if event in STARTS:
+        started.append(event)
+
+
+sys.addaudithook(note_start)
 
 
 def marker_of(path: Path) -> str | None:
@@ -48,6 +61,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(marker)
 
 
+def needs_the_package_alone(path: Path) -> bool:
+    """The file's tests may load no framework."""
+    return any(TESTS / folder in path.parents for folder in ("unit", "processes"))
+
+
 def loaded() -> set[str]:
     """The frameworks that this process has imported so far."""
     return FRAMEWORKS & sys.modules.keys()
@@ -57,24 +75,31 @@ def loaded() -> set[str]:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A file of tests/unit whose import loads a framework fails as it is collected."""
+    """A file that needs the package alone fails as it is collected if it loads a framework."""
     before = loaded()
     report = yield
     new = loaded() - before
-    if new and isinstance(collector, pytest.Module) and TESTS / "unit" in collector.path.parents:
+    if new and isinstance(collector, pytest.Module) and needs_the_package_alone(collector.path):
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid} loads {', '.join(new)}: move it to tests/frameworks"
     return report
 
 
 @pytest.fixture(autouse=True)
-def unit_tests_load_no_framework(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test of tests/unit that loads a framework fails, wherever the import stands."""
+def a_test_does_what_its_folder_says(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that needs the package alone fails if it loads a framework, wherever the import
+    stands, and a unit test without the marker of tests/processes if it starts a process."""
     before = loaded()
+    started.clear()
     yield
     new = loaded() - before
-    if new and TESTS / "unit" in request.path.parents:
+    if new and needs_the_package_alone(request.path):
         pytest.fail(f"the test loaded {', '.join(new)}: move it to tests/frameworks")
+    marked = request.node.get_closest_marker("processes")
+    if started and not marked and TESTS / "unit" in request.path.parents:
+        pytest.fail(
+            f"the test started a process ({started[0]}): mark it, or move it to tests/processes"
+        )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -303,6 +303,7 @@ def test_places_that_are_none(place: str, message: str) -> None:
     assert message in done.stderr
 
 
+@pytest.mark.processes
 def test_as_a_user_starts_it() -> None:
     assert "compare" in __main__.verbs()
     argv = [sys.executable, "-m", "dlperf_hpc", "compare", "--help"]

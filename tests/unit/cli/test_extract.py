@@ -168,6 +168,7 @@ def test_the_clock_of_deepspeed_counts_milliseconds(tmp_path: Path) -> None:
         assert found["median_speed"] == pytest.approx(row["median_speed"], rel=5e-5)
 
 
+@pytest.mark.processes
 def test_the_flags_of_the_deepspeed_listing(tmp_path: Path) -> None:
     """Accumulation is 1024 over the GPUs, as the logs state: windows without an update."""
 

@@ -140,6 +140,7 @@ def _run(words: Sequence[str]) -> int | str | None:
         return end.code
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: ascii(words[0])[1:-1][:8])
 def test_no_verb_prints_what_a_terminal_acts_upon(
     place: Path, words: list[str], capfdbinary: pytest.CaptureFixture[bytes]

@@ -65,6 +65,7 @@ def test_every_verb_is_told_of_and_every_verb_told_of_is_there() -> None:
     assert set(re.findall(r"^\| `dlperf (\w+)", README, re.MULTILINE)) == set(verbs())
 
 
+@pytest.mark.processes
 def test_files_and_targets_named_are_there() -> None:
     for name in re.findall(r"sweeps/\w+\.toml|slurm/install\.sh", README):
         assert (ROOT / name).exists(), name

@@ -132,6 +132,7 @@ def test_sentences_end_at_stops() -> None:
     assert text.sentences("a b\n\nc. D\n", one_per_line=True) == ["a b", "c. D"]
 
 
+@pytest.mark.processes
 def test_a_vocabulary_of_the_users_own(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path)
     learnt = prepared(corpus, tmp_path / "learnt", "--format", "megatron")
@@ -149,6 +150,7 @@ def run(arguments: list[str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.processes
 def test_json_tells_what_the_manifest_says(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = ["--train-tokenizer", "--vocab-size", "400", "--seq-len", "64", "--json"]

@@ -331,6 +331,7 @@ def test_what_is_no_file_in_place_of_what_ranks_left_is_not_read(root: Path) -> 
     assert result_of_log(attempt.paths.log).status is CAUSE.status
 
 
+@pytest.mark.processes
 def test_an_output_that_is_a_link_is_not_written_to(root: Path) -> None:
     """The local queue runs nothing then, and the record says why."""
     mine, output = root / "mine", root / layout.JOBS / "100_0.out"
@@ -347,6 +348,7 @@ def test_an_output_that_is_a_link_is_not_written_to(root: Path) -> None:
     assert result_of_log(paths(root, RUN).log).status is Status.FAILED
 
 
+@pytest.mark.processes
 def test_the_local_queue_goes_on_behind_an_epilogue_that_cannot_start(root: Path) -> None:
     queue, output = TaskQueue(), root / layout.JOBS / "100_0.out"
     tasks = [

@@ -311,6 +311,7 @@ def test_a_second_fault_is_added_and_the_first_stays(tmp_path: Path) -> None:
     assert found == ["torch", "tensorflow"]
 
 
+@pytest.mark.processes
 def test_the_local_queue_starts_no_rank_of_it(tmp_path: Path) -> None:
     marker, ran = tmp_path / "marker", tmp_path / "ran"
     queue = TaskQueue()

@@ -115,6 +115,7 @@ print(re.search("VmHWM:\\\\s+([0-9]+) kB", Path("/proc/self/status").read_text()
 """
 
 
+@pytest.mark.processes
 def test_memory_is_flat_for_a_line_of_64_mb(tmp_path: Path) -> None:
     text = log("deepspeed").text.encode()
     record = next(line for line in text.split(b"\n") if b"SamplesPerSec" in line)

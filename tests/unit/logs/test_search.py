@@ -62,6 +62,7 @@ def steps(file: ScannedFile) -> int:
     return sum(len(reading.steps) for reading in file.readings)
 
 
+@pytest.mark.processes
 def test_files_come_in_order_whoever_reads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +79,7 @@ def test_files_come_in_order_whoever_reads_them(
         assert seen == sources == [scanned.source for scanned in many]
 
 
+@pytest.mark.processes
 def test_what_killed_workers_leave_is_read_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +119,7 @@ list(search.scan_all(list(find([Path(sys.argv[1])])), ScanCache(None), stop, wor
 """
 
 
+@pytest.mark.processes
 def test_workers_end_when_the_reader_is_killed(tmp_path: Path) -> None:
     made(tmp_path)
     argv = [sys.executable, "-c", READER, str(tmp_path)]

@@ -206,6 +206,7 @@ def test_what_a_rank_left_of_any_content_ends_nothing(root: Path) -> None:
     assert read_failures(attempt) == [] and failure_hosts(run, 1) == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("module", ["train", "engines.epilogue"])
 def test_what_runs_on_a_node_says_it_in_one_message(root: Path, module: str) -> None:
     def run(array: str) -> str:

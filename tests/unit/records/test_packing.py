@@ -71,6 +71,7 @@ def _as_user(words: Sequence[str | Path], at: Path) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
+@pytest.mark.processes
 def test_what_cannot_be_read_is_named_and_there_is_no_archive(sweep: Path) -> None:
     for folder in sweep.parents:
         if "pytest" in str(folder):  # its own are open to their owner alone
@@ -157,6 +158,7 @@ def test_names_that_zip_does_not_keep_are_left_out_and_dots_are_no_name(sweep: P
         assert (root / "manifest.json").is_file()
 
 
+@pytest.mark.processes
 def test_only_what_verbs_read_is_unpacked_and_it_is_read_as_the_directory(
     sweep: Path, folders: Path, capsys: Any
 ) -> None:
@@ -326,6 +328,7 @@ packing.pack(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_no_half_of_an_archive_stays_after_a_signal(
     sweep: Path, folders: Path, number: signal.Signals
@@ -351,6 +354,7 @@ with unpacked(Path(sys.argv[1])) as root:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_nothing_stays_after_a_signal(packed: Path, folders: Path, number: signal.Signals) -> None:
     with subprocess.Popen(

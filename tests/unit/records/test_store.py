@@ -291,6 +291,7 @@ def _do(step: str, attempt: Any, i: int) -> None:
 # --- many at once --------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("with_earlier", [False, True])
 @pytest.mark.parametrize("wait", [True, False])
 def test_ranks_that_fail_together(tmp_path: Path, with_earlier: bool, wait: bool) -> None:
@@ -323,6 +324,7 @@ def test_ranks_that_fail_together(tmp_path: Path, with_earlier: bool, wait: bool
             assert where.earlier(where.log, 1).read_text() == kept_log
 
 
+@pytest.mark.processes
 def test_one_writer_wins_and_no_reader_sees_half(tmp_path: Path) -> None:
     target, won = tmp_path / "once.json", tmp_path / "won"
     won.mkdir()
@@ -343,6 +345,7 @@ def test_one_writer_wins_and_no_reader_sees_half(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 21
 
 
+@pytest.mark.processes
 def test_replacing_shows_old_or_new(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     files.write_atomically(path, files.dump_json(["x"] * 20_000))
@@ -359,6 +362,7 @@ def test_replacing_shows_old_or_new(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.json"]
 
 
+@pytest.mark.processes
 def test_lines_of_many_writers_stay_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
 
@@ -398,6 +402,7 @@ def sealed() -> Iterator[Path]:
             path.chmod(0o755)
 
 
+@pytest.mark.processes
 def test_a_directory_that_cannot_be_written(sealed: Path) -> None:
     def refuse(_rank: int, _barrier: Any) -> None:
         if os.geteuid() == 0:

@@ -173,12 +173,14 @@ def test_numbers_survive_the_csv(tmp_path: Path) -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_report_writes_its_files_and_nothing_else(tmp_path: Path) -> None:
     paths = write_report(tmp_path / "r", report_of(sweep(), source="12 logs"))
     assert [path.name for path in paths] == FILES
     assert sorted(p.name for p in (tmp_path / "r").iterdir()) == sorted(FILES)
 
 
+@pytest.mark.processes
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     kinds = list(writers())
     first = [p.read_bytes() for p in write_report(tmp_path / "a", report_of(sweep()), kinds)]
@@ -186,6 +188,7 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     assert again == first and len(first) == 11
 
 
+@pytest.mark.processes
 def test_a_writer_is_picked_and_what_lies_beside_its_files_stays_true(tmp_path: Path) -> None:
     """No file of an earlier report is left to tell of other runs than the new one."""
     assert set(writers()) == {*DEFAULT, "junit", "parquet", "sqlite", "svg"}
@@ -204,6 +207,7 @@ def test_a_writer_is_picked_and_what_lies_beside_its_files_stays_true(tmp_path: 
     assert [p.name for p in paths] == ["report.md", "speedup.png"]
 
 
+@pytest.mark.processes
 def test_a_slow_file_is_made_where_no_other_process_can_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +232,7 @@ def test_a_slow_file_is_made_where_no_other_process_can_be_had(
         assert path.read_bytes() == expected
 
 
+@pytest.mark.processes
 def test_a_report_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every part is computed for the first writer that asks, and is the next one's as it is."""
     from dlperf_hpc.reporting import report as module
@@ -263,6 +268,7 @@ def load_strictly(path: Path) -> Any:
     return json.loads(path.read_text(), parse_constant=refuse)
 
 
+@pytest.mark.processes
 def test_report_json(tmp_path: Path) -> None:
     odd = ok(case("1n2g"), 1, 190, loss_last=float("nan"), step_ms_p99=float("inf"))
     write_report(tmp_path, report_of([*sweep(), odd], source="13 logs"))
@@ -291,6 +297,7 @@ def test_report_json_is_indented_throughout() -> None:
         assert writers()["json"].files["report.json"](report) == plain.encode()
 
 
+@pytest.mark.processes
 def test_a_report_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "speedup.png").write_bytes(b"of an earlier report")
     paths = write_report(tmp_path, report_of([], "empty"))
@@ -724,6 +731,7 @@ def test_docs_name_every_flag() -> None:
     assert documented("The flags") == [(f"`{flag}`", text) for flag, text in FLAGS.items()]
 
 
+@pytest.mark.processes
 def test_nothing_heavy_is_imported_until_it_is_needed() -> None:
     program = (
         "import sys, dlperf_hpc.reporting.terminal\n"

@@ -83,6 +83,7 @@ def _sweep(path: str | Path, cwd: Path, *arguments: str) -> subprocess.Completed
     )
 
 
+@pytest.mark.processes
 def test_what_is_no_file_is_neither_waited_for_nor_read_for_ever(tmp_path: Path) -> None:
     pipe, large, spec = tmp_path / "pipe", tmp_path / "large", write(tmp_path)
     os.mkfifo(pipe)
@@ -102,6 +103,7 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_for_ever(tmp_path: Path)
             )
 
 
+@pytest.mark.processes
 def test_a_value_of_the_command_line_is_bounded_too(tmp_path: Path) -> None:
     spec = write(tmp_path)
     for value in ("0x" + "f" * 100_000, "[" * 100_000, "{a" + ".a" * 50_000 + " = 1}"):

@@ -281,6 +281,7 @@ print(child.poll(), child.clear(), child.poll(), descendants(os.getpid()))
 """
 
 
+@pytest.mark.processes
 def test_nothing_of_a_program_is_left() -> None:
     """Not what it began in a session of its own, nor what ignores SIGTERM."""
     argv = [sys.executable, "-c", CLEARS, LEAVES]
@@ -310,6 +311,7 @@ def followed(
         child.clear()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("what", ["deaf", "timer"])
 def test_a_program_is_ended_behind_its_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

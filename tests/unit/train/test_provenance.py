@@ -45,6 +45,7 @@ def test_values_are_bounded_and_on_one_line() -> None:
     assert read_line(write_line("provenance", {"env": found})) is not None
 
 
+@pytest.mark.processes
 def test_what_a_process_records_is_chosen_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "mpi_library", lambda: "MPI")
     monkeypatch.setenv("NVIDIA_API_KEY", "hush")

@@ -1,4 +1,5 @@
-"""What a test needs is what its folder says: markers by folder, and no framework in tests/unit."""
+"""What a test needs is what its folder says: markers by folder, no framework and no process in
+tests/unit."""
 
 from __future__ import annotations
 
@@ -13,6 +14,12 @@ BAD = {
     "at_import.py": "import {name}\n\ndef test_a() -> None: pass\n",
     "within.py": "def test_a() -> None:\n    import {name}\n",
 }
+STARTS = """
+import subprocess, sys
+
+def test_a() -> None:
+    subprocess.run([sys.executable, "-c", ""])
+"""
 
 
 def collected(*arguments: str) -> list[str]:
@@ -25,9 +32,11 @@ def collected(*arguments: str) -> list[str]:
 def test_every_folder_of_tests_is_a_room_or_has_a_marker() -> None:
     folders = {path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py"))}
     rooms = {path.name for path in (ROOT / "dlperf_hpc").iterdir() if path.is_dir()}
-    assert folders == {"unit", "mpi", "slurm", "frameworks", "campaigns", "containers", "browser"}
-    tested = {path.name for path in (TESTS / "unit").iterdir() if any(path.glob("test_*.py"))}
-    assert tested <= rooms
+    needs = {"mpi", "slurm", "frameworks", "campaigns", "containers", "browser"}
+    assert folders == {"unit", "processes", *needs}
+    for folder in ("unit", "processes"):
+        tested = {path.name for path in (TESTS / folder).iterdir() if any(path.glob("test_*.py"))}
+        assert tested <= rooms
 
 
 def test_a_marker_selects_the_tests_of_its_folder() -> None:
@@ -35,7 +44,7 @@ def test_a_marker_selects_the_tests_of_its_folder() -> None:
     assert {Path(name).parent.as_posix() for name in found} == {"tests/mpi"}
 
 
-def test_a_unit_test_that_loads_a_framework_fails(tmp_path: Path) -> None:
+def test_a_unit_test_that_loads_a_framework_or_starts_a_process_fails(tmp_path: Path) -> None:
     """Run beside a copy of conftest.py, with modules of ours that are called as frameworks are."""
     unit, support = tmp_path / "unit", TESTS / "support"
     unit.mkdir()
@@ -43,9 +52,11 @@ def test_a_unit_test_that_loads_a_framework_fails(tmp_path: Path) -> None:
     for (file, content), name in zip(BAD.items(), ("tensorflow", "horovod"), strict=True):
         (unit / f"{name}.py").touch()
         (unit / f"test_{file}").write_text(content.format(name=name))
+    (unit / "test_starts.py").write_text(STARTS)
     argv = [sys.executable, "-m", "pytest", "-q", "--continue-on-collection-errors"]
     argv += ["-o", f"pythonpath={support}", str(unit)]
     done = subprocess.run(argv, cwd=tmp_path, text=True, capture_output=True, timeout=60)
     assert done.returncode != 0
     for name in ("tensorflow", "horovod"):
         assert f"{name}: move it to" in done.stdout
+    assert "started a process (subprocess.Popen): mark it" in done.stdout
