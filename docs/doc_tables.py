@@ -13,8 +13,8 @@ from pathlib import Path
 from dlperf_hpc.logs.format import Format
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
-from dlperf_hpc.logs.recognised import PROGRAMS, TRAINS, Program
-from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
+from dlperf_hpc.logs.recognised import TRAINS, Program, programs
+from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 from dlperf_hpc.sweepfile.declarations import Option, Registry
 from dlperf_hpc.sweepfile.readtable import GROUPS
 from dlperf_hpc.train.registry import registry
@@ -60,14 +60,14 @@ def formats_table() -> str:
     """Markdown: every log format, what its reader rests on, and what its figures are; then the
     programs that are recognised only."""
     heads = ("format", "program", "evidence", "printed speed", "counts", "lines from")
-    rows = [*map(_format_row, formats()), *map(_program_row, PROGRAMS)]
-    counts = f"{len(formats())} formats, and {len(PROGRAMS)} programs that are recognised only:"
+    rows = [*map(_format_row, formats()), *map(_program_row, programs())]
+    counts = f"{len(formats())} formats, and {len(programs())} programs that are recognised only:"
     return f"{counts}\n\n{_table(heads, rows)}"
 
 
 def _program_row(each: Program) -> Sequence[str]:
     kind = "" if each.kind == TRAINS else f" ({each.kind})"
-    return "-", each.name, each.evidence.value, f"none: recognised only{kind}", "-", each.source
+    return "-", each.name, Evidence.QUOTED.value, f"none: recognised only{kind}", "-", each.source
 
 
 def _format_row(each: Format) -> Sequence[str]:

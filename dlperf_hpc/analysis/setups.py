@@ -14,29 +14,45 @@ from typing import Any
 
 from dlperf_hpc.analysis.accelerators import ACCELERATORS
 from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.transport import EVENT
+from dlperf_hpc.records.transport import EVENT, in_words
 
 HARDWARE = "hardware"
 VARIABLES = "environment"
 
-# What, and where a log tells it: (table, keys), the values of several keys joined by a blank.
-_TOLD: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "CPU": ("provenance", ("cpu",)),
-    "hosts": ("world", ("hosts",)),
-    "framework": ("", ("framework_name", "framework_version")),
-    "torch": ("world", ("torch",)),
-    "tensorflow": ("world", ("tensorflow",)),
-    "CUDA": ("world", ("cuda",)),
-    "cuDNN": ("world", ("cudnn",)),
-    "NCCL": ("world", ("nccl",)),
-    "NCCL within nodes": (EVENT, ("within",)),
-    "NCCL between nodes": (EVENT, ("between",)),
-    "driver": ("", ("drivers",)),
-    "kernel": ("provenance", ("kernel",)),
-    "MPI": ("provenance", ("mpi",)),
-    "Python": ("provenance", ("python",)),
-    "dlperf_hpc": ("provenance", ("tool", "tool_commit")),
+_STATED = ("framework_name", "framework_version", "drivers")
+_TABLES = ("provenance", "world", "measure", EVENT)
+
+# What two sides may differ in, and the facts that tell it; several are joined by a blank.
+_TOLD: Mapping[str, tuple[str, ...]] = {
+    "CPU": ("cpu",),
+    "hosts": ("hosts",),
+    "framework": ("framework_name", "framework_version"),
+    "torch": ("torch",),
+    "tensorflow": ("tensorflow",),
+    "CUDA": ("cuda",),
+    "cuDNN": ("cudnn",),
+    "NCCL": ("nccl",),
+    "NCCL within nodes": (f"{EVENT}.within",),
+    "NCCL between nodes": (f"{EVENT}.between",),
+    "driver": ("drivers",),
+    "kernel": ("kernel",),
+    "MPI": ("mpi",),
+    "Python": ("python",),
+    "dlperf_hpc": ("tool", "tool_commit"),
 }
+# What a reader must know of the machine, and the fact that tells it.
+_MACHINE: Mapping[str, str] = {
+    "Device": "device_name",
+    "CPU": "cpu",
+    "Framework": "",
+    "CUDA": "cuda",
+    "NCCL": "nccl",
+    "Transport": "",
+    "MPI": "mpi",
+    "Tool": "tool_commit",
+}
+# Where logs without a framework_name tell the version: each under the library's own key.
+_LIBRARIES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
 
 # Of the variables that a log tells: launchers set these anew for each job, or another key tells it.
 # Directories, of caches and pipes, are often a job's own.
@@ -61,17 +77,50 @@ class Difference:
     b: tuple[str, ...]
 
 
+def facts_of(result: RunResult) -> dict[str, Any]:
+    """Every fact of machine, software and settings that a run's log tells, by its name (``cpu``,
+    ``env.OMP_NUM_THREADS``, ``nccl.within``)."""
+    found = {name: result.facts[name] for name in _STATED if name in result.facts}
+    for table in _TABLES:
+        facts = result.facts.get(table)
+        if isinstance(facts, Mapping):
+            found.update(_flat(facts, f"{EVENT}." if table == EVENT else ""))
+    return found
+
+
+def _flat(facts: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and not above:
+            yield from _flat(value, f"{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def machine_of(result: RunResult) -> dict[str, str]:
+    """Hardware and software of one run by what they are (``CPU``); '' where its log tells none."""
+    facts = facts_of(result)
+    told = {what: str(facts.get(name, "")) for what, name in _MACHINE.items()}
+    return {**told, "Framework": _framework(facts), "Transport": in_words(result.facts)}
+
+
+def _framework(facts: Mapping[str, Any]) -> str:
+    """``PyTorch 2.13.0``: the framework of a run with its version; '' where its log has neither."""
+    name, version = facts.get("framework_name"), facts.get("framework_version")
+    if name:
+        return f"{name} {version}" if version else str(name)
+    return " ".join(f"{called} {facts[key]}" for key, called in _LIBRARIES.items() if key in facts)
+
+
 def setup_of(results: Iterable[RunResult]) -> Setup:
-    """Of these runs together."""
-    found: dict[str, set[str]] = {}
-    for result in results:
-        found.setdefault(HARDWARE, set()).update(device_names(result))
-        for what, (table, keys) in _TOLD.items():
-            facts = result.facts.get(table) if table else result.facts
-            if isinstance(facts, Mapping):
-                found.setdefault(what, set()).update(_values(facts, keys))
-        found.setdefault(VARIABLES, set()).update(_variables(result.facts.get("provenance")))
-    return {what: tuple(sorted(values)) for what, values in found.items() if values}
+    """The setup of these runs together."""
+    return together(map(_setup, results))
+
+
+def _setup(result: RunResult) -> dict[str, list[str]]:
+    facts = facts_of(result)
+    found = {what: _values(facts, names) for what, names in _TOLD.items()}
+    variables = _variables(result.facts.get("provenance"))
+    return {HARDWARE: device_names(result), **found, VARIABLES: variables}
 
 
 def _values(facts: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
@@ -89,13 +138,13 @@ def _variables(provenance: object) -> list[str]:
     return ["", *(f"{key}={value}" for key, value in told.items() if not _OF_A_JOB.match(key))]
 
 
-def together(setups: Iterable[Setup]) -> Setup:
-    """Of several setups, every value that one of them has."""
+def together(setups: Iterable[Mapping[str, Iterable[str]]]) -> Setup:
+    """Several setups as one: every value that one of them has."""
     found: dict[str, set[str]] = {}
     for setup in setups:
         for what, values in setup.items():
             found.setdefault(what, set()).update(values)
-    return {what: tuple(sorted(values)) for what, values in found.items()}
+    return {what: tuple(sorted(values)) for what, values in found.items() if values}
 
 
 def differences(a: Setup, b: Setup) -> tuple[Difference, ...]:

@@ -227,10 +227,10 @@ def _without_programs(found: Gathered) -> Iterator[str]:
 
 def _list_formats() -> int:
     from dlperf_hpc.logs.formats import formats
-    from dlperf_hpc.logs.recognised import PROGRAMS
+    from dlperf_hpc.logs.recognised import programs
 
     _print_columns([(each.name, each.evidence.value, each.title) for each in formats()])
-    named = ", ".join(each.name for each in PROGRAMS)
+    named = ", ".join(each.name for each in programs())
     print(f"\nThese programs are recognised, but no speed is read of them: {named}")
     return 0
 

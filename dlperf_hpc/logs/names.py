@@ -6,30 +6,21 @@ one run. Here every word of the name is looked at by itself; what is no setting 
 runs which differ in it are never taken for repeats of each other.
 
 The file's name is read first, then its folders upwards as far as they look like a layout of
-logs; the first folder that does not ends it. :mod:`.words` reads each of them.
+logs; the first folder that does not ends it. Only whole tokens are words: ``b32user`` is no batch
+size. DLPerf and those who publish beside it (NVIDIA, Paddle) write ``b``, ``bs`` and ``bz`` for the
+batch of one GPU and ``gpu32`` for all GPUs, Megatron ``mbs`` for that of one replica.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
 from dlperf_hpc.logs.scanned import FACTS, Fact
-from dlperf_hpc.logs.words import (
-    COUNTING,
-    LETTERED,
-    NO_SETTINGS,
-    Part,
-    Words,
-    is_precision,
-    own_tag,
-    read,
-    read_once,
-    same,
-)
 
 _FOLDERS = 5  # above the file that are looked at
 _LONGEST = 4096  # characters of a path's end that are looked at
@@ -37,13 +28,123 @@ _PACKED = re.compile(r"\.(?:gz|zst|xz|bz2|lz4|zip)\Z", re.IGNORECASE)
 _ARCHIVE = re.compile(r"\.(?:zip|tar|tgz|tar\.[a-z0-9]{2,3})!", re.IGNORECASE)
 _ENDING = re.compile(r"\.(?:log|txt|out|err|jsonl?)\Z", re.IGNORECASE)
 _ATTEMPT = re.compile(r"\.attempt[0-9]{1,6}(?:\.rank[0-9]{1,6})?\Z")
-
-_REPEAT = re.compile(r"(.*[^_])_([0-9]{1,6})", re.DOTALL)
-_OWN_TAGS = re.compile(r"[A-Za-z0-9.+-]+")
-_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
-
-_OWN_FRAMEWORKS = {"ddp": "ddp"}  # as a folder only
 _HOMES = frozenset(("home", "users"))  # a folder in one is somebody's name
+_OWN_FRAMEWORK = "ddp"  # as a folder only
+
+# --- words: each is a setting, a tag, both, or means nothing
+
+_PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
+_FRAMEWORKS = {
+    **{"tf": "tensorflow", "torch": "pytorch", "pyt": "pytorch"},
+    **{
+        name: name
+        for name in ("tensorflow", "pytorch", "paddle", "hugectr", "mindspore", "mxnet", "oneflow")
+    },
+}
+# Words that are tags too: they name a variant of the framework, or run on top of another one.
+_FRAMEWORK_TAGS = {
+    **dict.fromkeys(("tf1", "tf2"), "tensorflow"),
+    **dict.fromkeys(("paddleclas", "paddlenlp"), "paddle"),
+    **{name: name for name in ("deepspeed", "horovod", "megatron")},
+}
+_TAGS = ("adam", "adamw", "amp", "apex", "dali", "lamb", "lars", "libai", "ngc", "nvidia", "sgd")
+_NOTHING = frozenset(
+    ("bench", "benchmark", "benchmarks", "dlperf", "lm", "log", "logs", "output", "perf")
+    + ("pretrain", "pretraining", "result", "results", "run", "runs", "test", "tests", "train")
+    + ("training", "use")
+)
+_WORDS: dict[str, tuple[tuple[str, Any] | None, bool]] = {
+    **{word: (("precision", word), False) for word in _PRECISIONS},
+    **{word: (("framework", name), False) for word, name in _FRAMEWORKS.items()},
+    **{word: (("framework", name), True) for word, name in _FRAMEWORK_TAGS.items()},
+    **{"xla": (("xla", True), True), "noxla": (("xla", False), False)},
+    **dict.fromkeys(_TAGS, (None, True)),
+    **dict.fromkeys(_NOTHING, (None, False)),
+}
+"""The setting that a word states, if any, and whether it is a tag."""
+
+_COUNTS = {
+    **dict.fromkeys(("b", "bs", "bz", "bsz", "batchsize", "mb", "mbs", "mbz"), "batch_size"),
+    **dict.fromkeys(("gbs", "gbz", "globalbatchsize"), "global_batch"),
+    **dict.fromkeys(("acc", "accum", "gas"), "accumulation"),
+    **dict.fromkeys(("seq", "seqlen"), "seq_len"),
+    "gpu": "devices",
+}
+_OWN_COUNTS = ("acc", "seq", "gbs")
+_MICRO = ("mb", "mbs", "mbz")
+_PARALLEL = ("mp", "tp", "pp")
+_NUMBERED_TAGS = (*_PARALLEL, "phase", "zero")
+
+# A dot belongs to a token where it is a decimal point: v1.5, 1.3b.
+_TOKEN = re.compile(r"[^\W_]+(?:(?<=[0-9])\.(?=[0-9])[^\W_]+)*")
+_NUMBERED = re.compile(r"([a-z]+)([0-9]{1,7})")
+_TOPOLOGY = re.compile(r"([0-9]{1,5})n([0-9]{1,3})[gd]|n([0-9]{1,5})c([0-9]{1,3})")
+_SIZE = (
+    r"(?:base|large|small|medium|tiny|mini|big|huge|xx?l|v[0-9](?:\.[0-9])?[a-z]?"
+    r"|[0-9]{1,4}(?:\.[0-9]{1,3})?[bm])"
+)
+_MODEL = re.compile(
+    r"(?:(?:(?:al|ro|distil|deb|mobile)?bert|roberta|electra|gpt(?:[-_]?[23]|j)?|bloom|llama[23]?"
+    r"|t5|transformer|opt(?=[-_][0-9])|rn(?:18|34|50|101|152)|r(?:18|34|50|100|101|152)|y1"
+    r"|resnet[0-9]{0,3}(?:v[0-9.]{1,3}[a-z]?)?|resnext[0-9]{2,3}|vgg[0-9]{0,2}|alexnet"
+    r"|inception[0-9]?|mobilenet(?:v[0-9])?|wdl|dlrm)"
+    rf"(?:[-_]{_SIZE}(?![^\W_]))*|(?:efficientnet|vit)(?:-[bl][0-9]{{1,2}})?)(?![^\W_])",
+    re.IGNORECASE,
+)
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
+_RESNET = re.compile(r"rn?(?=[0-9])")
+
+# Words that are one: globalBatchSize-64 states a batch size, EfficientNet-B4 does not.
+_ONE_WORD = (
+    (re.compile(r"(batchsize)[-_](?=[0-9])", re.IGNORECASE), r"\1"),
+    (re.compile(r"(efficientnet|vit)_(?=[bl][0-9]{1,2}(?![^\W_]))", re.IGNORECASE), r"\1-"),
+    (re.compile(r"(zero)[-_](?:stage)?(?=[0-3](?![^\W_]))", re.IGNORECASE), r"\1"),
+    (re.compile(r"no[-_]xla|xla[-_](?:false|off)", re.IGNORECASE), "noxla"),
+)
+
+# <model>_b<batch>_<precision>[-<tag>...][_<word>...], the last such b; before a repeat.
+_PATTERN = re.compile(
+    rf"(.+)_(b[0-9]+)_({'|'.join(_PRECISIONS)}|amp)(?:-([A-Za-z0-9.+-]+))?(?:_(.*))?",
+    re.IGNORECASE | re.DOTALL,
+)
+_REPEAT = re.compile(r"(?:(.*[^_])_)?([0-9]{1,6})", re.DOTALL)
+
+
+@dataclass
+class _Part:
+    """One component of a path. ``known`` counts the words that were understood."""
+
+    facts: list[tuple[str, Any]] = field(default_factory=list)
+    words: list[tuple[str, bool]] = field(default_factory=list)  # tags: text, whether it is known
+    known: int = 0
+    unrecognised: bool = False  # it has a word that was not understood
+    logs: bool = False
+
+    def names(self) -> set[str]:
+        """The settings that it states."""
+        return {name for name, _ in self.facts}
+
+    @property
+    def strength(self) -> int:
+        """How many of the settings that only benchmark logs have in their names are there."""
+        settings = {"batch_size", "global_batch", "precision", "nodes", "devices"} & self.names()
+        amp = ("amp", True) in self.words and "precision" not in settings
+        return len(settings) + amp
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags; of a name that states no settings, only the known words."""
+        settings = self.strength
+        return [text for text, known in self.words if known or settings]
+
+    def first(self, name: str) -> Any:
+        """The first value that it states of a setting; None if there is none."""
+        return next((value for each, value in self.facts if each == name), None)
+
+    def state(self, name: str, digits: str) -> None:
+        """Add a count, if it counts anything."""
+        if int(digits) > 0:
+            self.facts.append((name, int(digits)))
 
 
 def facts_of_path(path: PurePath | str) -> tuple[Fact, ...]:
@@ -55,7 +156,7 @@ def facts_of_path(path: PurePath | str) -> tuple[Fact, ...]:
     stated: dict[str, list[Any]] = {name: [] for name in FACTS}
     for part in _parts(str(path)[-_LONGEST:]):
         for name, value in part.facts:
-            if value not in stated[name] and not (name == "model" and same(value, stated[name])):
+            if value not in stated[name] and not (name == "model" and _same(value, stated[name])):
                 stated[name].append(value)
     stated["framework"] = _topmost(stated["framework"])
     return tuple(Fact(0, name, value) for name, values in stated.items() for value in values)
@@ -69,92 +170,84 @@ def variant_of_path(path: PurePath | str) -> tuple[str, ...]:
     """
     parts = _parts(str(path)[-_LONGEST:])
     tags = [tag for part in reversed(parts) for tag in part.tags]
-    known = set(_topmost([value for part in parts for value in part.all("framework")]))
-    if any(re.fullmatch("zero[0-9]", tag) for tag in tags):
-        known.add("zero")  # the tag with the stage has it too
+    frameworks = [value for part in parts for name, value in part.facts if name == "framework"]
+    known = _topmost(frameworks)
     return tuple(tag for tag in dict.fromkeys(tags) if tag not in known)
 
 
+def _topmost(frameworks: list[str]) -> list[str]:
+    """Of frameworks that stand on one another the one that ran the training loop; Horovod alone
+    is one, beside another it only carries its gradients."""
+    kept = [each for each in frameworks if each != "horovod"] or frameworks
+    loops = [each for each in kept if each in ("deepspeed", "megatron")]
+    if not loops:
+        return kept
+    others = [each for each in kept if each not in ("deepspeed", "megatron", "pytorch")]
+    return [loops[0], *others]
+
+
 @lru_cache(maxsize=16)  # facts and variant of one path
-def _parts(path: str) -> list[Part]:
+def _parts(path: str) -> list[_Part]:
     """The file's name, then the folders above it that belong to a layout of logs, upwards."""
     text = _ARCHIVE.sub("/", path)
+    for apart, joined in _ONE_WORD:
+        text = apart.sub(joined, text)
     components = [each for each in text.split("/") if each not in ("", ".")]
     if not components:
         return []
-    name = _file(_stem(components[-1]))
+    stem = components[-1]
+    for ending in (_PACKED, _PACKED, _ENDING, _ATTEMPT):
+        stem = ending.sub("", stem)
+    name = _file(stem)
     return [name, *_folders(components[-2::-1], name)]
 
 
-def _stem(name: str) -> str:
-    for _ in range(2):
-        name = _PACKED.sub("", name)
-    return _ATTEMPT.sub("", _ENDING.sub("", name))
+# --- the file's name
 
 
-def _file(stem: str) -> Part:
+def _file(stem: str) -> _Part:
     """A file's name: DLPerf's pattern if it has it, else word by word."""
-    part = _pattern(stem)
-    if part is not None:
+    match = _PATTERN.fullmatch(stem)
+    if match is not None:
+        return _by_pattern(*match.groups(""))
+    counted, part = _REPEAT.fullmatch(stem), _read(stem)
+    words = _tokens(stem)
+    # Megatron's names end with a node's rank, and zero_1 is no repeat.
+    if counted is None or not counted[1] or len(counted[2]) > 2 or _is_megatrons(words):
         return part
-    counted, words = _REPEAT.fullmatch(stem), Words(stem)
-    before = words.at(len(words.all) - 2)  # zero_1 is no repeat
-    # Megatron's names end with a node's rank.
-    if counted is not None and len(counted[2]) <= 2 and not words.parallel:
-        part = read(counted[1])
-        if part.strength and before not in COUNTING and before not in NO_SETTINGS:
-            part.facts.append(("repeat", int(counted[2])))
-            return part
-    return read(stem)
+    shorter = _read(counted[1])
+    if not shorter.strength or words[-2] in (*_COUNTS, *_NUMBERED_TAGS):
+        return part
+    shorter.facts.append(("repeat", int(counted[2])))
+    return shorter
 
 
-def _pattern(stem: str) -> Part | None:
-    """``<model>_b<batch>_<precision>[-<tag>...][_<word>...][_<repeat>]``; the last such ``b``."""
-    words = stem.split("_")
-    for at in range(len(words) - 2, 0, -1):
-        head, *tags = words[at + 1].split("-")
-        if re.fullmatch("b[0-9]+", words[at]) and is_precision(head):
-            break
-    else:
-        return None
-    if words[at - 1].lower() in LETTERED:
-        return None
-    before, model, between = _trim(words[:at])
-    after = words[at + 2 :]
-    repeat = after.pop() if after and re.fullmatch("[0-9]{1,6}", after[-1]) else None
-    if not _OWN_TAGS.fullmatch(words[at + 1]):
-        after, tags = [*tags, *after], []
-    part = read("_".join([*before, *between, words[at], head]))
+def _by_pattern(before: str, batch: str, precision: str, tags: str, after: str) -> _Part:
+    words = before.split("_")
+    own = [at for at, word in enumerate(words) if _is_of_a_model(word)]
+    first, last = (own[0], own[-1] + 1) if own else (len(words), len(words))
+    part = _read("_".join([*words[:first], *words[last:], batch, precision]))
+    model = "_".join(words[first:last])
     if _MODEL_NAME.fullmatch(model):
         part.facts.insert(0, ("model", model))
-    for tag in _own(tags):
-        own_tag(part, tag)
-    rest = read("_".join(after))
+    for tag in _own_tags(tags.split("-")):
+        _add_own_tag(part, tag)
+    repeated = _REPEAT.fullmatch(after)
+    rest = _read(repeated[1] or "" if repeated else after)
     part.facts += rest.facts
     part.words += rest.words
-    if repeat is not None:
-        part.facts.append(("repeat", int(repeat)))
+    if repeated:
+        part.facts.append(("repeat", int(repeated[2])))
     return part
 
 
-def _trim(words: list[str]) -> tuple[list[str], str, list[str]]:
-    """The words before the batch size: some that name no model, the model's name, some more."""
-    start, end = 0, len(words)
-    while start < end and not _of_a_model(words[start]):
-        start += 1
-    while end > start and not _of_a_model(words[end - 1]):
-        if end - start > 1 and words[end - 2].lower() in LETTERED:
-            break
-        end -= 1
-    return words[:start], "_".join(words[start:end]), words[end:]
-
-
-def _of_a_model(word: str) -> bool:
-    part = read_once(word)
+@lru_cache(maxsize=1024)  # those of the file before, for the most part
+def _is_of_a_model(word: str) -> bool:
+    part = _read(word)
     return part.unrecognised or "model" in part.names()
 
 
-def _own(tags: Sequence[str]) -> list[str]:
+def _own_tags(tags: Sequence[str]) -> list[str]:
     """Tags of our own names: what begins with a digit belongs to the one before (``lr1e-05``)."""
     joined: list[str] = []
     for tag in tags:
@@ -165,33 +258,40 @@ def _own(tags: Sequence[str]) -> list[str]:
     return joined
 
 
-def _folders(folders: list[str], name: Part) -> Iterator[Part]:
+def _add_own_tag(part: _Part, tag: str) -> None:
+    """Add a tag of our own names: a count (``acc4``), XLA, or what it says."""
+    match = _NUMBERED.fullmatch(tag)
+    if match is not None and match[1] in _OWN_COUNTS:
+        part.state(_COUNTS[match[1]], match[2])
+    elif tag in ("xla", "noxla"):
+        _add_word(part, tag)
+    else:
+        part.words.append((tag, True))
+
+
+# --- the folders
+
+
+def _folders(folders: list[str], name: _Part) -> Iterator[_Part]:
     """``folders`` from the file upwards, as long as they look like a layout of logs."""
     model, framework, anchored = name.first("model"), False, name.strength > 0
     placed = False  # the folder below is a topology or a batch size
-    for at, folder in enumerate(folders[:_FOLDERS]):
-        above = folders[at + 1] if at + 1 < len(folders) else ""
+    for folder, above in zip(folders[:_FOLDERS], [*folders[1:], ""]):
         if folder == "attempts":
             continue
         if folder == ".." or above.lower() in _HOMES:
             return
-        part = read(folder)
-        own = _OWN_FRAMEWORKS.get(folder.lower())
-        if own is not None and anchored:  # above it is a sweep's name
-            yield Part([("framework", own)])
+        if folder.lower() == _OWN_FRAMEWORK and anchored:  # above it is a sweep's name
+            yield _Part([("framework", _OWN_FRAMEWORK)])
             return
-        in_model_position = placed and not framework and _is_framework(above)
-        if in_model_position and not part.strength and not part.logs and part.unrecognised:
-            part = _model_folder(folder, model)
-        elif (part.unrecognised and part.strength < 2 and not _marked(part)) or not part.known:
+        part = _folder(folder, model, placed and not framework and _is_framework(above))
+        if part is None:
             return
         anchored = anchored or part.strength > 0
         if not anchored and (part.facts or part.words):
             return
-        if not in_model_position and _only_a_model(part) and not _agree(part, model):
-            return
         if framework:
-            part.without("framework", "model")
+            part.facts = [fact for fact in part.facts if fact[0] not in ("framework", "model")]
         if part.strength < 2:
             part.words = [word for word in part.words if word[1]]
         yield part
@@ -202,43 +302,155 @@ def _folders(folders: list[str], name: Part) -> Iterator[Part]:
         model = model or part.first("model")
 
 
-def _only_a_model(part: Part) -> bool:
-    return "model" in part.names() and "framework" not in part.names() and part.strength < 2
+def _folder(folder: str, model: str | None, names_the_model: bool) -> _Part | None:
+    """A folder by its words, and by its place in DLPerf's layout; None if it is of no layout."""
+    part = _read(folder)
+    if names_the_model and part.unrecognised and not (part.strength or part.logs):
+        return _model_folder(folder, model)
+    if not _is_of_a_layout(part):
+        return None
+    if not names_the_model and _is_of_another_model(part, model):
+        return None
+    return part
 
 
-def _agree(part: Part, model: str | None) -> bool:
-    return model is not None and same(part.first("model"), [model])
+def _is_of_a_layout(part: _Part) -> bool:
+    """Whether all words of a folder are known, or two settings or a mark of logs are among them."""
+    marked = part.logs or ("ngc", True) in part.words or part.strength >= 2
+    return part.known > 0 and (marked or not part.unrecognised)
 
 
-def _marked(part: Part) -> bool:
-    return part.logs or ("ngc", True) in part.words
+def _is_of_another_model(part: _Part, model: str | None) -> bool:
+    """Whether a folder states a model that the file does not, and hardly anything else."""
+    own = part.first("model")
+    if own is None or part.first("framework") is not None or part.strength >= 2:
+        return False
+    return model is None or not _same(own, [model])
 
 
+@lru_cache(maxsize=1024)  # those of the file before, for the most part
 def _is_framework(folder: str) -> bool:
-    part = read_once(folder)
-    return folder.lower() in _OWN_FRAMEWORKS or (
-        "framework" in part.names() and not part.unrecognised and "model" not in part.names()
-    )
+    part = _read(folder)
+    named = "framework" in part.names() and not part.unrecognised and "model" not in part.names()
+    return named or folder.lower() == _OWN_FRAMEWORK
 
 
-def _model_folder(folder: str, model: str | None) -> Part:
+def _model_folder(folder: str, model: str | None) -> _Part:
     """A folder of an unknown name where DLPerf's layout has the model: ``partial_fc`` is a method
     if the file names another model."""
-    part = Part(known=1)
-    if model and not same(folder, [model]):
-        tag = "-".join(Words(folder).all)
-        part.words = [(tag, True)] if tag else []
+    part = _Part(known=1)
+    if model and not _same(folder, [model]):
+        part.words = [("-".join(_tokens(folder)) or folder, True)]
     elif _MODEL_NAME.fullmatch(folder):
         part.facts.append(("model", folder))
     return part
 
 
-def _topmost(frameworks: list[str]) -> list[str]:
-    """Of frameworks that stand on one another the one that ran the training loop; Horovod alone
-    is one, beside another it only carries its gradients."""
-    kept = [each for each in frameworks if each != "horovod"] or frameworks
-    loops = [each for each in kept if each in ("deepspeed", "megatron")]
-    if loops:
-        kept = [each for each in kept if each not in ("deepspeed", "megatron", "pytorch")]
-        kept.insert(0, loops[0])
-    return kept
+# --- words
+
+
+def _tokens(text: str) -> list[str]:
+    return [token.lower() for token in _TOKEN.findall(text)]
+
+
+def _read(text: str) -> _Part:
+    """One component word by word."""
+    part, tokens = _Part(), _tokens(text)
+    before, end = "", 0
+    for match in _TOKEN.finditer(text):
+        if match.start() < end:  # within a model's name
+            continue
+        word = match[0].lower()
+        model = _MODEL.match(text, match.start())
+        if model is not None and _may_be_model(part, model[0]):
+            part.known, end = part.known + 1, model.end()
+            if part.first("model") is None:
+                part.facts.append(("model", model[0]))
+        elif word in _WORDS:
+            _add_word(part, word)
+        elif not _add_numbered(part, word, tokens):
+            _add_unknown(part, word, before)
+        before = word
+    return part
+
+
+def _may_be_model(part: _Part, name: str) -> bool:
+    known = part.first("model")
+    return known is None or _same(name, [known])
+
+
+def _add_word(part: _Part, word: str) -> None:
+    fact, is_tag = _WORDS[word]
+    part.known += 1
+    part.logs = part.logs or word in ("log", "logs")
+    if fact is not None:
+        part.facts.append(fact)
+    if is_tag:
+        part.words.append((word, True))
+
+
+def _add_numbered(part: _Part, word: str, tokens: Sequence[str]) -> bool:
+    """Add ``4n8g``, ``bs96``, ``gpu8`` or ``mp2``; False if the word is none of these."""
+    topology, match = _TOPOLOGY.fullmatch(word), _NUMBERED.fullmatch(word)
+    if topology is not None:
+        nodes, gpus = filter(None, topology.groups())
+        if int(nodes) and int(gpus):
+            part.facts += [("nodes", int(nodes)), ("gpus_per_node", int(gpus))]
+    elif match is None:
+        return False
+    elif match[1] in _NUMBERED_TAGS:
+        part.words.append((word, True))
+    elif match[1] in _MICRO and _is_split(tokens):
+        part.words.append((f"mbs{match[2]}", True))  # a replica's, which has several devices
+    elif match[1] in _COUNTS:
+        part.state(_COUNTS[match[1]], match[2])
+    elif match[1] == "s" and _is_megatrons(tokens):
+        part.state("seq_len", match[2])
+    elif match[1] == "gb" and any(_kind(token) in _MICRO for token in tokens):
+        part.state("global_batch", match[2])
+    elif match[1] != "dp":  # which follows from the devices and the other sizes
+        return False
+    part.known += 1
+    return True
+
+
+def _kind(token: str) -> str:
+    """What a token counts: ``mbs`` of ``mbs2``."""
+    match = _NUMBERED.fullmatch(token)
+    return match[1] if match is not None else ""
+
+
+def _is_megatrons(tokens: Sequence[str]) -> bool:
+    """Whether a name states how a model is split, as Megatron's do."""
+    kinds = set(map(_kind, tokens))
+    return "pp" in kinds and bool({"mp", "tp"} & kinds)
+
+
+def _is_split(tokens: Sequence[str]) -> bool:
+    """Whether a replica of the model has several devices."""
+    return any(_kind(each) in _PARALLEL and each[2:].lstrip("0") != "1" for each in tokens)
+
+
+def _add_unknown(part: _Part, word: str, before: str) -> None:
+    """Add a word that is no setting. A number is none either where it is a date, a time, a job's
+    number or a count of tests, or begins a name."""
+    if word.isdigit():
+        stamp = len(word) >= 6 or (len(before) >= 6 and before.isdigit())
+        if stamp or before in _NOTHING or not (part.known or part.words):
+            part.known += 1
+            return
+    part.unrecognised = True
+    part.words.append((word, False))
+
+
+def _same(model: str, others: Sequence[str]) -> bool:
+    """Whether one of the others names this model, be it less exactly (``bert``, ``bert_base``).
+
+    The names of ResNet are one model: ``rn50``, ``r50``, ``resnet50``.
+    """
+    key = _key(model)
+    return any(key.startswith(each) or each.startswith(key) for each in map(_key, others))
+
+
+def _key(model: str) -> str:
+    return _RESNET.sub("resnet", "".join(_tokens(model)), count=1)

@@ -1,16 +1,16 @@
-"""Whether a log of ours can be true: its figures held against each other.
+"""Whether a log of ours can be true: two checks of its figures.
 
-A log tells most things more than once: ``samples_per_s`` beside ``samples`` and ``elapsed_s``, the
-iterations' times beside their stamps, beside their percentiles and beside the window, the ranks
-beside their number. Who changes one figure by hand leaves the others. Tolerances are those of
-printing: a rate and milliseconds have three digits after the point, a stamp has microseconds.
+A log tells its throughput more than once: ``samples_per_s`` beside ``samples`` and ``elapsed_s`` in
+the summary, and the window beside the lines of its iterations. Who changes one figure by hand
+leaves the others. Tolerances are those of printing: a rate and milliseconds have three digits after
+the point, a stamp has microseconds. (:mod:`.record` holds the log against its record.)
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dlperf_hpc.records.results import Contradiction, Window
@@ -20,22 +20,13 @@ Table = Mapping[str, Any]
 
 _ROUNDED = 0.00051  # of a figure that is printed with three digits after the point
 _STAMP_S = 3e-6  # two stamps, each to a microsecond, of a clock of 0.25
-_MOST_SAID = 8
-
-
-# --- a log against itself
 
 
 def in_log(
-    tables: Mapping[str, Table], ranks: Sequence[Table], window: Window, timeline: Timeline | None
+    tables: Mapping[str, Table], window: Window, timeline: Timeline | None
 ) -> tuple[Contradiction, ...]:
     """What in a log with a whole summary cannot be true together."""
-    found = [
-        *_in_summary(window, tables["summary"]),
-        *_in_timeline(window, timeline, tables),
-        *_in_world(window, tables.get("world", {}), ranks),
-        *_in_other_lines(window, tables),
-    ]
+    found = [*_in_summary(window, tables), *_in_timeline(window, timeline, tables)]
     return tuple(Contradiction("log", text, doubt) for text, doubt in found)
 
 
@@ -43,28 +34,26 @@ Found = Iterator[tuple[str, bool]]
 """What disagrees, and whether samples/s may be wrong by it."""
 
 
-def _in_summary(window: Window, summary: Table) -> Found:
-    rate = _number(summary, "samples_per_s")
+# --- the summary's figures against each other
+
+
+def _in_summary(window: Window, tables: Mapping[str, Table]) -> Found:
+    rate = _number(tables["summary"], "samples_per_s")
     if rate is not None and not _near(rate, window.samples_per_s, _ROUNDED):
         yield apart("the summary says samples_per_s", rate, "samples / elapsed_s",
                      window.samples_per_s), True  # fmt: skip
-    spread = _number(summary, "rank_spread")
-    seen = window.rank_spread
-    if spread is not None and seen is not None and not _near(spread, seen, 1e-6):
-        yield apart("the summary says rank_spread", spread, "its times", seen), False
     if window.global_batch is not None and window.accumulation is not None:
         through = window.iterations * window.global_batch
         if window.samples * window.accumulation != through:
             yield apart("the summary says samples", window.samples,
                          "iterations x global_batch / accumulation",
                          through / max(1, window.accumulation)), True  # fmt: skip
-    if window.elapsed_min_s is not None and window.elapsed_min_s > window.elapsed_s:
-        yield apart("the summary says elapsed_min_s", window.elapsed_min_s, "elapsed_s",
-                     window.elapsed_s), True  # fmt: skip
-    skipped = window.skipped_steps or 0
-    if not skipped <= window.optimizer_steps <= max(1, window.iterations):
-        yield (f"the summary says optimizer_steps {window.optimizer_steps} with skipped_steps"
-               f" {skipped} and iterations {window.iterations}"), False  # fmt: skip
+    count = tables.get("world", {}).get("ranks")
+    if isinstance(count, int) and count != window.ranks:
+        yield f"the summary says ranks {window.ranks}, the world line {count}", True
+
+
+# --- the iteration lines against the window
 
 
 def _waits_at_the_end(tables: Mapping[str, Table]) -> bool:
@@ -122,8 +111,8 @@ def _missing(window: Window, timeline: Timeline, every: int) -> str:
 
 
 def _in_times(window: Window, timeline: Timeline, span: float, whole: bool) -> Found:
-    """The iterations' times against their stamps and against the percentiles. ``whole``: each
-    iteration has its line; of a long window only every k-th has."""
+    """The iterations' times against their stamps. ``whole``: each iteration has its line; of a long
+    window only every k-th has."""
     rounding = len(timeline.ms) * _ROUNDED / 1e3 + _STAMP_S
     if whole and abs(sum(timeline.ms) / 1e3 - span) > rounding:
         yield from _odd_iterations(timeline, above_only=False)
@@ -132,21 +121,6 @@ def _in_times(window: Window, timeline: Timeline, span: float, whole: bool) -> F
         place = max(range(len(timeline.ms)), key=timeline.ms.__getitem__)
         if timeline.ms[place] / 1e3 > timeline.seconds(place, place + 1) + rounding:
             yield from _odd_iterations(timeline, above_only=True)
-    if whole:
-        ordered = sorted(timeline.ms)
-        for share in (5, 50, 95, 99):
-            told, seen = getattr(window, f"step_ms_p{share}"), _percentile(ordered, share / 100)
-            if not _near(told, seen, 2 * _ROUNDED):
-                yield apart(f"the summary says step_ms_p{share}", told, "the iteration lines",
-                             seen), True  # fmt: skip
-        yield from _in_losses("first", window.loss_first, timeline.losses[0])
-    yield from _in_losses("last", window.loss_last, timeline.losses[1])
-
-
-def _in_losses(place: str, told: float | None, seen: float | None) -> Found:
-    if told is not None and seen is not None and not _near(told, seen, 0):
-        yield apart(f"the summary says loss_{place}", told, f"the {place} iteration line",
-                     seen), False  # fmt: skip
 
 
 def _odd_iterations(timeline: Timeline, above_only: bool) -> Found:
@@ -155,66 +129,6 @@ def _odd_iterations(timeline: Timeline, above_only: bool) -> Found:
         near = ms <= seen + 0.01 if above_only else abs(ms - seen) <= 0.01
         if not near:
             yield apart(f"iteration {number} says ms", ms, "its time stamp", seen), True
-
-
-def _percentile(ordered: Sequence[float], share: float) -> float:
-    """As :func:`dlperf_hpc.train.summary.percentile`, of values in order."""
-    position = share * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
-
-
-def _in_world(window: Window, world: Table, ranks: Sequence[Table]) -> Found:
-    count, hosts = world.get("ranks"), world.get("hosts")
-    if not isinstance(count, int):
-        return
-    if count != window.ranks:
-        yield f"the summary says ranks {window.ranks}, the world line {count}", True
-    if world.get("met") is False:  # a timed loop's ranks that did not find each other
-        return
-    seen = [row.get("rank") for row in ranks]
-    if seen != list(range(count)) and sorted(map(str, seen)) != sorted(map(str, range(count))):
-        lost = sorted(set(range(count)) - {each for each in seen if isinstance(each, int)})
-        told = f"rank lines are missing: {', '.join(map(str, lost[:_MOST_SAID]))}"
-        more = f"there are {len(seen)} rank lines"
-        yield f"the world line says ranks {count}: {told if lost else more}", False
-    if isinstance(hosts, list):
-        strange = {str(row.get("host")) for row in ranks} ^ set(map(str, hosts))
-        if strange and ranks:
-            listed = ", ".join(sorted(strange)[:_MOST_SAID])
-            yield f"the world line and the rank lines name other hosts: {listed}", False
-        if world.get("nodes", len(hosts)) != len(hosts):
-            yield f"the world line says nodes {world['nodes']}, and {len(hosts)} hosts", False
-
-
-def _in_other_lines(window: Window, tables: Mapping[str, Table]) -> Found:
-    measure, communication = tables.get("measure", {}), tables.get("communication", {})
-    if measure.get("warmup", window.warmup) != window.warmup:
-        yield f"the summary says warmup {window.warmup}, measure {measure['warmup']}", False
-    asked = measure.get("iterations")
-    if isinstance(asked, int) and window.iterations < asked:
-        yield f"the summary says iterations {window.iterations}, measure at least {asked}", False
-    told, steps = window.exposed_comm, communication.get("steps")
-    with_ms, without_ms = (_number(communication, name) for name in ("with_ms", "without_ms"))
-    if told is not None and steps and with_ms and without_ms is not None:
-        seen = 1 - without_ms / with_ms
-        if not _near(told, seen, 1e-6):
-            yield apart("the summary says exposed_comm", told, "the communication line",
-                        seen), False  # fmt: skip
-    if "checkpoint" in tables:
-        yield from _in_checkpoint(tables["checkpoint"])
-
-
-def _in_checkpoint(told: Table) -> Found:
-    size = _number(told, "bytes")
-    for name, key in (("mb_per_rank", "ranks"), ("save_mb_s", "save_s"), ("load_mb_s", "load_s")):
-        value, over = _number(told, name), _number(told, key)
-        if size and value is not None and over:
-            seen = size / over / 1e6
-            if not _near(value, seen, _ROUNDED):
-                yield apart(f"the checkpoint line says {name}", value, f"bytes / {key}",
-                            seen), False  # fmt: skip
 
 
 # --- words and tolerances

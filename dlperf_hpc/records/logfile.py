@@ -440,4 +440,4 @@ def _contradictions(log: ParsedLog, window: Window | None) -> tuple[Contradictio
         Contradiction("log", f"the log has two lines {event} that differ", doubt=True)
         for event in dict.fromkeys(log.repeated)
     ]
-    return (*twice, *in_log(log.tables, log.ranks, window, log.timeline))
+    return (*twice, *in_log(log.tables, window, log.timeline))

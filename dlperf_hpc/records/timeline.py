@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 _ITERATION = re.compile(
-    rb"^dlperf (\S{27}) iteration n=([0-9]+)(?: loss=(\S+))? ms=([0-9.eE+-]+)\r?$", re.MULTILINE
+    rb"^dlperf (\S{27}) iteration n=([0-9]+)(?: loss=\S+)? ms=([0-9.eE+-]+)\r?$", re.MULTILINE
 )
 _OPENED = re.compile(rb"^dlperf (\S{27}) window_open iteration=([0-9]+)\r?$", re.MULTILINE)
 
@@ -20,14 +20,12 @@ _STAMPED = len("dlperf 2026-11-21T14:53:20.696482Z")
 @dataclass(frozen=True)
 class Timeline:
     """The iteration lines of a log: numbers of the line and of the iteration before the window,
-    stamps (the first is the window's opening), milliseconds, and the first and last loss, None
-    where it is not told."""
+    stamps (the first is the window's opening), and milliseconds."""
 
     before: int
     numbers: tuple[int, ...]
     stamps: Sequence[bytes]
     ms: Sequence[float]
-    losses: tuple[float | None, float | None]
 
     def seconds(self, first: int, last: int) -> float:
         """Time between two stamps. ValueError if one of them is none."""
@@ -68,7 +66,6 @@ def _as_written(block: bytes) -> Timeline | None:
         numbers=_numbers(b" ".join(words[7::6])),
         stamps=[words[1], *words[5::6]],
         ms=[float(word[3:]) for word in words[9::6]],
-        losses=(float(words[8][5:]), float(words[-2][5:])),
     )
 
 
@@ -82,15 +79,10 @@ def _line_by_line(data: bytes) -> Timeline | None:
     opened, found = _OPENED.search(data), _ITERATION.findall(data)
     if opened is None or not found:
         return None
-    stamps, numbers, losses, ms = zip(*found)
+    stamps, numbers, ms = zip(*found)
     return Timeline(
         before=int(opened[2]),
         numbers=tuple(map(int, numbers)),
         stamps=[opened[1], *stamps],
         ms=list(map(float, ms)),
-        losses=(_loss(losses[0]), _loss(losses[-1])),
     )
-
-
-def _loss(text: bytes) -> float | None:
-    return float(text) if text else None

@@ -17,10 +17,10 @@ from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.nodes import NodeFindings, hosts_of
 from dlperf_hpc.analysis.nodes import examine as examine_nodes
 from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
+from dlperf_hpc.analysis.setups import machine_of
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.transport import EVENT, in_words
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
 from dlperf_hpc.reporting.text import natural, span
 from dlperf_hpc.sweepfile.case import Topology
@@ -176,40 +176,13 @@ class Report:
 
         Several values of one fact stand side by side: two devices in one table must show.
         """
-        told = [_machine(result.facts) for result in self.counted]
-        seen = {name: dict.fromkeys(machine[name] for machine in told) for name in _MACHINE}
-        joined = {name: "; ".join(filter(None, values)) for name, values in seen.items()}
-        return {name: text for name, text in joined.items() if text}
+        seen: dict[str, dict[str, None]] = {}
+        for result in self.counted:
+            for what, text in machine_of(result).items():
+                seen.setdefault(what, {}).setdefault(text)
+        joined = {what: "; ".join(filter(None, texts)) for what, texts in seen.items()}
+        return {what: text for what, text in joined.items() if text}
 
 
 def _size(summary: CaseSummary) -> tuple[int, Any]:
     return summary.case.topology.devices, summary.case.topology
-
-
-# What a reader must know of the machine, and where a log tells it: (table, key).
-_MACHINE: Mapping[str, tuple[str, str]] = {
-    "Device": ("world", "device_name"),
-    "CPU": ("provenance", "cpu"),
-    "Framework": ("", "framework_name"),
-    "CUDA": ("world", "cuda"),
-    "NCCL": ("world", "nccl"),
-    "Transport": (EVENT, ""),
-    "MPI": ("provenance", "mpi"),
-    "Tool": ("provenance", "tool_commit"),
-}
-# Where logs without a framework_name tell the version: each under the library's own key.
-_LIBRARIES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
-
-
-def _machine(facts: Mapping[str, Any]) -> dict[str, str]:
-    told = {name: str(facts.get(table, {}).get(key, "")) for name, (table, key) in _MACHINE.items()}
-    return {**told, "Framework": framework(facts), "Transport": in_words(facts)}
-
-
-def framework(facts: Mapping[str, Any]) -> str:
-    """``PyTorch 2.13.0``: the framework of a run with its version; '' where its log has neither."""
-    name, version = facts.get("framework_name"), facts.get("framework_version")
-    if name:
-        return f"{name} {version}" if version else str(name)
-    world = facts.get("world", {})
-    return " ".join(f"{called} {world[key]}" for key, called in _LIBRARIES.items() if key in world)

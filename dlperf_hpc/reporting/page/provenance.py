@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dlperf_hpc.analysis.setups import facts_of
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.reporting.page import Cell, Heading, Row, Section, Table
@@ -14,8 +15,6 @@ from dlperf_hpc.reporting.text import natural
 
 _MOST_VALUES = 8
 _MOST_NAMED = 6
-_TABLES = ("provenance", "world", "measure")
-_STATED = ("framework_name", "framework_version", "drivers")
 _FOLLOWS = ("ranks", "nodes")  # from the topology
 _MOST_KEYS = 500
 _LONGEST = 300
@@ -30,7 +29,7 @@ _COLUMNS = (
 
 def provenance_sections(runs: Sequence[RunResult]) -> list[Section]:
     """What differs between the runs, and all that their logs tell of machine and software."""
-    told = [dict(_facts(run)) for run in runs]
+    told = [{name: _text(value) for name, value in facts_of(run).items()} for run in runs]
     names = list(dict.fromkeys(name for facts in told for name in facts))[:_MOST_KEYS]
     if not names:
         return []
@@ -49,24 +48,6 @@ def provenance_sections(runs: Sequence[RunResult]) -> list[Section]:
         Section("differs", "Provenance: what differs", tuple(lines), table),
         Section("provenance", "Provenance: all of it", (), everything, folded=True),
     ]
-
-
-def _facts(run: RunResult) -> Iterator[tuple[str, str]]:
-    """Each fact by its name; ids that are a run's own are none."""
-    for name in _STATED:
-        if name in run.facts:
-            yield name, _text(run.facts[name])
-    for table in _TABLES:
-        facts = run.facts.get(table)
-        yield from _flat(facts, "") if isinstance(facts, Mapping) else ()
-
-
-def _flat(facts: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
-    for name, value in facts.items():
-        if isinstance(value, Mapping) and not above:
-            yield from _flat(value, f"{name}.")
-        else:
-            yield f"{above}{name}", _text(value)
 
 
 def _text(value: Any) -> str:

@@ -25,7 +25,7 @@ from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, rule
 from dlperf_hpc.logs.interpret.segments import APART, MOST
 from dlperf_hpc.logs.names import facts_of_path
-from dlperf_hpc.logs.recognised import PROGRAMS
+from dlperf_hpc.logs.recognised import programs
 from dlperf_hpc.logs.scan import demux, needles, scanner, sources, state, troubles
 from dlperf_hpc.logs.scanned import FACTS, Evidence
 from dlperf_hpc.records.status import Status
@@ -63,8 +63,8 @@ def test_a_page_without_its_marks_is_refused() -> None:
 def test_every_format_and_every_rule_is_on_its_page() -> None:
     for each in formats():
         assert f"\n| `{each.name}` | {each.title} | {each.evidence.value} |" in EXTERNAL
-    for program in PROGRAMS:
-        assert f"\n| - | {program.name} | {program.evidence.value} | none: recog" in EXTERNAL
+    for program in programs():
+        assert f"\n| - | {program.name} | {Evidence.QUOTED.value} | none: recog" in EXTERNAL
     for evidence in Evidence:
         assert f"*{evidence.value}*" in " ".join(EXTERNAL.split())
     for name in set(RULES) - {"default"}:  # which has a section
@@ -236,7 +236,7 @@ def test_the_examples_row_is_written_into_the_table(copy: Path) -> None:
     typed(copy, "doc_tables")
     written = (copy / "docs" / "external-logs.md").read_text(encoding="utf-8")
     assert "\n| `nimble` | Nimble | source only | samples/s, one device, since" in written
-    assert f"\n{len(formats()) + 1} formats, and {len(PROGRAMS)} programs" in written
+    assert f"\n{len(formats()) + 1} formats, and {len(programs())} programs" in written
     assert "nimble" not in EXTERNAL
 
 

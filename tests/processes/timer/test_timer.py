@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 import re
@@ -409,12 +408,3 @@ def test_an_observed_case_that_was_damaged_is_told(place: Path, word: str) -> No
     log.write_text(re.sub(rf" {key}=\S+", lambda _: f" {word}", text, count=1))
     with pytest.raises(LogError, match=re.escape(str(log))):
         result_of_log(log)
-
-
-def test_losses_are_held_against_their_lines(place: Path) -> None:
-    loop(Timer(batch_size=1, **SMALL))
-    (log,) = logs(place)
-    log.write_text(re.sub(r"loss_last=\S+", "loss_last=9.5", log.read_text()))
-    (found,) = result_of_log(log).contradictions
-    assert found.text.startswith("the summary says loss_last") and not found.doubt
-    assert json.loads(log.with_suffix(".json").read_text())["window"]["skipped_steps"] is None

@@ -126,12 +126,12 @@ DLPERF = [  # suite by suite, as its scripts write them
     (
         "./logs/20201209-test_zero_gpt2-small_1n8g_bz4_zero_stage2_off_checkpoint_activation.log",
         facts(model="gpt2-small", n=1, g=8, b=4),
-        ("zero2", "checkpoint-activation-off"),
+        ("zero", "zero2", "off", "checkpoint", "activation"),
     ),
     (
         "r100_fp32_b115_oneflow_model_parallel_True_partial_fc_False/r100/1n1g/r100_b115_fp32_5.log",
         facts(fw="oneflow", model="r100", p="fp32", n=1, g=1, b=115, r=5),
-        ("model", "parallel-true", "partial", "fc-false"),
+        ("model", "parallel", "true", "partial", "fc", "false"),
     ),
     (
         "logs-20201216-ratio-1.0/mxnet/partial_fc/bz64/1n4g/r100_b64_fp32_3.log",
@@ -182,7 +182,7 @@ OTHERS = [  # published beside DLPerf
     ),
     (
         "efficientnet_b4_b32_fp32_1.log",
-        facts(model="efficientnet_b4", p="fp32", b=32, r=1),
+        facts(model="efficientnet-b4", p="fp32", b=32, r=1),
         (),
     ),
 ]
@@ -218,9 +218,9 @@ def test_variants_that_dlperf_would_take_for_one_run() -> None:
 
 
 def test_xla_on_and_off() -> None:
-    for words in ("xla", "xla_true", "with_xla", "use_xla"):
+    for words, tags in (("xla", ("xla",)), ("xla_true", ("xla", "true")), ("use_xla", ("xla",))):
         assert told(f"bert_b32_fp32_{words}_1.log")["xla"] is True
-        assert variant_of_path(f"bert_b32_fp32_{words}_1.log") == ("xla",)
+        assert variant_of_path(f"bert_b32_fp32_{words}_1.log") == tags
     for words in ("noxla", "no_xla", "xla_false"):
         assert told(f"bert_b32_fp32_{words}_1.log")["xla"] is False
         assert variant_of_path(f"bert_b32_fp32_{words}_1.log") == ()
@@ -288,10 +288,11 @@ def test_numbers_that_count_nothing() -> None:
     assert "nodes" not in told(f"{'9' * 3000}n8g/x.log")
 
 
-def test_data_parallel_size_is_a_variant_only_where_it_does_not_follow() -> None:
+def test_data_parallel_size_is_no_variant() -> None:
+    """The data parallel size follows from the devices and the other sizes."""
     name = "megatron_lm_perf_{}_mp2_pp2_mbs2_gbs32.log".format
-    assert variant_of_path(name("2n8g_dp4")) == ("mp2", "pp2", "mbs2")
-    assert variant_of_path(name("2n8g_dp2")) == ("dp2", "mp2", "pp2", "mbs2")
+    for nodes, size in ((2, 4), (4, 8)):
+        assert variant_of_path(name(f"{nodes}n8g_dp{size}")) == ("mp2", "pp2", "mbs2")
 
 
 def test_our_own_names_say_what_the_case_was() -> None:
