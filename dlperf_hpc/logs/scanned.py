@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import compress, repeat
 from typing import Any, NamedTuple, Optional, overload
 
-from dlperf_hpc.logs.columns import Numbers, Packed, extent, is_rising
+from dlperf_hpc.logs.columns import Numbers, bounds, is_rising
 
 
 class Evidence(str, Enum):
@@ -170,14 +170,8 @@ class Steps(MutableSequence[Step]):
 
     def where(self, there: Sequence[bool]) -> Steps:
         """Those of the steps for which this is true."""
-        rows = array("q", compress(range(len(self)), there))
         return Steps.of(
-            [
-                c.chosen(rows)
-                if isinstance(c, Packed)
-                else c and array(c.typecode, compress(c, there))
-                for c in self.columns()
-            ]
+            [None if c is None else array(c.typecode, compress(c, there)) for c in self.columns()]
         )
 
     def last_line(self) -> int:
@@ -185,7 +179,7 @@ class Steps(MutableSequence[Step]):
         lines = self.numbers("line")
         if not len(self):
             return 0
-        return int(lines[-1] if is_rising(lines) else extent(lines)[1])
+        return int(lines[-1] if is_rising(lines) else bounds(lines)[1])
 
     def add(self, columns: Sequence[Column], count: int) -> None:
         """Append ``count`` steps, given by their columns."""
@@ -198,12 +192,9 @@ class Steps(MutableSequence[Step]):
             if mine is None and more is None:
                 continue
             kind, gap = GAPS[at]
-            if not done and isinstance(more, Packed):
-                self._columns[at] = more
-                continue
-            if not isinstance(mine, array):
-                mine = self._columns[at] = array(kind, [gap]) * done if mine is None else mine[:]
-            mine.extend(array(kind, [gap]) * count if more is None else more[:])
+            if mine is None:
+                mine = self._columns[at] = array(kind, [gap]) * done
+            mine.extend(array(kind, [gap]) * count if more is None else more)
 
     def __len__(self) -> int:
         lines = self._columns[0]
@@ -220,7 +211,7 @@ class Steps(MutableSequence[Step]):
     def __getitem__(self, at: slice) -> Steps: ...
     def __getitem__(self, at: int | slice) -> Step | Steps:
         if isinstance(at, slice):
-            return Steps.of([None if c is None else _part(c, at) for c in self.columns()])
+            return Steps.of([None if c is None else c[at] for c in self.columns()])
         at = self._from_end(at)
         if at >= -len(self._late):
             return self._late[at]
@@ -295,18 +286,11 @@ def _column(kind: str, gap: float, values: Sequence[Any]) -> Column:
     return array(kind, [gap if v is None else v for v in values] if None in values else values)
 
 
-def _part(column: Numbers, rows: slice) -> Numbers:
-    """Rows of a column; of a packed one they stay packed, if they are in a row."""
-    if isinstance(column, Packed) and rows.step in (None, 1):
-        return column.between(rows)
-    return column[rows]
-
-
 def _values(column: Column, at: int, count: int) -> Iterable[Any]:
     """A column's values, None for the gaps."""
     if column is None:
         return repeat(None, count)
-    numbers = column[:].tolist()
+    numbers = column.tolist()
     if GAPS[at][0] == "d":
         return [None if v != v else v for v in numbers] if _has_nan(numbers) else numbers
     return [None if v == -1 else v for v in numbers] if -1 in numbers else numbers

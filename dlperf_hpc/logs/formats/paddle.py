@@ -69,7 +69,7 @@ import re
 from dataclasses import replace
 
 from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Columns, Rows, full_stamp
+from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Columns, Rows, full_stamp, whole
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Scope, Unit
 
 # --- paddle18_bert
@@ -165,7 +165,7 @@ _CLAS_HEAD = re.compile(
 
 def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
     """Whether all lines are of the file's first epoch, behind the reset of the meters."""
-    (epoch, *others), numbers = columns.distinct("era"), columns.whole("iteration")
+    (epoch, *others), numbers = set(columns["era"]), whole(columns["iteration"])
     behind = min(numbers) > _STATIC == draft.printed.origin
     return not others and behind and draft.first_epoch_up_to(int(epoch), max(numbers))
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, Columns, Rows
+from dlperf_hpc.logs.scan.rows import DECIMAL, Columns, Rows, whole
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _HEAD = re.compile(
@@ -34,10 +34,10 @@ _BESIDE = rf"[\t ]+[A-Z][a-z]+(?:@[0-9])? +{DECIMAL} \( *{DECIMAL}\)"
 
 def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
     """Whether all lines are of the file's first epoch, of the known length, and count from 0."""
-    (epoch, *others), lengths = columns.distinct("era"), columns.distinct("length")
+    (epoch, *others), lengths = set(columns["era"]), set(columns["length"])
     if others or lengths != {str(draft.state.get("epoch_length"))}:
         return False
-    from_one = draft.state.get("from_one", min(columns.whole("index")) < 2)
+    from_one = draft.state.get("from_one", min(whole(columns["index"])) < 2)
     return not from_one and draft.first_epoch_up_to(int(epoch), 0)
 
 

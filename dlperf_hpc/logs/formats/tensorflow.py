@@ -56,7 +56,15 @@ import operator
 import re
 
 from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line
-from dlperf_hpc.logs.scan.rows import ABSL_STAMP, DECIMAL, WHOLE, Rows, absl_stamp, full_stamp
+from dlperf_hpc.logs.scan.rows import (
+    ABSL_STAMP,
+    DECIMAL,
+    WHOLE,
+    Rows,
+    absl_stamp,
+    full_stamp,
+    whole,
+)
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps
 
 STRATEGY_NEEDLES = ("MirroredStrategy with ",)
@@ -133,7 +141,7 @@ _RESNET_ROWS = Rows(
     rf"(?P<printed>{DECIMAL}) examples/second between steps (?P<first>{WHOLE}) and"
     rf" (?P<iteration>{WHOLE})",
     usual=lambda _, columns: all(
-        map(operator.gt, columns.whole("iteration"), columns.whole("first"))
+        map(operator.gt, whole(columns["iteration"]), whole(columns["first"]))
     ),
 )
 _METRIC = re.compile(

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
-from dlperf_hpc.logs.scan.rows import MASK
-
 _GROUP = 64  # strings that the SIMD prefilter takes at most: more are sought in turns
 _BUCKETS = 16  # into which it puts more than 32 of them; fewer into half as many
 
@@ -27,6 +25,10 @@ class Group(NamedTuple):
     search: BytesAhoCorasick
     numbers: Sequence[int]
     needles: frozenset[int]
+
+    def hits(self, data: bytes | memoryview) -> list[int]:
+        """Which strings the search finds, one after the other."""
+        return [index for index, _, _ in self.search.find_matches_as_indexes(data)]
 
 
 class Needles:
@@ -47,8 +49,6 @@ class Needles:
         self._beginning = defaultdict[int, list[bytes]](list)
         for text in self._texts:
             self._beginning[text[0]].append(text)
-        with_digits = [text for text in self._texts if any(map(str.isdigit, text.decode()))]
-        self._masked = BytesAhoCorasick([text.translate(MASK) for text in with_digits])
         self._hidden = [self._overlapping(text) for text in self._texts]
         self._group = functools.lru_cache(maxsize=256)(self._made)
 
@@ -142,10 +142,6 @@ class Needles:
         """The needles of a line by which it is found."""
         hits = self.find(line, 0, len(line), groups)
         return self.among(line, hits, line) if hits else frozenset()
-
-    def are_certain(self, line: bytes) -> bool:
-        """Whether every line has the same needles that differs from this one in digits only."""
-        return not self._masked.find_matches_as_indexes(line.translate(MASK))
 
     def of(self, line: bytes) -> frozenset[int]:
         """Every needle in a line."""

@@ -1,11 +1,7 @@
 """What was found in a file as few bytes that are quickly made and read.
 
-JSON holds all but the iterations; these follow as columns of machine numbers, in parts of ROWS
-steps of which each is unpacked when it is asked for: a figure is made of a hundred lines of a file,
-and what is asked of all lines the JSON says of each column (:class:`.columns.Facts`). A part has
-first the first byte of all its numbers, then the second of all, and so on: the upper bytes are
-nearly all alike, and are compressed twice as well as whole numbers. A checksum stands at the end,
-so that no part is damaged when it is asked for.
+JSON holds all but the iterations; their columns follow as machine numbers. A checksum stands at the
+end.
 """
 
 from __future__ import annotations
@@ -16,11 +12,10 @@ import json
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlperf_hpc.logs.columns import ROWS, Facts, Packed, facts
 from dlperf_hpc.logs.scanned import FACTS, GAPS, Column, ScannedFile, Step, Steps
 
 _WIDTH = 8  # bytes of a number
@@ -31,21 +26,19 @@ _ALWAYS = ("line", "iteration")  # no step is without these
 
 def packed(file: ScannedFile) -> bytes:
     """The file's content; :func:`unpacked` reads it back."""
-    compress = _compressor()
-    parts: list[bytes] = []
-    told = []
-    for reading in file.readings:
-        columns = []
-        for column in reading.steps.columns():
-            made = [] if column is None else _parts(column[:], compress)
-            parts += made
-            stated = facts(column[:]) if column else None
-            columns.append(None if column is None else [stated, [len(part) for part in made]])
-        told.append([len(reading.steps), columns])
+    import zstandard  # where no log is scanned there may be none
+
+    columns = [each.steps.columns() for each in file.readings]
+    stated = [
+        [len(each.steps), [column is not None for column in own]]
+        for each, own in zip(file.readings, columns)
+    ]
     bare = {**vars(file), "readings": [{**vars(each), "steps": ()} for each in file.readings]}
     # ``vars`` gives what to_dict() gives, which takes six times as long.
-    text = compress(json.dumps([sys.byteorder, told, bare], default=vars).encode())
-    content = b"".join([len(text).to_bytes(_WIDTH, "little"), text, *parts])
+    text = json.dumps([sys.byteorder, stated, bare], default=vars).encode()
+    numbers = [column.tobytes() for own in columns for column in own if column is not None]
+    content = b"".join([len(text).to_bytes(_WIDTH, "little"), text, *numbers])
+    content = zstandard.ZstdCompressor(_LEVEL).compress(content)
     return content + zlib.crc32(content).to_bytes(_WIDTH, "little")
 
 
@@ -54,47 +47,22 @@ def unpacked(content: bytes, most: int = 0) -> ScannedFile:
     one, or has more than ``most`` bytes (0: any number)."""
     if zlib.crc32(content[:-_WIDTH]) != int.from_bytes(content[-_WIDTH:], "little"):
         raise ValueError("has another checksum")
+    content = _decompressed(content[:-_WIDTH], most)
     done = _WIDTH + int.from_bytes(content[:_WIDTH], "little")
-    byteorder, told, bare = json.loads(_decompressed(content[_WIDTH:done], most))
+    byteorder, stated, bare = json.loads(content[_WIDTH:done])
     if byteorder != sys.byteorder:
         raise ValueError("packed on a machine of another kind")
     file = ScannedFile.from_dict(bare)
-    if len(told) != len(file.readings):
+    if len(stated) != len(file.readings):
         raise ValueError("has other steps than readings")
-    columns = [each for _, every in told for each in every if each is not None]
-    if most and sum(_WIDTH * count * len(every) for count, every in told) > most:
-        raise ValueError("has too many bytes")
-    ends = [*itertools.accumulate((n for _, sizes in columns for n in sizes), initial=done)]
-    if ends[-1] != len(content) - _WIDTH:
+    readings = []
+    for reading, (count, present) in zip(file.readings, stated):
+        end = done + _WIDTH * count * sum(present)
+        readings.append(replace(reading, steps=_steps(count, present, content[done:end])))
+        done = end
+    if done != len(content):
         raise ValueError("has numbers that are no step's")
-    parts = iter([content[begin:end] for begin, end in zip(ends, ends[1:])])
-    readings = [
-        replace(reading, steps=_steps(count, every, parts))
-        for reading, (count, every) in zip(file.readings, told)
-    ]
     return replace(file, readings=tuple(readings))
-
-
-def _parts(column: array[Any], compress: Callable[[bytes], bytes]) -> list[bytes]:
-    """A column's parts, each with the first bytes of its numbers first."""
-    pieces = [column[at : at + ROWS].tobytes() for at in range(0, len(column), ROWS)]
-    return [compress(b"".join([p[at::_WIDTH] for at in range(_WIDTH)])) for p in pieces]
-
-
-# Where no log is scanned there may be no zstandard: it is imported by who needs it.
-
-
-def _compressor() -> Callable[[bytes], bytes]:
-    import zstandard
-
-    return zstandard.ZstdCompressor(_LEVEL).compress
-
-
-@functools.cache
-def _decompressor() -> Callable[[bytes], bytes]:
-    import zstandard
-
-    return zstandard.ZstdDecompressor().decompress
 
 
 def _decompressed(content: bytes, most: int) -> bytes:
@@ -103,59 +71,26 @@ def _decompressed(content: bytes, most: int) -> bytes:
     try:
         if most and not 0 <= zstandard.frame_content_size(content) <= most:
             raise ValueError("has an unknown number of bytes, or too many")
-        return _decompressor()(content)
+        return zstandard.ZstdDecompressor().decompress(content)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from error
 
 
-def _part(kind: str, content: bytes) -> array[Any]:
-    """The numbers of a part."""
-    bytewise = _decompressor()(content)
-    count = len(bytewise) // _WIDTH
-    numbers = bytearray(len(bytewise))
-    for at in range(_WIDTH):
-        numbers[at::_WIDTH] = bytewise[at * count : (at + 1) * count]
-    return array(kind, bytes(numbers))
-
-
-def _steps(count: int, every: Sequence[Any], parts: Iterator[bytes]) -> Steps:
-    """Steps whose columns lie in these parts, one behind the other; ValueError or TypeError if they
+def _steps(count: int, present: Sequence[bool], content: bytes) -> Steps:
+    """Steps whose columns lie in these bytes, one behind the other; ValueError or TypeError if they
     do not, or lack a column that every step has."""
-    if len(every) != len(GAPS):
+    size = _WIDTH * count
+    if len(present) != len(GAPS) or len(content) != size * sum(present):
         raise ValueError("has other columns than steps have")
     columns: list[Column] = []
-    for name, (kind, _), each in zip(Step._fields, GAPS, every):
-        stated = None if each is None else each[0]
-        if name in _ALWAYS and count and not (stated and stated[0] >= 0):
+    begin = 0
+    for name, (kind, _), there in zip(Step._fields, GAPS, present):
+        column = array(kind, content[begin : begin + size]) if there else None
+        if name in _ALWAYS and count and (column is None or min(column) < 0):
             raise ValueError(f"a step has no {name}")
-        columns.append(None if each is None else _column(kind, count, each, parts))
+        columns.append(column)
+        begin += size if there else 0
     return Steps.of(columns)
-
-
-def _column(kind: str, count: int, told: Sequence[Any], parts: Iterator[bytes]) -> Column:
-    """A column that lies in the next of these parts."""
-    stated, sizes = told
-    own = [*itertools.islice(parts, len(sizes))]
-    begins = range(0, count, ROWS)
-    if len(own) != len(begins) or any(
-        _size(part) != _WIDTH * min(ROWS, count - begin) for part, begin in zip(own, begins)
-    ):
-        raise ValueError("has other steps than numbers")
-    if not own:
-        return array(kind)
-    return Packed(
-        kind, range(count), Facts(*stated), functools.cache(lambda n: _part(kind, own[n]))
-    )
-
-
-def _size(content: bytes) -> int:
-    """The bytes that a part has when it is unpacked."""
-    import zstandard
-
-    try:
-        return int(zstandard.frame_content_size(content))
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from error
 
 
 def checked(file: ScannedFile) -> ScannedFile:

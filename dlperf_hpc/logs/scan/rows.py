@@ -17,9 +17,8 @@ from __future__ import annotations
 import functools
 import math
 import re
-from abc import abstractmethod
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, cast
@@ -128,94 +127,37 @@ ABSL_STAMP = r"[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}"
 
 _LEAST = {"printed": math.ulp(0.0)}  # a speed or a time is above 0
 _FLOATS = ("printed", "loss", "lr", "memory_mb", "global_batch", "consumed")
-_DIGITS = re.compile("[0-9]+")
-_MOST_REMEMBERED = 4096  # forms
 
 
 class Clock(NamedTuple):
-    """How stamps of one form are read. The first ``length`` characters reach up to the minute,
-    whose beginning ``minute`` gives in seconds; behind them stand seconds, at most ``last``, and
-    their fraction. ``texts`` reads whole stamps."""
+    """How stamps of one form are read: ``texts`` gives many of them in seconds, None if one is no
+    time."""
 
     stamps: Stamps
     texts: Callable[[Sequence[str]], list[float] | None]
-    length: int = 0
-    minute: Callable[[str], float | None] = lambda text: None
-    last: int = 59
 
 
 CLOCKS: Mapping[str, Clock] = {
-    "full": Clock(
-        Stamps.ABSOLUTE, full_stamps, 16, lambda text: _minute(text[:10], text[11:13], text[14:16])
-    ),
-    "absl": Clock(
-        Stamps.NO_YEAR,
-        absl_stamps,
-        10,
-        lambda text: _seconds_of_year(text[:2], text[2:4], text[5:7], text[8:10], "0", "0"),
-        60,
-    ),
+    "full": Clock(Stamps.ABSOLUTE, full_stamps),
+    "absl": Clock(Stamps.NO_YEAR, absl_stamps),
     "epoch": Clock(Stamps.ABSOLUTE, lambda texts: list(map(float, texts))),
 }
 """Clocks by the names of the groups that hold their stamps."""
 
-MASK = bytes(48 if 48 <= code <= 57 else code for code in range(256))
-"""For bytes.translate: every digit becomes a 0. Lines of one form are equal then."""
+Columns = Mapping[str, Sequence[str]]
+"""The groups of many lines, by their names."""
 
 
-class Form(NamedTuple):
-    """Where the groups of a pattern lie in all lines of one form: where each begins, and its masked
-    text. Of ``fixed`` texts the pattern takes no other digits."""
-
-    groups: Mapping[str, tuple[int, bytes]]
-    fixed: tuple[tuple[int, bytes], ...] = ()
+def whole(texts: Sequence[str], first: int = 0) -> array[int]:
+    """Whole numbers, counted on from ``first``."""
+    return array("q", [int(text) + first for text in texts])
 
 
-class Columns(Mapping[str, Sequence[str]]):
-    """The groups of many lines, by their names: as texts, or at once as numbers."""
-
-    @abstractmethod
-    def floats(self, name: str, least: float, most: float) -> array[float] | None:
-        """A group's numbers; None if one is outside of these bounds."""
-
-    @abstractmethod
-    def whole(self, name: str, first: int = 0) -> array[int]:
-        """A group's whole numbers, counted on from ``first``."""
-
-    @abstractmethod
-    def stamps(self, name: str) -> array[float] | None:
-        """A group's time stamps in seconds; None if one is no time."""
-
-    def distinct(self, name: str) -> set[str]:
-        """The texts that a group has."""
-        return set(self[name])
-
-
-class Texts(Columns):
-    """The groups of a few lines, which a pattern found."""
-
-    def __init__(self, texts: Mapping[str, Sequence[str]]) -> None:
-        self._texts = texts
-
-    def __getitem__(self, name: str) -> Sequence[str]:
-        return self._texts[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def floats(self, name: str, least: float, most: float) -> array[float] | None:
-        values = array("d", map(float, self._texts[name]))
-        return values if least <= min(values) and max(values) <= most else None
-
-    def whole(self, name: str, first: int = 0) -> array[int]:
-        return array("q", [int(text) + first for text in self._texts[name]])
-
-    def stamps(self, name: str) -> array[float] | None:
-        seconds = CLOCKS[name].texts(self._texts[name])
-        return None if seconds is None else array("d", seconds)
+def _floats(name: str, texts: Sequence[str]) -> array[float] | None:
+    """A group's numbers; None if one is larger than any program prints, or is no measurement."""
+    values = array("d", map(float, texts))
+    fits = _LEAST.get(name, -HIGHEST) <= min(values) and max(values) <= HIGHEST
+    return values if fits else None
 
 
 @dataclass(frozen=True)
@@ -226,7 +168,6 @@ class Rows:
     ``iteration`` or, if it counts from 0, ``index``; ``printed``, ``loss``, ``lr``, ``memory_mb``,
     ``global_batch``, ``consumed``; for the stamp ``full``, ``absl`` (see :func:`full_stamps`,
     :func:`absl_stamps`) or ``epoch`` (seconds since 1970); and as the settings that a line repeats.
-    Where the pattern takes a digit, it takes either any or a certain one.
     ``usual`` is given the draft and a run's groups (:class:`Columns`), and is false if ``read`` has
     more to do for them. ``then`` is given the draft and the ranks of the lines (None: they have
     none) when their iterations were added. Rows that are ``passed_over`` add none.
@@ -257,7 +198,7 @@ class Rows:
         names = self._lines.groupindex
         every = dict(zip(names, zip(*found) if len(names) > 1 else [found]))
         there = {name: column for name, column in every.items() if any(column)}
-        return None if any(["" in column for column in there.values()]) else Texts(there)
+        return None if any(["" in column for column in there.values()]) else there
 
     def read(
         self, columns: Columns, numbers: array[int], ranks: array[int] | None, draft: Any
@@ -270,16 +211,17 @@ class Rows:
             return False
         floats: dict[str, Column] = {}
         for name in filter(columns.__contains__, _FLOATS):
-            floats[name] = columns.floats(name, _LEAST.get(name, -HIGHEST), HIGHEST)
+            floats[name] = _floats(name, columns[name])
             if floats[name] is None:
                 return False
         clocks = {name: clock for name, clock in CLOCKS.items() if name in columns}
-        stamps = [columns.stamps(name) for name in clocks]
+        stamps = [clock.texts(columns[name]) for name, clock in clocks.items()]
         if None in stamps or not self.usual(draft, columns):
             return False
         counted = "index" if "index" in columns else "iteration"
-        iterations = columns.whole(counted, first=1 if counted == "index" else 0)
-        first = [numbers, iterations, ranks, stamps[0] if stamps else None]
+        iterations = whole(columns[counted], first=1 if counted == "index" else 0)
+        stamp = array("d", stamps[0]) if stamps and stamps[0] else None
+        first = [numbers, iterations, ranks, stamp]
         arrival = None  # which no line tells
         draft.steps.add([*first, *map(floats.get, _FLOATS), arrival], len(numbers))
         for clock in clocks.values():
@@ -287,45 +229,11 @@ class Rows:
         self.then(draft, ranks)
         return True
 
-    def form(self, text: str) -> Form | None:
-        """The form of a line; None if it is not of these rows."""
-        found = self._lines.fullmatch(text)
-        if found is None:
-            return None
-        masked = text.encode().translate(MASK)
-        names = self._lines.groupindex
-        spans = {name: found.span(name) for name in names if found[name]}
-        groups = {name: (begin, masked[begin:end]) for name, (begin, end) in spans.items()}
-        fixed = self._fixed.get(masked)
-        if fixed is None:
-            runs = [run.span() for run in _DIGITS.finditer(text)]
-            whole = self._takes_any(found, 0, len(text))
-            fixed = [] if whole else [run for run in runs if not self._takes_any(found, *run)]
-            if len(self._fixed) < _MOST_REMEMBERED:
-                self._fixed[masked] = fixed
-        texts = [(begin, text[begin:end].encode()) for begin, end in fixed]
-        return Form(groups, tuple(texts))
-
-    @functools.cached_property
-    def _fixed(self) -> dict[bytes, list[tuple[int, int]]]:
-        """Of masked lines: where the pattern does not take any digits."""
-        return {}
-
-    def _takes_any(self, found: re.Match[str], begin: int, end: int) -> bool:
-        """Whether the pattern takes any digits in a part of the line, and finds the same groups."""
-        text = found.string
-        for code in range(48, 58):
-            part = text[begin:end].translate(dict.fromkeys(range(48, 58), code))
-            match = self._lines.fullmatch(text[:begin] + part + text[end:])
-            if match is None or match.regs != found.regs:
-                return False
-        return True
-
 
 def _repeats_settings(columns: Columns, draft: Any) -> bool:
     """Whether every line states the settings that the draft has already."""
     return all(
-        {draft.latest(name)} == set(map(FACTS[name], columns.distinct(name)))
+        {draft.latest(name)} == set(map(FACTS[name], set(columns[name])))
         for name in columns
         if name in FACTS
     )

@@ -11,11 +11,10 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import formats
@@ -24,6 +23,7 @@ from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.launch import LAUNCH
 from dlperf_hpc.logs.scan.needles import Group, Needles
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
+from dlperf_hpc.logs.scan.rows import Columns, Rows
 from dlperf_hpc.logs.scan.state import (
     LONGEST_LINE,
     State,
@@ -33,9 +33,6 @@ from dlperf_hpc.logs.scan.state import (
     whole_lines,
 )
 from dlperf_hpc.logs.scanned import ScannedFile
-
-if TYPE_CHECKING:
-    from dlperf_hpc.logs.scan.forms import Stretch
 
 HEAD_BYTES = 1 << 16
 SETTINGS_BYTES = 1 << 18
@@ -47,9 +44,8 @@ formats that were recognised. NCCL's lines are looked for while there is no step
 LONGEST_RUN = 256
 FEWEST_IN_RUN = 2
 _TRIAL_BYTES = 1 << 13
-_DENSE = 16  # lines to a figure, at most
-_MOST_MISSES = 3
-_LINES_FOR_NUMPY = 20_000  # which take as long as its import, 0.1 s
+_FEWEST_DENSE = 16  # lines in a row with a figure each, behind which the next ones may have one too
+_DENSE_BYTES = 1 << 15  # taken apart at once where every line has a figure
 
 _NONE: frozenset[int] = frozenset()
 _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
@@ -73,6 +69,13 @@ class _Run:
     lines: list[bytes] = field(default_factory=list)
 
 
+class _Text(NamedTuple):
+    """Lines without prefixes, joined by line ends, and their ranks, if any line names one."""
+
+    joined: str
+    ranks: Sequence[int | None] | None
+
+
 class Scanner:
     """Looks for known formats in files, one after another; make it once in a process."""
 
@@ -93,7 +96,6 @@ class Scanner:
         self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
         self._rows = {n for n, text in enumerate(wanting) if not any(map(str.isalnum, text))}
         self._groups = functools.lru_cache(maxsize=256)(self._sought)
-        self._usual = 0  # lines that rows have read, of all files
 
     def scan(self, path: str, size: int, blocks: Iterable[bytes]) -> ScannedFile:
         """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them."""
@@ -162,79 +164,79 @@ class Scanner:
             return
         for data in run.lines[-2:]:
             state.keep(run.needles, data)
-        ranks, text = self._stripped(state.launcher, run)
-        if not text:
+        text = self._joined(state.launcher, run)
+        if text is None:
             for number, data in zip(run.numbers, run.lines):
                 self._show(state, number, data, run.needles)
             return
-        takers = self._takers(run.needles)
-        usual = [_show_rows(state.drafts[each.name], run.numbers, ranks, text) for each in takers]
-        state.usual += len(run.lines) if any(usual) else 0
+        usual = self._show_text(state, run.needles, run.numbers, text)
+        count = len(run.lines)
+        if usual and count >= _FEWEST_DENSE and run.numbers[-1] - run.numbers[0] == count - 1:
+            state.dense = run.lines[-1]
 
-    def _learn(self, state: State, line: bytes) -> None:
-        """Learn the form of a line, if it says what all lines of the form are."""
-        assert state.forms is not None
-        if not self._needles.are_certain(line):
-            state.forms.learn_odd(line)
-            return
-        needles = self._needles.found_in(line, state.groups)
+    def _show_text(
+        self,
+        state: State,
+        needles: frozenset[int],
+        numbers: Sequence[int],
+        text: _Text,
+        by_rows: bool = False,
+    ) -> bool:
+        """Show lines that hold the same needles: to each format by its rows, if nothing is unusual
+        in the lines, or else one by one. False if no rows fit the lines; with ``by_rows`` nothing
+        is shown then."""
+        known: dict[str, Columns | None] = {}
         takers = self._takers(needles)
-        if not needles:
-            state.forms.learn_noise(line)
-        elif not line.isascii() or b"\0" in line or b"\r" in line:
-            state.forms.learn_odd(line)
-        elif all(each.name in state.drafts for each in takers):
-            text = state.launcher.strip(line.decode()).text
-            if self._needles.all_in(text, needles):
-                state.forms.learn(line, text, needles, takers)
-
-    def _show_stretch(self, state: State, block: bytes, stretch: Stretch, before: int) -> None:
-        """Show lines of known forms; ``before`` lines stand before their part of the block."""
-        assert state.forms is not None and stretch.kind is not None
-        ranks = state.forms.ranks(block, stretch, state.launcher)
-        numbers = array("q", (stretch.numbers + (before + 1)).tobytes())
-        columns_of = state.forms.columns(block, stretch)
-        for (each, rows, _), columns in zip(stretch.kind.takers, columns_of):
+        found = [_fitting(each, text.joined, len(numbers), known) for each in takers]
+        if not any(found) and by_rows:
+            return False
+        tags = None
+        if text.ranks is not None:
+            tags = array("q", [-1 if rank is None else rank for rank in text.ranks])
+        for each, fit in zip(takers, found):
             draft = state.drafts[each.name]
-            if not (
-                rows is not None
-                and columns is not None
-                and columns.are_fixed()
-                and rows.read(columns, numbers, ranks, draft)
-            ):
-                self._show_again(state, draft, block, stretch, numbers)
-        for begin, end in zip(stretch.begins[-2:].tolist(), stretch.ends[-2:].tolist()):
-            state.keep(stretch.kind.needles, block[begin:end])
+            if fit is None or not fit[0].read(fit[1], array("q", numbers), tags, draft):
+                ranks = text.ranks or itertools.repeat(None)
+                for line in map(Line, numbers, text.joined.split("\n"), ranks):
+                    each.read(line, draft)
+        return any(found)
 
-    def _show_again(
-        self, state: State, draft: Draft, block: bytes, stretch: Stretch, numbers: array[int]
-    ) -> None:
-        """Show lines to a format for which some of them are unusual."""
-        places = zip(stretch.begins.tolist(), stretch.ends.tolist())
-        lines = [state.launcher.strip(block[begin:end].decode()) for begin, end in places]
-        for at in range(0, len(lines), LONGEST_RUN):
-            some = lines[at : at + LONGEST_RUN]
-            text = "\n".join([each.text for each in some])
-            ranks = [each.rank for each in some]
-            _show_rows(draft, numbers[at : at + LONGEST_RUN], ranks, text)
+    def _show_dense(self, block: bytes, begin: int, end: int, state: State) -> bool:
+        """Show the lines of a part of a block, if all are of the form of those that were read last;
+        False if they are not, or if it cannot be told at once."""
+        lines = block[begin : end - 1].split(b"\n")
+        needles = self._needles.found_in(state.dense, state.groups)
+        for group in state.groups:
+            alike = group.hits(state.dense)
+            if group.hits(memoryview(block)[begin:end]) != alike * len(lines):
+                return False
+        numbers = [*range(state.lines + 1, state.lines + len(lines) + 1)]
+        run = _Run(needles, numbers, lines)
+        text = self._joined(state.launcher, run)
+        if text is None or "\r" in text.joined or needles not in state.settled:
+            return False
+        if not self._show_text(state, needles, numbers, text, by_rows=True):
+            return False
+        for line in lines[-2:]:
+            state.keep(needles, line)
+        state.lines += len(lines)
+        return True
 
-    def _stripped(self, launcher: Launcher, run: _Run) -> tuple[Sequence[int | None], str]:
-        """The ranks of a run's lines, and the lines without prefixes, joined by line ends. The text
-        is "" if the lines are few, or if one of them has to be looked at by itself."""
+    def _joined(self, launcher: Launcher, run: _Run) -> _Text | None:
+        """A run's lines without prefixes; None if the lines are few, or if one of them has to be
+        looked at by itself."""
         joined = b"\n".join(run.lines)
         if len(run.lines) < FEWEST_IN_RUN or not joined.isascii() or b"\0" in joined:
-            return (), ""
+            return None
         text = joined.decode()
         if launcher.leaves(text):
-            return [None] * len(run.lines), text
+            return _Text(text, None)
         stripped = list(map(launcher.strip, text.split("\n")))
         if not all([self._needles.all_in(each.text, run.needles) for each in stripped]):
-            return (), ""
-        return [each.rank for each in stripped], "\n".join([each.text for each in stripped])
-
-    def _numpy_pays(self) -> bool:
-        """Whether so many lines were read that numpy's import costs less than it will save."""
-        return "numpy" in sys.modules or self._usual > _LINES_FOR_NUMPY
+            return None
+        ranks = [each.rank for each in stripped]
+        named = ranks if ranks.count(None) < len(ranks) else None
+        return _Text("\n".join([each.text for each in stripped]), named)
 
     def _concerned(self, needles: frozenset[int]) -> tuple[Format, ...]:
         """The formats that asked for lines with one of ``needles``."""
@@ -311,55 +313,28 @@ class Scanner:
 
     def _in_block(self, block: bytes, begin: int, end: int, state: State) -> None:
         """Lines with needles of a part of a block that is whole lines."""
-        self._seek(state, self._groups_for(state))
+        state.groups = self._groups_for(state)
         at = begin
         while at < end:
-            if state.dense and end - at > _TRIAL_BYTES:
-                at = self._show_known(block, at, end, state)
+            if state.dense:
+                stop = behind_line(block, at + _DENSE_BYTES, end)
+                if self._show_dense(block, at, stop, state):
+                    at = stop
+                    continue
             else:  # as dense as a part is, the rest may be
                 done = state.seen + at - begin
                 stop = behind_line(block, at + max(_TRIAL_BYTES, 3 * done), end)
-                # Ranks meet before they train.
-                if not state.begun and state.seen + stop - begin <= LATE_SETTINGS_BYTES:
-                    state.connections.read(block[at:stop].decode(errors="replace"))
-                self._search(block, at, stop, state)
-                at = stop
+            # Ranks meet before they train.
+            if not state.begun and state.seen + stop - begin <= LATE_SETTINGS_BYTES:
+                state.connections.read(block[at:stop].decode(errors="replace"))
+            self._search(block, at, stop, state)
+            at = stop
         state.seen += end - begin
-
-    def _seek(self, state: State, groups: tuple[Group, ...]) -> None:
-        """Look for these needles from now on."""
-        if state.forms is not None and groups is not state.groups:
-            state.forms.keep(lambda line: self._needles.found_in(line, groups))
-        state.groups = groups
-
-    def _show_known(self, block: bytes, begin: int, end: int, state: State) -> int:
-        """Show lines, those whose forms are known many at once. The place up to which this was
-        done: other needles are sought from there on, if it is not ``end``."""
-        if state.forms is None:
-            from dlperf_hpc.logs.scan.forms import Forms  # numpy: not needed for small logs
-
-            state.forms = Forms()
-        before, known, groups = state.lines, 0, state.groups
-        learn = functools.partial(self._learn, state)
-        stretches, line_ends = state.forms.stretches(block, begin, end, learn)
-        for stretch in stretches:
-            if stretch.kind is not None:
-                known += len(stretch.numbers)
-                self._show_stretch(state, block, stretch, before)
-                continue
-            state.lines = before + int(stretch.numbers[0])
-            stop = min(int(stretch.ends[-1]) + 1, end)
-            self._search(block, int(stretch.begins[0]), stop, state)
-            if state.groups is not groups:
-                return stop
-        state.lines = before + line_ends
-        state.misses += not known
-        state.dense = _DENSE * known >= state.lines - before
-        return end
 
     def _search(self, block: bytes, begin: int, end: int, state: State) -> None:
         """Lines in which a search finds needles."""
-        before, state.usual = state.lines, 0
+        if end - begin >= _TRIAL_BYTES:  # what is left of a block says little
+            state.dense = b""
         returns = block.find(b"\r", begin, end) >= 0
         run = _Run(_NONE)
         for number, line, needles in self._found_lines(block, begin, end, state, returns):
@@ -374,10 +349,6 @@ class Scanner:
             else:
                 self._show_first(state, number, line, needles)
         self._show_run(state, run)
-        if end - begin >= _TRIAL_BYTES:
-            self._usual += state.usual
-            usual = _DENSE * state.usual >= state.lines - before
-            state.dense = usual and state.misses < _MOST_MISSES and self._numpy_pays()
 
     def _found_lines(
         self, block: bytes, begin: int, end: int, state: State, returns: bool
@@ -408,27 +379,24 @@ class Scanner:
             if len(state.drafts) > known:
                 before, known = groups, len(state.drafts)
                 groups = self._groups_for(state)
-                self._seek(state, groups)
+                state.groups = groups
                 if _size(groups) > _size(before):
                     hits, at = self._needles.find(block, stop, end, groups), 0
         state.lines += line_ends(counted, end)
 
 
-def _show_rows(
-    draft: Draft, numbers: Sequence[int], ranks: Sequence[int | None], text: str
-) -> bool:
-    """Show lines to one format: by its rows, if nothing is unusual in them, or else (False) one by
-    one."""
-    tags = None
-    if ranks.count(None) < len(ranks):
-        tags = array("q", [-1 if rank is None else rank for rank in ranks])
-    for rows in draft.format.rows:
-        columns = rows.columns(text, len(numbers))
-        if columns is not None and rows.read(columns, array("q", numbers), tags, draft):
-            return True
-    for line in map(Line, numbers, text.split("\n"), ranks):
-        draft.format.read(line, draft)
-    return False
+def _fitting(
+    each: Format, text: str, count: int, known: dict[str, Columns | None]
+) -> tuple[Rows, Columns] | None:
+    """The first of a format's rows that fit each of ``count`` lines, with the lines' groups; None
+    if none do. ``known`` has what other formats found in the lines, by their patterns."""
+    for rows in each.rows:
+        if rows.pattern not in known:
+            known[rows.pattern] = rows.columns(text, count)
+        columns = known[rows.pattern]
+        if columns is not None:
+            return rows, columns
+    return None
 
 
 def _size(groups: tuple[Group, ...]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from dlperf_hpc.logs.format import Draft
 from dlperf_hpc.logs.scan.last_line import is_whole
@@ -14,9 +13,6 @@ from dlperf_hpc.logs.scan.needles import Group, Hit
 from dlperf_hpc.logs.scan.prefixes import Launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
 from dlperf_hpc.records.transport import Connections
-
-if TYPE_CHECKING:
-    from dlperf_hpc.logs.scan.forms import Forms
 
 LONGEST_LINE = 1 << 16
 _MOST_NOTES = 100
@@ -32,9 +28,8 @@ class State:
     ``lost`` if it held a needle, and ``rest`` what follows the last line end. ``endless`` are the
     numbers of lines too long to be read, and ``last`` has for each set of needles the last line
     that held them, ``before`` the one before it. Lines that hold a set of needles in ``settled``
-    can be read many at once: no draft begins with them. ``groups`` are the needles that are sought,
-    ``usual`` is how many lines rows read in the part that was searched last, ``dense`` says that
-    lines are worth being known by their ``forms``, and ``misses`` how often this was wrong. The
+    can be read many at once: no draft begins with them. ``groups`` are the needles that are sought.
+    ``dense`` is the last of some lines in a row that rows have read, b"" behind other lines. The
     other fields are what was found.
     """
 
@@ -50,10 +45,7 @@ class State:
     drafts: dict[str, Draft] = field(default_factory=dict)
     settled: set[frozenset[int]] = field(default_factory=set)
     groups: tuple[Group, ...] = ()
-    forms: Forms | None = None
-    usual: int = 0
-    dense: bool = False
-    misses: int = 0
+    dense: bytes = b""
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     connections: Connections = field(default_factory=Connections)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import zlib
-from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +21,6 @@ from typing import Any
 import pytest
 import zstandard
 
-from dlperf_hpc.logs.columns import ROWS, Packed, bounds, facts, is_rising
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.gather import Gathered, gather
 from dlperf_hpc.logs.interpret.rules import Rule, rule
@@ -167,10 +165,9 @@ def test_what_the_cache_cannot_read_is_read_again(tmp_path: Path) -> None:
     assert not next(scan_all(changed, ScanCache(kept))).cached
 
 
-def _sealed(text: bytes, parts: bytes = b"") -> bytes:
-    """What :func:`packed` makes of its JSON and the columns' parts."""
-    frame = zstandard.compress(text)
-    content = len(frame).to_bytes(8, "little") + frame + parts
+def _sealed(text: bytes, numbers: bytes = b"") -> bytes:
+    """What :func:`packed` makes of its JSON and the columns' numbers."""
+    content = zstandard.compress(len(text).to_bytes(8, "little") + text + numbers)
     return content + zlib.crc32(content).to_bytes(8, "little")
 
 
@@ -180,13 +177,14 @@ def _nested(deep: int) -> bytes:
 
 def _changed(content: bytes, change: Callable[[list[Any]], object]) -> bytes:
     """What :func:`packed` made, with its JSON changed."""
-    end = 8 + int.from_bytes(content[:8], "little")
-    told = json.loads(zstandard.decompress(content[8:end]))
-    change(told)
-    return _sealed(json.dumps(told).encode(), content[end:-8])
+    plain = zstandard.decompress(content[:-8])
+    end = 8 + int.from_bytes(plain[:8], "little")
+    stated = json.loads(plain[8:end])
+    change(stated)
+    return _sealed(json.dumps(stated).encode(), plain[end:])
 
 
-# [byteorder, [[count of steps, [facts and sizes of each column, or None]]], the file]
+# [byteorder, [[count of steps, which columns there are]], the file]
 WRONG: dict[str, Callable[[list[Any]], object]] = {
     "no list": lambda told: told[2].update(readings=7),
     "no reading": lambda told: told[2].update(readings=["text"]),
@@ -201,12 +199,8 @@ WRONG: dict[str, Callable[[list[Any]], object]] = {
     "a scale that is text": lambda told: told[2]["readings"][0]["printed"].update(scale="1"),
     "an unknown unit": lambda told: told[2]["readings"][0]["printed"].update(unit="apples"),
     "fewer columns": lambda told: told[1][0][1].pop(),
-    "no iterations": lambda told: told[1][0][1].__setitem__(1, None),
-    "an iteration below 0": lambda told: told[1][0][1][1][0].__setitem__(0, -1),
-    "a fact of a column less": lambda told: told[1][0][1][1][0].pop(),
-    "one column more": lambda told: told[1][0][1].__setitem__(9, told[1][0][1][0]),
-    "one part more": lambda told: told[1][0][1][0][1].append(0),
-    "parts of other sizes": lambda told: told[1][0][1][0][1].__setitem__(0, 9),
+    "no iterations": lambda told: told[1][0][1].__setitem__(1, False),
+    "one column more": lambda told: told[1][0][1].__setitem__(9, True),
     "columns that are text": lambda told: told[1][0].__setitem__(1, "x" * 11),
     "too many steps": lambda told: told[1][0].__setitem__(0, 10**15),
 }
@@ -289,28 +283,6 @@ def test_what_was_found_is_packed_and_unpacked_as_it_was(tmp_path: Path) -> None
     for damaged in (b"", content[:-4], content[:-9] + content[-8:], *flipped):
         with pytest.raises(ValueError):
             unpacked(damaged)
-
-
-def test_of_a_packed_column_only_the_part_that_is_asked_for_is_unpacked() -> None:
-    numbers = array("q", range(3, 5 * ROWS // 2))
-    asked: list[int] = []
-
-    def part(number: int) -> array[Any]:
-        asked.append(number)
-        return numbers[number * ROWS : (number + 1) * ROWS]
-
-    column = Packed("q", range(len(numbers)), facts(numbers), part)
-    behind = column.between(slice(100, None))
-    assert is_rising(behind) and bounds(behind) == (3, numbers[-1]) and not asked
-    assert behind[0] == 103 and behind[-1] == numbers[-1] and asked == [0, 2]
-    for rows in (slice(None), slice(900, 1000), slice(5, 5), slice(-3, None), slice(1500, 3, -7)):
-        assert behind[rows] == numbers[100:][rows]
-    assert list(behind) == list(numbers[100:])
-    asked.clear()
-    odd = behind.chosen(array("q", range(1, len(behind), 2)))
-    assert is_rising(odd) and len(odd) == len(behind) // 2 and not asked
-    assert odd[-1] == numbers[100:][len(odd) * 2 - 1] and asked and 0 not in asked
-    assert list(odd) == list(numbers[101::2])
 
 
 @pytest.mark.parametrize("labels", [("",), ("0: ", "1: ")])
