@@ -44,7 +44,6 @@ from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
 from dlperf_hpc.train.window import no_garbage_collection, timed_loop, warm_up
-from dlperf_hpc.train.workloads import bert
 
 OURS, LONE = "dlperf_hpc", "dlperf_hpc-no-ddp"
 _WARM_UP_SHARE = 0.25  # of the time for a comparison
@@ -122,15 +121,9 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[Case, float, str]]:
 
 def workload_of(case: Case, code: str) -> WorkloadDeclaration:
     """The declared workload, or the same with somebody else's model in it."""
-    declared = registry().workloads[case.model]
-    return declared if code in (OURS, LONE) else replace(declared, **others(case.model)[code])
-
-
-def flops_of(case: Case, code: str) -> float:
-    """Model FLOPs of one sample; HuggingFace's MLM head scores every position."""
-    if code in (OURS, LONE) or not case.model.startswith("bert"):
-        return float(registry().workloads[case.model].flops_per_sample(case))
-    return bert.flops_per_sample(bert.config_of(case), case.seq_len, case.seq_len)
+    if code in (OURS, LONE):
+        return registry().workloads[case.model]
+    return others(case.model)[code]
 
 
 def _nothing() -> None:
@@ -193,7 +186,10 @@ def told(case: Case, runner: Runner, ours: Runner, iterations: int) -> Row:
     """A runner's row, once its windows are measured."""
     if runner.session is None:
         return runner.row
-    name, flops = runner.session.facts()["device_name"], flops_of(case, runner.row.code)
+    name, flops = (
+        runner.session.facts()["device_name"],
+        float(workload_of(case, runner.row.code).flops_per_sample(case)),
+    )
     middle, peak = statistics.median(runner.rates), accelerators.peak(name, case.precision)
     tflops = middle * flops / 1e12
     row = replace(

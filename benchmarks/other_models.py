@@ -1,42 +1,21 @@
 """The same models as others write them, as workloads: HuggingFace's, and nanoGPT's way.
 
-Each takes our batch in its own form and gives its loss; sizes are the case's. A pair of functions
-is what a workload declares: ``build(library, case)`` and ``batch(case, rank)``.
+Each takes our batch in its own form and gives its loss; sizes are the case's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dlperf_hpc.acceptance import huggingface
+from dlperf_hpc.acceptance.numerics import huggingface
 from dlperf_hpc.sweepfile.case import Case
-from dlperf_hpc.train.workloads import bert, gpt2
-
-Arrays = dict[str, Any]
-
-
-def huggingface_bert(_library: str, case: Case) -> nn.Module:
-    """transformers' BertForPreTraining."""
-    return huggingface.bert(bert.config_of(case), "sdpa")
-
-
-def huggingface_bert_batch(case: Case, rank: int) -> Arrays:
-    """One label per token, most of them not counted."""
-    return huggingface.bert_batch(bert.batch(case, rank))
-
-
-def huggingface_gpt2(_library: str, case: Case) -> nn.Module:
-    """transformers' GPT2LMHeadModel."""
-    return huggingface.gpt2(gpt2.config_of(case), "sdpa")
-
-
-def huggingface_gpt2_batch(case: Case, rank: int) -> Arrays:
-    """Labels not yet shifted: the model does that by itself."""
-    return huggingface.gpt2_batch(gpt2.batch(case, rank))
+from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.workloads import gpt2
 
 
 class _Block(nn.Module):
@@ -89,12 +68,9 @@ def nanogpt(_library: str, case: Case) -> nn.Module:
     return _Plain(gpt2.config_of(case))
 
 
-def others(model: str) -> dict[str, dict[str, Any]]:
-    """Whose code there is to compare a workload with, by name: what it puts in the workload's
-    place."""
-    if model.startswith("bert"):
-        return {"huggingface": {"build": huggingface_bert, "batch": huggingface_bert_batch}}
-    return {
-        "huggingface": {"build": huggingface_gpt2, "batch": huggingface_gpt2_batch},
-        "nanogpt": {"build": nanogpt},
-    }
+def others(model: str) -> dict[str, WorkloadDeclaration]:
+    """Whose code there is to compare a workload with, by name."""
+    found = {"huggingface": huggingface(model)}
+    if not model.startswith("bert"):
+        found["nanogpt"] = replace(registry().workloads[model], build=nanogpt)
+    return found

@@ -9,10 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dlperf_hpc.acceptance.checks import CHECKS
-from dlperf_hpc.acceptance.pack import TABLE, failed, run_pack
-
-BUDGET_S = 540.0
+from dlperf_hpc.acceptance.pack import CHECKS, TABLE, failed, run_pack
 
 
 def main() -> int:
@@ -22,7 +19,7 @@ def main() -> int:
     )
     names = [check.name for check in CHECKS]
     parser.add_argument("--out", type=Path, required=True, help="directory for the table")
-    parser.add_argument("--budget", type=float, default=BUDGET_S, metavar="S", help="seconds")
+    parser.add_argument("--budget", type=float, default=540.0, metavar="S", help="seconds")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--only", nargs="+", choices=names, default=[], metavar="CHECK")
     arguments = parser.parse_args()

@@ -1,13 +1,14 @@
 """Run the checks within a budget of seconds, each as a process of its own, and keep the table.
 
 Whatever a check does (it crashes, hangs, leaves processes behind), the pack goes on, and the check
-is a row. The two files in the directory are written again after each check: a pack that is killed
-has lost nothing.
+is a row. The two files in the directory are written again after each check. The pack itself needs
+the standard library alone; a check is a generator of findings in a module that may import torch.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import platform
@@ -16,25 +17,82 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
 from dlperf_hpc import __version__
-from dlperf_hpc.acceptance.checks import CHECKS, FIRST, Check
-from dlperf_hpc.acceptance.finding import FAIL, VERDICTS, Finding, read, skipped
 from dlperf_hpc.files import write_atomically
 
 TABLE, ROWS = "acceptance.md", "acceptance.json"
-_LEAST_S = 5.0  # a check that has less is not begun
+OK, FAIL, TOLD, SKIPPED = "ok", "FAIL", "told", "skipped"
+"""Verdicts. ``told``: a figure without a bound, or a goal that is reported and never a FAIL;
+``skipped``: this machine cannot show it, and ``value`` says why."""
+
+_MARK = "dlperf_acceptance "  # begins a line of a check's output that holds a finding
+_LEAST_S = 5.0  # a check that has less is not started
 _LAST_LINES = 4  # of a check that crashed
 _GRACE_S = 3.0
 
 
-def command_of(check: Check, device: str) -> list[str]:
-    """What the process of a check runs."""
-    return [sys.executable, "-u", "-m", "dlperf_hpc.acceptance.checks", check.name, device]
+@dataclass(frozen=True)
+class Check:
+    """``name`` is the function's in ``module``; ``limit_s`` the most seconds that it may take."""
+
+    name: str
+    module: str
+    title: str
+    limit_s: float
+
+
+CHECKS = (
+    Check("environment", "card", "versions, the card, its clocks, MPI", 60),
+    Check("ceilings", "card", "matrix products and a copy, without a model", 60),
+    Check("precision", "training", "products are computed as asked, also after torch.compile", 90),
+    Check("numerics", "numerics", "tiny models against transformers, a CPU, fp32, compiled", 150),
+    Check("clock", "training", "events' times are the window's; a known kernel is seen", 60),
+    Check("waiting", "training", "nothing waits for the device inside the window", 90),
+    Check("matrix", "training", "precisions x eager and compiled, optimizers, accumulation", 150),
+    Check("sweep", "runs", "doctor, a sweep of three cases, its report", 150),
+    Check("models", "speed", "models beside others' of the same size", 240),
+    Check("tuned", "speed", "models in mode tuned: MFU, kernels", 240),
+    Check("wrapper", "speed", "the wrapper's loop beside a bare one", 60),
+    Check("telemetry", "card", "NVML: energy, and what watching costs", 60),
+    Check("memory", "card", "a line through three batches foretells a fourth", 60),
+    Check("checkpoint", "training", "10 + 10 iterations through a checkpoint against 20", 90),
+    Check("exchange", "speed", "one rank: with and without all-reduce", 60),
+    Check("sharing", "runs", "two ranks on one card: a clear error, at once", 90),
+    Check("endings", "runs", "runs that raise, die, hang or run out of memory end so", 150),
+)  # fmt: skip
+"""In the order of their value: a budget that ends early has shown the most."""
+
+FIRST = CHECKS[0].name
+"""Where this one fails, no other can say anything."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row: what was looked at, what was found, what was asked for, and the verdict."""
+
+    what: str
+    value: str
+    goal: str = ""
+    verdict: str = TOLD
+
+    def line(self) -> str:
+        """What the process of a check prints."""
+        return _MARK + json.dumps(asdict(self))
+
+
+def judged(what: str, value: str, goal: str, holds: bool) -> Finding:
+    """A finding with a bound: ``ok`` where it holds, else ``FAIL``."""
+    return Finding(what, value, goal, OK if holds else FAIL)
+
+
+def skipped(what: str, why: str) -> Finding:
+    """What this machine cannot show."""
+    return Finding(what, why, verdict=SKIPPED)
 
 
 @dataclass(frozen=True)
@@ -44,6 +102,25 @@ class Row:
     check: str
     finding: Finding
     seconds: float
+
+
+def command_of(check: Check, device: str) -> list[str]:
+    """What the process of a check runs."""
+    return [sys.executable, "-u", "-m", "dlperf_hpc.acceptance.pack", check.name, device]
+
+
+def run_check(name: str, device: str) -> int:
+    """The process of a check: a line for each finding. The exit code is 0 whatever it finds."""
+    module = {check.name: check.module for check in CHECKS}[name]
+    try:
+        check = getattr(importlib.import_module(f"dlperf_hpc.acceptance.{module}"), name)
+    except ImportError as error:
+        lack = f"{sys.executable}: {error}: run this by the Python that has PyTorch"
+        print(judged("imports", lack, "all that a check needs", False).line())
+        return 0
+    for finding in check(device):
+        print(finding.line(), flush=True)
+    return 0
 
 
 def run_pack(
@@ -66,20 +143,20 @@ def run_pack(
         if only and check.name not in only:
             continue
         show(f"{check.name}: {check.title}")
-        begun = time.monotonic()
-        limit_s = min(check.limit_s, end - begun)
+        started = time.monotonic()
+        limit_s = min(check.limit_s, end - started)
         if any(row.check == FIRST and row.finding.verdict == FAIL for row in rows):
-            findings = iter([skipped("not begun", f"{FIRST} has failed")])
+            findings = [skipped("not begun", f"{FIRST} has failed")]
         elif limit_s < _LEAST_S:
-            findings = iter([skipped("not reached", "the budget was used up")])
+            findings = [skipped("not reached", "the budget was used up")]
         else:
             findings = _findings(command(check, device), limit_s)
+        seconds = round(time.monotonic() - started, 1)
+        rows += [Row(check.name, finding, seconds) for finding in findings]
         for finding in findings:
-            row = Row(check.name, finding, round(time.monotonic() - begun, 1))
-            rows.append(row)
             show(f"  {finding.verdict:8}{finding.what}: {finding.value}")
-            write_atomically(out / ROWS, json.dumps(as_json(rows), indent=1) + "\n")
-            write_atomically(out / TABLE, table(rows, device))
+        write_atomically(out / ROWS, json.dumps(as_json(rows), indent=1) + "\n")
+        write_atomically(out / TABLE, table(rows, device))
     return rows
 
 
@@ -90,42 +167,38 @@ def failed(rows: Sequence[Row]) -> bool:
 
 def as_json(rows: Sequence[Row]) -> dict[str, object]:
     """``{"ok": no row says FAIL, "rows": [{check, seconds, what, value, goal, verdict}]}``."""
-    told = [{"check": r.check, "seconds": r.seconds, **asdict(r.finding)} for r in rows]
-    return {"version": __version__, "ok": not failed(rows), "rows": told}
+    plain = [{"check": r.check, "seconds": r.seconds, **asdict(r.finding)} for r in rows]
+    return {"version": __version__, "ok": not failed(rows), "rows": plain}
 
 
-def _findings(command: list[str], limit_s: float) -> Iterator[Finding]:
-    """What a check's process prints, as it prints it; then how it ended, if not well."""
-    # What it prints besides goes into a file: a pipe that nobody reads would stop it.
-    with tempfile.TemporaryFile() as output, _own_session(command, output) as process:
-        told = 0
-        deadline = time.monotonic() + limit_s
-        while True:
-            over = process.poll() is not None
-            found = _read(output)
-            yield from found[told:]
-            told = len(found)
-            if over:
-                break
-            if time.monotonic() > deadline:
-                yield Finding("ends", f"still ran after {limit_s:.0f} s", verdict=FAIL)
-                return
-            time.sleep(0.1)
-        if process.returncode:
-            value = f"exit code {process.returncode}: {_last_words(output)}"
-            yield Finding("ends", value, "exit code 0", FAIL)
-        elif not told:
-            yield Finding("ends", "the check said nothing", verdict=FAIL)
+def _findings(command: list[str], limit_s: float) -> list[Finding]:
+    """What a check's process printed; then how it ended, if not well."""
+    # A file: a pipe that nobody reads would stop the process.
+    with tempfile.TemporaryFile() as output:
+        code = _run(command, output, limit_s)
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines(keepends=True)
+    # A line that has no end was cut when the process was killed.
+    whole = [line for line in lines if line.startswith(_MARK) and line.endswith("\n")]
+    findings = [Finding(**json.loads(line[len(_MARK) :])) for line in whole]
+    if code is None:
+        findings.append(Finding("ends", f"still ran after {limit_s:.0f} s", verdict=FAIL))
+    elif code:
+        words = [line.strip() for line in lines if line.strip() and not line.startswith(_MARK)]
+        value = f"exit code {code}: {' | '.join(words[-_LAST_LINES:])[-600:]}"
+        findings.append(Finding("ends", value, "exit code 0", FAIL))
+    return findings or [Finding("ends", "the check said nothing", verdict=FAIL)]
 
 
-@contextlib.contextmanager
-def _own_session(command: list[str], output: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """The process of a check; with it ends all that it started."""
+def _run(command: list[str], output: IO[bytes], limit_s: float) -> int | None:
+    """Exit code of a check's process, None if it did not end in time; all that it started ends."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
     )
     try:
-        yield process
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return None
     finally:
         for number, patience in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, None)):
             with contextlib.suppress(ProcessLookupError):
@@ -134,35 +207,23 @@ def _own_session(command: list[str], output: IO[bytes]) -> Iterator[subprocess.P
                 process.wait(patience)
 
 
-def _text(output: IO[bytes]) -> str:
-    number = output.fileno()
-    return os.pread(number, os.fstat(number).st_size, 0).decode(errors="replace")
-
-
-def _read(output: IO[bytes]) -> list[Finding]:
-    whole = _text(output).rpartition("\n")[0]
-    return [found for line in whole.splitlines() if (found := read(line)) is not None]
-
-
-def _last_words(output: IO[bytes]) -> str:
-    lines = [line.strip() for line in _text(output).splitlines() if read(line) is None]
-    return " | ".join([line for line in lines if line][-_LAST_LINES:])[-600:]
-
-
 def table(rows: Sequence[Row], device: str) -> str:
     """``acceptance.md``: what ran where, counts of verdicts, and a row for each finding."""
-    counts = {verdict: 0 for verdict in VERDICTS}
-    for row in rows:
-        counts[row.finding.verdict] += 1
+    verdicts = [row.finding.verdict for row in rows]
+    counts = {verdict: verdicts.count(verdict) for verdict in (OK, FAIL, TOLD, SKIPPED)}
     head = (
         f"dlperf_hpc {__version__}, Python {platform.python_version()}, {platform.node()},"
         f" device {device}, {time.strftime('%Y-%m-%d %H:%M')}"
     )
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    lines = ["# Acceptance", "", head, "", told, ""]
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    lines = ["# Acceptance", "", head, "", counted, ""]
     lines += ["| check | what | found | asked for | verdict |", "|---|---|---|---|---|"]
     for row in rows:
         cells = (row.check, row.finding.what, row.finding.value, row.finding.goal)
-        shown = (" ".join(cell.split()).replace("|", "\\|") for cell in cells)
-        lines.append(f"| {' | '.join(shown)} | {row.finding.verdict} |")
+        escaped = (" ".join(cell.split()).replace("|", "\\|") for cell in cells)
+        lines.append(f"| {' | '.join(escaped)} | {row.finding.verdict} |")
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(run_check(*sys.argv[1:]))

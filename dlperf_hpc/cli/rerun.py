@@ -151,7 +151,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.cli.ordering import after_others, tell_of_report
+    from dlperf_hpc.cli.dependencies import after_others, announce_report
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.site import sharing_group
     from dlperf_hpc.records import trust
@@ -166,7 +166,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         arrays, _ = _arrays(arguments, ledger, site)
         code = _dry_run(root, engine, site, arrays, arguments.json)
-        tell_of_report(arguments, engine)
+        announce_report(arguments, engine)
         return code
     with trust.sharing(sharing_group(arguments.site)):
         _check_trust(root, arguments.site)

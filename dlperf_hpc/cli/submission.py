@@ -118,7 +118,7 @@ def wait_and_report(
     runs, by status, ended badly and are left alone. With ``report_job`` the job that reports at the
     end is submitted when all arrays are.
     """
-    from dlperf_hpc.cli.ordering import report_at_the_end
+    from dlperf_hpc.cli.dependencies import report_at_the_end
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.submit import submit_in_waves
 

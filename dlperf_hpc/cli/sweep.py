@@ -160,7 +160,7 @@ def _formats() -> Iterator[str]:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.cli.ordering import after_others, tell_of_report
+    from dlperf_hpc.cli.dependencies import after_others, announce_report
     from dlperf_hpc.engines import choose_engine
     from dlperf_hpc.engines.base import DEFAULT_BOUND
     from dlperf_hpc.engines.plan import make_manifest
@@ -186,7 +186,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     site = after_others(arguments.after, engine, site, arguments.logs)
     if arguments.dry_run:
         code = _dry_run(root, manifest, engine, site, arguments.json)
-        tell_of_report(arguments, engine)
+        announce_report(arguments, engine)
         return code
     from dlperf_hpc.records import trust
 

@@ -12,12 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.engines.base import Limit, Response, run_program
+from dlperf_hpc.engines.base import Limit, Program, Response, run_program
 from dlperf_hpc.engines.growth import differing_keys, grow, refuse_differences
 from dlperf_hpc.engines.lock import stop_asked, submit_lock
 from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
@@ -225,15 +225,23 @@ def adopt(ledger: Ledger) -> tuple[Ledger, tuple[Submission, ...]]:
     unsure = ledger.unanswered() or _forgotten(ledger)
     if not unsure:
         return ledger, ()
+    return find_again(ledger, [Submission(array.name, array.token) for array in unsure])
+
+
+def find_again(
+    ledger: Ledger, unsure: Sequence[Submission]
+) -> tuple[Ledger, tuple[Submission, ...]]:
+    """Find the jobs of what the scheduler may have taken, and note them down; the ledger as it is
+    then, and what was found. SiteError if the scheduler cannot be asked."""
     engine = get_engine(ledger.manifest.engine)
     try:
-        jobs = engine.find([array.token for array in unsure], ledger.root)
+        jobs = engine.find([row.token for row in unsure], ledger.root)
     except SiteError as error:
         raise SiteError(
             f"{error}; nothing was submitted, because the jobs that the scheduler already has are"
             " not known"
         ) from error
-    found = [Submission(a.name, a.token, job_id=jobs[a.token]) for a in unsure if a.token in jobs]
+    found = [replace(row, job_id=jobs[row.token]) for row in unsure if row.token in jobs]
     for submission in found:
         add_submission(ledger.root, submission)
     return read_ledger(ledger.root), tuple(found)
@@ -283,7 +291,11 @@ def submit(
     for position, array in enumerate(todo):
         if stop_asked(ledger.root) != asked:
             return Outcome(tuple(submitted), tuple(refused), tuple(todo[position:]), "", asked)
-        response = _submit_noted(ledger, site, array)
+        response = submit_noted(ledger, site, array, run_program(ledger.root, array))
+        if response.error:
+            rejected = (Status.REJECTED, response.error)
+            states = [FinalState(run.id, *rejected, job=array.token) for run in array.tasks]
+            add_final_states(ledger.root, states)
         submission = Submission(array.name, array.token, response.job_id, response.error)
         why_not = response.limit or response.silence
         if why_not:
@@ -298,13 +310,12 @@ def never_fits(array: Array, limit: Limit) -> bool:
     return limit.alone if limit.most is None else array.size > limit.most
 
 
-def _submit_noted(ledger: Ledger, site: Site, array: Array) -> Response:
+def submit_noted(ledger: Ledger, site: Site, array: Array, program: Program) -> Response:
     """What came of an array, on disk already."""
-    root, token = ledger.root, array.token
-    add_submission(root, Submission(array.name, token))
+    root, row = ledger.root, Submission(array.name, array.token)
+    add_submission(root, row)
     try:
-        engine = get_engine(ledger.manifest.engine)
-        response = engine.submit(root, array, site, run_program(root, array))
+        response = get_engine(ledger.manifest.engine).submit(root, array, site, program)
     except OSError as error:
         raise LedgerError(
             f"{error.filename or root}: cannot be written: {error.strerror}; {array.name} was"
@@ -312,10 +323,7 @@ def _submit_noted(ledger: Ledger, site: Site, array: Array) -> Response:
         ) from error
     if not response.silence:
         given = {"job_id": response.job_id, "error": response.error, "limit": response.limit}
-        add_submission(root, Submission(array.name, token, **given))
-    if response.error:
-        rejected = (Status.REJECTED, response.error)
-        add_final_states(root, [FinalState(run.id, *rejected, job=token) for run in array.tasks])
+        add_submission(root, replace(row, **given))
     return response
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -13,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.engines import get_engine, report_job
+from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Answer, Engine, TaskState
 from dlperf_hpc.engines.output import told_by_output
 from dlperf_hpc.errors import LedgerError, SiteError, printable
-from dlperf_hpc.records import trust
+from dlperf_hpc.files import read_regular
+from dlperf_hpc.records import layout, trust
 from dlperf_hpc.records.collect import (
     Collection,
     Files,
@@ -37,6 +39,9 @@ from dlperf_hpc.sweepfile.case import Run
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+REPORT_ENDED = "dlperf_hpc: the report has ended, exit code"
+"""The output of a job that reports (``--report``) ends with these words and the code."""
+_MOST_OUTPUT = 1 << 26  # bytes
 _PATIENCE_S = 180.0
 
 
@@ -55,8 +60,8 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     engine whose queue is a process's own is not asked: its runs tell everything on disk.
     """
     collection = quick_results(ledger)
-    reporting = report_job.latest(ledger)
-    told = report_job.told_by_output(ledger.root, reporting)
+    reporting = _report_task(ledger)
+    told = _report_end(ledger.root, reporting)
     engine = get_engine(ledger.manifest.engine)
     if not engine.detached:
         jobs = _jobs_by_logs(ledger, collection.results)
@@ -86,8 +91,44 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
         _keep(ledger.root, resolve.final_states)
     results = (found.get(name, result) for name, result in zip(names, collection.results))
     if reporting is not None and not told:
-        told = report_job.told_by_engine(engine, reporting, answer)
+        told = _report_state(engine, reporting, answer)
     return replace(collection, results=tuple(results), report_job=told, jobs=jobs)
+
+
+def _report_task(ledger: Ledger) -> Task | None:
+    """The task of the latest job that reports, if there was one."""
+    rows = [row for row in ledger.reports() if row.job_id]
+    if not rows:
+        return None
+    array = replace(ledger.arrays[0], name=rows[-1].array, token=rows[-1].token)
+    return Task(array, 0, rows[-1].job_id)
+
+
+def _report_end(root: Path, task: Task | None) -> str:
+    """How that job ended, in words; '' if there is none, or if its output does not tell."""
+    if task is None:
+        return ""
+    output = f"{layout.JOBS}/{task.name}.out"
+    try:
+        text = read_regular(root / output, most=_MOST_OUTPUT).decode(errors="replace")
+    except OSError:
+        return ""
+    codes = re.findall(rf"^{re.escape(REPORT_ENDED)} (\d+)$", text, re.MULTILINE)
+    if not codes:
+        return ""
+    ended = f"report job {task.job_id} has ended with exit code {codes[-1]}"
+    return f"{ended}: see {layout.REPORT}/, and {output} for what it printed"
+
+
+def _report_state(engine: Engine, task: Task, answer: Answer) -> str:
+    """How that job stands, whose output does not tell its end, in words."""
+    state, job = answer.states.get(task.name), f"report job {task.job_id}"
+    if state is not None and state.alive:
+        return f"{job}: {state}"
+    if answer.silence:
+        return f"{job}: the scheduler cannot be asked ({answer.silence})"
+    known = str(state) if state is not None else f"{engine.title} knows nothing of it any more"
+    return f"{job}: {known}; `dlperf report DIR` reports now"
 
 
 def _jobs_by_logs(ledger: Ledger, results: Iterable[RunResult]) -> dict[str, RunJob]:

@@ -1,8 +1,9 @@
 """A sweep's directory as one file: a zip archive, to keep, to send, to read as it is.
 
-``<sweep>/manifest.json`` and everything beside it, so that unpacked it is the directory again
-(:mod:`dlperf_hpc.records.packing` makes it). An archive may come from anybody: what is unpacked has
-a bounded size, and stays within a directory of its own that is removed afterwards.
+``<sweep>/manifest.json`` and everything beside it, so that unpacked it is the directory again. What
+is packed may lie where others can write: no link leads out of it, no pipe is waited for. An archive
+may come from anybody: what is unpacked has a bounded size, and stays within a directory of its own
+that is removed afterwards.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ import struct
 import tempfile
 import threading
 import time
+import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.files import open_regular
+from dlperf_hpc.files import NotAFile, open_in, open_regular
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.manifest import SCHEMA
+from dlperf_hpc.records.manifest import SCHEMA, read_manifest
 
 MOST_MEMBERS = 500_000
 DEEPEST = 64
@@ -41,6 +45,9 @@ _USUAL = 200
 """Logs and records unpack to some 5 to 50 times their size in the archive, bombs to 1000 times."""
 _SMALL = 64 << 20
 _PIECE = 1 << 16
+_EARLIEST, _LATEST = 315_619_200, 4_354_819_000  # 1980 to 2107, as zip archives have it
+_MOST_NAMED = 10
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for the archive: reading needs none
 # bzip2 and LZMA make up to 100 MB of this much, and zipfile does not stop them before
 _SMALL_PIECE = 1 << 12
 
@@ -49,6 +56,138 @@ _BROKEN = (
     # odd compression or version, a password; names, offsets and fields that are none
     *(NotImplementedError, RuntimeError, LookupError, ValueError, struct.error, OverflowError),
 )
+
+
+@dataclass
+class Packed:
+    """What became of a directory's files: how many are in the archive, which were left out and why,
+    and which could not be read."""
+
+    files: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def pack(root: Path, target: Path) -> Packed:
+    """Write the archive of a sweep's directory.
+
+    Links, pipes, sockets and devices are left out, and no link is followed. LedgerError if ``root``
+    holds no sweep, if ``target`` is there already, or if something cannot be read or written: then
+    nothing is left.
+    """
+    read_manifest(root)
+    if os.path.lexists(target):
+        raise LedgerError(f"{target}: is there already; give another name with --out")
+    held = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with undone_by_signals():
+            packed = _pack_into(held, root)
+            os.link(held, target)  # over nothing, also if somebody was quicker
+    except OSError as error:
+        told = f"{error.filename or target}: {error.strerror}"
+        raise LedgerError(f"{told}; no archive was written") from error
+    finally:
+        held.unlink(missing_ok=True)
+    return packed
+
+
+def top_name(root: Path) -> str:
+    """The name of the archive's one directory, also of ``logs/sweep/..`` and of ``.``."""
+    return root.name if root.name not in ("", ".", "..") else root.resolve().name or "sweep"
+
+
+def _pack_into(held: Path, root: Path) -> Packed:
+    with zipfile.ZipFile(held, "x", zipfile.ZIP_DEFLATED) as archive:
+        made = os.stat(held)
+        packing = _Packing(archive, (made.st_dev, made.st_ino))
+        with _open_folder(root) as folder:
+            packing.add_folder(folder, top_name(root), 0)
+    unreadable = packing.packed.unreadable
+    if unreadable:
+        shown = [f"\n  {path}: {why}" for path, why in [*unreadable.items()][:_MOST_NAMED]]
+        more = len(unreadable) - len(shown)
+        raise LedgerError(
+            f"{root}: no archive was written, because this cannot be read:{''.join(shown)}"
+            + (f"\n  and {more} more" if more else "")
+        )
+    return packing.packed
+
+
+class _Packing:
+    """A walk through open directories: no name is looked up twice, so that nobody can put a link
+    into the place of a directory that has been looked at."""
+
+    def __init__(self, archive: zipfile.ZipFile, itself: tuple[int, int]) -> None:
+        self.packed = Packed()
+        self._archive = archive
+        self._itself = itself
+
+    def add_folder(self, folder: int, where: str, depth: int) -> None:
+        """Add all that is in an open directory, called ``where`` in the archive."""
+        if depth > DEEPEST:
+            self.packed.unreadable[where] = f"has more than {DEEPEST} directories above it"
+            return
+        for name in sorted(os.listdir(folder)):
+            path = f"{where}/{name}"
+            try:
+                self._add(folder, name, path, depth)
+            except NotAFile as error:
+                self.packed.left_out[path] = str(error.strerror)
+            except FileNotFoundError:
+                self.packed.left_out[path] = "has disappeared meanwhile"
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    raise
+                self.packed.unreadable[path] = str(error.strerror)
+
+    def _add(self, folder: int, name: str, path: str, depth: int) -> None:
+        seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if name in (layout.LOCK, layout.STOP) or (seen.st_dev, seen.st_ino) == self._itself:
+            return
+        if stat.S_ISLNK(seen.st_mode):
+            self.packed.left_out[path] = "is a link, and links are not followed"
+        elif "\\" in name or not _is_utf8(name):
+            self.packed.left_out[path] = "has a name that zip archives do not keep"
+        elif stat.S_ISDIR(seen.st_mode):
+            with _open_folder(name, os.O_NOFOLLOW, folder) as below:
+                self.add_folder(below, path, depth + 1)
+        else:
+            with open_in(folder, name) as file:
+                if not self.packed.unreadable:  # else there will be no archive
+                    self._copy(file, path)
+
+    def _copy(self, file: BinaryIO, path: str) -> None:
+        """As much as the file has now: it may be the log of a run that goes on."""
+        seen = os.fstat(file.fileno())
+        stamp = time.localtime(min(max(seen.st_mtime, _EARLIEST), _LATEST))
+        info = zipfile.ZipInfo(path, stamp[:6])
+        info.compress_type = zipfile.ZIP_DEFLATED
+        info.external_attr = (seen.st_mode & 0xFFFF) << 16
+        info.file_size = left = seen.st_size
+        with self._archive.open(info, "w") as member:
+            while left > 0 and (piece := file.read(min(left, _PIECE))):
+                member.write(piece)
+                left -= len(piece)
+        self.packed.files += 1
+
+
+@contextlib.contextmanager
+def _open_folder(path: Path | str, flags: int = 0, folder: int | None = None) -> Iterator[int]:
+    """The descriptor of a directory, for as long as the context lasts."""
+    flags |= os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = os.open(path, flags, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

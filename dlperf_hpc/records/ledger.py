@@ -105,6 +105,15 @@ class Ledger:
         others = (Submission(a.name, a.token) for a in self.arrays if a.token not in noted)
         return (*self.submissions, *others)
 
+    @property
+    def report_name(self) -> str:
+        """What squeue calls the job that ``--report`` asks for; no array has this name."""
+        return f"{self.manifest.sweep}.report"
+
+    def reports(self) -> list[Submission]:
+        """The submissions of jobs that report, oldest first."""
+        return [row for row in self.submissions if row.array == self.report_name]
+
     def rest(self, array: Array) -> tuple[Run, ...]:
         """Those runs of an array that no piece of it has; none if pieces stand in its place."""
         pieces = self.pieces(array)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from dlperf_hpc.acceptance.checks import CHECKS
+from dlperf_hpc.acceptance.pack import CHECKS
 
 
 @pytest.mark.timeout(900)  # of a machine that has much else to do

@@ -25,7 +25,7 @@ from dlperf_hpc.engines.slurm import limits, query
 from dlperf_hpc.engines.slurm.configuration import settings
 from dlperf_hpc.engines.slurm.hints import NO_CONFIGURATION, out_of_reach
 from dlperf_hpc.engines.slurm.states import status_of, to_do_of
-from dlperf_hpc.errors import SiteError
+from dlperf_hpc.errors import Issue, SiteError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.status import Status
 
@@ -140,10 +140,20 @@ class SlurmEngine(Engine):
         return jobs.pop() if len(jobs) == 1 else ""
 
     def starting_after(self, site: Site, jobs: Sequence[str]) -> Site:
-        """One more option of sbatch, beside a dependency that the profile has already."""
-        from dlperf_hpc.engines.slurm.dependency import with_dependency
-
-        return with_dependency(site, jobs)
+        """sbatch's ``--dependency``, beside one that the profile's own ``sbatch`` table has.
+        SpecError where that table's dependency is one of several."""
+        if not jobs:
+            return site
+        # sbatch understands abbreviations.
+        own = [name for name in site.sbatch if "dependency".startswith(name.replace("_", "-"))]
+        earlier = [str(site.sbatch[name]) for name in own]
+        if any("?" in words for words in earlier):
+            message = f"{', '.join(earlier)} ('?': any of these), and a job is to wait for others"
+            hint = "sbatch takes one or the other: leave out --after (or --report), or this key"
+            raise SpecError("site profile", [Issue(f"sbatch.{own[0]}", message, hint)])
+        options = {name: value for name, value in site.sbatch.items() if name not in own}
+        options["dependency"] = ",".join([*earlier, ":".join(["afterany", *jobs])])
+        return site.model_copy(update={"sbatch": options})
 
     def lives(self, job: str) -> bool | None:
         """What squeue says of it, else accounting."""

@@ -12,7 +12,7 @@ import pytest
 from parameter_counts import bert_parameters
 from places import ROOT
 
-from dlperf_hpc.acceptance.huggingface import bert_weights
+from dlperf_hpc.acceptance.numerics import bert_weights
 from dlperf_hpc.train.workloads.bert import (
     CLS,
     MASK,

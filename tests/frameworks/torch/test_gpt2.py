@@ -13,7 +13,7 @@ import pytest
 from parameter_counts import gpt2_parameters
 from places import ROOT, SUPPORT
 
-from dlperf_hpc.acceptance.huggingface import gpt2_weights
+from dlperf_hpc.acceptance.numerics import gpt2_weights
 from dlperf_hpc.engines.command import clean_environment
 from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.sweepfile.load import load_sweep

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from torch.autograd import DeviceType
 
-from dlperf_hpc.acceptance.checks.kernels import as_words, times_by_kernel
-from dlperf_hpc.acceptance.checks.tuned import _short_of_goal
+from dlperf_hpc.acceptance.speed import as_words, is_short, times_by_kernel
+from dlperf_hpc.acceptance.training import case
 
 
 def event(key: str, us: float, kind: Any, named: bool = False) -> SimpleNamespace:
@@ -34,13 +35,8 @@ def test_kernels_alone_count_on_a_card() -> None:
 
 
 def test_a_model_that_is_short_of_its_goal_gets_a_table() -> None:
-    def row(share: float | None, code: str = "dlperf_hpc") -> dict[str, Any]:
-        return {"model": "gpt2-small", "mode": "tuned", "code": code, "samples_per_s": 1000,
-                "share_of_peak": share}  # fmt: skip
-
-    rows = [row(0.9, "dlperf_hpc-no-ddp"), row(0.44)]
-    assert _short_of_goal(rows, 1024, card=True) == rows[1]
-    assert _short_of_goal([row(0.46)], 1024, card=True) is None
-    assert _short_of_goal([row(None)], 1024, card=True) is None  # a card of unknown peak
-    assert _short_of_goal(rows, 512, card=True) is None  # no goal
-    assert _short_of_goal([row(None)], 1024, card=False) == row(None)
+    gpt2 = case("gpt2-small", "cuda", "bf16", seq_len=1024, mode="tuned")
+    assert is_short(0.44, gpt2) and not is_short(0.46, gpt2)
+    assert not is_short(None, gpt2)  # a card of unknown peak
+    assert not is_short(0.44, replace(gpt2, seq_len=512))  # no goal
+    assert is_short(None, case("bert-tiny", "cpu"))

@@ -11,14 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_hpc.acceptance import finding, pack
-from dlperf_hpc.acceptance.checks import CHECKS, FIRST, Check
-from dlperf_hpc.acceptance.finding import Finding
-from dlperf_hpc.acceptance.pack import Row, failed, run_pack, table
-
-SAYS = (
-    "from dlperf_hpc.acceptance.finding import judged\nprint(judged('one', '1', '1', {}).line())\n"
+from dlperf_hpc.acceptance import pack
+from dlperf_hpc.acceptance.pack import (
+    CHECKS,
+    FIRST,
+    Check,
+    Finding,
+    Row,
+    failed,
+    run_pack,
+    table,
 )
+
+SAYS = "from dlperf_hpc.acceptance.pack import judged\nprint(judged('one', '1', '1', {}).line())\n"
 PROGRAMS = {
     "well": SAYS.format(True),
     "badly": SAYS.format(False),
@@ -39,7 +44,7 @@ def packed(out: Path, *names: str, budget_s: float = 60.0, limit_s: float = 20.0
         "cpu",
         budget_s,
         show=lambda _line: None,
-        checks=[Check(name, name, limit_s) for name in names],
+        checks=[Check(name, name, name, limit_s) for name in names],
         command=lambda check, _device: [sys.executable, "-c", PROGRAMS[check.name]],
     )
 
@@ -79,11 +84,9 @@ def test_a_check_that_hangs_is_killed_and_its_findings_stay(
 
 
 def test_what_a_check_started_ends_with_it(tmp_path: Path) -> None:
-    left: list[str] = []
     command = [sys.executable, "-c", PROGRAMS["leaves"]]
     with (tmp_path / "output").open("w+b") as output:
-        with pack._own_session(command, output) as process:
-            process.wait(20)
+        assert pack._run(command, output, 20.0) == 0
         output.seek(0)
         left = output.read().decode().split()
     pid = next(int(word) for word in left if word.isdigit() and int(word) > 1)
@@ -110,7 +113,7 @@ def test_what_the_budget_does_not_reach_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_without_an_environment_nothing_else_is_begun(tmp_path: Path) -> None:
-    checks = [Check(FIRST, "", 20.0), Check("well", "", 20.0)]
+    checks = [Check(FIRST, "", "", 20.0), Check("well", "", "", 20.0)]
     code = {FIRST: PROGRAMS["badly"], "well": PROGRAMS["well"]}
     rows = run_pack(
         tmp_path,
@@ -124,19 +127,22 @@ def test_without_an_environment_nothing_else_is_begun(tmp_path: Path) -> None:
 
 
 def test_a_cell_cannot_break_the_table() -> None:
-    row = Row("c", Finding("a|b", "two\nlines", "x", finding.OK), 1.0)
+    row = Row("c", Finding("a|b", "two\nlines", "x", pack.OK), 1.0)
     assert "| c | a\\|b | two lines | x | ok |" in table([row], "cpu")
 
 
-def test_each_check_is_a_module() -> None:
-    folder = Path(pack.__file__).parent / "checks"
-    assert all((folder / f"{check.name}.py").is_file() for check in CHECKS)
+def test_each_check_is_a_function_of_its_module() -> None:
+    folder = Path(pack.__file__).parent
+    for check in CHECKS:
+        assert f"\ndef {check.name}(device" in (folder / f"{check.module}.py").read_text()
 
 
 def test_without_torch_a_check_says_which_python_lacks_it() -> None:
-    blocked = "import sys; sys.modules['torch'] = None; sys.argv[1:] = ['clock', 'cuda'];"
-    command = f"{blocked} from dlperf_hpc.acceptance.checks.__main__ import main; sys.exit(main())"
+    blocked = "import sys; sys.modules['torch'] = None;"
+    command = f"{blocked} from dlperf_hpc.acceptance.pack import run_check; "
+    command += "sys.exit(run_check('clock', 'cuda'))"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
-    told = finding.read(done.stdout.strip())
-    assert done.returncode == 0 and told is not None and told.verdict == finding.FAIL
-    assert sys.executable in told.value and "torch" in told.value
+    assert done.returncode == 0 and done.stdout.count("\n") == 1
+    found = json.loads(done.stdout.partition(" ")[2])
+    assert found["verdict"] == pack.FAIL
+    assert sys.executable in found["value"] and "torch" in found["value"]

@@ -10,9 +10,8 @@ from record_samples import a_sweep, begun, ended, ended_ok, many
 from report_samples import case
 
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.engines.after import Awaited, awaited
+from dlperf_hpc.engines.dependency import awaited
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.engines.slurm.dependency import with_dependency
 from dlperf_hpc.errors import SiteError, SpecError
 from dlperf_hpc.records.status import Status
 
@@ -33,7 +32,7 @@ def test_a_sweep_of_this_machine_can_only_have_ended(tmp_path: Path) -> None:
     told = refusal("here", tmp_path)
     assert told.startswith("--after here: 1 of its 2 runs have not ended, and no job of Slurm can")
     ended(tmp_path / "here", RUNS[1], Status.FAILED, "exit code 3")
-    assert awaited(get_engine("slurm"), "here", tmp_path) == Awaited(())
+    assert awaited(get_engine("slurm"), "here", tmp_path) == ([], "")
 
 
 def test_what_is_nothing(tmp_path: Path) -> None:
@@ -54,8 +53,8 @@ def test_runs_that_are_not_submitted_and_a_controller_that_is_away(
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{squeue.parent}:/usr/bin:/bin")
     a_sweep(tmp_path / "early", RUNS, engine="slurm")
-    found = awaited(get_engine("slurm"), "early", tmp_path)
-    assert found.jobs == () and found.note.startswith("2 runs of it are not submitted yet")
+    jobs, note = awaited(get_engine("slurm"), "early", tmp_path)
+    assert jobs == [] and note.startswith("2 runs of it are not submitted yet")
     squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error' >&2; exit 1\n")
     for name in ("early", "4711"):
         with pytest.raises(SiteError, match="slurm_load_jobs error"):
@@ -63,10 +62,13 @@ def test_runs_that_are_not_submitted_and_a_controller_that_is_away(
 
 
 def test_a_dependency_beside_the_profiles_own() -> None:
+    with_dependency = get_engine("slurm").starting_after
     assert with_dependency(Site(), []) == Site()
-    assert with_dependency(Site(), ["7", "8_1"]).sbatch == {"dependency": "afterany:7:8_1"}
+    later = with_dependency(Site(), ["7", "8_1"])
+    assert later is not None and later.sbatch == {"dependency": "afterany:7:8_1"}
     own = Site(sbatch={"depend": "singleton", "comment-less": True})
-    assert with_dependency(own, ["7"]).sbatch == {
+    later = with_dependency(own, ["7"])
+    assert later is not None and later.sbatch == {
         "comment-less": True, "dependency": "singleton,afterany:7",
     }  # fmt: skip
     with pytest.raises(SpecError, match=r"sbatch\.dependency: .*leave out --after"):

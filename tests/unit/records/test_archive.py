@@ -6,6 +6,7 @@ user 65534.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -29,8 +30,7 @@ from dlperf_hpc.cli.report import main as report
 from dlperf_hpc.cli.status import main as status
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records import archive as archives
-from dlperf_hpc.records.archive import unpacked
-from dlperf_hpc.records.packing import pack
+from dlperf_hpc.records.archive import pack, unpacked
 
 RUN = a_run()
 
@@ -319,12 +319,12 @@ def test_a_zip_of_other_peoples_logs_is_none_of_ours(tmp_path: Path) -> None:
 _HELD_PACKING = """
 import sys, time
 from pathlib import Path
-from dlperf_hpc.records import packing
+from dlperf_hpc.records import archive
 def held(self, file, path):
     print(self._archive.filename, flush=True)
     time.sleep(60)
-packing._Packing._copy = held
-packing.pack(Path(sys.argv[1]), Path(sys.argv[2]))
+archive._Packing._copy = held
+archive.pack(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
@@ -369,3 +369,15 @@ def test_nothing_stays_after_a_signal(packed: Path, folders: Path, number: signa
         code = held.wait(timeout=60)
     assert code == (-number if number == signal.SIGINT else 128 + number)
     assert list(folders.iterdir()) == []
+
+
+def test_an_archive_that_has_no_room_is_told_of_as_the_archive(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_self: object, _file: object, _path: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(archives._Packing, "_copy", full)
+    with pytest.raises(LedgerError, match=r"kept\.zip: No space left on device; no archive"):
+        pack(sweep, Path("kept.zip"))
+    assert not [path for path in Path().iterdir() if "zip" in path.name]

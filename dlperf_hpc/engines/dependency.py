@@ -1,0 +1,186 @@
+"""Jobs that start after others: those of a sweep after what ``--after`` names, and the last small
+job of a sweep, which writes its report when the arrays have ended (``--report``).
+
+The report job stands among the submissions under the sweep's name and a token that no array has:
+who cancels the sweep's jobs ends it with them, and to everybody else the row is nobody's. It runs
+no rank: the batch script runs ``dlperf report`` with the Python that submits, as it runs the
+epilogue.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_hpc.engines import get_engine
+from dlperf_hpc.engines.base import GPU_REFUSAL, Engine, Program, Response, module_option
+from dlperf_hpc.engines.lock import stop_asked
+from dlperf_hpc.engines.submit import find_again, submit_noted
+from dlperf_hpc.engines.watch import REPORT_ENDED
+from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.collect import quick_results
+from dlperf_hpc.records.ledger import Ledger, read_ledger
+from dlperf_hpc.records.manifest import Array
+from dlperf_hpc.sweepfile.case import Run, Topology
+from dlperf_hpc.sweepfile.keys import nearest
+
+if TYPE_CHECKING:
+    from dlperf_hpc.engines.site import Site
+
+REPORT_LIMIT_S = 900
+"""The longest time limit of a report job."""
+_MEMORY = "2G"
+_JOB = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?", re.ASCII)
+
+
+def awaited(engine: Engine, name: str, logs: Path) -> tuple[list[str], str]:
+    """The living jobs of what a user names, a job, or a sweep by its directory or by its name below
+    ``logs``; and what else a user should know of it.
+
+    SpecError where there is nothing of that name, or where no job of this engine can wait for it;
+    SiteError if the scheduler cannot be asked.
+    """
+    if _JOB.fullmatch(name):
+        return _living_job(engine, name), ""
+    ledger = read_ledger(_directory(name, logs))
+    other = get_engine(ledger.manifest.engine)
+    if other is not engine:
+        results = quick_results(ledger).results
+        left = sum(not result.status.finished for result in results)
+        if left:
+            runs = f"{left} of its {len(results)} runs have not ended"
+            why = f"{runs}, and no job of {engine.title} can wait for runs of {other.title}"
+            hint = "submit this sweep when that one has ended, or leave the option out"
+            raise _refusal(name, why, hint)
+        return [], ""
+    jobs = engine.live_jobs(ledger.root, ledger.noted())
+    left = len(ledger.manifest.runs) - len(ledger.tasks())
+    if not left:
+        return jobs, ""
+    runs = f"{left} runs of it are" if left > 1 else "1 run of it is"
+    return jobs, f"{runs} not submitted yet, and nothing waits for that"
+
+
+def _living_job(engine: Engine, job: str) -> list[str]:
+    alive = engine.lives(job)
+    if alive is None:
+        hint = (
+            "if it has ended long ago, leave the option out; a sweep whose name is a number is"
+            " named by its directory, logs/NAME"
+        )
+        raise _refusal(job, f"{engine.title} knows no job {job}", hint)
+    return [job] if alive else []
+
+
+def _directory(name: str, logs: Path) -> Path:
+    for path in (Path(name), logs / name):
+        if (path / layout.MANIFEST).exists():
+            return path.absolute()
+    sweeps = sorted(path.parent.name for path in logs.glob(f"*/{layout.MANIFEST}"))
+    hint = nearest(name, sweeps)
+    if sweeps and hint is None:
+        more = ", ..." if len(sweeps) > 5 else ""
+        hint = f"there are {', '.join(sweeps[:5])}{more}"
+    message = f"is no job's id, and there is no sweep's directory {name} or {logs / name}"
+    raise _refusal(name, message, hint)
+
+
+def _refusal(name: str, message: str, hint: str | None) -> SpecError:
+    return SpecError("command line", [Issue(f"--after {name}", message, hint)])
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """What became of the wish for a report job: ``job`` is its id, '' if there is none; ``why_not``
+    says in words why there is none. ``new``: it was submitted just now. ``failed``: it is wanted
+    and missing."""
+
+    job: str = ""
+    new: bool = False
+    why_not: str = ""
+    failed: bool = False
+
+
+def submit_report(ledger: Ledger, site: Site, asked: str) -> Reporting:
+    """Submit the job that reports when all jobs of the sweep have ended, unless one that waits for
+    all of them is there. Call it with the lock held; ``asked`` is the latest wish to stop.
+
+    One that was submitted before some array was is cancelled first. SiteError if the scheduler
+    cannot be asked, LedgerError if the directory cannot be written.
+    """
+    engine = get_engine(ledger.manifest.engine)
+    if stop_asked(ledger.root) != asked:
+        return Reporting(why_not="the jobs of this sweep were cancelled meanwhile", failed=True)
+    reports = ledger.reports()
+    if reports and reports[-1].unanswered:
+        ledger, _ = find_again(ledger, reports[-1:])
+        reports = ledger.reports()
+    others = [row for row in ledger.noted() if row.array != ledger.report_name]
+    jobs = engine.live_jobs(ledger.root, others)
+    if not jobs:
+        return Reporting(why_not="no run of this sweep waits or runs")
+    alive = engine.live_jobs(ledger.root, reports) if reports else []
+    if alive and _waits_for_all(ledger, reports[-1].token):
+        return Reporting(job=alive[-1])
+    if alive:
+        engine.cancel(alive)
+    return _submit(ledger, engine, site, jobs)
+
+
+def _waits_for_all(ledger: Ledger, token: str) -> bool:
+    """Whether no array was submitted after the report job of this token."""
+    first = [row.token for row in ledger.submissions].index(token)
+    return all(row.token == token or not row.job_id for row in ledger.submissions[first:])
+
+
+def _submit(ledger: Ledger, engine: Engine, site: Site, jobs: Sequence[str]) -> Reporting:
+    array = _array(ledger)
+    out = str(ledger.root / layout.REPORT)
+    words = ("-u", *module_option(), "dlperf_hpc", "report", str(ledger.root), "--out", out)
+    program = Program(words, epilogue=("echo", REPORT_ENDED), alone=True)
+    response = Response(error=f"{engine.title} cannot start a job after others")
+    for profile in (_without_gpus(site), _without_ranks(site)):
+        later = engine.starting_after(profile, jobs)
+        if later is None:
+            break
+        response = submit_noted(ledger, later, array, program)
+        # A partition for jobs with GPUs takes it as it takes the runs.
+        if not GPU_REFUSAL.search(response.error):
+            break
+    why_not = response.error or response.limit or response.silence
+    return Reporting(response.job_id, bool(response.job_id), why_not, failed=bool(why_not))
+
+
+def _without_gpus(site: Site) -> Site:
+    """The profile for a job of one process on one node."""
+    options = {name: value for name, value in site.sbatch.items() if not _asks_for_gpus(name)}
+    changed: dict[str, Any] = {"gpus": "none", "gpu_type": None, "gpu_bind": None}
+    changed |= {"exclusive": False, "cpus_per_task": None, "sbatch": options}
+    if site.mem or site.mem_per_cpu:  # the site has memory to be asked for
+        changed |= {"mem": _MEMORY, "mem_per_cpu": None}
+    return _without_ranks(site).model_copy(update=changed)
+
+
+def _without_ranks(site: Site) -> Site:
+    """The profile without what concerns the ranks of a run; its environments are not entered."""
+    return site.model_copy(update={"environment": {}, "srun": [], "requeue": None})
+
+
+def _asks_for_gpus(option: str) -> bool:
+    return "gpu" in option or option.startswith(("gres", "tres"))
+
+
+def _array(ledger: Ledger) -> Array:
+    """An array, for that is what engines submit; its run is never started."""
+    topology, token = Topology(1, 1), f"dlperf-{secrets.token_hex(8)}"
+    case = replace(ledger.manifest.runs[0].case, topology=topology, processes_per_node=None)
+    case = replace(case, environment="default")
+    # What the partition lets the runs have it lets this job have too.
+    longest = max(array.repeats_per_job * array.time_limit_s for array in ledger.arrays)
+    limit_s = min(REPORT_LIMIT_S, longest)
+    return Array(ledger.report_name, token, topology, "default", limit_s, (Run(case, 1),))
