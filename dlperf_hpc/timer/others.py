@@ -1,15 +1,12 @@
 """The other processes of a timed loop: how many the launcher started, and how to meet them.
 
 Met are those of a torch.distributed group, else of an initialised mpi4py: whichever the program has
-made. Nothing is initialised here. What launchers tell is in their own documents: torchrun's
-environment variables, Open MPI's ``OMPI_COMM_WORLD_*``, PMI's ``PMI_*`` with MPICH's
-``MPI_LOCALNRANKS``, and srun's ``SLURM_*`` (srun(1), "output environment variables").
+made. Nothing is initialised here.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -17,56 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.train.probe import launchers
 from dlperf_hpc.train.ranks import Alone, World
-
-# Rank, size, and how many on this node. A launcher inside another's task comes before it: torchrun
-# and mpiexec start their processes below srun's, whose variables these inherit.
-_LAUNCHERS = (
-    ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
-    ("PMIX_RANK", "SLURM_STEP_NUM_TASKS", ""),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),
-)
-_EVEN = re.compile(r"([0-9]{1,6})(?:\(x[0-9]{1,6}\))?", re.ASCII)  # SLURM_STEP_TASKS_PER_NODE
-
-
-@dataclass(frozen=True)
-class Launched:
-    """What the launcher tells. ``topology`` counts a device for each process; None where it does
-    not tell how they lie on nodes, or they lie unevenly."""
-
-    rank: int
-    size: int
-    topology: Topology | None
-
-
-def launched(env: Mapping[str, str] = os.environ) -> Launched:
-    """This process's place by its environment variables; alone where no launcher tells one."""
-    for rank, size, local in _LAUNCHERS:
-        told = (env.get(rank, ""), env.get(size, ""))
-        if all(text.isascii() and text.isdigit() and len(text) < 8 for text in told):
-            number, count = map(int, told)
-            if number < count:
-                return Launched(number, count, _topology(count, _local_size(env, local, count)))
-    return Launched(0, 1, Topology(1, 1))
-
-
-def _local_size(env: Mapping[str, str], name: str, size: int) -> int:
-    """Processes on this node and on each; 0 where it is not told."""
-    text = env.get(name, "")
-    if env.get("SLURM_STEP_NUM_TASKS") == str(size) and not text.isdigit():
-        match = _EVEN.fullmatch(env.get("SLURM_STEP_TASKS_PER_NODE", ""))
-        text = match[1] if match else ""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
-
-
-def _topology(size: int, local: int) -> Topology | None:
-    if size == 1:
-        return Topology(1, 1)
-    if not 0 < local <= 999 or size % local or size // local > 99999:
-        return None
-    return Topology(size // local, local)
 
 
 class _Torch:
@@ -122,6 +71,24 @@ class Others:
     world: World | None
     remark: str = ""
     uneven: str = ""
+
+
+def launched(env: Mapping[str, str] = os.environ) -> Others:
+    """All processes as the launcher tells them, a device for each; alone where none tells any."""
+    told = launchers.launched(env, (launchers.TORCHRUN, *launchers.LAUNCHERS))
+    if not told.whole or told.rank is None or told.size is None:
+        return Others(0, 1, Topology(1, 1), None)
+    topology = _topology(told.size, told.local_size or 0)
+    return Others(told.rank, told.size, topology, None)
+
+
+def _topology(size: int, local: int) -> Topology | None:
+    """The topology of ``size`` processes, ``local`` of them on each node; 0 is not known."""
+    if size == 1:
+        return Topology(1, 1)
+    if not 0 < local <= 999 or size % local or size // local > 99999:
+        return None
+    return Topology(size // local, local)
 
 
 def find(env: Mapping[str, str] = os.environ, meet: bool = True) -> Others:

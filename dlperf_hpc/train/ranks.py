@@ -13,19 +13,8 @@ from typing import Any
 from dlperf_hpc.errors import DeviceError, WorldError
 from dlperf_hpc.records.task import MPI_VARIABLE, NO_MPI
 from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.train.probe.launchers import counts, launched
 from dlperf_hpc.train.probe.own_gpus import share_out
-
-# How launchers tell a process of its world, whether or not its MPI library listens.
-_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
-_RANKS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
-
-
-# Where a launcher counts its processes under other names. torchrun's counts too: whoever starts the
-# worker with it means several.
-_OTHER_SIZES = (
-    *("MPI_LOCALNRANKS", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE"),
-    "WORLD_SIZE",
-)
 
 
 class Alone:
@@ -107,16 +96,9 @@ class World:
         return gathered
 
 
-def _number(env: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        if env.get(name, "").isdigit():
-            return int(env[name])
-    return None
-
-
 def launcher_rank(env: Mapping[str, str] = os.environ) -> int:
     """This process's rank as the launcher numbers it, also when MPI does not know; 0 if unsaid."""
-    return _number(env, _RANKS) or 0
+    return launched(env).rank or 0
 
 
 def asked_without_mpi(env: Mapping[str, str] = os.environ) -> bool:
@@ -132,12 +114,7 @@ def asked_without_mpi(env: Mapping[str, str] = os.environ) -> bool:
         raise WorldError(
             f"{MPI_VARIABLE}={choice!r}: there are only {NO_MPI} and mpi (the default)"
         )
-    told = {
-        name: int(env[name]) for name in (*_SIZES, *_OTHER_SIZES) if env.get(name, "").isdigit()
-    }
-    if "SLURM_STEP_NUM_TASKS" in told:
-        told.pop("SLURM_NTASKS", None)  # of the whole job, of which this step may be a part
-    many = [f"{name}={size}" for name, size in told.items() if size > 1]
+    many = [f"{name}={size}" for name, size in counts(env).items() if size > 1]
     if many:
         raise WorldError(
             f"{MPI_VARIABLE}={NO_MPI} asks for one process without MPI, but the launcher says that"
@@ -170,11 +147,11 @@ def discover(env: Mapping[str, str] = os.environ) -> World:
 
 def check(world: World, case: Case, env: Mapping[str, str] = os.environ) -> None:
     """WorldError unless the world is the topology the case asks for."""
-    told = _number(env, _SIZES)
-    if world.size == 1 and told is not None and told > 1:
+    started = launched(env).size
+    if world.size == 1 and started is not None and started > 1:
         raise WorldError(
-            f"the launcher started {told} ranks, but each believes it is alone (MPI world size 1):"
-            " srun's --mpi does not fit the MPI library of this environment."
+            f"the launcher started {started} ranks, but each believes it is alone (MPI world size"
+            " 1): srun's --mpi does not fit the MPI library of this environment."
             f" `srun --mpi=list` shows what this site has; the library here is {mpi_library()}."
             ' Set mpi = "pmi2" or "pmix" under [environment.<name>] of the site profile'
             " (slurm/<site>.toml)",

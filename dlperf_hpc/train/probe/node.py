@@ -13,14 +13,11 @@ import os
 import re
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 _IMPORT_LIMIT_S = 90.0
 _NVLINKS = 18  # NVML_NVLINK_MAX_LINKS
 _INFINIBAND = "/sys/class/infiniband/*/ports/*"
-_RANKS = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
-_LOCAL = ("SLURM_LOCALID", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")
-_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
 _FRAMEWORKS = ("torch", "tensorflow", "deepspeed", "horovod")
 
 # In a process of its own: an import may end it, or never return. The working directory, "" in its
@@ -47,26 +44,6 @@ if name == "tensorflow":
 found["version"] = str(found["version"] or importlib.metadata.version(name))
 print(json.dumps(found))
 """
-
-
-class Place(NamedTuple):
-    """What the launcher told this process, whether or not MPI listens; None: nothing."""
-
-    rank: int | None
-    local_rank: int | None
-    size: int | None
-
-
-def place() -> Place:
-    """Of this process, from the variables of srun, mpiexec and their kind."""
-    return Place(_number(_RANKS), _number(_LOCAL), _number(_SIZES))
-
-
-def _number(names: tuple[str, ...]) -> int | None:
-    for name in names:
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return None
 
 
 def cpus() -> list[int]:

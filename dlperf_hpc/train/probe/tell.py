@@ -13,7 +13,8 @@ from typing import Any
 
 from .collectives import sweeps
 from .compute import own_steps
-from .node import cpus, gpus, imported, installed, place, ports
+from .launchers import launched
+from .node import cpus, gpus, imported, installed, ports
 from .speech import Reporter
 from .together import exchange, own_gpu, together, wait_for_nodes
 
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     # As real ranks have it: the working directory is looked into only if it is a checkout.
     sys.path[:1] = [os.getcwd()] if arguments.checkout else []
-    report = Reporter(place().rank or 0)
+    report = Reporter(launched().rank or 0)
     report.enter("looking at the node", _NODE_LIMIT_S)
     facts = node_facts(arguments, report.rank)
     report.say("node", facts)
@@ -50,11 +51,11 @@ def main(argv: list[str] | None = None) -> None:
 
 def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
     """This process, its Python and the GPUs it is shown; of a node's first rank also the node."""
-    _rank, local, told = place()
+    started = launched()
     facts: dict[str, Any] = {
         "host": socket.gethostname(),
-        "local_rank": local,
-        "told": told,
+        "local_rank": started.local_rank,
+        "told": started.size,
         "python": platform.python_version(),
         "executable": sys.executable,
         "cpus": cpus(),
@@ -64,7 +65,7 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
     facts["gpus"] = gpus()  # of every rank: a site may show each of them its own only
     if arguments.collectives:
         facts["ports"] = ports()
-    if local:
+    if started.local_rank:
         return facts
     name = str(rank)
     facts["exchange"] = exchange(arguments.directory, name, arguments.token, arguments.patience)
@@ -80,7 +81,7 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
 def world(report: Reporter, arguments: argparse.Namespace) -> None:
     """Start MPI, say how large the world is, and try it if it is the launcher's."""
     report.enter("starting MPI (MPI_Init)", _MPI_LIMIT_S)
-    if os.environ.get("DLPERF_MPI") == "none" and (place().size or 1) == 1:
+    if os.environ.get("DLPERF_MPI") == "none" and (launched().size or 1) == 1:
         # Real ranks are started so too: dlperf_hpc.train.ranks.
         report.say("world", {"rank": 0, "size": 1, "library": "no MPI, as DLPERF_MPI=none asks"})
         return

@@ -13,10 +13,8 @@ from pathlib import Path
 
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.train.probe.launchers import launched
 
-_RANK = ("SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
-_SIZE = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
-_LOCAL = ("SLURM_LOCALID", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_LOCAL_RANK")
 _NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST")
 _LOWEST_PORT = 10_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -49,7 +47,8 @@ class Place:
 
 def discover(case: Case, env: Mapping[str, str] = os.environ) -> Place:
     """This task's place; WorldError unless the launcher started what the case needs."""
-    rank, size = _number(env, _RANK), _number(env, _SIZE)
+    started = launched(env)
+    rank, size, local = started.rank, started.size, started.local_rank
     if case.ranks == 1:
         rank, size = rank or 0, 1
     if rank is None or size != case.ranks or not rank < size:
@@ -64,22 +63,14 @@ def discover(case: Case, env: Mapping[str, str] = os.environ) -> Place:
             f"the launcher names {len(hosts)} nodes, and topology {case.topology} needs"
             f" {case.topology.nodes}"
         )
-    node = _number(env, ("SLURM_NODEID",))
-    local = _number(env, _LOCAL)
+    node = env.get("SLURM_NODEID", "")
     return Place(
         rank=rank,
         size=size,
         local_rank=rank % case.ranks_per_node if local is None else local,
-        node_rank=rank // case.ranks_per_node if node is None else node,
+        node_rank=int(node) if node.isdecimal() else rank // case.ranks_per_node,
         hosts=tuple(hosts),
     )
-
-
-def _number(env: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        if env.get(name, "").isdigit():
-            return int(env[name])
-    return None
 
 
 def _hosts(env: Mapping[str, str]) -> list[str]:

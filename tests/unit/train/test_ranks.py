@@ -115,7 +115,7 @@ def test_ranks_on_the_wrong_nodes(hosts: tuple[str, ...], topology: str) -> None
     [
         ({}, 0),
         ({"PMI_RANK": "3"}, 3),
-        ({"SLURM_PROCID": "5", "PMI_RANK": "0"}, 5),
+        ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "PMI_RANK": "0"}, 5),
         ({"SLURM_PROCID": "", "OMPI_COMM_WORLD_RANK": "2"}, 2),
     ],
 )
