@@ -21,8 +21,9 @@ wrong although the request was valid.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -58,6 +59,26 @@ def printable(text: str) -> str:
         return " ".join(text.split())
     lines = (" ".join(line.split()) for line in _COLOUR.sub("", text).splitlines())
     return _escaped(" / ".join(line for line in lines if line))
+
+
+def shown(value: Any) -> str:
+    """A value as a TOML file writes it, shortened where it is long."""
+    import json
+    import reprlib
+
+    if isinstance(value, (str, int, float)) and len(str(value)) <= 60:
+        return json.dumps(value, ensure_ascii=False)
+    if hasattr(value, "isoformat"):  # a date or a time
+        return str(value)
+    return reprlib.repr(value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """``did you mean ...`` for a name that is close to a known one, else None."""
+    import difflib
+
+    close = difflib.get_close_matches(name[:200], list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else None
 
 
 class DlperfError(Exception):

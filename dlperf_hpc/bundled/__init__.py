@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.errors import Issue, SpecError, nearest
 
 _HERE = Path(__file__).parent
 _MOST_NAMED = 10  # files of a directory that a message names
@@ -52,8 +52,6 @@ def sweep_file(given: Path) -> Path:
     found = _ready(given.name)
     if found is not None:
         return found
-    from dlperf_hpc.sweepfile.keys import nearest
-
     known = ready_sweeps()
     hint = nearest(given.name, known) or f"there are: {', '.join(known)}"
     raise SpecError(
@@ -104,8 +102,6 @@ def profile_file(name: str) -> Path:
     found = next((path for path in _files_called(name, folders) if path.exists()), None)
     if found is not None:
         return found
-    from dlperf_hpc.sweepfile.keys import nearest
-
     known = sorted({path.stem for place in folders for path in place.glob("*.toml")})
     sought = ", ".join(f"{place}/" for place in folders)
     near = nearest(name, known) or (f"there are: {', '.join(known)}" if known else "")

@@ -152,7 +152,7 @@ def _check_nodelist(arguments: argparse.Namespace) -> None:
     """SpecError for a list that Slurm would not read, or one that nothing would look at."""
     import re
 
-    from dlperf_hpc.records.checks import NODE_LIST
+    from dlperf_hpc.records.forms import NODE_LIST
 
     text = arguments.nodelist
     if text and not re.fullmatch(NODE_LIST, text):

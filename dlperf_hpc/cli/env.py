@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.errors import nearest
 
 SUMMARY = "make the Python environment of a framework by a recipe that was tried"
 
@@ -68,8 +69,6 @@ def _env(arguments: argparse.Namespace) -> int:
             print(f"{name:12} {what}")
         return 0
     if arguments.name not in known:
-        from dlperf_hpc.sweepfile.keys import nearest
-
         name = arguments.name or ""
         hint = nearest(name, known) or f"there are: {', '.join(known)}"
         if name in ("torch", "pytorch", "ddp"):

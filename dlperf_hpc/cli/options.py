@@ -299,7 +299,7 @@ def own_format(arguments: argparse.Namespace) -> Told | None:
     if arguments.format_file is None:
         return None
     from dlperf_hpc.logs.formats import formats
-    from dlperf_hpc.sweepfile.readtable import read_table_file
+    from dlperf_hpc.sweepfile.programtables import read_table_file
 
     return read_table_file(arguments.format_file, [each.name for each in formats()])
 

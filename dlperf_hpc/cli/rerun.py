@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.errors import Issue, SiteError, SpecError, number_of, printable, visible
-from dlperf_hpc.records.checks import NODE_LIST
+from dlperf_hpc.records.forms import NODE_LIST
 
 if TYPE_CHECKING:
     from dlperf_hpc.cli.standing import Untaken
@@ -138,7 +138,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
 
     from dlperf_hpc.engines.site import Site, load_site
     from dlperf_hpc.records import layout
-    from dlperf_hpc.sweepfile.tomlfile import pydantic_issues
+    from dlperf_hpc.sweepfile.validation import issues_of
 
     if arguments.site:
         return load_site(arguments.site)
@@ -147,7 +147,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
     except ValidationError as error:  # of another version
         hint = Issue("site", "this version cannot use the site profile of the sweep", "give --site")
         source = str(ledger.root / layout.MANIFEST)
-        raise SpecError(source, [hint, *pydantic_issues(error, Site)]) from error
+        raise SpecError(source, [hint, *issues_of(error, Site)]) from error
 
 
 def _rerun(arguments: argparse.Namespace) -> int:

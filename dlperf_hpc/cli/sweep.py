@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import number_of, printable, visible
+from dlperf_hpc.errors import nearest, number_of, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine
@@ -109,8 +109,6 @@ def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
 
 
 def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
-    from dlperf_hpc.sweepfile.keys import nearest
-
     known = [str(topology) for topology in sweep.topologies]
     for name in names:
         if name not in known:
@@ -120,7 +118,7 @@ def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
 
 def _with_value(cases: list[Case], item: str) -> list[Case]:
     from dlperf_hpc.records.lines import flatten
-    from dlperf_hpc.sweepfile.keys import nearest, renamed
+    from dlperf_hpc.sweepfile.keys import renamed
 
     ((key, wanted),) = _pairs([item], "--only").items()
     tables = [flatten({**case.to_dict(), **dict(case.options)}) for case in cases]

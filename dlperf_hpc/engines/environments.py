@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationInfo
 
 from dlperf_hpc.engines.base import Program
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records.task import SETUP_MARK
-from dlperf_hpc.sweepfile.keys import Line, matching
+from dlperf_hpc.sweepfile.validation import STRICT, Line, matching
 
 Word = Annotated[str, matching(r"[^\s\x00-\x1f\x7f]+", "write one word without blanks")]
 Flag = Annotated[
@@ -79,7 +79,7 @@ _FIND_MODULE = (
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = STRICT
 
 
 class Apptainer(_Table):

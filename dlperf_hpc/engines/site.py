@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo
 
 from dlperf_hpc.bundled import profile_file
 from dlperf_hpc.engines.environments import Environment as Environment
 from dlperf_hpc.engines.environments import Flag, Word
-from dlperf_hpc.errors import Issue, SpecError
-from dlperf_hpc.records.checks import NODE_LIST
-from dlperf_hpc.sweepfile.keys import Name, matching, nearest
-from dlperf_hpc.sweepfile.tomlfile import pydantic_issues, read_toml
+from dlperf_hpc.errors import Issue, SpecError, nearest
+from dlperf_hpc.records.forms import NODE_LIST
+from dlperf_hpc.sweepfile.tomlfile import read_toml
+from dlperf_hpc.sweepfile.validation import STRICT, Name, issues_of, matching
 
 Count = Annotated[int, Field(ge=1, le=10**6)]
 Nodes = Annotated[str, matching(NODE_LIST, "write nodes as Slurm does, without blanks: n1,n[3-5]")]
@@ -137,7 +137,7 @@ def _spreadable(value: bool, info: ValidationInfo) -> bool:
 class Site(BaseModel):
     """How this cluster wants to be asked. What is not given is not asked for."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = STRICT
 
     description: str = ""
     partition: Word | None = None
@@ -204,7 +204,7 @@ def load_site(name: str | None) -> Site:
     try:
         return Site.model_validate(tables)
     except ValidationError as error:
-        raise SpecError(str(path), pydantic_issues(error, Site)) from error
+        raise SpecError(str(path), issues_of(error, Site)) from error
 
 
 def sharing_group(name: str | None) -> str | None:

@@ -26,7 +26,9 @@ from dlperf_hpc.logs.scan.state import LONGEST_LINE
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Steps
 from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.logs.timers import NO_FIGURE, NOT_AS_ASKED, by_timer
+from dlperf_hpc.records.checks import Misfit
 from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, read_bytes
+from dlperf_hpc.records.program_forms import read_table_of
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
@@ -34,7 +36,7 @@ from dlperf_hpc.records.timed import timed_in
 from dlperf_hpc.records.transport import EVENT
 from dlperf_hpc.sweepfile.case import Case, Measure, Run
 from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
-from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
+from dlperf_hpc.sweepfile.readtable import ReadTable, misuses
 
 _LINE = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})Z ([0-9]{1,7})\| "
@@ -125,8 +127,12 @@ def _table_of(program: Mapping[str, Any]) -> tuple[ReadTable, str]:
     """The table by which a log's lines are read, as the log tells it, and what is wrong with it:
     the log may be anybody's."""
     told = program.get("read", {"format": program.get("format", "")})
-    table, issues = read_table("program.NAME.read", told)
-    return table, str(issues[0]) if issues else ""
+    try:
+        table = read_table_of(told)
+    except Misfit as error:
+        return ReadTable(), str(error)
+    wrong = next(misuses(table), None)
+    return (table, "") if wrong is None else (ReadTable(), str(wrong))
 
 
 def nothing_fits(table: ReadTable) -> str:

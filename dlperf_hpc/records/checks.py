@@ -1,8 +1,8 @@
-"""The values of a sweep's own files as our writer makes them, and nothing else.
+"""What programs wrote is checked by the standard library alone: the forms that a value of JSON may
+have, a row of such values, the fields of a dataclass that was made of one.
 
-Whoever reads a sweep may read another's, and a file may be damaged: run ids and names of arrays are
-paths, tokens and job ids are asked of a scheduler, node lists stand in batch scripts. The rules are
-those of sweep files (:mod:`dlperf_hpc.sweepfile.keys`), as far as the standard library goes.
+Whoever reads a sweep may read another's, and a file may be damaged. :mod:`.forms` has the rows of
+our own files. What people write is checked elsewhere (:mod:`dlperf_hpc.sweepfile.validation`).
 """
 
 from __future__ import annotations
@@ -11,24 +11,16 @@ import json
 import re
 import reprlib
 from collections.abc import Collection, Mapping
+from dataclasses import fields
+from functools import cache
+from math import isfinite
+from sys import float_info
 from typing import Any, Callable
 
-from dlperf_hpc.records.results import misfits
-from dlperf_hpc.sweepfile.case import LINE, NAME, Case, Limits, Measure, Topology
-from dlperf_hpc.sweepfile.programs import LAUNCHES, UserProgram, read_program
+from dlperf_hpc.sweepfile.case import LINE, NAME, Topology
 
-NODE_LIST = r"[A-Za-z0-9_.\[][A-Za-z0-9_.\[\],-]*"
-"""Nodes as Slurm writes them: ``n1,n[3-5]``."""
-TOKEN = r"dlperf-[0-9a-f]{1,64}"
-"""What an array is known by to the scheduler, in its comment."""
-
-_ARRAY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
-_TAG = r"[A-Za-z0-9.+-]+"
-_PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
-_JOB = r"[0-9][A-Za-z0-9.-]{0,63}"  # of Slurm digits alone; other engines have longer ones
-_MOST = 2**53  # any count or time of ours is below
-_LONGEST_POLL_S = 86400
-_PLAIN = (bool, int, float)
+MOST = 2**53
+"""Any count or time of ours is below."""
 
 Form = Callable[[Any], bool]
 
@@ -37,28 +29,45 @@ class Misfit(ValueError):
     """JSON that holds what our writer never writes; the message names the key and the value."""
 
 
-def _text(pattern: str) -> Form:
+def text(pattern: str) -> Form:
+    """Text that matches all of a pattern."""
     matches = re.compile(pattern, re.ASCII).fullmatch
     return lambda value: isinstance(value, str) and matches(value) is not None
 
 
-def _whole(low: int) -> Form:
-    return lambda value: type(value) is int and low <= value <= _MOST
+def whole(low: int, most: int = MOST) -> Form:
+    """A whole number from ``low`` to ``most``."""
+    return lambda value: type(value) is int and low <= value <= most
 
 
-def _is_a(kind: type[Any]) -> Form:
+def is_a(kind: type[Any]) -> Form:
+    """A value of this type."""
     return lambda value: isinstance(value, kind)
 
 
-def _or_none(form: Form) -> Form:
+def one_of(known: Collection[str]) -> Form:
+    """One of these texts."""
+    return lambda value: isinstance(value, str) and value in known
+
+
+def or_none(form: Form) -> Form:
+    """A value of this form, or None."""
     return lambda value: value is None or form(value)
 
 
-def _each(form: Form) -> Form:
-    return lambda value: isinstance(value, list) and all(map(form, value))
+def each(form: Form, least: int = 0) -> Form:
+    """A list of at least so many values, each of this form."""
+    return lambda value: isinstance(value, list) and len(value) >= least and all(map(form, value))
 
 
-def _printable(value: Any) -> bool:
+def each_key(name: Form, form: Form) -> Form:
+    """A table whose keys and values have these forms."""
+    return lambda value: (
+        isinstance(value, dict) and all(map(name, value)) and all(map(form, value.values()))
+    )
+
+
+def is_printable(value: Any) -> bool:
     """Text that can be printed: no half of a character that has two (a lone surrogate)."""
     try:
         return isinstance(value, str) and bool(value.encode() or True)
@@ -66,92 +75,26 @@ def _printable(value: Any) -> bool:
         return False
 
 
-def _is_line(value: Any) -> bool:
-    return _LINE(value) and _printable(value)
+def is_line(value: Any) -> bool:
+    """Text in one line that can be printed."""
+    return _LINE(value) and is_printable(value)
 
 
-def _is_topology(value: Any) -> bool:
+def is_topology(value: Any) -> bool:
+    """Text of the form 4n8g."""
     try:
         return bool(Topology.parse(value))
     except (TypeError, ValueError):
         return False
 
 
-_LINE = _text(LINE)
-_NAME = _text(NAME)
+def is_number(value: Any) -> bool:
+    """Whether something out of a file is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
-_OF_MANIFEST: dict[str, Form] = {
-    "sweep": _NAME,
-    "engine": _NAME,
-    "base": _or_none(_is_topology),
-    "repeats": _whole(1),
-    "measure": _is_a(dict),
-    "limits": _is_a(dict),
-    "site": _is_a(dict),
-    "tool_version": _is_line,
-    "created": _is_line,
-    "source": _printable,
-    "cases": _each(_is_a(dict)),
-    "arrays": _each(_is_a(dict)),
-}
-_OF_ARRAY: dict[str, Form] = {
-    "name": _text(_ARRAY),
-    "token": _text(TOKEN),
-    "topology": _is_topology,
-    "environment": _NAME,
-    "time_limit_s": _whole(1),
-    "tasks": _is_a(list),
-}
-_OF_ARRAY_LATER: dict[str, Form] = {  # keys that a manifest may lack
-    "exclude": _text(f"(?:{NODE_LIST})?"),
-    "repeats_per_job": _whole(1),
-    "piece_of": _text(f"(?:{TOKEN})?"),
-}
-_OF_CASE: dict[str, Form] = {
-    **dict.fromkeys(("framework", "model", "precision"), _NAME),
-    "topology": _is_topology,
-    "batch_size": _whole(1),
-    "seq_len": _whole(0),  # 0: of a user's program, that was given none
-}
-_OF_CASE_LATER: dict[str, Form] = {
-    **dict.fromkeys(("data", "device", "environment"), _NAME),
-    **dict.fromkeys(("accumulation", "threads"), _whole(1)),
-    "seed": _whole(0),
-    "processes_per_node": _or_none(_whole(1)),
-    "data_path": _is_line,
-    "tags": _each(_text(_TAG)),
-    "launch": lambda value: value == "" or (isinstance(value, str) and value in LAUNCHES),
-    "replicas": _or_none(_whole(1)),
-    **dict.fromkeys(("optimizer", "schedule", "options"), _is_a(dict)),
-}
-_OF_SUBMISSION: dict[str, Form] = {"array": _text(_ARRAY), "token": _text(TOKEN)}
-_OF_SUBMISSION_LATER: dict[str, Form] = {
-    "job_id": _text(f"(?:{_JOB})?"),
-    **dict.fromkeys(("error", "limit"), _printable),
-    "time": _is_line,
-}
-_OF_STATE: dict[str, Form] = {
-    "run": _text(f"{_PART}(?:/{_PART})*"),
-    "status": _is_a(str),
-    "reason": _printable,
-}
-_OF_STATE_LATER: dict[str, Form] = {
-    "time": _is_line,
-    "job": _text(f"(?:{_JOB}_[0-9]{{1,9}}|{TOKEN})?"),
-}
 
-_OF_HELD_BACK: dict[str, Form] = {
-    "schema": _is_line,
-    "environment": _NAME,
-    "held": _each(_is_a(dict)),
-}
-_OF_ENTRY: dict[str, Form] = {
-    "kind": _NAME,
-    "framework": _NAME,
-    "run": _text(f"{_PART}(?:/{_PART})*"),
-    "reason": _printable,
-}
-_OF_ENTRY_LATER: dict[str, Form] = {"time": _is_line}
+_LINE = text(LINE)
+is_name = text(NAME)
 
 
 def printable(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,110 +122,62 @@ def _no_number(name: str) -> float:
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
-def _check(row: Any, needed: Mapping[str, Form], later: Mapping[str, Form] | None = None) -> None:
-    """Misfit for a key of ``needed`` that is missing, and for any value of another form."""
+def check(
+    row: Any,
+    needed: Mapping[str, Form],
+    later: Mapping[str, Form] | None = None,
+    no_others: bool = False,
+) -> None:
+    """Misfit for a key of ``needed`` that is missing, and for any value of another form; with
+    ``no_others`` also for a key that is in neither table."""
     if not isinstance(row, dict):
         raise Misfit(f"{reprlib.repr(row)} is no table")
-    for name, fits in needed.items():
+    for name in needed:
         if name not in row:
             raise Misfit(f"{name} is missing")
-        if not fits(row[name]):
-            raise Misfit(f"{name} is {reprlib.repr(row[name])}")
-    for name, fits in (later or {}).items():
-        if name in row and not fits(row[name]):
-            raise Misfit(f"{name} is {reprlib.repr(row[name])}")
+    forms = {**needed, **(later or {})}
+    for name, value in row.items():
+        if name not in forms:
+            if no_others:
+                raise Misfit(f"{reprlib.repr(name)} is no key")
+        elif not forms[name](value):
+            raise Misfit(f"{name} is {reprlib.repr(value)}")
 
 
-def check_manifest(data: Any) -> None:
-    """Misfit for a manifest whose own keys, without cases and arrays, are not our writer's."""
-    _check(data, _OF_MANIFEST)
-    poll_s = data["site"].get("poll_s", 30.0)
-    if type(poll_s) not in (int, float) or not 0 < poll_s <= _LONGEST_POLL_S:
-        raise Misfit(f"site.poll_s is {reprlib.repr(poll_s)}")
+def misfits(values: Any) -> list[tuple[str, Any]]:
+    """Plain fields of a dataclass (numbers, text) that hold something else: a log may say anything.
 
-
-def check_array(row: Any) -> None:
-    """Misfit for a row that is no array of ours; of its tasks only that they are a list."""
-    _check(row, _OF_ARRAY, _OF_ARRAY_LATER)
-    per_job = row.get("repeats_per_job", 1)
-    if not row["tasks"] or len(row["tasks"]) % per_job:
-        raise Misfit(f"tasks are {len(row['tasks'])}, and repeats_per_job is {per_job}")
-
-
-def check_submission(row: Any) -> None:
-    """Misfit for a row that is no submission of ours."""
-    _check(row, _OF_SUBMISSION, _OF_SUBMISSION_LATER)
-
-
-def check_final_state(row: Any) -> None:
-    """Misfit for a row that is no final state of ours."""
-    _check(row, _OF_STATE, _OF_STATE_LATER)
-
-
-def check_held_back(row: Any, kinds: Collection[str]) -> None:
-    """Misfit for a table that is no marker of ours, or has a kind of fault that is not known."""
-    _check(row, _OF_HELD_BACK)
-    for entry in row["held"]:
-        _check(entry, _OF_ENTRY, _OF_ENTRY_LATER)
-        if entry["kind"] not in kinds:
-            raise Misfit(f"kind is {reprlib.repr(entry['kind'])}")
-
-
-def case_of(row: Any) -> Case:
-    """A case as it stands in a manifest; Misfit for what no sweep file could have asked for."""
-    _check(row, _OF_CASE, _OF_CASE_LATER)
-    case = Case.from_dict(row)
-    for where, values in (("optimizer.", case.optimizer), ("schedule.", case.schedule)):
-        _check_plain(values, where)
-        if not _NAME(values.name):
-            raise Misfit(f"{where}name is {reprlib.repr(values.name)}")
-    for name, value in case.options:
-        if not (_NAME(name) and (isinstance(value, _PLAIN) or _is_line(value))):
-            raise Misfit(f"options.{reprlib.repr(name)} is {reprlib.repr(value)}")
-    return case
-
-
-def programs_of(tables: Any, cases: Collection[Case]) -> dict[str, UserProgram]:
-    """The programs of a manifest; Misfit for a table that no sweep file could have had, and for a
-    case whose program is missing, or is started in another way."""
-    if not isinstance(tables, dict):
-        raise Misfit(f"programs is {reprlib.repr(tables)}")
-    found = {}
-    for name, table in tables.items():
-        program, issues = read_program(name, table)
-        if program is None:
-            raise Misfit(str(issues[0]))
-        found[name] = program
-    for case in cases:
-        if case.launch and (program := found.get(case.framework)) is None:
-            raise Misfit(f"programs: there is no {case.framework!r}, of which {case.id} is a case")
-        if case.launch and program is not None and program.launch != case.launch:
-            raise Misfit(f"programs: launch of {case.framework!r} is not that of {case.id}")
+    The first of its names that a type has counts: ``float | None`` is a float, or nothing.
+    """
+    found: list[tuple[str, Any]] = []
+    for name, plain, (kind, rest) in _kinds(values.__class__):
+        value: Any = getattr(values, name)
+        if value.__class__ is plain and -_PLAIN < value < _PLAIN:
+            continue  # most of them
+        if not _fits(value, kind, rest):
+            found.append((name, value))
     return found
 
 
-def measure_of(row: Mapping[str, Any]) -> Measure:
-    """What is to be measured; Misfit for a negative figure, TypeError for keys of no version."""
-    measure = Measure(**row)
-    _check_plain(measure, "measure.")
-    _check_sign(vars(measure), "measure.", least=0)
-    return measure
+_PLAIN = 2**62
+_NUMBERS = {"int": int, "float": float}
 
 
-def limits_of(row: Mapping[str, Any]) -> Limits:
-    """How long nothing may happen; as :func:`measure_of`, and Misfit for 0 s."""
-    limits = Limits(**row)
-    _check_plain(limits, "limits.")
-    _check_sign(vars(limits), "limits.", least=1e-9)
-    return limits
+@cache
+def _kinds(kind: Any) -> list[tuple[str, Any, tuple[str, str]]]:
+    """The fields of a dataclass: the type of one that is a number, and for each the first name of
+    its type and the others."""
+    types = [(f.name, str(f.type).partition(" | ")) for f in fields(kind)]
+    return [(name, _NUMBERS.get(plain), (plain, rest)) for name, (plain, _, rest) in types]
 
 
-def _check_plain(values: Any, where: str) -> None:
-    for name, value in misfits(values):
-        raise Misfit(f"{where}{name} is {reprlib.repr(value)}")
-
-
-def _check_sign(values: Mapping[str, float], where: str, least: float) -> None:
-    for name, value in values.items():
-        if value < least:
-            raise Misfit(f"{where}{name} is {reprlib.repr(value)}")
+def _fits(value: Any, plain: str, rest: str) -> bool:
+    if value is None:
+        return rest == "None"
+    if plain == "bool" or isinstance(value, bool):
+        return plain == "bool" and isinstance(value, bool)
+    if plain == "int":
+        return isinstance(value, int) and abs(value) < 2**63
+    if plain == "float":
+        return isinstance(value, (int, float)) and abs(value) <= float_info.max
+    return plain != "str" or isinstance(value, str)

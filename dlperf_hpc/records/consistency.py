@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dlperf_hpc.records.checks import is_number
 from dlperf_hpc.records.results import Contradiction, Window
 from dlperf_hpc.records.timeline import Timeline
 
@@ -136,11 +137,7 @@ def _odd_iterations(timeline: Timeline, above_only: bool) -> Found:
 
 def _number(table: Table, key: str) -> float | None:
     value = table.get(key)
-    return value if _is_number(value) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return value if is_number(value) else None
 
 
 def _near(one: float, other: float, tolerance: float) -> bool:
@@ -156,7 +153,7 @@ def apart(what: str, one: float, by: str, other: float) -> str:
 def by_how_much(one: Any, other: Any) -> str:
     """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second; '' where
     there is no ratio."""
-    if not (_is_number(one) and _is_number(other)) or other == 0:
+    if not (is_number(one) and is_number(other)) or other == 0:
         return ""
     ratio = one / other
     if 0.1 <= ratio <= 10:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Callable
 
 from dlperf_hpc.files import dump_json, is_mine, open_in, write_atomically
-from dlperf_hpc.records import checks, layout
+from dlperf_hpc.records import checks, forms, layout
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.sweepfile.case import Case
 
@@ -102,7 +102,7 @@ def read_entries(root: Path, environment: str) -> tuple[Entry, ...]:
         if len(data) > _MOST_BYTES:
             return ()
         row = checks.parse(data)
-        checks.check_held_back(row, KINDS)
+        forms.check_held_back(row, KINDS)
     except (OSError, ValueError):
         return ()
     finally:

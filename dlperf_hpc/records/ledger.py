@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.files import dump_json, read_regular, write_once
-from dlperf_hpc.records import checks, layout, trust
+from dlperf_hpc.records import checks, forms, layout, trust
 from dlperf_hpc.records.checks import Misfit
 from dlperf_hpc.records.manifest import (
     DAMAGE,
@@ -35,7 +35,7 @@ from dlperf_hpc.records.manifest import (
 from dlperf_hpc.sweepfile.case import Run
 
 SCHEMA = "dlperf-array/1"
-_TOKEN = re.compile(checks.TOKEN)
+_TOKEN = re.compile(forms.TOKEN)
 _WAY_OUT = (
     "move the file away (mv {0} {0}.damaged) and type the same command again: the runs that it"
     " submitted again then count as they stood before it, so cancel first what still waits or runs"
@@ -167,7 +167,7 @@ def salvaged(root: Path) -> list[Submission]:
 def _salvaged_row(line: str) -> Submission | None:
     try:
         row = checks.parse(line.encode())
-        checks.check_submission(row)
+        forms.check_submission(row)
     except ValueError:
         return None
     return Submission(row["array"], row["token"], row.get("job_id", ""))
@@ -190,7 +190,7 @@ def add_array(root: Path, array: Array) -> None:
     row = {**array_row(array), "tasks": [run.id for run in array.tasks]}
     path = _array_path(root, array.name)
     try:
-        checks.check_array(row)
+        forms.check_array(row)
         trust.make_directory(path.parent)
         written = write_once(path, dump_json({"schema": SCHEMA, **row}))
     except OSError as error:
@@ -223,7 +223,7 @@ def _later_arrays(
 def _read_array(path: Path, sweep: str, runs: Mapping[str, Run]) -> Array:
     try:
         row = checks.parse(read_regular(path))
-        checks.check_array(row)
+        forms.check_array(row)
         if row.get("schema") != SCHEMA:
             found = reprlib.repr(row.get("schema"))
             raise Misfit(f"schema is {found}, this version reads {SCHEMA!r}")

@@ -18,6 +18,7 @@ from typing import Any
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import open_regular, read_regular
+from dlperf_hpc.records.checks import is_number, misfits
 from dlperf_hpc.records.consistency import in_log
 from dlperf_hpc.records.lines import PREFIX, Line, read_line, read_values, split_line, unflatten
 from dlperf_hpc.records.observed import OBSERVED, ObservedCase, ObservedRun
@@ -28,8 +29,6 @@ from dlperf_hpc.records.results import (
     RankTime,
     RunResult,
     Window,
-    is_number,
-    misfits,
 )
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.timeline import Timeline, read_timeline

@@ -25,7 +25,7 @@ from dlperf_hpc.files import (
     write_atomically,
     write_once,
 )
-from dlperf_hpc.records import checks, layout, trust
+from dlperf_hpc.records import checks, forms, layout, trust
 from dlperf_hpc.records.checks import Misfit
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.status import Status
@@ -107,7 +107,7 @@ def array_row(array: Array) -> dict[str, Any]:
 
 
 def array_of(row: Mapping[str, Any], tasks: tuple[Run, ...]) -> Array:
-    """Inverse of :func:`array_row`, of a row that :func:`.checks.check_array` let through.
+    """Inverse of :func:`array_row`, of a row that :func:`.forms.check_array` let through.
 
     Misfit for a run that does not belong on such nodes, or in such an environment.
     """
@@ -145,8 +145,8 @@ def _tables_of(programs: Mapping[str, UserProgram]) -> dict[str, Any]:
 
 
 def _from_json(data: Mapping[str, Any]) -> Manifest:
-    checks.check_manifest(data)
-    cases = [_named(f"cases[{i}]", checks.case_of, row) for i, row in enumerate(data["cases"])]
+    forms.check_manifest(data)
+    cases = [_named(f"cases[{i}]", forms.case_of, row) for i, row in enumerate(data["cases"])]
     of_row = partial(_array_in, data["sweep"], cases, data["repeats"])
     arrays = tuple(_named(f"arrays[{i}]", of_row, row) for i, row in enumerate(data["arrays"]))
     for key in ("name", "token"):
@@ -157,14 +157,14 @@ def _from_json(data: Mapping[str, Any]) -> Manifest:
         engine=data["engine"],
         base=data["base"],
         repeats=data["repeats"],
-        measure=checks.measure_of(data["measure"]),
-        limits=checks.limits_of(data["limits"]),
+        measure=forms.measure_of(data["measure"]),
+        limits=forms.limits_of(data["limits"]),
         arrays=arrays,
         site=data["site"],
         tool_version=data["tool_version"],
         created=data["created"],
         source=data["source"],
-        programs=checks.programs_of(data.get("programs", {}), cases),
+        programs=forms.programs_of(data.get("programs", {}), cases),
     )
 
 
@@ -177,7 +177,7 @@ def _named(where: str, make: Callable[[Any], _Row], row: Any) -> _Row:
 
 
 def _array_in(sweep: str, cases: list[Case], repeats: int, row: Any) -> Array:
-    checks.check_array(row)
+    forms.check_array(row)
     check_name(row["name"], sweep)
     tasks = [_task(task, cases, repeats) for task in row["tasks"]]
     return array_of(row, tuple(tasks))
@@ -244,7 +244,7 @@ def extend_manifest(root: Path, grown: Manifest) -> None:
 
 def _extended(data: dict[str, Any], grown: Manifest) -> dict[str, Any]:
     cases = list(data["cases"])
-    numbers = {checks.case_of(row).id: number for number, row in enumerate(cases)}
+    numbers = {forms.case_of(row).id: number for number, row in enumerate(cases)}
     arrays = list(data["arrays"])
     for array in grown.arrays[len(arrays) :]:
         for run in array.tasks:
@@ -389,7 +389,7 @@ def read_submissions(root: Path) -> list[Submission]:
 
 
 def _submission(row: dict[str, Any]) -> Submission:
-    checks.check_submission(row)
+    forms.check_submission(row)
     return Submission(**_known(Submission, row))
 
 
@@ -409,7 +409,7 @@ def read_final_states(root: Path) -> dict[str, FinalState]:
 
 
 def _final_state(row: Mapping[str, Any]) -> FinalState:
-    checks.check_final_state(row)
+    forms.check_final_state(row)
     return FinalState(**{**_known(FinalState, row), "status": Status(row["status"])})
 
 

@@ -8,53 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
 from math import isfinite
 from operator import or_
-from sys import float_info
 from typing import Any, Literal
 
+from dlperf_hpc.records.checks import is_number, misfits
 from dlperf_hpc.records.observed import RunFacts
 from dlperf_hpc.records.status import Status
-
-
-def misfits(values: Any) -> list[tuple[str, Any]]:
-    """Plain fields of a dataclass (numbers, text) that hold something else: a log may say anything.
-
-    The first of its names that a type has counts: ``float | None`` is a float, or nothing.
-    """
-    found: list[tuple[str, Any]] = []
-    for name, plain, (kind, rest) in _kinds(values.__class__):
-        value: Any = getattr(values, name)
-        if value.__class__ is plain and -_PLAIN < value < _PLAIN:
-            continue  # most of them
-        if not _fits(value, kind, rest):
-            found.append((name, value))
-    return found
-
-
-_PLAIN = 2**62
-_NUMBERS = {"int": int, "float": float}
-
-
-@cache
-def _kinds(kind: Any) -> list[tuple[str, Any, tuple[str, str]]]:
-    """The fields of a dataclass: the type of one that is a number, and for each the first name of
-    its type and the others."""
-    types = [(f.name, str(f.type).partition(" | ")) for f in fields(kind)]
-    return [(name, _NUMBERS.get(plain), (plain, rest)) for name, (plain, _, rest) in types]
-
-
-def _fits(value: Any, plain: str, rest: str) -> bool:
-    if value is None:
-        return rest == "None"
-    if plain == "bool" or isinstance(value, bool):
-        return plain == "bool" and isinstance(value, bool)
-    if plain == "int":
-        return isinstance(value, int) and abs(value) < 2**63
-    if plain == "float":
-        return isinstance(value, (int, float)) and abs(value) <= float_info.max
-    return plain != "str" or isinstance(value, str)
 
 
 @dataclass(frozen=True)
@@ -213,11 +174,6 @@ def kernels(told: Iterable[str | None]) -> str | None:
     """All kernels that several windows, or ranks, told joined by ``+``; None where none did."""
     found = {name for each in told if each for name in each.split("+")}
     return "+".join(sorted(found)) or None
-
-
-def is_number(value: Any) -> bool:
-    """Whether something out of a log is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -27,14 +27,13 @@ from dlperf_hpc.files import (
     read_regular,
     write_once,
 )
-from dlperf_hpc.records.checks import parse
+from dlperf_hpc.records.checks import misfits, parse
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.living import hold, other_attempt
 from dlperf_hpc.records.logfile import FORMAT, read_end
 from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.record import SCHEMA, ended_ok, read_record
-from dlperf_hpc.records.results import misfits
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Run
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
-from dlperf_hpc.records.checks import parse
-from dlperf_hpc.records.results import misfits
+from dlperf_hpc.records.checks import misfits, parse
 from dlperf_hpc.records.signs import broken_by
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, finish, log_event, read_failures

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from dlperf_hpc.errors import Issue
+from dlperf_hpc.errors import Issue, shown
 from dlperf_hpc.sweepfile.case import Topology
 from dlperf_hpc.sweepfile.declarations import Registry
-from dlperf_hpc.sweepfile.keys import known_keys, read_value, shown
+from dlperf_hpc.sweepfile.keys import known_keys, read_value
 
 COUNTS = ("nodes", "gpus_per_node", "devices")
 """Keys of these tables alone: parts of a case's topology."""

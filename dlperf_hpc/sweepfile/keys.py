@@ -6,43 +6,18 @@ where it stands, so that an error can name ``matrix.batch_size[1]`` and not a ca
 
 from __future__ import annotations
 
-import difflib
-import json
-import re
-import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, time
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from dlperf_hpc.errors import Issue
-from dlperf_hpc.sweepfile.case import LINE, MODES, NAME, SCHEDULES, Topology
+from dlperf_hpc.errors import Issue, nearest
+from dlperf_hpc.sweepfile.case import MODES, SCHEDULES, Topology
 from dlperf_hpc.sweepfile.declarations import Option, Registry
+from dlperf_hpc.sweepfile.validation import Line, Name, complaint
 
-
-def matching(pattern: str, rule: str) -> AfterValidator:
-    """For a type of text: what does not match all of ``pattern`` is refused with ``rule``."""
-    compiled = re.compile(pattern, re.ASCII)
-
-    def check(text: str) -> str:
-        if compiled.fullmatch(text) is None:
-            raise ValueError(rule)
-        return text
-
-    return AfterValidator(check)
-
-
-Name = Annotated[
-    str,
-    matching(
-        NAME,
-        "write at most 64 letters, digits, '.', '_' and '-', a letter or digit first",
-    ),
-]
-Line = Annotated[str, matching(LINE, "write one line without control characters")]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Steps = Annotated[int, Field(ge=0, le=10**9)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -114,48 +89,6 @@ def renamed(key: str, value: Any) -> tuple[str, Any]:
     if key != COMPILE or not (value is None or isinstance(value, bool)):
         return key, value
     return "mode", MODES[1] if value else MODES[0]
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """``did you mean ...`` for a name that is close to a known one, else None."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else None
-
-
-def shown(value: Any) -> str:
-    """A value as a sweep file writes it, shortened where it is long."""
-    if isinstance(value, (date, time)):
-        return str(value)
-    plain = isinstance(value, (str, int, float)) and len(str(value)) <= 60
-    return json.dumps(value, ensure_ascii=False) if plain else reprlib.repr(value)
-
-
-def complaint(error: Mapping[str, Any]) -> str:
-    """One of pydantic's errors in the words of a sweep file."""
-    write = _WRITE.get(error["type"])
-    if write is not None:
-        return f"{shown(error['input'])} is invalid: write {write.format(**error.get('ctx', {}))}"
-    text = str(error["msg"]).removeprefix("Value error, ")
-    return f"{shown(error['input'])} is invalid: {text[0].lower()}{text[1:]}"
-
-
-_WRITE = {
-    "bool_type": "true or false, without quotes",
-    "dict_type": "a table, as [name] with its keys below it",
-    "finite_number": "a number that is not infinite",
-    "float_type": "a number, without quotes",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "{ge} or more",
-    "int_type": "a whole number, without quotes and without a point",
-    "less_than": "less than {lt}",
-    "less_than_equal": "{le} or less",
-    "list_type": "a list, [...]",
-    "literal_error": "{expected}",
-    "model_type": "a table, as [name] with its keys below it",
-    "string_type": 'a text in quotes, "..."',
-    "too_short": "a list with a value in it, [...]",
-}
-"""What to write, by the type of pydantic's error."""
 
 
 def known_keys(registry: Registry) -> dict[str, Any]:

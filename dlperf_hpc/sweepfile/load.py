@@ -12,17 +12,19 @@ from datetime import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo
 
-from dlperf_hpc.errors import MOST_SHOWN, Issue, SpecError
+from dlperf_hpc.errors import MOST_SHOWN, Issue, SpecError, nearest, shown
 from dlperf_hpc.sweepfile.case import NAME, Case, Limits, Measure, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
-from dlperf_hpc.sweepfile.keys import KEYS, Name, nearest, shown, topology_issue
+from dlperf_hpc.sweepfile.keys import KEYS, topology_issue
 from dlperf_hpc.sweepfile.overrides import apply_overrides, flat_case_tables
-from dlperf_hpc.sweepfile.programs import UserProgram, read_program
+from dlperf_hpc.sweepfile.programs import UserProgram
+from dlperf_hpc.sweepfile.programtables import read_program
 from dlperf_hpc.sweepfile.tables import read_tables
-from dlperf_hpc.sweepfile.tomlfile import pydantic_issues, read_toml
+from dlperf_hpc.sweepfile.tomlfile import read_toml
+from dlperf_hpc.sweepfile.validation import STRICT, Name, issues_of, refusal
 
 DEFAULT_TIME_LIMIT = "00:30:00"
 MOST_RUNS = 100_000
@@ -34,7 +36,7 @@ _CLOCK = re.compile(
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = STRICT
 
 
 class _Measure(_Table):
@@ -61,12 +63,26 @@ class _Override(_Table):
     set: dict[str, Any] = {}
 
 
+def _doubled(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, dict):
+        hint = f"write [[{info.field_name}]], with two brackets"
+        raise refusal(Issue("", "stands in single brackets", hint))
+    return value
+
+
+_Doubled = BeforeValidator(_doubled)
+"""For a table that is written with double brackets."""
+
+
 class SweepFile(_Table):
     """The tables of a sweep file; ``docs/sweep-file.md`` explains each."""
 
     name: Name | None = None
     description: str = ""
-    topologies: Annotated[list[Any], Field(min_length=1)]
+    topologies: Annotated[
+        list[Any],
+        Field(min_length=1, description='write topologies = ["1n1g"] at the top of the file'),
+    ]
     repeats: Annotated[int, Field(ge=1, le=1000)] = 7
     repeats_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
     base: str | None = None
@@ -77,9 +93,9 @@ class SweepFile(_Table):
     limits: _Limits = _Limits()
     case: dict[str, Any] = {}
     matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
-    zip: list[dict[str, Annotated[list[Any], Field(min_length=1)]]] = []
-    exclude: list[dict[str, Any]] = []
-    override: list[_Override] = []
+    zip: Annotated[list[dict[str, Annotated[list[Any], Field(min_length=1)]]], _Doubled] = []
+    exclude: Annotated[list[dict[str, Any]], _Doubled] = []
+    override: Annotated[list[_Override], _Doubled] = []
     program: dict[str, Any] = {}
 
 
@@ -128,23 +144,29 @@ def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
     try:
         return SweepFile.model_validate(tables), []
     except ValidationError as error:
-        from dlperf_hpc.sweepfile.synonyms import key_hint
-
-        hints = {
-            key: f"{key} is a key of a case: put it under [case] or [matrix]"
-            for key in KEYS
-            if "." not in key
-        }
-        unknown = [key for key in tables if key not in hints and key not in SweepFile.model_fields]
-        meant = {key: key_hint(key, KEYS) for key in unknown[:MOST_SHOWN]}
-        hints.update({key: hint for key, hint in meant.items() if hint})
-        hints["topologies"] = 'write topologies = ["1n1g"] at the top of the file'
-        issues = pydantic_issues(error, SweepFile, hints)
+        issues = issues_of(error, SweepFile, _elsewhere(tables))
         kept = {**tables} if len(issues) <= MOST_SHOWN else {}
         for item in error.errors() if kept else ():
             kept = _without(kept, item["loc"])
         kept.setdefault("topologies", ["1n1g"])
         return SweepFile.model_validate(kept), issues
+
+
+def _elsewhere(tables: Iterable[str]) -> dict[str, str]:
+    """Where the keys belong that are none of the file's top: those of a case, and those that have
+    another name or another file."""
+    from dlperf_hpc.sweepfile.synonyms import key_hint
+
+    hints = {
+        key: f"{key} is a key of a case: put it under [case] or [matrix]"
+        for key in KEYS
+        if "." not in key
+    }
+    unknown = [key for key in tables if key not in hints and key not in SweepFile.model_fields]
+    for key in unknown[:MOST_SHOWN]:
+        if hint := key_hint(key, KEYS):
+            hints[key] = hint
+    return hints
 
 
 def _without(value: Any, loc: Sequence[int | str]) -> Any:
@@ -261,6 +283,19 @@ def _named_frameworks(file: SweepFile) -> Iterator[str]:
     yield from dict.fromkeys(name for name in found if isinstance(name, str))
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A program's table. ``place`` is what stands before its keys in a message."""
+
+    name: str
+    place: str
+    table: Any
+
+    def told(self, issues: Iterable[Issue]) -> list[Issue]:
+        """Issues whose key paths begin in the table, as paths from the file's top."""
+        return [replace(each, where=f"{self.place}{each.where}".rstrip(".: ")) for each in issues]
+
+
 def _programs(
     file: SweepFile,
     path: Path,
@@ -270,38 +305,42 @@ def _programs(
 ) -> tuple[Registry, list[Issue]]:
     """The registry with the sweep's programs: its own tables, and for names that neither they nor
     a back end has, ``NAME.toml`` in the first of the folders that has it."""
-    tables, issues = dict(file.program), []
-    own = {name: f"program.{name}." for name in tables}  # where each is told to stand
-    for name in _named_frameworks(file):
-        if name in registry.backends or not re.fullmatch(NAME, name):
-            continue
-        there = [path for path in (each / f"{name}.toml" for each in folders) if path.exists()]
-        beside = path.parent / PROGRAMS / f"{name}.toml"
-        if name not in tables and there:
-            tables[name], own[name] = read_toml(there[0])[1], f"{there[0]}: "
-        elif name not in tables:
-            issues += _near_program(name, folders, registry)
-        elif beside.exists():  # a file elsewhere gives way to the sweep's own table
-            message = f"stands here and in {beside}: two programs of one name"
-            issues.append(Issue(f"program.{name}", message, "rename or remove one of them"))
-    found: dict[str, UserProgram] = {}
+    tables, issues = _program_tables(file, path, folders, registry)
+    programs: dict[str, UserProgram] = {}
     known = list(formats) if tables and formats is not None else None
-    for name, table in tables.items():
-        program, wrong = read_program(name, table, known)
-        issues += [_told_in(own[name], name, issue) for issue in wrong]
+    for found in tables:
+        name = found.name
+        program, wrong = read_program(name, found.table, known)
+        issues += found.told(wrong)
         if name in registry.backends:
             message = f"{name!r} is a back end of dlperf_hpc: two programs of one name"
             issues.append(Issue(f"program.{name}", message, "give yours another name"))
         elif program is not None:
-            types = _type_issues(program, replace(registry, programs=found))
-            issues += [_told_in(own[name], name, issue) for issue in types]
-            found[name] = program
-    return replace(registry, programs=found), issues
+            issues += found.told(_type_issues(program, replace(registry, programs=programs)))
+            programs[name] = program
+    return replace(registry, programs=programs), issues
 
 
-def _told_in(place: str, name: str, issue: Issue) -> Issue:
-    """The issue of a program's table, told where the table stands."""
-    return replace(issue, where=f"{place}{issue.where.removeprefix(f'program.{name}').lstrip('.')}")
+def _program_tables(
+    file: SweepFile, path: Path, folders: Sequence[Path], registry: Registry
+) -> tuple[list[_Found], list[Issue]]:
+    """The tables of the sweep's programs, and what is wrong with their names."""
+    found = [_Found(name, f"program.{name}.", table) for name, table in file.program.items()]
+    issues: list[Issue] = []
+    for name in _named_frameworks(file):
+        if name in registry.backends or not re.fullmatch(NAME, name):
+            continue
+        beside = path.parent / PROGRAMS / f"{name}.toml"
+        there = [path for path in (each / f"{name}.toml" for each in folders) if path.exists()]
+        if name in file.program:  # a file elsewhere gives way to the sweep's own table
+            if beside.exists():
+                message = f"stands here and in {beside}: two programs of one name"
+                issues.append(Issue(f"program.{name}", message, "rename or remove one of them"))
+        elif there:
+            found.append(_Found(name, f"{there[0]}: ", read_toml(there[0])[1]))
+        else:
+            issues += _near_program(name, folders, registry)
+    return found, issues
 
 
 def _near_program(name: str, folders: Iterable[Path], registry: Registry) -> list[Issue]:
@@ -320,7 +359,7 @@ def _type_issues(program: UserProgram, registry: Registry) -> list[Issue]:
     types = {option.name: type(option.default) for option in options}
     return [
         Issue(
-            f"program.{program.name}.keys.{key}",
+            f"keys.{key}",
             f"{key} is a {types[key].__name__} elsewhere, and here {shown(default)}",
             "rename it, or give it a default of that type",
         )

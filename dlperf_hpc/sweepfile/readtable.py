@@ -8,15 +8,13 @@ of it. ``fail`` and ``must`` say by which lines a run has failed, and which it m
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import Issue, SpecError
-from dlperf_hpc.sweepfile.patterns import Pattern, PatternError, compiled
+from dlperf_hpc.errors import Issue, nearest, shown
+from dlperf_hpc.sweepfile.patterns import LONGEST, PatternError, compiled
 
 GROUPS: Mapping[str, str] = {
     "iteration": "number of the iteration",
@@ -39,8 +37,10 @@ UNITS = (
 SCOPES = ("all", "device", "process")
 AVERAGINGS = ("since-last-line", "last-iteration", "running")
 COUNTS = ("optimizer-steps", "micro-steps")
+MOST_PATTERNS = 100
+HIGHEST = 10**9
 
-_BY_ITERATION = ("iterations/s", "ms/iteration", "s/iteration")
+BY_ITERATION = ("iterations/s", "ms/iteration", "s/iteration")
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "samples/s": ("images/s", "img/s", "imgs/s", "sequences/s", "seq/s", "examples/s", "records/s",
                   "samples/sec", "images/sec", "img/sec"),
@@ -50,10 +50,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "ms/iteration": ("ms/it", "ms/step", "ms/iter"),
 }  # fmt: skip
 _OWN_UNIT = re.compile(r"[A-Za-z][A-Za-z0-9 .-]{0,36}/s")
-_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
-_MOST_PATTERNS = 100
-_HIGHEST = 10**9
-_TOP = "file"  # where a table's keys stand at the top of a file
+_BESIDE_LINE = ("printed", "counts", "first", "each")
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class ReadTable:
         return bool(self.format or self.line)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table as :func:`read_table` reads it, without what is as by default; plain JSON."""
+        """The table as :mod:`.programtables` reads it, without defaults; plain JSON."""
         told = {f.name: getattr(self, f.name) for f in fields(self)}
         plain = {name: value for name, value in told.items() if value != _DEFAULTS[name]}
         if self.printed is not None:
@@ -108,253 +105,113 @@ class ReadTable:
 _DEFAULTS = {f.name: f.default for f in fields(ReadTable)}
 
 
-def read_table(
-    where: str, table: Any, formats: Iterable[str] | None = None, check: bool = True
-) -> tuple[ReadTable, list[Issue]]:
-    """The value of a table that stands at ``where``, and what is wrong with it.
-
-    ``formats`` are the log formats that there are; without them ``format`` is not looked up.
-    ``check``: patterns are compiled; a table that was checked before need not be.
-    """
-    reader = _Reader(where, formats, check)
-    if not isinstance(table, dict):
-        reader.say("", f"{_shown(table)} is invalid", f"write a table, as [{where}]")
-        return ReadTable(), reader.issues
-    read = reader.table(table)
-    return (ReadTable() if reader.issues else read), reader.issues
+def is_unit(text: str) -> bool:
+    """Whether a figure may be in this unit: one of :data:`UNITS`, or another rate, of which more
+    is faster."""
+    if text in UNITS:
+        return True
+    return _meant_unit(text) is None and _OWN_UNIT.fullmatch(text) is not None
 
 
-def read_table_file(path: Path, formats: Iterable[str]) -> tuple[str, ReadTable]:
-    """Name and table of a file for ``--format-file``: the keys stand at its top, or where a program
-    has them: below [read] in a file of its own, below [program.NAME.read] in a sweep's of which no
-    other program has any. SpecError for a file that tells no format."""
-    from dlperf_hpc.sweepfile.tomlfile import read_toml
-
-    name, where, table = _table_in(path, read_toml(path)[1])
-    read, issues = read_table(where, table, formats)
-    if not issues and not read.tells_format:
-        told = f"names the known format {read.format!r}" if read.format else "tells no format"
-        hint = "write line, or total with its unit: docs/programs.md; a known format needs no file"
-        issues = [Issue("line", f"{path.name} {told}", hint)]
-    if issues:
-        raise SpecError(str(path), issues)
-    return _NO_NAME.sub("_", name)[:64], read
+def unit_issue(where: str, text: str) -> Issue | None:
+    """Why a text is no unit, and which unit may be meant; None for one that is."""
+    if is_unit(text):
+        return None
+    meant = _meant_unit(text)
+    hint = f"there are: {', '.join(UNITS)}; any other is a rate that ends in /s: GFLOP/s"
+    if meant is not None:
+        hint = f"it is written {meant!r} here"
+    return Issue(where, f"there is no unit {text!r}", hint)
 
 
-def _table_in(path: Path, tables: Mapping[str, Any]) -> tuple[str, str, Any]:
-    """Name of a file's format, where its table stands, and the table."""
-    if isinstance(tables.get("read"), dict):
-        return path.stem, "read", tables["read"]
-    if not isinstance(tables.get("program"), dict):
-        return path.stem, _TOP, tables
-    told = {
-        n: t["read"] for n, t in tables["program"].items() if isinstance(t, dict) and "read" in t
-    }
-    if len(told) == 1:
-        ((name, table),) = told.items()
-        return name, f"program.{name}.read", table
-    hint = "copy the keys of the one that you mean into a file of its own"
-    message = f"{len(told)} programs have a table [program.NAME.read]"
-    raise SpecError(str(path), [Issue("program", message, hint)])
+def _meant_unit(text: str) -> str | None:
+    """The unit of :data:`UNITS` that other programs call so, or that is spelt nearly so."""
+    import difflib
+
+    called = [unit for unit, names in _OTHER_NAMES.items() if text.lower() in names]
+    close = called or difflib.get_close_matches(text[:LONGEST], UNITS, n=1, cutoff=0.85)
+    return close[0] if close else None
 
 
-class _Reader:
-    """Reads the values of one table; what is wrong with them becomes ``issues``."""
+def misuses(read: ReadTable) -> Iterator[Issue]:
+    """What is wrong with the patterns of a table, and between its keys, where each value holds by
+    itself."""
+    no_patterns = list(_no_patterns(read))
+    yield from no_patterns
+    if no_patterns:
+        return
+    if read.format:
+        for key in _of_own_format(read, "line", *_BESIDE_LINE, "total", "unit"):
+            hint = "leave one of the two out: a known format tells all of it itself"
+            yield Issue(key, f"stands beside format = {read.format!r}", hint)
+        return
+    if read.total or read.unit:
+        yield from _misused_total(read)
+    if read.line:
+        yield from _misused_line(read)
+        return
+    for key in _of_own_format(read, *_BESIDE_LINE):
+        yield Issue(key, "is of no use without line", "write line, or leave it out")
 
-    def __init__(self, where: str, formats: Iterable[str] | None, check: bool) -> None:
-        self.where = where
-        self.formats = None if formats is None else list(formats)
-        self.check = check
-        self.issues: list[Issue] = []
 
-    def say(self, key: str, message: str, hint: str | None = None) -> None:
-        place = self.where if not key else key if self.where == _TOP else f"{self.where}.{key}"
-        self.issues.append(Issue(place, message, hint))
+def _of_own_format(read: ReadTable, *keys: str) -> list[str]:
+    """Those of the keys whose value is another than the default."""
+    return [key for key in keys if getattr(read, key) != _DEFAULTS[key]]
 
-    def table(self, table: Mapping[str, Any]) -> ReadTable:
-        for key in table:
-            if key not in _DEFAULTS:
-                self.say(key, f"unknown key {key!r}", _near(key, _DEFAULTS))
-        read = ReadTable(
-            format=self._format(table.get("format", "")),
-            line=self._text("line", table.get("line", "")),
-            printed=self._printed(table["printed"]) if "printed" in table else None,
-            counts=self._one_of("counts", table.get("counts", COUNTS[0]), COUNTS),
-            first=self._count("first", table.get("first", 1), 0),
-            each=self._count("each", table.get("each", 1), 1) if "each" in table else 0,
-            total=self._text("total", table.get("total", "")),
-            unit=self._text("unit", table.get("unit", "")),
-            fail=self._patterns("fail", table.get("fail", [])),
-            must=self._patterns("must", table.get("must", [])),
-        )
-        if not self.issues:
-            self._check_together(read, table)
-        return read
 
-    # --- one key
-
-    def _text(self, key: str, value: Any) -> str:
-        if isinstance(value, str):
-            return value
-        self.say(key, f"{_shown(value)} is invalid", "write text in single quotes: '...'")
-        return ""
-
-    def _count(self, key: str, value: Any, least: int) -> int:
-        if type(value) is int and least <= value <= _HIGHEST:
-            return value
-        self.say(key, f"{_shown(value)} is invalid", f"write a whole number from {least} on")
-        return least
-
-    def _one_of(self, key: str, value: Any, known: Iterable[str]) -> str:
-        if isinstance(value, str) and value in known:
-            return value
-        there = f"there are: {', '.join(known)}"
-        hint = _near(value, known)
-        self.say(key, f"there is no {_shown(value)}", f"{hint} {there}" if hint else there)
-        return ""
-
-    def _format(self, value: Any) -> str:
-        name = self._text("format", value)
-        if name and self.formats is not None and name not in self.formats:
-            hint = _near(name, self.formats) or "`dlperf report --formats` lists them"
-            self.say("format", f"there is no log format {name!r}", hint)
-        return name
-
-    def _patterns(self, key: str, value: Any) -> tuple[str, ...]:
-        if not isinstance(value, list) or len(value) > _MOST_PATTERNS:
-            hint = f"write a list of at most {_MOST_PATTERNS} patterns, each in single quotes"
-            self.say(key, f"{_shown(value)} is invalid", hint)
-            return ()
-        found = tuple(self._text(f"{key}[{i}]", each) for i, each in enumerate(value))
-        for i, each in enumerate(found):
-            self._compiled(f"{key}[{i}]", each)
-        return found
-
-    def _compiled(self, key: str, text: str) -> Pattern | None:
-        """The pattern; None if it is none, or need not be checked."""
-        if not self.check:
-            return None
+def _no_patterns(read: ReadTable) -> Iterator[Issue]:
+    """What is wrong with each text that is to be a pattern."""
+    texts = {key: getattr(read, key) for key in ("line", "total") if getattr(read, key)}
+    for key in ("fail", "must"):
+        texts.update({f"{key}[{i}]": text for i, text in enumerate(getattr(read, key))})
+    for where, text in texts.items():
         try:
-            return compiled(text)
+            compiled(text)
         except PatternError as error:
-            self.say(key, f"{_shown(text)} {error}", "docs/programs.md has an example")
-            return None
-
-    def _printed(self, value: Any) -> PrintedFigure | None:
-        known = [f.name for f in fields(PrintedFigure)]
-        form = '{ unit = "tokens/s", scope = "device" }'
-        if not isinstance(value, dict):
-            self.say("printed", f"{_shown(value)} is invalid", f"write a table: {form}")
-            return None
-        for key in value:
-            if key not in known:
-                self.say(f"printed.{key}", f"unknown key {key!r}", _near(key, known))
-        if "unit" not in value:
-            self.say("printed.unit", "is missing", f"say what the figure is: {form}")
-            return None
-        unit = self._unit("printed.unit", value["unit"])
-        if "scope" not in value and unit not in _BY_ITERATION:
-            hint = f"say of what the figure is: one of {', '.join(SCOPES)}"
-            self.say("printed.scope", "is missing", hint)
-        scale = value.get("scale", 1.0)
-        if type(scale) not in (int, float) or not 0 < scale <= _HIGHEST:
-            hint = "write what one of the printed figure stands for: 1000 for thousands of tokens"
-            self.say("printed.scale", f"{_shown(scale)} is invalid", hint)
-            scale = 1.0
-        averaging = value.get("averaging", AVERAGINGS[0])
-        return PrintedFigure(
-            unit=unit,
-            scope=self._one_of("printed.scope", value.get("scope", SCOPES[0]), SCOPES),
-            averaging=self._one_of("printed.averaging", averaging, AVERAGINGS),
-            scale=float(scale),
-        )
-
-    def _unit(self, key: str, value: Any) -> str:
-        """A unit that is known, or another rate: more of it is faster."""
-        text = self._text(key, value)
-        if text in UNITS:
-            return text
-        meant = [unit for unit, others in _OTHER_NAMES.items() if text.lower() in others]
-        meant = meant or difflib.get_close_matches(text, UNITS, n=1, cutoff=0.85)
-        if meant:
-            self.say(key, f"there is no unit {text!r}", f"it is written {meant[0]!r} here")
-        elif not _OWN_UNIT.fullmatch(text):
-            hint = f"there are: {', '.join(UNITS)}; any other is a rate that ends in /s: GFLOP/s"
-            self.say(key, f"there is no unit {_shown(value)}", hint)
-        return text
-
-    # --- what keys mean together
-
-    def _check_together(self, read: ReadTable, table: Mapping[str, Any]) -> None:
-        if read.format:
-            for key in ("line", "printed", "counts", "first", "each", "total", "unit"):
-                if key in table:
-                    hint = "leave one of the two out: a known format tells all of it itself"
-                    self.say(key, f"stands beside format = {read.format!r}", hint)
-            return
-        if read.total or read.unit:
-            self._check_total(read)
-        if read.line:
-            self._check_line(read, table)
-            return
-        for key in ("printed", "counts", "first", "each"):
-            if key in table:
-                self.say(key, "is of no use without line", "write line, or leave it out")
-
-    def _check_total(self, read: ReadTable) -> None:
-        if not read.total:
-            hint = "write total = '... ([0-9.]+) ...', or the unit of lines in printed.unit"
-            self.say("unit", "is that of total, which is missing", hint)
-            return
-        pattern = self._compiled("total", read.total)
-        if pattern is not None and pattern.captures != 1:
-            hint = "write brackets around the figure alone; others are written (?:...)"
-            self.say("total", f"has {pattern.captures} groups, and must have one", hint)
-        if not read.unit:
-            hint = f"one of {', '.join(UNITS)}, or a rate of its own, as GFLOP/s"
-            self.say("unit", "is missing: that of total", hint)
-        else:
-            self._unit("unit", read.unit)
-
-    def _check_line(self, read: ReadTable, table: Mapping[str, Any]) -> None:
-        pattern = self._compiled("line", read.line)
-        if pattern is None:
-            return
-        there = f"there are: {', '.join(GROUPS)}"
-        strange = [name for name in pattern.groups if name not in GROUPS]
-        for name in strange:
-            self.say("line", f"there is no group {name!r}", f"{_near(name, GROUPS) or there}")
-        if not pattern.groups:
-            hint = f"name what is to be read, as (?P<iteration>[0-9]+); {there}"
-            self.say("line", "has no group with a name that is known", hint)
-        if strange or not pattern.groups:
-            return
-        self._check_counting(read, table, pattern)
-        if "printed" in pattern.groups and read.printed is None:
-            hint = 'write printed = { unit = "tokens/s", scope = "device" }'
-            self.say("printed", "is missing: what the group printed of line is", hint)
-        elif read.printed is not None and "printed" not in pattern.groups:
-            hint = "write (?P<printed>[0-9.]+) where the figure stands in line"
-            self.say("printed", "is told, and line has no group of that name", hint)
-
-    def _check_counting(self, read: ReadTable, table: Mapping[str, Any], pattern: Pattern) -> None:
-        counted = [name for name in ("iteration", "epoch") if name in pattern.groups]
-        if read.each and counted:
-            hint = "leave out each where the lines print their iteration"
-            self.say("each", f"stands beside the group {counted[0]} of line", hint)
-        elif read.each and "first" in table:
-            hint = "leave it out: no number is printed"
-            self.say("first", "stands beside each", hint)
-        elif not read.each and "iteration" not in counted:
-            hint = "add (?P<iteration>[0-9]+), or each = 10: iterations from a line to the next"
-            self.say("line", "has no group iteration", hint)
+            yield Issue(where, f"{shown(text)} {error}", "docs/programs.md has an example")
 
 
-def _near(name: Any, known: Iterable[str]) -> str | None:
-    close = difflib.get_close_matches(str(name)[:100], list(known), n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else None
+def _misused_total(read: ReadTable) -> Iterator[Issue]:
+    if not read.total:
+        hint = "write total = '... ([0-9.]+) ...', or the unit of lines in printed.unit"
+        yield Issue("unit", "is that of total, which is missing", hint)
+        return
+    captures = compiled(read.total).captures
+    if captures != 1:
+        hint = "write brackets around the figure alone; others are written (?:...)"
+        yield Issue("total", f"has {captures} groups, and must have one", hint)
+    if not read.unit:
+        hint = f"one of {', '.join(UNITS)}, or a rate of its own, as GFLOP/s"
+        yield Issue("unit", "is missing: that of total", hint)
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _misused_line(read: ReadTable) -> Iterator[Issue]:
+    groups = compiled(read.line).groups
+    there = f"there are: {', '.join(GROUPS)}"
+    strange = [name for name in groups if name not in GROUPS]
+    for name in strange:
+        yield Issue("line", f"there is no group {name!r}", nearest(name, GROUPS) or there)
+    if not groups:
+        hint = f"name what is to be read, as (?P<iteration>[0-9]+); {there}"
+        yield Issue("line", "has no group with a name that is known", hint)
+    elif not strange:
+        yield from _misused_groups(read, groups)
+
+
+def _misused_groups(read: ReadTable, groups: Collection[str]) -> Iterator[Issue]:
+    """What is wrong between the groups of ``line`` and the keys that say what they hold."""
+    counted = [name for name in ("iteration", "epoch") if name in groups]
+    if read.each and counted:
+        hint = "leave out each where the lines print their iteration"
+        yield Issue("each", f"stands beside the group {counted[0]} of line", hint)
+    elif read.each and read.first != _DEFAULTS["first"]:
+        yield Issue("first", "stands beside each", "leave it out: no number is printed")
+    elif not read.each and "iteration" not in counted:
+        hint = "add (?P<iteration>[0-9]+), or each = 10: iterations from a line to the next"
+        yield Issue("line", "has no group iteration", hint)
+    if "printed" in groups and read.printed is None:
+        hint = 'write printed = { unit = "tokens/s", scope = "device" }'
+        yield Issue("printed", "is missing: what the group printed of line is", hint)
+    elif read.printed is not None and "printed" not in groups:
+        hint = "write (?P<printed>[0-9.]+) where the figure stands in line"
+        yield Issue("printed", "is told, and line has no group of that name", hint)

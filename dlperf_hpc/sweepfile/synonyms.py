@@ -1,6 +1,6 @@
 """What other programs call the keys and values of a sweep file, and what they are called here.
 
-A name that is spelt almost right is :func:`dlperf_hpc.sweepfile.keys.nearest`'s; this module is for
+A name that is spelt almost right is :func:`dlperf_hpc.errors.nearest`'s; this module is for
 names that are spelt right, elsewhere. It is loaded when a file has a name that nobody declares.
 """
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.errors import MOST_SHOWN, Issue
+from dlperf_hpc.errors import MOST_SHOWN, Issue, nearest, shown
 from dlperf_hpc.sweepfile.conditions import COUNTS, Condition, read_condition
 from dlperf_hpc.sweepfile.declarations import Registry
-from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, nearest, read_value, renamed, shown
+from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, read_value, renamed
 
 if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.load import SweepFile

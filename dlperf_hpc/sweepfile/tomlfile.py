@@ -1,4 +1,4 @@
-"""A TOML file into tables, and pydantic's complaints of them into issues with key paths."""
+"""A TOML file into tables, within bounds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
-from dlperf_hpc.errors import MOST_SHOWN, Issue, SpecError
+from dlperf_hpc.errors import Issue, SpecError, nearest
 from dlperf_hpc.files import read_regular
-from dlperf_hpc.sweepfile.keys import complaint, nearest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,7 +22,6 @@ MOST_VALUES = 20_000
 MOST_LEVELS = 16
 MOST_IN_A_KEY = 200
 
-_DOUBLE = ("zip", "exclude", "override")  # tables written with double brackets
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 # The time that tomllib takes for a key grows with the square of the number of its parts. As many
 # as 100 parts with dots between them are in no text and in no comment either.
@@ -117,45 +113,3 @@ def _check_size(tables: Mapping[str, Any]) -> None:
 def _short(place: str) -> str:
     place = place[1:]  # less the dot before its first key
     return place if len(place) <= 80 else f"{place[:60]}..."
-
-
-def pydantic_issues(
-    error: ValidationError, known: type[BaseModel], hints: Mapping[str, str] | None = None
-) -> list[Issue]:
-    """A model's complaints as issues with key paths and nearest names.
-
-    ``hints`` are for unknown keys that have their place elsewhere.
-    """
-    issues: list[Issue] = []
-    for item in error.errors():
-        loc = [part for part in item["loc"] if part != "[key]"]
-        where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc)[1:]
-        if item["type"] == "extra_forbidden":
-            name = str(loc[-1])
-            names = [*_names_of(known, item["loc"][:-1]), *(hints or {})]
-            hint = (hints or {}).get(name)
-            if hint is None and len(issues) < MOST_SHOWN:  # to look for it takes long
-                hint = nearest(name, names)
-            issues.append(Issue(where, f"unknown key {name!r}", hint))
-        elif item["type"] == "missing":
-            issues.append(Issue(where, "is missing", (hints or {}).get(where)))
-        else:
-            doubled = where in _DOUBLE and isinstance(item["input"], dict)
-            message = "stands in single brackets" if doubled else complaint(item)
-            hint = f"write [[{where}]], with two brackets" if doubled else None
-            issues.append(Issue(where, message, hint))
-    return issues
-
-
-def _names_of(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    for part in loc:
-        field = model.model_fields.get(str(part))
-        model = next(_models_in(field.annotation if field else None), model)
-    return list(model.model_fields)
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models_in(inner)

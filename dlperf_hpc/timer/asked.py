@@ -7,17 +7,17 @@ log's lines of these names: ``DLPERF_CASE='model=gpt2 precision=bf16'`` (docs/ti
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import Issue, SpecError
-from dlperf_hpc.records import checks
+from dlperf_hpc.records import forms
+from dlperf_hpc.records.checks import Form, Misfit, is_name, is_number, whole
 from dlperf_hpc.records.lines import read_values, unflatten
 from dlperf_hpc.records.observed import OBSERVED, ObservedCase
-from dlperf_hpc.sweepfile.case import NAME, Case, Measure, Topology
+from dlperf_hpc.sweepfile.case import Case, Measure, Topology
 
 BEGIN, CASE, MEASURE = "DLPERF_BEGIN", "DLPERF_CASE", "DLPERF_MEASURE"
 LOG = "DLPERF_LOG"
@@ -25,13 +25,25 @@ LOGS = "DLPERF_LOGS"
 OWN_LOGS = "logs/timer"
 """Where logs go that nobody names a place for, below the directory in which the program runs."""
 
-_NAME = re.compile(NAME, re.ASCII)
 _NAMES = ("framework", "model", "precision")
 _COUNTS = ("batch_size", "global_batch", "accumulation", "seq_len", "warmup", "iterations")
 _WHOLE = (*_NAMES, "topology", "batch_size", "seq_len")
 """What the case of a sweep's own run has at least; with less the case is an observed one."""
 _OF_BEGIN = ("sweep", "repeat", "attempt", "launch")
-_MOST = 2**40
+_FORMS: dict[str, tuple[Form, str]] = {
+    **dict.fromkeys(
+        _NAMES,
+        (
+            lambda value: value == "" or is_name(value),
+            "is no name (letters, digits, '.', '_' and '-', a letter or digit first)",
+        ),
+    ),
+    **dict.fromkeys(_COUNTS, (whole(1, 2**40), "is not a whole number from 1 on")),
+    "flops_per_sample": (
+        lambda value: is_number(value) and value > 0,
+        "is not a positive number",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,7 @@ class Asked:
         """The case, of a loop that runs in this topology unless the sweep asked for another."""
         told = {"topology": str(topology), **self.case}
         if all(told.get(key) for key in _WHOLE) and told.get(OBSERVED) is not True:
-            return checks.case_of(told)
+            return forms.case_of(told)
         case = ObservedCase.from_dict(told)
         if case.global_batch is None and case.micro_batch and case.accumulation:
             told["global_batch"] = case.micro_batch * case.accumulation
@@ -119,23 +131,12 @@ def _table(env: Mapping[str, str], name: str, issues: list[Issue]) -> dict[str, 
 
 
 def _wrong(values: Mapping[str, Any], where: str) -> Iterator[Issue]:
-    for key in _NAMES:
-        if values.get(key, "") != "" and not _is_name(values[key]):
-            yield Issue(f"{where}{key}", f"{values[key]!r} is no name",
-                        "letters, digits, '.', '_' and '-', a letter or digit first")  # fmt: skip
-    for key in _COUNTS:
-        if key in values and not (type(values[key]) is int and 0 < values[key] < _MOST):
-            yield Issue(f"{where}{key}", f"{values[key]!r} is not a whole number from 1 on")
-    flops = values.get("flops_per_sample", 1.0)
-    if type(flops) not in (int, float) or not 0 < flops < float("inf"):
-        yield Issue(f"{where}flops_per_sample", f"{flops!r} is not a positive number")
+    for key, (fits, words) in _FORMS.items():
+        if key in values and not fits(values[key]):
+            yield Issue(f"{where}{key}", f"{values[key]!r} {words}")
     if not where and "batch_size" in values and "global_batch" in values:
         yield Issue("global_batch", "batch_size is told too, and one follows from the other",
                     "leave one of them out")  # fmt: skip
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def _measure(told: Mapping[str, Any], swept: Mapping[str, Any], issues: list[Issue]) -> Measure:
@@ -143,13 +144,13 @@ def _measure(told: Mapping[str, Any], swept: Mapping[str, Any], issues: list[Iss
     known = ("warmup", "iterations", "min_seconds", "min_optimizer_steps")
     values = {key: table[key] for table in (told, swept) for key in known if key in table}
     try:
-        measure = checks.measure_of({**values, "communication_steps": 0})
+        measure = forms.measure_of({**values, "communication_steps": 0})
         if measure.warmup > (measure.min_seconds > 0) and measure.iterations > 0:
             return measure
         issues.append(
             Issue("the window", "warmup is 1 at least (2 with min_seconds), iterations 1")
         )
-    except (checks.Misfit, TypeError) as error:
+    except (Misfit, TypeError) as error:
         issues.append(Issue("the window", str(error)))
     return Measure()
 

@@ -34,7 +34,7 @@ from dlperf_hpc.engines.command import cleaned_environment
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.errors import Issue, LedgerError, SpecError
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.checks import NODE_LIST
+from dlperf_hpc.records.forms import NODE_LIST
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.records.task import (
     ARRAY_MARK,

@@ -21,7 +21,7 @@ from dlperf_hpc.engines.command import run
 from dlperf_hpc.errors import DlperfError, printable
 from dlperf_hpc.files import append_line, read_regular
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.checks import NODE_LIST
+from dlperf_hpc.records.forms import NODE_LIST
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Array, read_manifest
 from dlperf_hpc.records.task import EXCLUDED, task_index

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.errors import Issue, SpecError, nearest
 
 
 class Basis(str, Enum):
@@ -406,6 +406,4 @@ def _refused(text: str, message: str, hint: str | None) -> SpecError:
 
 
 def _offer(name: str) -> str:
-    from dlperf_hpc.sweepfile.keys import nearest
-
     return nearest(name, _KNOWN) or "`dlperf extract --rules` lists the rules"

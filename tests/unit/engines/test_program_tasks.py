@@ -81,7 +81,7 @@ def test_the_manifest_has_the_table_and_believes_no_other(tmp_path: Path) -> Non
     path = tmp_path / layout.MANIFEST
     data = json.loads(path.read_text())
     for change, words in (
-        ({"run": "rm"}, "program.mine.run: 'rm' is invalid"),
+        ({"run": "rm"}, "program.mine.run is 'rm'"),
         ({"launch": "rank"}, "launch of 'mine' is not that of"),
         ({"run": ["{nobody}"]}, "there is no placeholder 'nobody'"),
     ):

@@ -22,7 +22,8 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.timed import Timed, timed_line
 from dlperf_hpc.reporting.columns import RUN_COLUMNS, rows
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
-from dlperf_hpc.sweepfile.readtable import ReadTable, read_table
+from dlperf_hpc.sweepfile.programtables import read_table
+from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program.output import Output, Progress
 
 BEGUN = datetime(2026, 11, 22, 12)
@@ -176,7 +177,7 @@ def test_a_pattern_that_no_line_fits_shows_the_nearest_lines(tmp_path: Path) -> 
 
 def test_a_pattern_that_was_wrong_is_mended_without_a_run(tmp_path: Path) -> None:
     read(tmp_path, steps(30), table={**TOLD, "line": "(?P<iteration>[0-9]+) used", "printed": None})
-    mended, wrong = read_table("", TOLD)
+    mended, wrong = read_table(TOLD, [])
     assert not wrong
     told = ("mended", mended)
     (found,) = gather(

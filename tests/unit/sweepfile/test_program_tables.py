@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.errors import SpecError
+from dlperf_hpc.records.program_forms import program_of
 from dlperf_hpc.sweepfile.case import Measure, Run, Topology
 from dlperf_hpc.sweepfile.commands import child_argv, command, plan_values, shown_command
 from dlperf_hpc.sweepfile.expressions import ExpressionError, holds, whole
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.load import Sweep, load_sweep
-from dlperf_hpc.sweepfile.programs import CASE_NAMES, UserProgram, read_program
+from dlperf_hpc.sweepfile.programs import CASE_NAMES, UserProgram
+from dlperf_hpc.sweepfile.programtables import read_program
 from dlperf_hpc.train.registry import registry
 
 HEAD = """
@@ -233,7 +235,6 @@ def test_accelerate_is_told_what_people_forget(tmp_path: Path) -> None:
 
 def test_a_table_is_read_back_as_it_was(tmp_path: Path) -> None:
     program = loaded(tmp_path, HEAD + MINE).programs["mine"]
-    again, issues = read_program("mine", program.to_dict())
-    assert again == program
-    assert not issues
+    assert program_of("mine", program.to_dict()) == program
+    assert read_program("mine", program.to_dict()) == (program, [])
     assert {*program.to_dict()} == {f.name for f in fields(program)} - {"name", "format"} | {"read"}

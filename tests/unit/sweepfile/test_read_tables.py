@@ -9,8 +9,10 @@ import pytest
 
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.logs.scanned import Unit
+from dlperf_hpc.records.program_forms import read_table_of
 from dlperf_hpc.sweepfile.patterns import LONGEST, PatternError, compiled, fixed_texts
-from dlperf_hpc.sweepfile.readtable import GROUPS, UNITS, ReadTable, read_table, read_table_file
+from dlperf_hpc.sweepfile.programtables import read_program, read_table, read_table_file
+from dlperf_hpc.sweepfile.readtable import GROUPS, UNITS, ReadTable
 
 LINE = r"step (?P<iteration>[0-9]+) .* (?P<printed>[0-9.]+) tok/s .* loss (?P<loss>[0-9.]+)"
 PRINTED = {"unit": "tokens/s", "scope": "device", "averaging": "since-last-line"}
@@ -27,7 +29,8 @@ FORMATS = ["megatron", "nanogpt"]
 
 
 def issues(table: Any) -> list[str]:
-    return [str(issue) for issue in read_table("program.mine.read", table, FORMATS)[1]]
+    program = {"launch": "rank", "run": ["x"], "read": table}
+    return [str(issue) for issue in read_program("mine", program, FORMATS)[1]]
 
 
 @pytest.mark.parametrize(
@@ -44,46 +47,46 @@ def issues(table: Any) -> list[str]:
     ],
 )
 def test_tables_that_hold_are_read_back(table: dict[str, Any]) -> None:
-    read, wrong = read_table("read", table, FORMATS)
+    read, wrong = read_table(table, FORMATS)
     assert wrong == []
-    assert read_table("read", read.to_dict(), check=False) == (read, [])
+    assert read_table_of(read.to_dict()) == read
     assert read.tells_format == bool(read.line or read.total)
 
 
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        (7, "program.mine.read: 7 is invalid (write a table, as [program.mine.read])"),
-        ({"lin": ""}, "program.mine.read.lin: unknown key 'lin' (did you mean 'line'?)"),
+        (7, "read: 7 is invalid: write a table, as [name] with its keys below it"),
+        ({"lin": ""}, "read.lin: unknown key 'lin' (did you mean 'line'?)"),
         ({"format": "megaton"}, "read.format: there is no log format 'megaton' (did you mean"),
         ({"format": "megatron", "line": LINE}, "read.line: stands beside format = 'megatron'"),
-        ({"line": "(?P<iteration>[0-9]+"}, "'(?P<iteration>[0-9]+' is no pattern: missing ),"),
+        ({"line": "(?P<iteration>[0-9]+"}, 'read.line: "(?P<iteration>[0-9]+" is no pattern'),
         ({"line": "step [0-9]+"}, "read.line: has no group with a name that is known (name what"),
         ({"line": "(?P<iteraton>[0-9]+)"}, "no group 'iteraton' (did you mean 'iteration'?)"),
         ({"line": "loss (?P<loss>.*)"}, "read.line: has no group iteration (add (?P<iteration>"),
-        ({"line": 3}, "read.line: 3 is invalid (write text in single quotes: '...')"),
-        ({**TABLE, "printed": "tokens/s"}, "read.printed: 'tokens/s' is invalid (write a table: {"),
+        ({"line": 3}, "read.line: 3 is invalid: write a text in quotes"),
+        ({**TABLE, "printed": "tokens/s"}, 'read.printed: "tokens/s" is invalid (write a table: '),
         ({**TABLE, "printed": {}}, "read.printed.unit: is missing (say what the figure is"),
         ({**TABLE, "printed": {"unit": "tokens/s"}}, "read.printed.scope: is missing (say of what"),
         ({**TABLE, "printed": {**PRINTED, "unit": "tok/s"}}, "it is written 'tokens/s' here"),
         ({**TABLE, "printed": {**PRINTED, "unit": "seconds"}}, "there is no unit 'seconds' (there"),
         ({**TABLE, "printed": {**PRINTED, "scale": 0}}, "read.printed.scale: 0 is invalid"),
-        ({**TABLE, "printed": {**PRINTED, "scope": "gpu"}}, "there is no 'gpu' (there are: all,"),
+        ({**TABLE, "printed": {**PRINTED, "scope": "gpu"}}, "there is no scope 'gpu' (there"),
         ({"line": LINE}, "read.printed: is missing: what the group printed of line is (write"),
         ({"line": "(?P<iteration>.)", "printed": PRINTED}, "is told, and line has no group of"),
         ({**TABLE, "each": 10}, "read.each: stands beside the group iteration of line (leave out"),
         ({"line": "(?P<loss>.)", "each": 9, "first": 0}, "read.first: stands beside each (leave"),
         ({"each": 10}, "read.each: is of no use without line (write line, or leave it out)"),
-        ({**TABLE, "first": -1}, "read.first: -1 is invalid (write a whole number from 0 on)"),
-        ({**TABLE, "counts": "steps"}, "read.counts: there is no 'steps'"),
+        ({**TABLE, "first": -1}, "read.first: -1 is invalid: write 0 or more"),
+        ({**TABLE, "counts": "steps"}, "read.counts: there is no counts 'steps' (did"),
         ({"total": "([0-9]+)"}, "read.unit: is missing: that of total (one of samples/s"),
         ({"unit": "GFLOP/s"}, "read.unit: is that of total, which is missing (write total"),
         ({**TOTAL, "total": "P: [0-9]+"}, "read.total: has 0 groups, and must have one"),
         ({**TOTAL, "unit": "images/s"}, "read.unit: there is no unit 'images/s' (it is written"),
         ({**TOTAL, "unit": "a|b/s"}, "read.unit: there is no unit 'a|b/s' (there are: samples/s"),
-        ({"fail": "nan"}, "read.fail: 'nan' is invalid (write a list of at most 100 patterns"),
-        ({"must": ["ok", "a("]}, "read.must[1]: 'a(' is no pattern: missing )"),
-        ({"fail": [""]}, "read.fail[0]: '' is empty"),
+        ({"fail": "nan"}, "read.fail: \"nan\" is invalid (write a list of at most 100 patterns"),
+        ({"must": ["ok", "a("]}, "read.must[1]: \"a(\" is no pattern: missing )"),
+        ({"fail": [""]}, "read.fail[0]: \"\" is empty"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_names_the_key_and_what_to_do(table: Any, told: str) -> None:

@@ -1,0 +1,236 @@
+"""``[program.NAME]`` and ``[program.NAME.read]`` as a user writes them, in a sweep file or in one
+of their own: the models that check the tables, and the plain values that become of them.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from dlperf_hpc.errors import Issue, SpecError, nearest, shown
+from dlperf_hpc.sweepfile import programs, readtable
+from dlperf_hpc.sweepfile.case import LINE, NAME
+from dlperf_hpc.sweepfile.programs import LAUNCHES, STOPS, UserProgram
+from dlperf_hpc.sweepfile.readtable import AVERAGINGS, COUNTS, SCOPES, PrintedFigure, ReadTable
+from dlperf_hpc.sweepfile.tomlfile import read_toml
+from dlperf_hpc.sweepfile.validation import STRICT, issues_of, matching, one_of, refusal
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_FORM = '{ unit = "tokens/s", scope = "device" }'
+_FORMATS = "formats"  # of a validation's context: the log formats that there are
+
+_Text = Annotated[
+    str,
+    Field(max_length=programs.LONGEST_WORD),
+    matching(LINE, "write one line without control characters"),
+]
+_Words = Annotated[tuple[_Text, ...], Strict(False), Field(max_length=programs.MOST_WORDS)]
+_Patterns = Annotated[
+    tuple[str, ...],
+    Strict(False),
+    Field(
+        max_length=readtable.MOST_PATTERNS,
+        description=f"write a list of at most {readtable.MOST_PATTERNS} patterns, each in single"
+        " quotes",
+    ),
+]
+_Unit = Annotated[str, AfterValidator(lambda text: _unit(text))]
+
+
+def _unit(text: str) -> str:
+    if issue := readtable.unit_issue("", text):
+        raise refusal(issue)
+    return text
+
+
+def _scope(text: str, info: ValidationInfo) -> str:
+    """The scope of a printed figure, which only the time or the rate of an iteration may lack."""
+    if text:
+        return text
+    if info.data.get("unit", readtable.BY_ITERATION[0]) not in readtable.BY_ITERATION:
+        hint = f"say of what the figure is: one of {', '.join(SCOPES)}"
+        raise refusal(Issue("", "is missing", hint))
+    return SCOPES[0]
+
+
+class _Table(BaseModel):
+    model_config = STRICT
+
+
+class _Printed(_Table):
+    unit: Annotated[_Unit, Field(description=f"say what the figure is: {_FORM}")]
+    scope: Annotated[
+        str, one_of(("", *SCOPES)), AfterValidator(_scope), Field(validate_default=True)
+    ] = ""
+    averaging: Annotated[str, one_of(AVERAGINGS)] = PrintedFigure.averaging
+    scale: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=readtable.HIGHEST,
+            description="write what one of the printed figure stands for: 1000 for thousands of"
+            " tokens",
+        ),
+    ] = PrintedFigure.scale
+
+
+def _known_format(name: str, info: ValidationInfo) -> str:
+    formats: Collection[str] | None = (info.context or {}).get(_FORMATS)
+    if name and formats is not None and name not in formats:
+        near = nearest(name, formats) or "`dlperf report --formats` lists them"
+        raise refusal(Issue("", f"there is no log format {name!r}", near))
+    return name
+
+
+class _Read(_Table):
+    format: Annotated[str, AfterValidator(_known_format)] = ReadTable.format
+    line: str = ReadTable.line
+    printed: Annotated[_Printed | None, Field(description=f"write a table: {_FORM}")] = None
+    counts: Annotated[str, one_of(COUNTS)] = ReadTable.counts
+    first: Annotated[int, Field(ge=0, le=readtable.HIGHEST)] = ReadTable.first
+    each: Annotated[int, Field(ge=1, le=readtable.HIGHEST)] = ReadTable.each
+    total: str = ReadTable.total
+    unit: _Unit = ReadTable.unit
+    fail: _Patterns = ReadTable.fail
+    must: _Patterns = ReadTable.must
+
+    def value(self) -> ReadTable:
+        """The table as it travels in a manifest."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        if self.printed is not None:
+            values["printed"] = PrintedFigure(**dict(self.printed))
+        return ReadTable(**values)
+
+    @model_validator(mode="after")
+    def _together(self) -> _Read:
+        if issues := list(readtable.misuses(self.value())):
+            raise refusal(*issues)
+        return self
+
+
+def _variable(name: str) -> str:
+    if re.fullmatch(programs.VARIABLE, name) is None:
+        raise refusal(Issue("", "is no name of a variable"))
+    if name == "PYTHONSAFEPATH":
+        raise refusal(Issue("", "would keep a script from finding the files beside it"))
+    return name
+
+
+_TAKEN = {
+    *(*programs.CASE_NAMES, *programs.PLAN_NAMES, *programs.TASK_NAMES, *programs.TABLES),
+    "topologies",
+}
+
+
+def _own_key(name: str) -> str:
+    if re.fullmatch(programs.KEY, name) is None or keyword.iskeyword(name):
+        hint = "write small letters, digits and '_', a letter first"
+        raise refusal(Issue("", f"{name!r} is no name of a key", hint))
+    if name in _TAKEN:
+        raise refusal(Issue("", f"{name} is a key or a placeholder of every program"))
+    return name
+
+
+def _default(value: Any) -> Any:
+    line = isinstance(value, str) and re.fullmatch(LINE, value)
+    if type(value) not in (bool, int, float) and not line:
+        hint = "its default says its type: true, a number, or a text of one line"
+        raise refusal(Issue("", f"{shown(value)} is invalid", hint))
+    return value
+
+
+_COMMAND = 'write the command as a list of words: ["train.py", "--steps", "{steps}"]'
+
+
+class _Program(_Table):
+    launch: Annotated[str, one_of(LAUNCHES), Field(description=f"there are: {', '.join(LAUNCHES)}")]
+    run: Annotated[_Words, Field(min_length=1, description=_COMMAND)]
+    workdir: _Text = UserProgram.workdir
+    replicas: _Text = UserProgram.replicas
+    require: Annotated[
+        _Words, Field(description='write a list of conditions, each in quotes: ["devices > 1"]')
+    ] = UserProgram.require
+    env: dict[Annotated[str, AfterValidator(_variable)], _Text] = {}
+    keys: dict[
+        Annotated[str, AfterValidator(_own_key)], Annotated[Any, AfterValidator(_default)]
+    ] = {}
+    words: dict[str, dict[str, _Words]] = {}
+    read: _Read = _Read()
+    stop: Annotated[str, one_of(STOPS)] = UserProgram.stop
+
+
+def read_program(
+    name: str, table: Any, formats: Collection[str] | None = None
+) -> tuple[UserProgram | None, list[Issue]]:
+    """The program of a table, None if anything is wrong with it, and what is.
+
+    ``formats`` are the log formats that ``read.format`` may name; None: any.
+    """
+    if re.fullmatch(NAME, name, re.ASCII) is None:
+        message = f"{name!r} is no name"
+        return None, [Issue("", message, "write letters, digits, '.', '_' and '-'")]
+    if not isinstance(table, dict):
+        hint = f"write [program.{name}] with its keys below it"
+        return None, [Issue("", "is no table", hint)]
+    try:
+        found = _Program.model_validate(table, context={_FORMATS: formats})
+    except ValidationError as error:
+        return None, issues_of(error, _Program)
+    values = {key: getattr(found, key) for key in _Program.model_fields}
+    program = UserProgram(name, **{**values, "read": found.read.value()})
+    issues = list(programs.misuses(program))
+    return (None if issues else program), issues
+
+
+def read_table(table: Any, formats: Collection[str]) -> tuple[ReadTable, list[Issue]]:
+    """The value of a table ``[program.NAME.read]``, and what is wrong with it."""
+    try:
+        return _Read.model_validate(table, context={_FORMATS: formats}).value(), []
+    except ValidationError as error:
+        return ReadTable(), issues_of(error, _Read)
+
+
+def read_table_file(path: Path, formats: Collection[str]) -> tuple[str, ReadTable]:
+    """Name and table of a file for ``--format-file``: the keys stand at its top, or where a program
+    has them: below [read] in a file of its own, below [program.NAME.read] in a sweep's of which no
+    other program has any. SpecError for a file that tells no format."""
+    name, where, table = _table_in(path, read_toml(path)[1])
+    read, issues = read_table(table, formats)
+    if not issues and not read.tells_format:
+        told = f"names the known format {read.format!r}" if read.format else "tells no format"
+        hint = "write line, or total with its unit: docs/programs.md; a known format needs no file"
+        issues = [Issue("line", f"{path.name} {told}", hint)]
+    if issues:
+        raise SpecError(str(path), [replace(each, where=f"{where}{each.where}") for each in issues])
+    return _NO_NAME.sub("_", name)[:64], read
+
+
+def _table_in(path: Path, tables: Mapping[str, Any]) -> tuple[str, str, Any]:
+    """Name of a file's format, what stands before its keys, and the table."""
+    if isinstance(tables.get("read"), dict):
+        return path.stem, "read.", tables["read"]
+    if not isinstance(tables.get("program"), dict):
+        return path.stem, "", tables
+    told = {
+        n: t["read"] for n, t in tables["program"].items() if isinstance(t, dict) and "read" in t
+    }
+    if len(told) == 1:
+        ((name, table),) = told.items()
+        return name, f"program.{name}.read.", table
+    hint = "copy the keys of the one that you mean into a file of its own"
+    message = f"{len(told)} programs have a table [program.NAME.read]"
+    raise SpecError(str(path), [Issue("program", message, hint)])
