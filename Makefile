@@ -3,6 +3,7 @@
 # make test         what a newcomer runs: unit tests, the verbs as processes, local MPI, a real one-machine Slurm, PyTorch
 # make test-all     that, all frameworks, and what takes longer: faults, campaigns
 # make bench        what takes longer: the wrapper's own cost, models beside others', reading logs, 10 000 runs
+# make long         published sweeps, benchmarks in short, rehearsal of the acceptance pack, fuzzing: before a release
 # make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
 # make attacks      what another user of the file system may plant: what is written, run, leaked
 # make mistakes     what a newcomer types wrong, and the answers: docs/mistakes.md
@@ -31,13 +32,15 @@ UNIT = tests/unit
 PARALLEL = $(UNIT) tests/processes
 SERIAL = tests/mpi tests/browser tests/slurm tests/frameworks/torch
 LONGER = tests/campaigns
-# What Debian has in its unstable part alone is not asked of CI.
-APART = tests/containers
+# Not asked of CI: what Debian has in its unstable part alone, and what takes minutes by itself.
+APART = tests/containers tests/long
 # A folder in which ARGS leave no test (pytest's 5) is no failure.
 pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
 parallel = $(call pytest,--numprocesses auto --maxprocesses 8 $(1))
+# Most of these wait, for a queue or for ranks. A file's tests stay together, and so does what they share.
+pairwise = $(call pytest,--numprocesses 2 --dist loadfile -m 'not long' $(1))
 
-.PHONY: quickstart check test test-all test-campaigns test-frameworks bench faults attacks mistakes metrics containers fuzz gpu gpu-wheels lint clean slurm browser
+.PHONY: quickstart check test test-all test-campaigns test-frameworks bench long faults attacks mistakes metrics containers fuzz gpu gpu-wheels lint clean slurm browser
 .PHONY: install envs $(FRAMEWORKS:%=env-%)
 
 $(RUN):
@@ -84,16 +87,16 @@ check: lint
 
 test: install
 	$(call parallel,$(PARALLEL))
-	$(call pytest,$(SERIAL))
+	$(call pairwise,$(SERIAL))
 
 test-all: test test-campaigns test-frameworks
 
 test-campaigns: install
-	$(call pytest,$(LONGER))
+	$(call pairwise,$(LONGER))
 
 # And whatever else there is below tests.
 test-frameworks: install env-frameworks
-	DLPERF_ENVS=$(abspath $(ENVS)) $(call pytest,tests $(patsubst %,--ignore %,$(PARALLEL) $(SERIAL) $(LONGER) $(APART)))
+	DLPERF_ENVS=$(abspath $(ENVS)) $(call pairwise,tests $(patsubst %,--ignore %,$(PARALLEL) $(SERIAL) $(LONGER) $(APART)))
 
 # On a machine with a GPU, whose $(PYTHON) has torch; $(GPU_WHEELS) are what it lacks, if it has no network.
 gpu:
@@ -126,6 +129,10 @@ bench: $(VENV)/.test env-frameworks slurm browser
 	$(RUN) benchmarks/page.py
 	$(RUN) benchmarks/programs.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/same_loop.py
+
+long: install env-frameworks
+	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[fuzz]'
+	DLPERF_ENVS=$(abspath $(ENVS)) $(call pytest,tests -m long)
 
 faults: $(VENV)/.test slurm
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/faults/campaign.py --markdown docs/faults.md

@@ -31,6 +31,7 @@ MARKERS = {
     "frameworks/horovod": "horovod",
     "frameworks": "frameworks",
     "campaigns": "campaign",
+    "long": "long",
     "containers": "containers",
 }
 FRAMEWORKS = {"torch", "tensorflow", "deepspeed", "horovod"}

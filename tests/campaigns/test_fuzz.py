@@ -29,6 +29,7 @@ def test_what_fuzzing_starts_from_holds() -> None:
     assert all(line.startswith('"') and line.endswith('"') for line in dictionary().splitlines())
 
 
+@pytest.mark.long
 def test_changes_of_lines_hold() -> None:
     """Fuzzing without its guide: 1000 inputs."""
     random = Random(12)
@@ -45,6 +46,7 @@ def test_changes_of_lines_hold() -> None:
             raise
 
 
+@pytest.mark.long
 def test_fuzzing_runs_for_a_while(tmp_path: Path) -> None:
     pytest.importorskip("atheris")
     done = subprocess.run(

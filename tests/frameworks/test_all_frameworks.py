@@ -62,6 +62,9 @@ SEEDS = {
     "bert_large_lamb_16k": {"model": "bert-tiny", "global_batch": "8"},
     "ngc_tf_bert_lamb": {"model": "bert-tiny", "global_batch": "8"},
 }
+# One for each environment stands for the others, of which tests/unit makes dry runs.
+USUAL = {"bert_fp32", "tf2_bert", "gpt2_optimizer_placement", "ngc_tf_bert_lamb"}
+EACH = [pytest.param(name, marks=[] if name in USUAL else pytest.mark.long) for name in SEEDS]
 ROWS = {
     "bert_fp32": 2,
     "bert_fp16": 2,
@@ -164,7 +167,7 @@ def test_every_back_end_under_srun_on_two_nodes(tmp_path: Path, onebox: Onebox) 
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", list(SEEDS))
+@pytest.mark.parametrize("name", EACH)
 def test_a_published_tables_sweep_runs_with_the_tiny_model(tmp_path: Path, name: str) -> None:
     place = Workplace(tmp_path, local_environment())
     framework = {"tf2_bert": "tensorflow", "ngc_tf_bert_lamb": "horovod"}.get(name, "deepspeed")
