@@ -8,6 +8,7 @@
 # make attacks      what another user of the file system may plant: what is written, run, leaked
 # make mistakes     what a newcomer types wrong, and the answers: docs/mistakes.md
 # make metrics      how large the package is, beside bounds and goals (tests/support/metrics.toml)
+# make mutants      do tests fail when code is wrong? N=200 small faults, each with its room's tests; by hand
 # make containers   ranks in Apptainer under a real Slurm; gets Apptainer from Debian's unstable
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
 # make gpu          what a first run on a GPU must show, 9 minutes: gpu-<date>/acceptance.md
@@ -40,7 +41,7 @@ parallel = $(call pytest,--numprocesses auto --maxprocesses 8 $(1))
 # Most of these wait, for a queue or for ranks. A file's tests stay together, and so does what they share.
 pairwise = $(call pytest,--numprocesses 2 --dist loadfile -m 'not long' $(1))
 
-.PHONY: quickstart check test test-all test-campaigns test-frameworks bench long faults attacks mistakes metrics containers fuzz gpu gpu-wheels lint clean slurm browser
+.PHONY: quickstart check test test-all test-campaigns test-frameworks bench long faults attacks mistakes metrics mutants containers fuzz gpu gpu-wheels lint clean slurm browser
 .PHONY: install envs $(FRAMEWORKS:%=env-%)
 
 $(RUN):
@@ -142,6 +143,9 @@ mistakes: $(VENV)/.test
 
 metrics: $(VENV)/.test
 	$(RUN) tests/support/metrics.py --loaded
+
+mutants: $(VENV)/.test
+	$(RUN) tests/support/mutants.py --number $(or $(N),200) --jobs $(or $(JOBS),1)
 
 attacks: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(RUN) tests/campaigns/attacks/campaign.py --markdown docs/attacks.md
