@@ -7,13 +7,12 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import truediv
 from statistics import fmean, median
-from typing import NamedTuple, overload
 
-from dlperf_hpc.logs.columns import Numbers, are_finite, bounds, differences, is_rising, sums
+from dlperf_hpc.logs.columns import are_finite, bounds, differences, is_rising, sums
 from dlperf_hpc.logs.interpret.rules import By, Mean, Rule
 from dlperf_hpc.logs.interpret.segments import Segment
 from dlperf_hpc.logs.interpret.window import (
@@ -120,106 +119,51 @@ def _rates(figures: Sequence[float], printed: Printed) -> Sequence[float]:
 # --- running averages
 
 
-class _Ends(Sequence[int]):
-    """The iterations that are done at each point: of each epoch first the one after which its
-    averages begin (``begins`` has these points), then those of its lines, which are unpacked only
-    where they are asked for."""
+@dataclass
+class _Points:
+    """Lines with a running average, and before those of each epoch (at the places ``begins``) the
+    beginning of what it is taken over: at each point the iterations that are done, the seconds for
+    one sample each since the beginning, t(n) = (n - origin) / rate(n), and the row of its line."""
 
-    def __init__(self, numbers: Numbers) -> None:
-        self.begins: list[int] = []
-        self._numbers, self._count = numbers, 0
-        self._origins: list[int] = []
-        self._firsts: list[int] = []  # points; what follows them are the lines of the same place
-        self._lines: list[range] = []
+    ends: array[int] = field(default_factory=lambda: array("q"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    begins: list[int] = field(default_factory=list)
 
-    def add(self, origin: int, lines: range) -> None:
-        """The lines whose averages begin after ``origin``, one at least."""
-        if not self._origins or self._origins[-1] != origin:
-            self.begins.append(self._count)
-            self._origins.append(origin)
-            self._count += 1
-        self._firsts.append(self._count)
-        self._lines.append(lines)
-        self._count += len(lines)
-
-    def line(self, at: int) -> int:
-        """Which line a point is that is no beginning."""
-        piece = bisect_right(self._firsts, at) - 1
-        return self._lines[piece][at - self._firsts[piece]]
-
-    def lines(self, first: int, last: int) -> Iterator[range]:
-        """The lines of the points from ``first`` to ``last``."""
-        for point, lines in zip(self._firsts, self._lines):
-            found = lines[max(0, first - point) : max(0, last + 1 - point)]
-            if found:
-                yield found
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, at: int) -> int: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[int]: ...
-    def __getitem__(self, at: int | slice) -> int | list[int]:
-        if isinstance(at, slice):
-            return [self[each] for each in range(self._count)[at]]
-        at = range(self._count)[at]
-        epoch = bisect_right(self.begins, at) - 1
-        if self.begins[epoch] == at:
-            return self._origins[epoch]
-        return int(self._numbers[self.line(at)])
-
-
-class _Points(NamedTuple):
-    """Lines with a running average, and before those of each epoch the beginning of what it is
-    taken over."""
-
-    ends: _Ends
-    steps: Steps
-    printed: Printed
-
-    def seconds(self, at: int) -> float:
-        """For one sample each, since the beginning: t(n) = (n - origin) / rate(n)."""
-        begin = self.ends.begins[bisect_right(self.ends.begins, at) - 1]
-        if at == begin:
-            return 0.0
-        (found,) = _rates([self.steps.numbers("printed")[self.ends.line(at)]], self.printed)
-        return (self.ends[at] - self.ends[begin]) / found
-
-    def lines(self, first: int, last: int) -> Steps:
-        """The steps of the points behind ``first`` up to ``last``."""
-        found = Steps()
-        for rows in self.ends.lines(first + 1, last):
-            found.add(self.steps[rows.start : rows.stop].columns(), len(rows))
-        return found
+    def begin(self, origin: int) -> None:
+        """A point at which averages begin after ``origin``, unless those before it do so too."""
+        if self.begins and self.ends[self.begins[-1]] == origin:
+            return
+        self.begins.append(len(self.ends))
+        self.ends.append(origin)
+        self.seconds.append(0.0)
+        self.rows.append(-1)
 
     def within_epochs(self, first: int, last: int) -> tuple[int, float]:
         """Iterations and seconds between the first and the last point of each epoch, of those from
         ``first`` to ``last``."""
         iterations, seconds = 0, 0.0
-        begins = self.ends.begins
-        for begin, end in zip(begins, [*begins[1:], len(self.ends)]):
+        for begin, end in zip(self.begins, [*self.begins[1:], len(self.ends)]):
             low, high = max(begin, first), min(end - 1, last)
             if low <= high:
                 iterations += self.ends[high] - self.ends[low]
-                seconds += self.seconds(high) - self.seconds(low)
+                seconds += self.seconds[high] - self.seconds[low]
         return iterations, seconds
 
 
-def _points(rule: Rule, reading: Reading, segment: Segment) -> _Points:
-    """The points of a run's running averages, whose origin is that of each epoch: up to the first
-    one behind the rule's window."""
-    steps = _rated(segment.steps, reading.printed)
-    if not rule.nearest:
-        steps = steps[: bisect_right(steps.numbers("iteration"), rule.last or 0) + 1]
-    numbers = steps.numbers("iteration")
-    ends = _Ends(numbers)
+def _points(reading: Reading, steps: Steps) -> _Points:
+    """The points of running averages, whose origin is that of each epoch."""
+    numbers, points = steps.numbers("iteration"), _Points()
+    rates = _rates(steps.numbers("printed"), reading.printed)
     for origin, begin, end in _by_epoch(reading, steps):
         begin = bisect_right(numbers, origin, begin, end)
         if begin < end:
-            ends.add(origin, range(begin, end))
-    return _Points(ends, steps, reading.printed)
+            points.begin(origin)
+            points.ends.extend(numbers[begin:end])
+            samples = (number - origin for number in numbers[begin:end])
+            points.seconds.extend(map(truediv, samples, rates[begin:end]))
+            points.rows.extend(range(begin, end))
+    return points
 
 
 def _by_epoch(reading: Reading, steps: Steps) -> Iterator[tuple[int, int, int]]:
@@ -238,12 +182,15 @@ def _by_epoch(reading: Reading, steps: Steps) -> Iterator[tuple[int, int, int]]:
 
 def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     """The rate between running averages, within each epoch if they begin anew with it."""
-    points = _points(rule, reading, segment)
+    rated = _rated(segment.steps, reading.printed)
+    if not rule.nearest:  # up to the first line behind the window
+        rated = rated[: bisect_right(rated.numbers("iteration"), rule.last or 0) + 1]
+    points = _points(reading, rated)
     ends = points.ends
     if not ends:
         raise _no_figures()
     resumed = segment.after > ends[0] + (ends[1] - segment.after)
-    lines = points.steps.numbers("iteration")
+    lines = rated.numbers("iteration")
     window = window_of_iterations(rule, lines if resumed else ends, segment)
     if resumed:
         raise NoFigure(
@@ -261,7 +208,8 @@ def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     warnings = [window.warning] if window.warning else []
     if covered < span:
         warnings.append(f"{span - covered} iterations of the window have no printed speed")
-    steps = points.lines(window.first, window.last)
+    rows = set(points.rows[window.first + 1 : window.last + 1])
+    steps = rated.where([row in rows for row in range(len(rated))])
     return replace(
         _figure(rule, reading, covered / seconds, steps, window.lacking),
         first=ends[window.first],

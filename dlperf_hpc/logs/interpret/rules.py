@@ -178,54 +178,36 @@ _NAMED: Mapping[str, _Named] = {
         lambda w, n: _mean(w, w + n),
         "mean of throughput_train of the lines after iteration 20 up to 120. Mended: it took lines "
         "[2:12] of those whose iteration ends in 0, and newer units gave NaN",
-        formats=(
-            "ngc_tf1_bert",
-            "dllogger_json",
-        ),
+        formats=("ngc_tf1_bert", "dllogger_json"),
     ),
     "ngc-tf-bert-time": _Named(
         lambda w, n: _clock(w, w + n),
         "the clock between iterations 20 and 120. Mended: 'Iteration: 20' also fitted 200 to 209",
-        formats=(
-            "ngc_tf1_bert",
-            "dllogger_json",
-        ),
+        formats=("ngc_tf1_bert", "dllogger_json"),
     ),
     "ngc-tf-resnet-logs": _Named(
         lambda w, n: _lines(max(0, w - 20), max(0, w - 20) + n),
         "mean of the images/s of lines [0:100]; the program prints none of its first 20 steps. "
         "Mended: a log that ends before counted",
-        formats=(
-            "ngc_tf1_resnet",
-            "dllogger_json",
-        ),
+        formats=("ngc_tf1_resnet", "dllogger_json"),
     ),
     "ngc-tf-resnet-time": _Named(
         lambda w, n: _clock_lines(max(0, w - 20), max(0, w - 20) + n - 1),
         "the clock between the 1st and the 100th line: 99 iterations",
-        formats=(
-            "ngc_tf1_resnet",
-            "dllogger_json",
-        ),
+        formats=("ngc_tf1_resnet", "dllogger_json"),
     ),
     "ngc-pytorch-bert-time": _Named(
         lambda w, n: _clock_lines(max(0, w - 1), w + n - 1, skip=5),
         "the clock between the 20th and the 110th line after iteration 5. Mended: iterations are "
         "counted by their numbers, not by lines; the last line broke the script",
         iterations=90,
-        formats=(
-            "dllogger_pytorch_bert",
-            "dllogger_json",
-        ),
+        formats=("dllogger_pytorch_bert", "dllogger_json"),
     ),
     "ngc-pytorch-resnet-time": _Named(
         lambda w, n: _clock_lines(max(0, w - 1), w + n - 1, skip=5),
         "the clock between the 20th and the 120th line after iteration 5. Mended: iterations are "
         "counted by their numbers, not by lines",
-        formats=(
-            "dllogger_pytorch_resnet",
-            "dllogger_json",
-        ),
+        formats=("dllogger_pytorch_resnet", "dllogger_json"),
     ),
     "pytorch-resnet-time": _Named(
         lambda w, n: _printed(w + 5, w + n + 5),
@@ -238,11 +220,7 @@ _NAMED: Mapping[str, _Named] = {
         lambda w, n: replace(_lines(w, w + n), every_rank=True),
         "of each iteration the median over ranks, then the mean of rows [20:120]. Mended: it broke "
         "unless every rank had printed every iteration",
-        formats=(
-            "mxnet_ngc",
-            "dllogger_mxnet_resnet",
-            "dllogger_json",
-        ),
+        formats=("mxnet_ngc", "dllogger_mxnet_resnet", "dllogger_json"),
     ),
     "mxnet-bert": _Named(
         lambda w, n: replace(_lines(w, w + n), every_rank=True, mean=Mean.RATES),
@@ -352,25 +330,35 @@ def rule(text: str = DEFAULT, warmup: int | None = None, iterations: int | None 
     match = _TEXT.fullmatch(text)
     if match is None:
         raise _refused(text, f"{text!r} is no rule", _offer(text))
-    name, named = match["name"], _NAMED.get(match["name"])
+    name = match["name"]
     if name not in _KNOWN:
         raise _refused(text, f"no rule {name!r}", _offer(name))
-    first, last = _ends(match)
     if name == "total":
-        if match["first"] is not None:
-            raise _refused(text, "a total has no window", "write total, or total:NAME")
-        return Rule(text, Basis.TOTAL, total=match["total"] or "")
+        return _of_total(text, match)
     if match["total"] is not None:
         raise _refused(text, f"{name} takes no name", "write [a:b], as clock[20:120]")
+    first, last = _ends(match)
     if last is not None and last <= (first or 0):
         raise _refused(text, "the window is empty", "write [a:b] with a < b, as clock[20:120]")
+    stated = match["first"] is not None
     if name == "lines":
         return replace(_lines(first, last), name=text)
-    if name == "mean" and match["first"] is not None:
+    if name == "mean" and stated:
         return replace(_mean(first, last), name=text)
-    if match["first"] is not None and (first is None or last is None):
+    if stated and None in (first, last):
         raise _refused(text, "the window is open", "give both ends, as clock[20:120]")
-    w, n = _window(text, named, (first, last), warmup, iterations)
+    return _of_window(text, name, *_window(text, name, (first, last), warmup, iterations))
+
+
+def _of_total(text: str, match: re.Match[str]) -> Rule:
+    if match["first"] is not None:
+        raise _refused(text, "a total has no window", "write total, or total:NAME")
+    return Rule(text, Basis.TOTAL, total=match["total"] or "")
+
+
+def _of_window(text: str, name: str, w: int, n: int) -> Rule:
+    """The rule of a name for w warm-up iterations and n counted ones."""
+    named = _NAMED.get(name)
     if named is None:
         return replace(_GENERAL[name](w, w + n), name=f"{name}[{w}:{w + n}]")
     made = replace(named.build(w, n), formats=named.formats)
@@ -386,16 +374,18 @@ def _ends(match: re.Match[str]) -> tuple[int | None, int | None]:
 
 def _window(
     text: str,
-    named: _Named | None,
+    name: str,
     ends: tuple[int | None, int | None],
     warmup: int | None,
     iterations: int | None,
 ) -> tuple[int, int]:
+    """Warm-up and counted iterations: as the rule states them, else as asked for, else its own."""
     first, last = ends
     if first is not None and last is not None:
         return first, last - first
-    w = warmup if warmup is not None else named.warmup if named else WARMUP
-    n = iterations if iterations is not None else named.iterations if named else ITERATIONS
+    own = _NAMED.get(name, _NAMED[DEFAULT])
+    w = own.warmup if warmup is None else warmup
+    n = own.iterations if iterations is None else iterations
     if w < 0 or n < 1:
         raise _refused(text, f"{w} warm-up and {n} counted iterations are no window", None)
     return w, n

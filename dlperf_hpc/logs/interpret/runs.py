@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -266,8 +266,9 @@ class _Run:
             raise NoFigure(f"{speed.value!r} {speed.label} is no speed")
         if speed.assumed:
             other = on_other_basis(found, self.reading, self.segment, values)
-            alike = other is not None and other.label == speed.label
-            differs = disagreement(speed.value, other.value, values) if other and alike else ""
+            if other is None or other[1].label != speed.label:
+                return speed
+            differs = disagreement(speed.value, other[1].value, values)
             if differs:
                 raise NoFigure(f"{'; '.join(speed.assumed)}, which does not fit ({differs})")
         return speed
@@ -384,9 +385,9 @@ class _Run:
         if seq_len is not None:
             return rates
         other = on_other_basis(measured.figure, self.reading, self.segment, settings.values)
-        if other is None or other.unit is not Unit.TOKENS_PER_S:
+        if other is None or other[1].unit is not Unit.TOKENS_PER_S:
             return rates
-        return {**rates, other.unit.value: other.value}
+        return {**rates, other[1].unit.value: other[1].value}
 
     def _memory(self, end_line: int) -> float | None:
         """The most memory in MB on any line up to the window's end."""
@@ -403,34 +404,42 @@ class _Run:
         self, measured: _Measured, settings: Settings
     ) -> tuple[float | None, str, list[str]]:
         """The speed on another basis, which that is, and a warning for each that differs."""
-        found, speed = measured.figure, measured.speed
-        basis = found.rule.basis.value
-        checks: list[tuple[str, Converted, str]] = []
-        if found.rule.basis is Basis.TOTAL:
-            whole = of_all_lines(self.reading, self.segment, settings.values)
-            if whole is not None:
-                checks.append((f"all lines by {_told(whole[0])}", whole[1], whole[0]))
-        other = on_other_basis(found, self.reading, self.segment, settings.values)
-        if other is not None:
-            on_clock = found.rule.basis not in (Basis.CLOCK, Basis.ARRIVAL)
-            name = "the clock" if on_clock else "printed figures"
-            checks.append((name, other, (Basis.CLOCK if on_clock else Basis.PRINTED).value))
-        for reading in self.scanned.readings:
-            if reading is not self.reading:
-                check = by_other_reading(found, self.segment, reading, settings.values)
-                if check is not None:
-                    checks.append((f"{reading.format} lines by {check[0]}", check[1], check[0]))
-        checks = [check for check in checks if check[1].label == speed.label]
+        speed, basis = measured.speed, measured.figure.rule.basis.value
+        checks = [
+            (name, basis, other)
+            for name, basis, other in self._checks(measured.figure, settings.values)
+            if other.label == speed.label
+        ]
         warnings = [
             f"{speed.label} by {name} over those by {basis}: {differs}"
-            for name, other, _ in checks
+            for name, _, other in checks
             if (differs := disagreement(speed.value, other.value, settings.values))
         ]
         if not checks:
             return None, "", warnings
         # A clock says most, whichever lines have it.
-        _, best, best_basis = min(checks, key=lambda each: each[2] != Basis.CLOCK.value)
-        return best.value, best_basis, warnings
+        _, best_basis, best = min(checks, key=lambda each: each[1] is not Basis.CLOCK)
+        return best.value, best_basis.value, warnings
+
+    def _checks(
+        self, found: Figure, values: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Basis, Converted]]:
+        """What a figure is held against: a name, the basis and the speed."""
+        whole = None
+        if found.rule.basis is Basis.TOTAL:
+            whole = of_all_lines(self.reading, self.segment, values)
+        if whole is not None:
+            yield f"all lines by {_called(whole[0])}", *whole
+        other = on_other_basis(found, self.reading, self.segment, values)
+        if other is not None:
+            basis = Basis.PRINTED if other[0] is Basis.PRINTED else Basis.CLOCK
+            yield _called(basis), basis, other[1]
+        for reading in self.scanned.readings:
+            if reading is self.reading:
+                continue
+            check = by_other_reading(found, self.segment, reading, values)
+            if check is not None:
+                yield f"{reading.format} lines by {check[0].value}", *check
 
 
 def _lacks_one(places: Sequence[int], count: int) -> bool:
@@ -440,8 +449,8 @@ def _lacks_one(places: Sequence[int], count: int) -> bool:
     return count - places[-1] > 2 * apart - 1
 
 
-def _told(basis: str) -> str:
-    return "the clock" if basis == Basis.CLOCK.value else "printed figures"
+def _called(basis: Basis) -> str:
+    return "the clock" if basis is Basis.CLOCK else "printed figures"
 
 
 def _most_specific(troubles: Sequence[Trouble]) -> Trouble:

@@ -169,34 +169,31 @@ TOLERANCE = 0.05
 _MOST_ACCUMULATION = 4096
 
 
+Other = tuple[Basis, Converted]
+"""A speed on another basis, and which that is."""
+
+_CLOCKS = (Basis.CLOCK, Basis.ARRIVAL)
+_PRINTED_FIRST = (Basis.PRINTED, Basis.CLOCK)
+
+
 def on_other_basis(
     taken: Figure, reading: Reading, segment: Segment, values: Mapping[str, Any]
-) -> Converted | None:
+) -> Other | None:
     """The speed of the same iterations by the clock, or for the clock by the printed figures."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
-    clocks = (Basis.CLOCK, Basis.ARRIVAL)
-    for basis in (Basis.PRINTED,) if taken.rule.basis in clocks else clocks:
-        rule = Rule("check", basis, taken.first, taken.last, per_node=taken.rule.per_node)
-        speed = _speed(rule, reading, segment, values)
-        if speed is not None:
-            return speed
-    return None
+    bases = (Basis.PRINTED,) if taken.rule.basis in _CLOCKS else _CLOCKS
+    ends = taken.first, taken.last
+    return _speed(bases, ends, reading, segment, values, taken.rule.per_node)
 
 
-def of_all_lines(
-    reading: Reading, segment: Segment, values: Mapping[str, Any]
-) -> tuple[str, Converted] | None:
-    """Basis and speed of all iterations behind the first line, which has the warm-up in it:
-    what a total is held against. None where the lines give no speed, or are fewer than three."""
+def of_all_lines(reading: Reading, segment: Segment, values: Mapping[str, Any]) -> Other | None:
+    """The speed of all iterations behind the first line, which has the warm-up in it: what a total
+    is held against. None where the lines give no speed, or are fewer than three."""
     if len(segment.steps) < 3:
         return None
     ends = segment.steps[0].iteration, segment.steps[-1].iteration
-    for basis in (Basis.PRINTED, Basis.CLOCK):
-        speed = _speed(Rule("check", basis, *ends), reading, segment, values)
-        if speed is not None:
-            return basis.value, speed
-    return None
+    return _speed(_PRINTED_FIRST, ends, reading, segment, values)
 
 
 def behind_window(
@@ -209,17 +206,16 @@ def behind_window(
     end = segment.steps[-1].iteration if segment.steps else 0
     if end - taken.last < max(1, (taken.last - taken.first) / 2):
         return None
-    rule = Rule("check", taken.rule.basis, taken.last, end, per_node=taken.rule.per_node)
-    return _speed(rule, reading, segment, values)
+    ends = taken.last, end
+    found = _speed((taken.rule.basis,), ends, reading, segment, values, taken.rule.per_node)
+    return None if found is None else found[1]
 
 
 def by_other_reading(
     taken: Figure, segment: Segment, other: Reading, values: Mapping[str, Any]
-) -> tuple[str, Converted] | None:
-    """Basis and speed of what another format reads in the lines of the same window.
-
-    None unless its lines span half of it.
-    """
+) -> Other | None:
+    """The speed of what another format reads in the lines of the same window; None unless its lines
+    span half of it."""
     if not taken.steps or taken.rule.basis is Basis.TOTAL:
         return None
     first, last = taken.steps[0].line, taken.end_line
@@ -230,11 +226,7 @@ def by_other_reading(
         return None
     run = replace(run, ranks=max(run.ranks, 1), after=run.steps[0].iteration)
     ends = run.steps[0].iteration, run.steps[-1].iteration
-    for basis in (Basis.PRINTED, Basis.CLOCK):
-        speed = _speed(Rule("check", basis, *ends), other, run, values)
-        if speed is not None:
-            return basis.value, speed
-    return None
+    return _speed(_PRINTED_FIRST, ends, other, run, values)
 
 
 def _between(steps: Steps, first: int, last: int) -> Steps:
@@ -243,14 +235,23 @@ def _between(steps: Steps, first: int, last: int) -> Steps:
 
 
 def _speed(
-    rule: Rule, reading: Reading, segment: Segment, values: Mapping[str, Any]
-) -> Converted | None:
-    try:
-        found = figure(rule, reading, segment)
-        speed = converted(found, values, reading.counter, segment.ranks)
-    except (NoFigure, MissingFact):
-        return None
-    return speed if not found.lacking and math.isfinite(speed.value) else None
+    bases: Sequence[Basis],
+    ends: tuple[int, int],
+    reading: Reading,
+    segment: Segment,
+    values: Mapping[str, Any],
+    per_node: bool = False,
+) -> Other | None:
+    """The speed between two iterations on the first of the bases that gives one."""
+    for basis in bases:
+        try:
+            found = figure(Rule("check", basis, *ends, per_node=per_node), reading, segment)
+            speed = converted(found, values, reading.counter, segment.ranks)
+        except (NoFigure, MissingFact):
+            continue
+        if not found.lacking and math.isfinite(speed.value):
+            return basis, speed
+    return None
 
 
 def disagreement(one: float, other: float, values: Mapping[str, Any]) -> str:

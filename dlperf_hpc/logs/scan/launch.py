@@ -21,6 +21,7 @@ _VALUE = r"[= ]{1,2}['\"]?"
 _PER_NODE = re.compile(rf"--nproc[-_]per[-_]node{_VALUE}([0-9]{{1,4}})\b")
 _NNODES = re.compile(rf"--nnodes{_VALUE}([0-9]{{1,5}})(?::([0-9]{{1,5}}))?(?![0-9:])")
 _TORCHRUN = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|-?-standalone)\b")
+_SRUN = re.compile("srun ")
 _SRUN_NODES = re.compile(rf"(?:--nodes{_VALUE}|\s-N ?)([0-9]{{1,5}})(?![-0-9,])")
 _PROCESSES = re.compile(r"\s(?:-np|-n|--num-proc|--np)[= ]([0-9]{1,6})\b")
 _HOSTS = re.compile(
@@ -31,35 +32,43 @@ _NUM_GPUS = re.compile(rf"--num_gpus{_VALUE}([0-9]{{1,4}})\b")
 _MACHINES = re.compile(rf"--num_machines{_VALUE}([0-9]{{1,5}})\b")
 _NUM_PROCESSES = re.compile(rf"--num_processes{_VALUE}([0-9]{{1,6}})\b")
 _BATCH = re.compile(rf"--per_device_train_batch_size{_VALUE}([0-9]{{1,7}})\b")
-_ELASTIC = re.compile(r"^\s*(?:min_nodes|nproc_per_node)\s*: ([0-9]{1,5})\s*$")
+_ELASTIC = re.compile(r"^\s*(min_nodes|nproc_per_node)\s*: ([0-9]{1,5})\s*$")
+_ELASTIC_FACTS = {"min_nodes": "nodes", "nproc_per_node": "gpus_per_node"}
 _PROGRAM = re.compile(r"\.py\b|\bpython|\btorchrun\b")
+
+
+# What shows the launcher, and the settings that it is given.
+_LAUNCHERS = (
+    (_PER_NODE, {"gpus_per_node": _PER_NODE}),  # torchrun
+    (_NUM_GPUS, {"gpus_per_node": _NUM_GPUS, "nodes": _NUM_NODES}),  # deepspeed
+    (_MACHINES, {"nodes": _MACHINES, "devices": _NUM_PROCESSES}),  # accelerate
+    (_SRUN, {"nodes": _SRUN_NODES}),
+)
 
 
 def read(line: Line, draft: Draft) -> None:
     """The nodes and devices of a command line, and the batch that it gives to its program."""
     text = line.text
     if match := _ELASTIC.search(text):
-        draft.fact(line, "nodes" if "min_nodes" in text else "gpus_per_node", match[1])
+        draft.fact(line, _ELASTIC_FACTS[match[1]], match[2])
         return
     if match := _BATCH.search(text):
         draft.fact(line, "batch_size", match[1])
-    if not _PROGRAM.search(text):
-        return
-    if per_node := _PER_NODE.search(text):
-        draft.fact(line, "gpus_per_node", per_node[1])
-        _read_nnodes(line, draft)
-    elif match := _NUM_GPUS.search(text):
-        draft.fact(line, "gpus_per_node", match[1])
-        if nodes := _NUM_NODES.search(text):
-            draft.fact(line, "nodes", nodes[1])
-    elif match := _MACHINES.search(text):
-        draft.fact(line, "nodes", match[1])
-        if processes := _NUM_PROCESSES.search(text):
-            draft.fact(line, "devices", processes[1])
-    elif "srun " in text:
-        if nodes := _SRUN_NODES.search(text):
-            draft.fact(line, "nodes", nodes[1])
-    elif "mpirun " in text or "horovodrun " in text:
+    if _PROGRAM.search(text):
+        _read_launcher(line, draft)
+
+
+def _read_launcher(line: Line, draft: Draft) -> None:
+    for sign, settings in _LAUNCHERS:
+        if sign.search(line.text):
+            found = {name: pattern.search(line.text) for name, pattern in settings.items()}
+            for name, match in found.items():
+                if match is not None:
+                    draft.fact(line, name, match[1])
+            if sign is _PER_NODE:
+                _read_nnodes(line, draft)
+            return
+    if "mpirun " in line.text or "horovodrun " in line.text:
         _read_hosts(line, draft)
 
 
