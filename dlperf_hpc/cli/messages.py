@@ -16,9 +16,16 @@ Verb = Callable[[argparse.Namespace], int]
 
 # What the verbs need, and the Python of a framework's environment may lack.
 _DEPENDENCIES = {
-    *("ahocorasick_rs", "matplotlib", "numpy", "pandas", "pydantic", "rich", "submitit", "tomli"),
+    *("ahocorasick_rs", "matplotlib", "numpy", "pandas", "pydantic", "rich", "submitit"),
     "zstandard",
 }
+
+
+_OLDEST = (3, 11)
+_TOO_OLD = (
+    "the verbs need Python 3.11 or newer, and {} is {}.{}: use a newer one on the login node (a"
+    " framework's environment may be as old as 3.9, and needs no verbs)"
+)
 
 
 def _not_installed(module: str) -> str:
@@ -48,6 +55,9 @@ def run(
     OPENBLAS_NUM_THREADS says otherwise; where a login node limits processes, these threads end
     Python. A verb that submits jobs leaves the variable alone, since the jobs would inherit it.
     """
+    if sys.version_info < _OLDEST:
+        print(f"error: {_TOO_OLD.format(sys.executable, *sys.version_info)}", file=sys.stderr)
+        return 2
     arguments = parser.parse_args(argv)
     if one_thread:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import tomllib
+
 from dlperf_hpc.errors import Issue, SpecError, nearest
 from dlperf_hpc.files import read_regular
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # docs/sweep-file.md tells these bounds. All that follows is bounded by them, in time and in memory.
 MOST_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""The wheel in the environment's Python: every other one from 3.9 on that is found here.
+"""The wheel in the environment's Python: the oldest and the newest other one that is found here.
 
 With ``-S``: the standard library and what the wheel brings, whatever is installed there. The last
 lines of the test run say which Pythons there were.
@@ -28,7 +28,7 @@ from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import read_failures
 
-FLOOR = (3, 9)
+FLOOR, VERBS, NEWEST = (3, 9), (3, 11), (3, 99)
 TASK = {"SLURM_ARRAY_JOB_ID": "100", "SLURM_ARRAY_TASK_ID": "0", "SLURM_PROCID": "1"}
 
 
@@ -66,11 +66,14 @@ def _run(
     )
 
 
-def _each(enough: bool) -> pytest.MarkDecorator:
-    chosen = {v: path for v, path in sorted(_pythons().items()) if (v >= FLOOR) == enough}
-    what = "from 3.9 on" if enough else "older than 3.9"
-    none = pytest.param("", marks=pytest.mark.skip(f"no other Python {what} here"), id="none")
-    rows = [pytest.param(path, id=f"{major}.{minor}") for (major, minor), path in chosen.items()]
+def _from(first: tuple[int, int], last: tuple[int, int]) -> pytest.MarkDecorator:
+    """The oldest and the newest Python found between two versions: those between are no other."""
+    chosen = [(v, path) for v, path in sorted(_pythons().items()) if first <= v <= last]
+    rows = [
+        pytest.param(path, id=f"{major}.{minor}")
+        for (major, minor), path in dict([*chosen[:1], *chosen[-1:]]).items()
+    ]
+    none = pytest.param("", marks=pytest.mark.skip("no such Python here"), id="none")
     return pytest.mark.parametrize("python", rows or [none])
 
 
@@ -80,7 +83,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_wheel.unpacked(tmp_path_factory)
 
 
-@_each(enough=True)
+@_from(FLOOR, NEWEST)
 def test_a_run_that_ended_well_reads_the_same(tmp_path: Path, package: Path, python: str) -> None:
     """The other Python writes log and record, of a manifest that this one wrote."""
     run = a_run()
@@ -105,7 +108,7 @@ print(result.status.value, result.samples_per_s)
     assert records[0].keys() == records[1].keys()
 
 
-@_each(enough=True)
+@_from(FLOOR, NEWEST)
 def test_the_worker_says_why_it_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: Path, python: str
 ) -> None:
@@ -136,7 +139,7 @@ def test_the_worker_says_why_it_cannot(
     assert again is not None and again["reason"] == record["reason"]
 
 
-@_each(enough=True)
+@_from(FLOOR, NEWEST)
 def test_a_timed_loop_runs_there(tmp_path: Path, package: Path, python: str) -> None:
     """With the standard library alone, by Timer and by the hook."""
     program = tmp_path / "loop.py"
@@ -152,30 +155,16 @@ def test_a_timed_loop_runs_there(tmp_path: Path, package: Path, python: str) -> 
     assert "no optimizer steps seen" in result_of_log(hooked).reason
 
 
-@_each(enough=True)
-def test_what_a_log_holds_travels_there(package: Path, python: str) -> None:
-    """What was found in a log is made, told as plain values, checked and compared."""
-    code = """
-from dlperf_hpc.logs.scan.packing import checked
-from dlperf_hpc.logs.scanned import *
-printed = Printed(Unit.SAMPLES_PER_S, Scope.ALL, Averaging.SINCE_LAST)
-steps = (Step(1, 10, None, 2.5, 3.0), Step(2, 20, 1, None, 4.0))
-reading = Reading("a", "b", Evidence.REAL, printed, Counter.MICRO_STEPS, Stamps.NONE, Steps(steps))
-file = ScannedFile("log", 9, 2, readings=(reading,))
-assert checked(ScannedFile.from_dict(file.to_dict())) == file
-"""
-    done = _run(package, python, "-c", code)
-    assert done.returncode == 0, done.stderr
-
-
-@_each(enough=True)
+@_from(FLOOR, (3, 10))
 def test_what_runs_there_can_be_read_there(package: Path, python: str) -> None:
-    """All declarations load; every module, also of the login node's, is Python of that version."""
+    """All declarations load; what a rank or a verb's first line needs is Python of that version."""
     code = """
 import pathlib, dlperf_hpc
 from dlperf_hpc.train.registry import registry
 assert registry().backends and registry().workloads
-files = sorted(pathlib.Path(dlperf_hpc.__file__).parent.rglob("*.py"))
+folder = pathlib.Path(dlperf_hpc.__file__).parent
+rooms = ("cli", "hook", "launch", "records", "sweepfile", "timer", "train")
+files = [*folder.glob("*.py"), *(path for room in rooms for path in (folder / room).rglob("*.py"))]
 for path in files:
     compile(path.read_text(encoding="utf-8"), str(path), "exec")
 print(len(files) > 100)
@@ -184,7 +173,7 @@ print(len(files) > 100)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-@_each(enough=True)
+@_from(VERBS, NEWEST)
 def test_the_command_answers_there(tmp_path: Path, package: Path, python: str) -> None:
     """What needs the standard library alone works; the rest names what is not installed."""
     code = f"""
@@ -204,7 +193,20 @@ assert main(["sweep", "quickstart"]) == 2
     assert re.fullmatch(r"error: .* has no pydantic, which this verb needs: .*\n", done.stderr)
 
 
-@_each(enough=False)
+@_from(FLOOR, (3, 10))
+def test_verbs_say_that_they_need_a_newer_python(package: Path, python: str) -> None:
+    """All but ``onebox``, which hands its words to a program of its own."""
+    code = f"""
+from dlperf_hpc.__main__ import main
+assert main(["--version"]) == main(["--help"]) == 0
+assert all(main([verb, "--help"]) == 2 for verb in {sorted(verbs().keys() - {"onebox"})})
+"""
+    done = _run(package, python, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert len(set(done.stderr.splitlines())) == 1 and "need Python 3.11 or newer" in done.stderr
+
+
+@_from((3, 0), (3, 8))
 def test_a_python_that_is_too_old_is_told_so(tmp_path: Path, package: Path, python: str) -> None:
     done = _run(package, python, "-u", "-m", "dlperf_hpc.train", str(tmp_path), "any")
     assert done.returncode == 1 and "SyntaxError" not in done.stderr
