@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import LedgerError, MeasurementError, WorldError
-from dlperf_hpc.files import append_line, make_directories
-from dlperf_hpc.records import steady
+from dlperf_hpc.files import make_directories
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
@@ -29,8 +28,7 @@ from dlperf_hpc.sweepfile.case import Case, Measure, Run, Topology
 from dlperf_hpc.timer.asked import Asked, Load
 from dlperf_hpc.timer.marks import RankWindow
 from dlperf_hpc.timer.others import Others
-from dlperf_hpc.train import joblog, provenance
-from dlperf_hpc.train.summary import iteration_times, percentile
+from dlperf_hpc.train import joblog, provenance, summary
 
 SWEEP = "timer"
 _MOST_REPEATS = 100_000
@@ -144,22 +142,18 @@ def log_window(
     begun: Begun, measure: Measure, window: Window, windows: Sequence[RankWindow]
 ) -> None:
     """Iterations, summary, record and end."""
-    times, losses = iteration_times(windows), mean_losses(windows)
-    opened = max(each.opened for each in windows)
-    lines = joblog.iteration_lines(opened, times, losses, measure.warmup)
-    append_line(begun.paths.log, lines)
+    losses = mean_losses(windows)
+    joblog.log_iterations(begun, windows, losses, measure.warmup)
     for remark in remarks(windows):
         note(begun, remark)
-    rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
-    log_event(begun, "summary", {**asdict(window), **rate}, nulls=True)
-    columns = {
-        "loss": losses,
-        "rank_elapsed_s": [each.elapsed_s for each in windows],
-        "rank_step_ms": [[round(1e3 * t, 3) for t in each.step_times] for each in windows],
-        "rank_memory_mb": [each.memory_mb for each in windows],
+    joblog.log_summary(begun, window, nulls=True)
+    detail = {
+        "window": asdict(window),
+        "detail": summary.detail(windows, losses),
+        "packages": provenance.packages(),
+        "window_opened": utc(max(each.opened for each in windows)),
     }
-    told = {"window": asdict(window), "detail": columns, "packages": provenance.packages()}
-    finish(begun, Status.OK, detail={**told, "window_opened": utc(opened)})
+    finish(begun, Status.OK, detail=detail)
 
 
 # --- the number
@@ -207,9 +201,6 @@ def over_all(windows: Sequence[RankWindow], load: Load, measure: Measure, size: 
         if marked
         else _steps(measure.warmup, iterations, accumulation or 1)
     )
-    milliseconds = [1e3 * seconds for seconds in iteration_times(windows)]
-    memory = [each.memory_mb for each in windows if each.memory_mb is not None]
-    waits = [each.waited_s for each in windows if each.waited_s is not None]
     return Window(
         warmup=measure.warmup,
         iterations=iterations,
@@ -219,24 +210,14 @@ def over_all(windows: Sequence[RankWindow], load: Load, measure: Measure, size: 
         global_batch=global_batch,
         ranks=size,
         samples=samples,
-        elapsed_s=max(each.elapsed_s for each in windows),
         elapsed_min_s=min(e.elapsed_s for e in windows) if len(windows) == size else None,
-        step_ms_p5=percentile(milliseconds, 0.05),
-        step_ms_p50=percentile(milliseconds, 0.50),
-        step_ms_p95=percentile(milliseconds, 0.95),
-        step_ms_p99=percentile(milliseconds, 0.99),
-        loss_first=losses[0],
-        loss_last=losses[-1],
-        data_wait_s=max(waits, default=None),
-        memory_mb=max(memory, default=None),
-        drift=steady.drift(milliseconds),
-        steady=steady.is_steady(milliseconds),
+        **summary.figures(windows, losses),
     )
 
 
 def median_ms(windows: Sequence[RankWindow]) -> float:
     """Median of the iterations' times over all processes, ms."""
-    return 1e3 * percentile(iteration_times(windows), 0.5)
+    return 1e3 * summary.percentile(summary.iteration_times(windows), 0.5)
 
 
 def _accumulation(marked: Sequence[int]) -> int | None:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dlperf_hpc.train.window import RankTimes
+
 
 def cuda() -> Any:
     """``torch.cuda`` if the program has loaded torch and initialised CUDA, else None."""
@@ -37,20 +39,13 @@ def device_facts() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class RankWindow:
-    """One process's window: ``opened`` is seconds since the epoch, other times are durations in s.
+class RankWindow(RankTimes):
+    """One process's window. ``losses`` has None where no loss was given; ``samples`` of each
+    iteration, None where its number is not known; ``data_wait_s`` is None for a loop that has its
+    data from elsewhere than the Timer."""
 
-    ``losses`` has None where no loss was given; ``samples`` of each iteration, None where its
-    number is not known; ``waited_s`` is None for a loop that does not get its data from the Timer.
-    """
-
-    opened: float
-    elapsed_s: float
-    step_times: list[float]
     losses: list[float | None]
     samples: list[int | None]
-    waited_s: float | None
-    memory_mb: float | None
     optimizer_steps: tuple[int, ...]
     remarks: tuple[str, ...] = ()
 

@@ -331,7 +331,7 @@ class Timer:
             step_times=marks.step_times(),
             losses=losses,
             samples=marks.samples,
-            waited_s=None if self._waited_ns is None else self._waited_ns / 1e9,
+            data_wait_s=None if self._waited_ns is None else self._waited_ns / 1e9,
             memory_mb=marks.memory_mb(),
             optimizer_steps=tuple(self._steps),
             remarks=(*odd, *self._remarks, *unwaited(self._sync), *self._odd_loops(marks)),

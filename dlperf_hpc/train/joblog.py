@@ -15,7 +15,7 @@ from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.train import provenance, summary
 from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.ranks import World
-from dlperf_hpc.train.window import Timed
+from dlperf_hpc.train.window import RankTimes, Timed
 
 _MOST_ITERATION_LINES = 200
 _OF_ONE_RANK = (
@@ -59,11 +59,14 @@ def _without(facts: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key not in shared}
 
 
-def iteration_lines(
-    opened: float, times: Sequence[float], losses: Sequence[float | None], warmup: int
-) -> str:
-    """The window's iterations, counted from 1 with the warm-up, stamped when they ended. ``opened``
-    is seconds since the epoch, ``times`` are in s."""
+def log_iterations(
+    begun: Begun,
+    windows: Sequence[RankTimes],
+    losses: Sequence[float | None],
+    warmup: int,
+) -> None:
+    """The window's iterations, counted from 1 with the warm-up, stamped when they ended."""
+    times, opened = summary.iteration_times(windows), max(each.opened for each in windows)
     every = -(-len(times) // _MOST_ITERATION_LINES)
     lines = [write_line("window_open", {"iteration": warmup}, utc(opened))]
     elapsed = 0.0
@@ -72,20 +75,23 @@ def iteration_lines(
         if i % every == 0 or i == len(times):
             values = {"n": warmup + i, "loss": loss, "ms": round(1e3 * seconds, 3)}
             lines.append(write_line("iteration", values, utc(opened + elapsed)))
-    return "\n".join(lines)
+    append_line(begun.paths.log, "\n".join(lines))
+
+
+def log_summary(begun: Begun, window: Window, nulls: bool = False) -> None:
+    """The window over all ranks; with ``nulls`` also what is not known of it."""
+    rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
+    log_event(begun, "summary", {**asdict(window), **rate}, nulls=nulls)
 
 
 def log_window(attempt: Attempt, measured: Measured) -> None:
     """Iterations, communication and summary into the log. The run has not ended by that."""
     window, found = measured.window(attempt.run.case), measured.communication
-    times, losses = summary.iteration_times(measured.windows), summary.mean_losses(measured.windows)
-    opened = max(window.opened for window in measured.windows)
-    lines = iteration_lines(opened, times, losses, measured.measure.warmup)
-    append_line(attempt.paths.log, lines)
+    losses = summary.mean_losses(measured.windows)
+    log_iterations(attempt, measured.windows, losses, measured.measure.warmup)
     medians = {key: value for key, value in asdict(found).items() if value not in ("", ())}
     log_event(attempt, "communication", medians if found.steps else {"reason": found.reason})
-    rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
-    log_event(attempt, "summary", {**asdict(window), **rate})
+    log_summary(attempt, window)
 
 
 def log_checkpoint(attempt: Attempt, checkpoint: Checkpoint | None, reason: str) -> None:
@@ -105,7 +111,7 @@ def end_ok(attempt: Attempt, measured: Measured, checkpoint: Checkpoint | None =
         **measured.facts,
         "window": asdict(measured.window(attempt.run.case)),
         "detail": {
-            **summary.detail(measured.windows),
+            **summary.detail(measured.windows, summary.mean_losses(measured.windows)),
             "rank_compute_ms": list(measured.communication.rank_ms),
         },
         "packages": provenance.packages(),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 from dlperf_hpc.errors import MeasurementError
 from dlperf_hpc.records import steady
 from dlperf_hpc.records.results import Window, kernels
 from dlperf_hpc.sweepfile.case import Case, Measure
-from dlperf_hpc.train.window import Timed
+from dlperf_hpc.train.window import RankTimes, Timed
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -23,14 +23,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
-class Stepped(Protocol):
-    """One rank's window as far as its iterations' times go, s."""
-
-    @property
-    def step_times(self) -> Sequence[float]: ...
-
-
-def iteration_times(windows: Sequence[Stepped]) -> list[float]:
+def iteration_times(windows: Sequence[RankTimes]) -> list[float]:
     """Seconds of each iteration over all ranks: it has ended when the last rank has ended it.
 
     Taken from each rank's time since the window opened, so that they add up to the slowest rank's
@@ -67,9 +60,6 @@ def check(windows: Sequence[Timed]) -> None:
 def summarise(windows: Sequence[Timed], case: Case, measure: Measure) -> Window:
     """The window over all ranks."""
     first = windows[0]
-    times = iteration_times(windows)
-    losses = mean_losses(windows)
-    milliseconds = [1e3 * seconds for seconds in times]
     return Window(
         warmup=measure.warmup,
         iterations=first.iterations,
@@ -79,20 +69,32 @@ def summarise(windows: Sequence[Timed], case: Case, measure: Measure) -> Window:
         global_batch=case.global_batch,
         ranks=len(windows),
         samples=first.iterations * case.micro_batch,
-        elapsed_s=max(window.elapsed_s for window in windows),
         elapsed_min_s=min(window.elapsed_s for window in windows),
-        step_ms_p5=percentile(milliseconds, 0.05),
-        step_ms_p50=percentile(milliseconds, 0.50),
-        step_ms_p95=percentile(milliseconds, 0.95),
-        step_ms_p99=percentile(milliseconds, 0.99),
-        loss_first=losses[0],
-        loss_last=losses[-1],
-        data_wait_s=max(window.data_wait_s for window in windows),
-        memory_mb=max(window.memory_mb for window in windows),
-        drift=steady.drift(times),
-        steady=steady.is_steady(times),
+        **figures(windows, mean_losses(windows)),
         **execution([window.execution for window in windows]),
     )
+
+
+def figures(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dict[str, Any]:
+    """What a window has of its ranks' clocks and ``losses`` (one for each iteration), by the names
+    of :class:`dlperf_hpc.records.results.Window`."""
+    times = iteration_times(windows)
+    milliseconds = [1e3 * seconds for seconds in times]
+    waits = [each.data_wait_s for each in windows if each.data_wait_s is not None]
+    memory = [each.memory_mb for each in windows if each.memory_mb is not None]
+    return {
+        "elapsed_s": max(each.elapsed_s for each in windows),
+        "step_ms_p5": percentile(milliseconds, 0.05),
+        "step_ms_p50": percentile(milliseconds, 0.50),
+        "step_ms_p95": percentile(milliseconds, 0.95),
+        "step_ms_p99": percentile(milliseconds, 0.99),
+        "loss_first": losses[0],
+        "loss_last": losses[-1],
+        "data_wait_s": max(waits, default=None),
+        "memory_mb": max(memory, default=None),
+        "drift": steady.drift(times),
+        "steady": steady.is_steady(times),
+    }
 
 
 def execution(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -105,10 +107,10 @@ def execution(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"attention": kernels(each.get("attention") for each in told), **counts}
 
 
-def detail(windows: Sequence[Timed]) -> dict[str, Any]:
+def detail(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dict[str, Any]:
     """What the record holds beyond the log: every rank's columns, milliseconds rounded to 1 us."""
     return {
-        "loss": mean_losses(windows),
+        "loss": losses,
         "rank_elapsed_s": [window.elapsed_s for window in windows],
         "rank_step_ms": [[round(1e3 * t, 3) for t in window.step_times] for window in windows],
         "rank_memory_mb": [window.memory_mb for window in windows],

@@ -20,22 +20,28 @@ from dlperf_hpc.train.session import Session
 
 
 @dataclass(frozen=True)
-class Timed:
-    """One rank's window. ``opened`` is seconds since the epoch, other times are durations in s.
+class RankTimes:
+    """One rank's window, as far as runs of ours and loops under a Timer have it alike. ``opened``
+    is seconds since the epoch, other times are durations in s, memory is in MiB; None where it is
+    not known."""
 
-    ``execution`` is what the back end tells of how the model was run, by the names of
-    :class:`dlperf_hpc.records.results.Window`."""
-
-    iterations: int
     opened: float
     elapsed_s: float
     step_times: list[float]
+    data_wait_s: float | None
+    memory_mb: float | None
+
+
+@dataclass(frozen=True)
+class Timed(RankTimes):
+    """The window of a rank of ours. ``execution`` is what the back end tells of how the model was
+    run, by the names of :class:`dlperf_hpc.records.results.Window`."""
+
+    iterations: int
     losses: list[float]
     optimizer_steps: int
     skipped_steps: int
     moved: bool
-    data_wait_s: float
-    memory_mb: float
     execution: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -126,7 +126,8 @@ def test_accumulation_counts_every_sample_once() -> None:
 
 
 def test_detail_has_a_column_for_every_rank() -> None:
-    detail = summary.detail([timed([0.5, 0.1234567]), timed([1.0, 1.0])])
+    windows = [timed([0.5, 0.1234567]), timed([1.0, 1.0])]
+    detail = summary.detail(windows, summary.mean_losses(windows))
     assert detail["rank_step_ms"] == [[500.0, 123.457], [1000.0, 1000.0]]
     assert detail["rank_elapsed_s"] == [pytest.approx(0.6234567), 2.0]
     assert detail["loss"] == [10.0, 9.0] and detail["rank_memory_mb"] == [100.0, 100.0]

@@ -205,7 +205,7 @@ class Reducing(Notes):
 def test_steps_are_timed_in_blocks(steps: int, each: int) -> None:
     """A wait for the device and a barrier for each block, not for each step."""
     session = Reducing()
-    timed = window.Timed(10_000, 0.0, 1.0, [], [], 10_000, 0, True, 0.0, 0.0)
+    timed = window.Timed(0.0, 1.0, [], 0.0, 0.0, 10_000, [], 10_000, 0, True)
     world, measure = World(0, ("a", "a"), session), Measure(communication_steps=steps)
     found = measure_communication(session, world, measure, 2, timed, session.beat)
     blocks = steps // each
