@@ -6,15 +6,12 @@ keeps its name and meaning; new ones go to the end of their group.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.analysis.statistics import Interval, Sample
-from dlperf_hpc.errors import printable
 from dlperf_hpc.records import transport
 from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import (
@@ -27,50 +24,9 @@ from dlperf_hpc.records.results import (
     Window,
     own_unit,
 )
+from dlperf_hpc.reporting.table import Column
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-Kind = Literal["text", "integer", "number", "boolean"]
 Row = TypeVar("Row")
-
-
-@dataclass(frozen=True)
-class Column(Generic[Row]):
-    """One column. ``unit`` is '' for names and counts; ``value`` gives None for an empty cell."""
-
-    name: str
-    kind: Kind
-    unit: str
-    meaning: str
-    value: Callable[[Row], Any]
-
-    def cell(self, row: Row) -> Any:
-        """The value, printable if text, None instead of '' or of a number that is not finite."""
-        value = self.value(row)
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        return (printable(value) or None) if isinstance(value, str) else value
-
-
-def rows(columns: Iterable[Column[Row]], items: Iterable[Row]) -> list[dict[str, Any]]:
-    """One dict per item, keys in the order of the columns."""
-    columns = tuple(columns)
-    return [{column.name: column.cell(item) for column in columns} for item in items]
-
-
-# the nullable types: an empty cell among integers must not turn 5 into 5.0, nor false into 0
-_DTYPES = {"text": "string", "integer": "Int64", "number": "Float64", "boolean": "boolean"}
-
-
-def frame(columns: Sequence[Column[Any]], made: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Rows, as :func:`rows` makes them, as a pandas table with a type for each column."""
-    import pandas as pd
-
-    names = [column.name for column in columns]
-    # by way of object: from None and 5 pandas would otherwise make 5.0
-    table = pd.DataFrame(made, columns=names, dtype=object)
-    return table.astype({column.name: _DTYPES[column.kind] for column in columns})
 
 
 def _case_columns(case: Callable[[Row], CaseFacts]) -> tuple[Column[Row], ...]:

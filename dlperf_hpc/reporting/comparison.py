@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlperf_hpc.analysis.comparison import Compared, Comparison, Identity, Subject
 from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
 from dlperf_hpc.analysis.statistics import Interval, median_interval
-from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, own_unit
-from dlperf_hpc.reporting.junit import Entry, junit
-from dlperf_hpc.reporting.text import code, escape, number
-
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
+from dlperf_hpc.reporting.table import (
+    Column,
+    Entry,
+    Table,
+    figures,
+    junit,
+    markdown_tables,
+    print_tables,
+    words,
+)
+from dlperf_hpc.reporting.text import listed, number
 
 SCHEMA = "dlperf-compare/1"
 _MOST_LISTED = 3
 
-_STYLES = {Outcome.SLOWER: "bold red", Outcome.FASTER: "green", Outcome.SAME: ""}
-_HEADINGS = ("case", "A", "B", "B/A", "CI", "runs", "outcome")
+_STYLES = {
+    **{"slower": "bold red", "faster": "green", "too few measurements": "dim"},
+    **{"same": "", "steady": ""},
+}
 
 
 def comparison_json(comparison: Comparison, sides: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -102,23 +108,15 @@ def _speed_json(subject: Subject, name: str, unit: str) -> dict[str, float | Non
 
 def print_comparison(comparison: Comparison, hints: Sequence[str] = ()) -> None:
     """Print the tables, the count of outcomes and ``hints`` to standard output."""
-    from rich.console import Console
-
-    Console(highlight=False).print(comparison_tables(comparison, hints))
+    print_tables(comparison_tables(comparison), [*summary_lines(comparison), *hints])
 
 
-def comparison_tables(comparison: Comparison, hints: Sequence[str] = ()) -> Group:
+def comparison_tables(comparison: Comparison) -> list[Table[Compared]]:
     """One table per pair of series and source, what it rests on beneath; fits 80 columns."""
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[Table | Text] = []
-    for (title, *sources), cases in _by_series(comparison.cases).items():
-        parts += [Text(printable(title), style="bold"), _table(cases)]
-        parts += [Text(printable(line), style="dim") for line in [*sources, *_beneath(cases)]]
-        parts.append(Text())
-    parts += [Text(printable(line)) for line in [*summary_lines(comparison), *hints]]
-    return Group(*parts)
+    return [
+        Table(title, _COLUMNS, cases, [*sources, *_beneath(cases)])
+        for (title, *sources), cases in _by_series(comparison.cases).items()
+    ]
 
 
 def summary_lines(comparison: Comparison) -> list[str]:
@@ -167,33 +165,18 @@ def _devices(case: Compared) -> tuple[int, int]:
     return (known.case.topology.devices, known.case.topology.nodes) if known else (0, 0)
 
 
-def _table(cases: Sequence[Compared]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for name in _HEADINGS:
-        left = name in ("case", "outcome")
-        table.add_column(name, justify="left" if left else "right", no_wrap=True)
-    for case in cases:
-        style = _STYLES.get(case.outcome, "yellow")
-        table.add_row(*map(Text, _cells(case)[:-1]), Text(case.outcome.value, style=style))
-    return table
-
-
-def _cells(case: Compared) -> tuple[str, ...]:
+def _name(case: Compared) -> str:
     names = [side.case.text("topology") for side in (case.a, case.b) if side]
-    medians = [_median(side, case) for side in (case.a, case.b)]
-    interval = case.interval
-    return (
-        ">".join(dict.fromkeys(names)),
-        *medians,
-        "" if case.ratio is None else _ratio(case.ratio),
-        "" if interval is None else f"{_ratio(interval.low)}-{_ratio(interval.high)}",
-        "/".join(_runs(side) for side in (case.a, case.b)),
-        case.outcome.value,
-    )
+    return ">".join(dict.fromkeys(names))
+
+
+def _counts(case: Compared) -> str:
+    return "/".join(_runs(side) for side in (case.a, case.b))
+
+
+def _range(case: Compared) -> str:
+    found = case.interval
+    return "" if found is None else f"{_ratio(found.low)}-{_ratio(found.high)}"
 
 
 def _median(side: Subject | None, case: Compared) -> str:
@@ -216,6 +199,22 @@ def _runs(side: Subject | None) -> str:
     return "pub" if side.published else str(side.counted)
 
 
+def outcome_style(outcome: str) -> str:
+    """The style of rich's in which a terminal shows an outcome."""
+    return _STYLES.get(outcome, "yellow")
+
+
+_COLUMNS: tuple[Column[Compared], ...] = (
+    words("case", _name),
+    figures("A", lambda case: _median(case.a, case)),
+    figures("B", lambda case: _median(case.b, case)),
+    figures("B/A", lambda case: case.ratio, form=_ratio),
+    figures("CI", _range),
+    figures("runs", _counts),
+    words("outcome", lambda case: case.outcome.value, style=outcome_style),
+)
+
+
 def _percent(value: float) -> str:
     """A fraction as per cent, to 4 digits."""
     return f"{100 * value:.4g} %"
@@ -226,14 +225,14 @@ def _beneath(cases: Sequence[Compared]) -> list[str]:
     worth: dict[str, str] = {}
     for case in cases:
         if case.interval is not None:
-            worth[_cells(case)[5]] = (
+            worth[_counts(case)] = (
                 f"the CI covers {_percent(case.interval.coverage)}, "
                 f"an outcome is wrong {_percent(error_of(case.interval))} of the time at most"
             )
     notes: dict[str, list[str]] = {}
     for case in cases:
         if case.note:
-            notes.setdefault(case.note, []).append(_cells(case)[0])
+            notes.setdefault(case.note, []).append(_name(case))
     lines = _other_than_samples(cases)
     lines += [f"{runs} runs: {text}" for runs, text in sorted(worth.items())]
     lines += _differing(cases)
@@ -245,11 +244,16 @@ def _other_than_samples(cases: Sequence[Compared]) -> list[str]:
     found: dict[str, list[str]] = {}
     for case in cases:
         if case.outcome is not Outcome.OTHER_UNIT and case.unit != SAMPLES_PER_S:
-            found.setdefault(case.unit, []).append(_cells(case)[0])
+            found.setdefault(case.unit, []).append(_name(case))
     return [
         ("" if len(names) == len(cases) else f"{', '.join(names)}: ") + f"A and B in {unit}"
         for unit, names in found.items()
     ]
+
+
+def values_in_short(values: Sequence[str]) -> str:
+    """What a side had of one thing: ``a + b + c and 2 more``."""
+    return listed(values, _MOST_LISTED, " + ")
 
 
 def _differing(cases: Sequence[Compared]) -> list[str]:
@@ -257,8 +261,8 @@ def _differing(cases: Sequence[Compared]) -> list[str]:
     found: dict[tuple[str, str], list[str]] = {}
     for case in cases:
         for each in case.differences:
-            text = f"A {_listed(each.a)}, B {_listed(each.b)}"
-            found.setdefault((each.what, text), []).append(_cells(case)[0])
+            text = f"A {values_in_short(each.a)}, B {values_in_short(each.b)}"
+            found.setdefault((each.what, text), []).append(_name(case))
     compared = [case for case in cases if case.ratio is not None]
     lines = []
     for (what, text), names in found.items():
@@ -267,45 +271,31 @@ def _differing(cases: Sequence[Compared]) -> list[str]:
     return lines
 
 
-def _listed(values: Sequence[str]) -> str:
-    more = f" and {len(values) - _MOST_LISTED} more" if len(values) > _MOST_LISTED else ""
-    return f"{' + '.join(values[:_MOST_LISTED])}{more}"
-
-
 def comparison_markdown(
     comparison: Comparison, sides: Mapping[str, Sequence[str]], hints: Sequence[str] = ()
 ) -> str:
     """The tables of :func:`comparison_tables` as GitHub-flavoured Markdown."""
-    parts = [
-        "# Comparison: B over A",
-        "\n".join(f"- {name}: {', '.join(map(code, places))}" for name, places in sides.items()),
-    ]
-    for (title, *sources), cases in _by_series(comparison.cases).items():
-        rows = [_HEADINGS, ("-",) * len(_HEADINGS), *(map(escape, _cells(c)) for c in cases)]
-        table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-        parts += [f"## {escape(title)}", *map(escape, sources), table]
-        parts.append("\n".join(f"- {escape(line)}" for line in _beneath(cases)))
-    parts.append("\n".join(f"- {escape(line)}" for line in [*summary_lines(comparison), *hints]))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    lines = [f"{name}: {', '.join(places)}" for name, places in sides.items()]
+    lines += [*summary_lines(comparison), *hints]
+    return markdown_tables("Comparison: B over A", comparison_tables(comparison), lines)
 
 
 def comparison_junit(comparison: Comparison, bad: Collection[str]) -> bytes:
     """A test for each case: it failed if its outcome is among ``bad``, and says nothing if it has
     no ratio."""
-    entries = []
-    for case in comparison.cases:
-        row = _cells(case)
-        told = "; ".join(
-            f"{name} {cell}" for name, cell in zip(_HEADINGS[1:], row[1:]) if cell.strip()
-        )
-        wrong = case.outcome.value in bad
-        entries.append(
-            Entry(
-                group=_title(case).replace("/", "."),
-                name=row[0],
-                failure=told if wrong else "",
-                skipped="" if wrong or case.ratio is not None else case.outcome.value,
-                output="\n".join([told, *_beneath([case])]),
-            )
-        )
-    return junit("dlperf compare", entries)
+    return junit(
+        "dlperf compare", [_entry(case, case.outcome.value in bad) for case in comparison.cases]
+    )
+
+
+def _entry(case: Compared, failed: bool) -> Entry:
+    cells = [(column.name, column.shown(case).text) for column in _COLUMNS[1:]]
+    row = "; ".join(f"{name} {text}" for name, text in cells if text.strip())
+    undecided = not failed and case.ratio is None
+    return Entry(
+        group=_title(case),
+        name=_name(case),
+        failure=row if failed else "",
+        skipped=case.outcome.value if undecided else "",
+        output="\n".join([row, *_beneath([case])]),
+    )

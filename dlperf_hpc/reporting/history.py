@@ -4,47 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlperf_hpc.analysis.changes import Drift
 from dlperf_hpc.analysis.history import Cause, Change, History, Measurement, Trend, cause
 from dlperf_hpc.analysis.setups import Difference
-from dlperf_hpc.errors import number_of, printable
-from dlperf_hpc.reporting.comparison import identity_json
-from dlperf_hpc.reporting.junit import Entry, junit
-from dlperf_hpc.reporting.text import escape, number
-
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
+from dlperf_hpc.errors import number_of
+from dlperf_hpc.reporting.comparison import identity_json, outcome_style, values_in_short
+from dlperf_hpc.reporting.table import (
+    Column,
+    Entry,
+    Table,
+    figures,
+    junit,
+    markdown_tables,
+    print_tables,
+    words,
+)
+from dlperf_hpc.reporting.text import signed_percent
 
 SCHEMA = "dlperf-history/1"
-_HEADINGS = ("case", "n", "first", "last", "latest", "trend", "outcome")
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BARS = 24
-_MOST_VALUES = 3
-_STYLES = {"slower": "bold red", "faster": "green", "steady": "", "too few measurements": "dim"}
 
 
 def print_history(found: History) -> None:
     """Print the tables, the changes and the remarks to standard output."""
-    from rich.console import Console
-
-    Console(highlight=False).print(history_tables(found))
+    print_tables(history_tables(found), _remarks(found), style="")
 
 
-def history_tables(found: History) -> Group:
+def history_tables(found: History) -> list[Table[Trend]]:
     """One table per series, its changes in sentences beneath; fits 80 columns."""
-    from rich.console import Group
-    from rich.text import Text
+    return [
+        Table(f"{series}, {unit}", _COLUMNS, trends, _all_sentences(trends))
+        for (series, unit), trends in _by_series(found).items()
+    ]
 
-    parts: list[Table | Text] = []
-    for (series, unit), trends in _by_series(found).items():
-        parts += [Text(f"{printable(series)}, {unit}", style="bold"), _table(trends)]
-        parts += [Text(printable(line)) for trend in trends for line in sentences(trend)]
-        parts.append(Text())
-    parts += [Text(printable(line), style="dim") for line in _remarks(found)]
-    return Group(*parts)
+
+def _all_sentences(trends: Sequence[Trend]) -> list[str]:
+    return [line for trend in trends for line in sentences(trend)]
 
 
 def _by_series(found: History) -> Mapping[tuple[str, str], list[Trend]]:
@@ -57,34 +55,6 @@ def _by_series(found: History) -> Mapping[tuple[str, str], list[Trend]]:
     return groups
 
 
-def _table(trends: Sequence[Trend]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for name in _HEADINGS:
-        table.add_column(name, justify="right" if name in ("n", "latest") else "left")
-    for trend in trends:
-        *cells, outcome = _cells(trend)
-        style = _STYLES.get(outcome, "yellow")
-        table.add_row(*map(Text, cells), Text(outcome, style=style))
-    return table
-
-
-def _cells(trend: Trend) -> tuple[str, ...]:
-    measured = trend.measurements
-    return (
-        str(trend.case.topology),
-        str(len(measured)),
-        measured[0].day or "?",
-        measured[-1].day or "?",
-        number(measured[-1].level(trend.unit)),
-        sparkline([each.level(trend.unit) for each in measured]),
-        ", ".join(trend.verdicts),
-    )
-
-
 def sparkline(levels: Sequence[float]) -> str:
     """The last levels as bars, the lowest of them the smallest; all alike where they differ by less
     than a thousandth."""
@@ -94,6 +64,21 @@ def sparkline(levels: Sequence[float]) -> str:
         return _BARS[3] * len(shown)
     steps = [(level - low) / (high - low) * (len(_BARS) - 1) for level in shown]
     return "".join(_BARS[round(step)] for step in steps)
+
+
+def _trend(trend: Trend) -> str:
+    return sparkline([each.level(trend.unit) for each in trend.measurements])
+
+
+_COLUMNS: tuple[Column[Trend], ...] = (
+    words("case", lambda trend: str(trend.case.topology)),
+    figures("n", lambda trend: str(len(trend.measurements))),
+    words("first", lambda trend: trend.measurements[0].day or "?"),
+    words("last", lambda trend: trend.measurements[-1].day or "?"),
+    figures("latest", lambda trend: trend.measurements[-1].level(trend.unit)),
+    words("trend", _trend, long=True),
+    words("outcome", lambda trend: ", ".join(trend.verdicts), long=True, style=outcome_style),
+)
 
 
 def sentences(trend: Trend) -> list[str]:
@@ -158,16 +143,11 @@ def _cause_text(found: Cause, before: str) -> str:
 
 
 def _difference(each: Difference) -> str:
-    return f"{each.what} {_listed(each.a)} -> {_listed(each.b)}"
-
-
-def _listed(values: Sequence[str]) -> str:
-    more = f" and {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
-    return f"{' + '.join(values[:_MOST_VALUES])}{more}"
+    return f"{each.what} {values_in_short(each.a)} -> {values_in_short(each.b)}"
 
 
 def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
+    return signed_percent(ratio - 1)
 
 
 def _where(each: Measurement) -> str:
@@ -191,20 +171,7 @@ def _remarks(found: History) -> list[str]:
 
 def history_markdown(found: History) -> str:
     """The tables of :func:`history_tables` as GitHub-flavoured Markdown."""
-    parts = ["# History"]
-    for (series, unit), trends in _by_series(found).items():
-        rows = [
-            _HEADINGS,
-            ("-",) * len(_HEADINGS),
-            *(tuple(map(escape, _cells(t))) for t in trends),
-        ]
-        parts += [
-            f"## {escape(series)}, {unit}",
-            "\n".join("| " + " | ".join(row) + " |" for row in rows),
-            "\n".join(f"- {escape(line)}" for trend in trends for line in sentences(trend)),
-        ]
-    parts.append("\n".join(f"- {escape(line)}" for line in _remarks(found)))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return markdown_tables("History", history_tables(found), _remarks(found))
 
 
 def history_junit(found: History, bad: Collection[str]) -> bytes:
@@ -215,7 +182,7 @@ def history_junit(found: History, bad: Collection[str]) -> bytes:
         wrong = [verdict for verdict in trend.verdicts if verdict in bad]
         entries.append(
             Entry(
-                group=trend.case.series.replace("/", "."),
+                group=trend.case.series,
                 name=str(trend.case.topology),
                 failure=f"{', '.join(wrong)}: {told}" if wrong else "",
                 skipped="too few measurements" if len(trend.measurements) < 2 else "",

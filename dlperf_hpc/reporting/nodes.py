@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.nodes import DeviceTime, NodeEffect, NodeFindings
-from dlperf_hpc.errors import number_of, printable
-from dlperf_hpc.reporting.columns import Column, rows
-from dlperf_hpc.reporting.text import number
-
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
+from dlperf_hpc.errors import number_of
+from dlperf_hpc.reporting.table import Column, Table, figures, print_tables, rows, words
+from dlperf_hpc.reporting.text import number, signed_percent
 
 SCHEMA = "dlperf-nodes/1"
 _MOST_DEVICES = 8
@@ -92,8 +87,8 @@ NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
 """One row per node: ``nodes.csv``."""
 
 
-def node_rows(found: NodeFindings) -> list[dict[str, Any]]:
-    """Cells by the names of :data:`NODE_COLUMNS`, from slow to fast."""
+def nodes_of(found: NodeFindings) -> list[NodeRow]:
+    """A row for each node, those that are named first."""
     effects = {node: effect for effect in found.effects for node in effect.nodes}
     slowest: dict[str, DeviceTime] = {}
     for device in found.devices:
@@ -102,7 +97,12 @@ def node_rows(found: NodeFindings) -> list[dict[str, Any]]:
         NodeRow(node, effects.get(node), slowest.get(node))
         for node in dict.fromkeys([*effects, *slowest])
     ]
-    return rows(NODE_COLUMNS, sorted(made, key=lambda row: not row.slow))
+    return sorted(made, key=lambda row: not row.slow)
+
+
+def node_rows(found: NodeFindings) -> list[dict[str, Any]]:
+    """Cells by the names of :data:`NODE_COLUMNS`, those of nodes that are named first."""
+    return rows(NODE_COLUMNS, nodes_of(found))
 
 
 def nodes_json(found: NodeFindings) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def sentences(found: NodeFindings, place: str = "DIR") -> list[str]:
 
 def _named(found: NodeFindings) -> list[str]:
     return [
-        f"slow: {_or(effect)}: runs with it are {_percent(effect.difference)} off those without"
-        f" ({effect.runs} and {effect.others} runs, p = {effect.p:.2g})"
+        f"slow: {_or(effect)}: runs with it are {signed_percent(effect.difference)} off those"
+        f" without ({effect.runs} and {effect.others} runs, p = {effect.p:.2g})"
         for effect in found.effects
         if effect.slow and effect.p is not None
     ]
@@ -156,7 +156,7 @@ def _devices(found: NodeFindings) -> list[str]:
 def device_text(device: DeviceTime) -> str:
     """``n7 GPU 3, +6.1 %, 3 of 3 runs on it; 1410 MHz, the others 1755; throttled: heat``."""
     runs = f"{device.slowest} of {number_of(device.runs, 'run')} on it"
-    text = f"{device.name}, {_percent(device.excess)}, slowest in {runs}"
+    text = f"{device.name}, {signed_percent(device.excess)}, slowest in {runs}"
     if device.sm_mhz is not None:
         others = "" if device.others_mhz is None else f", the others {device.others_mhz:.0f}"
         text += f"; {device.sm_mhz:.0f} MHz{others}"
@@ -167,7 +167,7 @@ def _nothing(found: NodeFindings) -> str:
     worst = next((each for each in found.effects if each.p is not None), None)
     if worst is not None and worst.p is not None:
         chance = f"chance alone gives as much in {100 * worst.p:.0f} % of cases"
-        gap = _percent(worst.difference)
+        gap = signed_percent(worst.difference)
         return f"no node is named; the lowest is {_or(worst)}, {gap} ({chance})"
     return "no node is named, and none can be: too few runs were on different nodes"
 
@@ -186,66 +186,45 @@ def _or(effect: NodeEffect) -> str:
     return f"{' or '.join(effect.nodes)}{together}"
 
 
-def _percent(fraction: float | None) -> str:
-    return "" if fraction is None else f"{100 * fraction:+.1f} %"
-
-
 def print_nodes(found: NodeFindings, place: str = "DIR") -> None:
     """Print the tables and the sentences to standard output."""
-    from rich.console import Console
-
-    Console(highlight=False).print(nodes_tables(found, place))
+    print_tables(nodes_tables(found), sentences(found, place))
 
 
-def nodes_tables(found: NodeFindings, place: str = "DIR") -> Group:
-    """A table of nodes, one of the slowest devices, and :func:`sentences`; fits 80 columns."""
-    from rich.console import Group
-    from rich.text import Text
+_EFFECT_COLUMNS: tuple[Column[NodeEffect], ...] = (
+    words("node", lambda e: _or(e), long=True),
+    figures("runs", lambda e: str(e.runs)),
+    figures("without", lambda e: str(e.others)),
+    figures("difference", lambda e: e.difference, form=signed_percent),
+    figures("errors", lambda e: e.errors, form=lambda errors: f"{errors:+.1f}"),
+    figures("p", lambda e: e.p, form=lambda p: f"{p:.2g}"),
+    words("outcome", lambda e: "slow" if e.slow else ""),
+)
+_DEVICE_COLUMNS: tuple[Column[DeviceTime], ...] = (
+    words("device", lambda d: d.name, long=True),
+    figures("own time", lambda d: d.excess, form=signed_percent),
+    figures("slowest in", lambda d: f"{d.slowest} of {d.runs}"),
+    figures("clock", lambda d: d.sm_mhz, form=lambda mhz: f"{mhz:.0f} MHz"),
+    words("throttled", lambda d: d.throttled, long=True),
+    words("outcome", lambda d: "slow" if d.slow else ""),
+)
 
-    told = [effect for effect in found.effects if effect.errors is not None]
-    parts: list[Table | Text] = []
-    headings: tuple[str, ...]
-    cells: list[tuple[str, ...]]
-    if told:
-        headings = ("node", "runs", "without", "difference", "errors", "p", "outcome")
-        cells = [
-            (_or(e), str(e.runs), str(e.others), _percent(e.difference), f"{e.errors:+.1f}",
-             "" if e.p is None else f"{e.p:.2g}", "slow" if e.slow else "")
-            for e in told
-        ]  # fmt: skip
+
+def nodes_tables(found: NodeFindings) -> list[Table[Any]]:
+    """A table of nodes, and one of the slowest devices; fits 80 columns."""
+    tables: list[Table[Any]] = []
+    effects = [effect for effect in found.effects if effect.errors is not None]
+    if effects:
         title = f"nodes, by {found.compared} runs of cases that were on different nodes"
-        parts += [_table(title, headings, cells), Text()]
+        tables.append(Table(title, _EFFECT_COLUMNS, effects, bad=lambda e: e.slow))
     if found.devices:
-        headings = ("device", "own time", "slowest in", "clock", "throttled", "outcome")
-        cells = [
-            (d.name, _percent(d.excess), f"{d.slowest} of {d.runs}",
-             "" if d.sm_mhz is None else f"{d.sm_mhz:.0f} MHz", d.throttled,
-             "slow" if d.slow else "")
-            for d in found.devices[:_MOST_DEVICES]
-        ]  # fmt: skip
-        more = len(found.devices) - len(cells)
         title = "slowest devices, by steps in which no rank waits for another"
-        title += f" ({more} more: --json)" if more > 0 else ""
-        parts += [_table(title, headings, cells), Text()]
-    parts += [Text(printable(line)) for line in sentences(found, place)]
-    return Group(*parts)
-
-
-def _table(title: str, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, show_edge=False,
-        padding=(0, 1, 0, 0),
-    )  # fmt: skip
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if place in (0, len(headings) - 1) else "right")
-    for row in cells:
-        style = "bold red" if row[-1] == "slow" else ""
-        table.add_row(*(Text(printable(cell)) for cell in row), style=style)
-    return table
+        more = len(found.devices) - _MOST_DEVICES
+        if more > 0:
+            title += f" ({more} more: --json)"
+        slowest = found.devices[:_MOST_DEVICES]
+        tables.append(Table(title, _DEVICE_COLUMNS, slowest, bad=lambda d: d.slow))
+    return tables
 
 
 def cost_text(found: Cost | None) -> str:

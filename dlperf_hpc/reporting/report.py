@@ -21,7 +21,8 @@ from dlperf_hpc.analysis.setups import machine_of
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
+from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.reporting.text import natural, span
 from dlperf_hpc.sweepfile.case import Topology
 

@@ -5,22 +5,21 @@ Nothing of :mod:`dlperf_hpc.analysis` is loaded: ``status`` answers at once.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.records.collect import RunJob
 from dlperf_hpc.records.status import Status
+from dlperf_hpc.reporting.table import Column, Table, drawn, figures, words
 from dlperf_hpc.reporting.text import common_beginning
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
 
     from dlperf_hpc.records.collect import Collection as RunCollection
     from dlperf_hpc.records.results import RunResult
@@ -33,61 +32,54 @@ _MOST_NAMES = 4  # of jobs, indices or nodes in one cell
 _MOST_SHOWN = 20  # runs with a reason; a sweep of thousands may fail for one cause
 
 
-def plain_table(title: str) -> Table:
-    """Narrow: without edges and frames a row of seven columns fits 80 characters."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    return Table(
-        title=Text(title, style="bold"),
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+Line = Sequence[str]
+"""A row whose cells are texts already."""
 
 
-def status_table(results: Sequence[RunResult], unsubmitted: Collection[str] = frozenset()) -> Table:
+def _texts(headings: Iterable[str]) -> list[Column[Line]]:
+    """Columns for lines of texts, which may take several lines on the terminal."""
+    return [_nth(place, heading) for place, heading in enumerate(headings)]
+
+
+def _nth(place: int, heading: str) -> Column[Line]:
+    return words(heading, lambda line: line[place], long=True)
+
+
+def status_table(
+    results: Sequence[RunResult], unsubmitted: Collection[str] = frozenset()
+) -> Table[tuple[str, Counter[str]]]:
     """How many runs stand how, one row per topology from few devices to many, and their sum.
 
     ``unsubmitted`` are pending runs, by id, which have a column of their own.
     """
-    from rich.text import Text
-
-    def state(result: RunResult) -> str:
-        return _state(result, unsubmitted)
-
-    seen = {state(result) for result in results}
+    groups: dict[Topology, Counter[str]] = {}
+    for result in results:
+        states = groups.setdefault(result.run.case.topology, Counter())
+        states[_state(result, unsubmitted)] += 1
+    ordered = sorted(groups, key=lambda topology: (topology.devices, topology))
+    lines = [(str(topology), groups[topology]) for topology in ordered]
+    if len(lines) > 1:
+        lines.append(("all", sum(groups.values(), Counter())))
     known = (_UNSUBMITTED, *(status.value for status in Status))
-    statuses = [status for status in known if status in seen]
-    table = plain_table("runs")
-    table.add_column("topology", no_wrap=True)
-    for heading in [*statuses, "all"]:
-        table.add_column(heading, justify="right", overflow="fold")
-    topologies = {result.run.case.topology for result in results}
-    groups: list[tuple[str, list[str]]] = [
-        (str(topology), [state(r) for r in results if r.run.case.topology == topology])
-        for topology in sorted(topologies, key=lambda t: (t.devices, t))
+    columns = [
+        words("topology", lambda line: line[0]),
+        *(_count_of(state) for state in known),
+        figures("all", lambda line: str(sum(line[1].values())), long=True),
     ]
-    if len(groups) > 1:
-        groups.append(("all", [state(result) for result in results]))
-    for name, group in groups:
-        counts = [group.count(status) for status in statuses]
-        row = [name, *(str(count) if count else "" for count in counts), str(len(group))]
-        table.add_row(*map(Text, row))
-    return table
+    return Table("runs", columns, lines).without_empty()
+
+
+def _count_of(state: str) -> Column[tuple[str, Counter[str]]]:
+    return figures(state, lambda line: str(line[1][state] or ""), long=True, rank=1)
 
 
 def _state(result: RunResult, unsubmitted: Collection[str]) -> str:
     return _UNSUBMITTED if result.run.id in unsubmitted else result.status.value
 
 
-def waiting_table(results: Sequence[RunResult], directory: str) -> Table | None:
+def waiting_table(results: Sequence[RunResult], directory: str) -> Table[Line] | None:
     """Why runs do not start or end, and what to do: a row for each reason, at most a few; None if
     there is nothing to say. ``directory`` is the sweep's, as one would type it."""
-    from rich.text import Text
-
     groups = Counter(
         (result.status, result.reason, result.to_do)
         for result in results
@@ -95,38 +87,37 @@ def waiting_table(results: Sequence[RunResult], directory: str) -> Table | None:
     )
     if not groups:
         return None
-    table = plain_table("runs that wait, cannot start, or whose end is not known")
-    table.add_column("runs", justify="right", no_wrap=True)
-    for heading in ("status", "why", "what to do"):
-        table.add_column(heading, overflow="fold")
+    lines: list[Line] = []
     for (status, reason, to_do), count in groups.most_common(_MOST_REASONS):
-        cells = (str(count), status.value, reason, re.sub(r"\bDIR\b", lambda _: directory, to_do))
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    left = sum(groups.values()) - sum(count for _, count in groups.most_common(_MOST_REASONS))
+        what = re.sub(r"\bDIR\b", lambda _: directory, to_do)
+        lines.append((str(count), status.value, reason, what))
+    left = sum(groups.values()) - sum(int(line[0]) for line in lines)
     if left:
-        table.add_row(Text(str(left)), Text(""), Text("other reasons: --json shows them all"))
-    return table
+        lines.append((str(left), "", "other reasons: --json shows them all", ""))
+    columns = [
+        figures("runs", lambda line: line[0]),
+        *_texts(("runs", "status", "why", "what to do"))[1:],
+    ]
+    return Table("runs that wait, cannot start, or whose end is not known", columns, lines)
 
 
 def trouble_table(
     results: Sequence[RunResult],
     damaged: Mapping[str, str] = MappingProxyType({}),
     most: int | None = None,
-) -> Table | None:
+    more: str = "",
+) -> Table[Line] | None:
     """Runs that do not count, with their reasons; None if there are none. ``damaged`` are logs that
-    do not even tell which run they are of. Runs that ended for the same reason have one row; there
-    are ``most`` rows at most, but all of those that were held back."""
-    from rich.text import Text
-
-    rows = _troubles(results, damaged)
-    if not rows:
+    do not even tell which run they are of. Runs that ended for the same reason have one row, and
+    those that were held back come first; there are ``most`` rows at most, and ``more`` says where
+    the others are."""
+    lines = _troubles(results, damaged)
+    if not lines:
         return None
-    table = plain_table("runs that do not count")
-    for heading in ("run", "status", "reason"):
-        table.add_column(heading, overflow="fold")
-    for row in rows[:most]:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return table
+    shown = lines[:most]
+    left = len(lines) - len(shown)
+    beneath = [f"and {left} more; {more}"] if left else []
+    return Table("runs that do not count", _texts(("run", "status", "reason")), shown, beneath)
 
 
 def _troubles(
@@ -155,32 +146,18 @@ def _named(runs: Sequence[RunResult]) -> str:
     return f"{runs[0].title}{others}"
 
 
-def cases_table(collection: RunCollection) -> Table | None:
+def cases_table(collection: RunCollection) -> Table[_OpenCase] | None:
     """A row for each case of which runs wait or run, those that run first: its jobs, their nodes,
     how long the longest has run, how long the shortest may still run, and when the first is
     expected to start. Columns of which nothing is known are left out. None if no run waits or runs.
     """
-    from rich.text import Text
-
     cases = _open_cases(collection)
     if not cases:
         return None
-    rows = [case.cells() for case in cases[:_MOST_CASES]]
-    known = [any(cells) for cells in zip(*rows)]
-    table = plain_table("cases of which runs wait or run")
-    for heading in itertools.compress(_CASE_HEADINGS, known):
-        clocked = heading in ("elapsed", "left", "starts")
-        justify: Literal["left", "right"] = "right" if clocked else "left"
-        table.add_column(heading, justify=justify, no_wrap=clocked, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in itertools.compress(row, known)))
-    if len(cases) > _MOST_CASES:
-        table.caption = f"and {len(cases) - _MOST_CASES} more cases: --json shows every run"
-        table.caption_justify = "left"
-    return table
-
-
-_CASE_HEADINGS = ("case", "runs", "job", "nodes", "elapsed", "left", "starts")
+    more = len(cases) - _MOST_CASES
+    beneath = [f"and {more} more cases: --json shows every run"] if more > 0 else []
+    title = "cases of which runs wait or run"
+    return Table(title, _CASE_COLUMNS, cases[:_MOST_CASES], beneath).without_empty()
 
 
 @dataclass(frozen=True)
@@ -192,19 +169,44 @@ class _OpenCase:
     running: Sequence[RunJob]
     waiting: Sequence[RunJob]
 
-    def cells(self) -> tuple[str, ...]:
-        elapsed = [job.elapsed_s for job in self.running if job.elapsed_s is not None]
-        left = [job.left_s for job in self.running if job.left_s is not None]
-        starts = min((job.starts for job in self.waiting if job.starts), default="")
-        return (
-            self.name,
-            ", ".join(f"{status} {count}" for status, count in self.counts.items()),
-            _jobs([job.job for job in (*self.running, *self.waiting)]),
-            _few(job.nodes for job in self.running),
-            clock(max(elapsed)) if elapsed else "",
-            clock(max(0, min(left))) if left else "",
-            starts[5:16].replace("T", " "),
-        )
+    @property
+    def states(self) -> str:
+        """``running 2, pending 3``."""
+        return ", ".join(f"{status} {count}" for status, count in self.counts.items())
+
+    @property
+    def jobs(self) -> str:
+        """``4711_[3,5]``, those that run first."""
+        return _jobs([job.job for job in (*self.running, *self.waiting)])
+
+    @property
+    def elapsed(self) -> str:
+        """How long the longest has run; '' where that is not known."""
+        known = [job.elapsed_s for job in self.running if job.elapsed_s is not None]
+        return clock(max(known)) if known else ""
+
+    @property
+    def left(self) -> str:
+        """How long the shortest may still run; '' where that is not known."""
+        known = [job.left_s for job in self.running if job.left_s is not None]
+        return clock(max(0, min(known))) if known else ""
+
+    @property
+    def starts(self) -> str:
+        """When the first that waits is expected to start; '' where that is not known."""
+        first = min((job.starts for job in self.waiting if job.starts), default="")
+        return first[5:16].replace("T", " ")
+
+
+_CASE_COLUMNS: tuple[Column[_OpenCase], ...] = (
+    words("case", lambda case: case.name, long=True),
+    words("runs", lambda case: case.states, long=True, rank=1),
+    words("job", lambda case: case.jobs, long=True, rank=1),
+    words("nodes", lambda case: _few(job.nodes for job in case.running), long=True, rank=1),
+    figures("elapsed", lambda case: case.elapsed, rank=1),
+    figures("left", lambda case: case.left, rank=1),
+    figures("starts", lambda case: case.starts, rank=1),
+)
 
 
 def _open_cases(collection: RunCollection) -> list[_OpenCase]:
@@ -258,9 +260,10 @@ def clock(seconds: float) -> str:
 def status_parts(collection: RunCollection, directory: str) -> list[RenderableType]:
     """All tables on how the runs stand, but for those that ended badly."""
     results = collection.results
-    parts: list[RenderableType] = [status_table(results, collection.unsubmitted)]
+    parts: list[RenderableType] = [drawn(status_table(results, collection.unsubmitted))]
     for table in (cases_table(collection), waiting_table(results, directory)):
-        parts += [] if table is None else ["", table]
+        if table is not None:
+            parts += ["", drawn(table)]
     warned = _warnings(results)
     return [*parts, *(["", *warned] if warned else [])]
 
@@ -302,13 +305,7 @@ def print_troubles(
 ) -> None:
     """Print :func:`trouble_table`, of so many rows as one reads; ``more`` says where the others
     are."""
-    from rich.text import Text
-
-    trouble = trouble_table(bad, damaged, _MOST_SHOWN)
-    if trouble is None:
-        return
-    console.print()
-    console.print(trouble)
-    left = len(_troubles(bad, damaged)) - _MOST_SHOWN
-    if left > 0:
-        console.print(Text(f"and {left} more; {more}"))
+    trouble = trouble_table(bad, damaged, _MOST_SHOWN, more)
+    if trouble is not None:
+        console.print()
+        console.print(drawn(trouble, style=""))

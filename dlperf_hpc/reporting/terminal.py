@@ -1,20 +1,20 @@
-"""Tables for the terminal. What a log or a scheduler said is shown, never obeyed."""
+"""A report for the terminal. What a log or a scheduler said is shown, never obeyed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import number_of, printable
-from dlperf_hpc.reporting.status import plain_table, print_troubles
-from dlperf_hpc.reporting.tables import Figure, Overview, figures, fitting, overview, remarks
+from dlperf_hpc.reporting.status import print_troubles
+from dlperf_hpc.reporting.table import Table, drawn
+from dlperf_hpc.reporting.tables import Overview, SeriesRow, narrow_table, overview, remarks
 from dlperf_hpc.reporting.text import percent
 
 if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+    from rich.console import Group, RenderableType
 
     from dlperf_hpc.analysis.speedup import CaseSummary
     from dlperf_hpc.reporting.report import Report
@@ -22,33 +22,31 @@ if TYPE_CHECKING:
 _WIDTH = 80
 _MOST_REMARKS = 8  # of one series
 _MOST_HOSTS = 4  # by their names; of more their number
-_NARROWEST_NAME = 24  # of a series, in the overview
 _SAID_AS_COVERAGE = ("too-few-repeats",)  # once beneath the table, and not case by case
 _IN_THE_HEAD = ("Device", "CPU", "Framework", "CUDA", "NCCL", "Transport")
 
 
 def speedup_table(report: Report, width: int = _WIDTH) -> Group:
     """An overview of all series, then one table per series, with what its readers must know
-    beneath. Columns for which ``width`` characters have no room are left out, and told."""
+    beneath. Columns for which ``width`` characters have no room are left out, and named."""
     from rich.console import Group
     from rich.text import Text
 
     if not report.cases:
         return Group(Text("no runs yet"))
-    parts: list[Table | Text] = []
+    parts: list[RenderableType] = []
     across = overview(report.series)
     if across is not None:
-        parts += [*_overview_table(across, width), Text()]
+        parts += [drawn(_overview(across, width)), Text()]
     left_out: dict[str, None] = {}
     for name, members in report.series.items():
-        columns, without = fitting(figures(members), members, width)
-        left_out.update(dict.fromkeys(column.heading for column in without))
-        parts.append(_series_table(name, columns, members))
-        parts += [Text(printable(line), style="dim") for line in _beneath(members)]
-        parts.append(Text())
+        whole = replace(narrow_table(name, members), beneath=_beneath(members))
+        table = whole.fitting(width)
+        left_out.update(dict.fromkeys(whole.dropped(table)))
+        parts += [drawn(table), Text()]
     if left_out:
-        told = f"no room for {', '.join(left_out)}: a wider terminal shows more, report.md all"
-        parts += [Text(told, style="dim"), Text()]
+        line = f"no room for {', '.join(left_out)}: a wider terminal shows more, report.md all"
+        parts += [Text(line, style="dim"), Text()]
     return Group(*parts[:-1])
 
 
@@ -68,40 +66,19 @@ def _beneath(members: Sequence[CaseSummary]) -> list[str]:
     return lines
 
 
-def _series_table(name: str, columns: Sequence[Figure], members: Sequence[CaseSummary]) -> Table:
-    from rich.text import Text
-
-    table = plain_table(printable(name))
-    for column in columns:
-        justify: Literal["left", "right"] = "left" if column is columns[0] else "right"
-        table.add_column(column.heading, justify=justify, no_wrap=True)
-    for summary in members:
-        cells = (Text(column.text(summary)) for column in columns)
-        table.add_row(*cells, style="" if summary.ok else "red")
-    return table
-
-
-def _overview_table(across: Overview, width: int) -> list[Table | Text]:
-    """Topologies for which there is no room beside the names are left out, the smallest first."""
-    from rich.text import Text
-
-    cells = [*zip(*across.rows.values())]
-    widths = [max(map(len, (head, *column))) + 2 for head, column in zip(across.topologies, cells)]
-    room = width - min(max(map(len, across.rows)), _NARROWEST_NAME)
-    first = 0
-    while first + 1 < len(widths) and sum(widths[first:]) > room:
-        first += 1
-    table = plain_table(f"all series: {across.of}")
-    common = f"series ({printable(across.common)}...)" if across.common else "series"
-    table.add_column(common, overflow="fold")
-    for heading in across.topologies[first:]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, row in across.rows.items():
-        table.add_row(Text(printable(name)), *map(Text, row[first:]))
-    if not first:
-        return [table]
-    left_out = ", ".join(across.topologies[:first])
-    return [table, Text(f"no room for {left_out}: the tables below have them", style="dim")]
+def _overview(across: Overview, width: int) -> Table[SeriesRow]:
+    """Topologies for which there is no room beside the names are left out, and named."""
+    table = across.table
+    if across.common:
+        names, *others = table.columns
+        heading = replace(names, name=f"series ({printable(across.common)}...)")
+        table = replace(table, columns=[heading, *others])
+    fitting = table.fitting(width)
+    left_out = table.dropped(fitting)
+    if left_out:
+        lines = [f"no room for {', '.join(left_out)}: the tables below have them"]
+        fitting = replace(fitting, beneath=lines)
+    return fitting
 
 
 def _head(report: Report) -> list[str]:

@@ -52,6 +52,27 @@ def number(value: float | None) -> str:
     return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
 
 
+def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
+def two_digits(value: float | None) -> str:
+    """Two digits after the point, as of a speedup; '' for None."""
+    return "" if value is None else f"{value:.2f}"
+
+
+def hundredths(value: float | None) -> str:
+    """A fraction as per cent with one digit, without the sign; '' for None."""
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def signed_percent(value: float | None) -> str:
+    """``+6.1 %``: a fraction as per cent with its sign; '' for None."""
+    return "" if value is None else f"{100 * value:+.1f} %"
+
+
 def speed_heading(units: Iterable[str]) -> str:
     """The heading of a column of throughputs: their unit, if they have one in common."""
     found = {*units}
@@ -70,7 +91,7 @@ def interval_text(interval: Interval | None) -> str:
 
 def percent(value: float | None) -> str:
     """A fraction as per cent with at most one digit; '' for None."""
-    return "" if value is None else f"{100 * value:.1f} %"
+    return "" if value is None else f"{hundredths(value)} %"
 
 
 def escape(text: str) -> str:
@@ -80,6 +101,8 @@ def escape(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """``text`` as a Markdown code span that is safe in a table cell."""
+    """``text`` as a Markdown code span that is safe in a table cell; '' for ''."""
+    if not text:
+        return ""
     # GitHub splits cells before it sees code spans, and in a span no backtick can be escaped
     return "`" + printable(text).replace("`", "'").replace("|", "\\|") + "`"

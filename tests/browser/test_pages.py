@@ -23,8 +23,8 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import RUN_COLUMNS
 from dlperf_hpc.reporting.page import compared, render
 from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.writers.csv import table
-from dlperf_hpc.reporting.writers.html import page
+from dlperf_hpc.reporting.table import csv_table
+from dlperf_hpc.reporting.writers.pictures import page
 
 AXE = SUPPORT / "axe" / "axe.min.js"
 
@@ -370,7 +370,7 @@ def test_data_come_out_of_the_page(chromium: Browser, pages: dict[str, Path], ma
         while not (chromium.downloads / name).exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-    assert (chromium.downloads / "runs.csv").read_bytes() == table(RUN_COLUMNS, many.run_rows)
+    assert (chromium.downloads / "runs.csv").read_bytes() == csv_table(RUN_COLUMNS, many.run_rows)
     told = json.loads((chromium.downloads / "report.json").read_bytes())
     assert len(told["runs"]) == len(many.runs)
 

@@ -20,56 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import LedgerError, printable
+from dlperf_hpc.reporting.table import Table
 
 _HERE = Path(__file__).parent
 _LIBRARIES = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js")
 _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """``value`` is what the column is sorted by, where that is a number; ``name`` is the column's
-    quantity where scripts write the cell anew for another base; ``run`` is the run that a button in
-    the cell opens; ``code``: the text is a name."""
-
-    text: str
-    value: float | None = None
-    name: str = ""
-    run: int | None = None
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Heading:
-    """Of a column: ``unit`` stands beneath the title, ``meaning`` is shown on request; ``long``:
-    its text may take several lines."""
-
-    title: str
-    unit: str = ""
-    numeric: bool = False
-    meaning: str = ""
-    long: bool = False
-
-
-@dataclass(frozen=True)
-class Row:
-    """``item`` is the number of the case, or of the other thing that is filtered; None: the row is
-    always shown. ``bad``: what it tells of does not count."""
-
-    cells: tuple[Cell, ...]
-    item: int | None = None
-    run: int | None = None
-    bad: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """``name`` is the table's in the page's address and in the names of copies."""
-
-    name: str
-    caption: str
-    headings: tuple[Heading, ...]
-    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
@@ -80,7 +35,7 @@ class Section:
     name: str
     title: str
     sentences: tuple[str, ...] = ()
-    table: Table | None = None
+    table: Table[Any] | None = None
     folded: bool = False
 
 

@@ -11,20 +11,11 @@ from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Subject
 from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.reporting.comparison import comparison_json, summary_lines
-from dlperf_hpc.reporting.page import (
-    Cell,
-    Figure,
-    Heading,
-    Page,
-    Remark,
-    Row,
-    Section,
-    Table,
-    figure,
-)
+from dlperf_hpc.reporting.page import Figure, Page, Remark, Section, figure
 from dlperf_hpc.reporting.page.still import StillRatio, still_ratios
-from dlperf_hpc.reporting.page.tables import TO, interval
-from dlperf_hpc.reporting.text import natural, number, percent
+from dlperf_hpc.reporting.table import Cell, Column, Table, figures, words
+from dlperf_hpc.reporting.tables import TO, interval_cell
+from dlperf_hpc.reporting.text import natural, percent
 
 MOST_CASES = 1000
 _MOST_DRAWN = 60  # by matplotlib; the scripts draw all
@@ -155,45 +146,32 @@ def _figure(cases: Sequence[Compared], tolerance: float) -> Figure:
     )
 
 
-_HEADINGS = (
-    Heading("case"),
-    Heading("verdict", long=True),
-    Heading("B / A", "", True),
-    Heading("interval", "of B / A", True),
-    Heading("error", "at most", True, "how often such an outcome is wrong"),
-    Heading("A", "median", True),
-    Heading("B", "median", True),
-    Heading("unit"),
-    Heading("runs", "A/B", True),
-    Heading("what differs", long=True),
-)
+def _table(cases: Sequence[Compared]) -> Table[Compared]:
+    return Table(
+        "Every case of both sides", _COLUMNS, cases, bad=lambda c: c.outcome is Outcome.SLOWER,
+        name="cases", items=range(len(cases)),
+    )  # fmt: skip
 
 
-def _table(cases: Sequence[Compared]) -> Table:
-    rows = tuple(
-        Row(_cells(case), item=place, bad=case.outcome is Outcome.SLOWER)
-        for place, case in enumerate(cases)
-    )
-    return Table("cases", "Every case of both sides", _HEADINGS, rows)
+def _median(side: Subject | None, case: Compared) -> float | None:
+    unlike = case.outcome is Outcome.OTHER_UNIT
+    return None if side is None or unlike else side.median(case.unit)
 
 
-def _cells(case: Compared) -> tuple[Cell, ...]:
-    found = case.interval
-    other = case.outcome is Outcome.OTHER_UNIT
-    medians = [
-        None if side is None or other else side.median(case.unit) for side in (case.a, case.b)
-    ]
-    return (
-        Cell(_name(case)),
-        Cell(f"{case.outcome.value}: {_VERDICTS[case.outcome]}"),
-        Cell("" if case.ratio is None else f"{case.ratio:.3f}", case.ratio),
-        Cell(interval(found, _three), None if found is None else found.low),
-        Cell("" if found is None else percent(error_of(found)), error_of(found) if found else None),
-        *(Cell(number(value), value) for value in medians),
-        Cell("" if case.ratio is None else printable(case.unit)),
-        Cell("/".join(_runs(side) for side in (case.a, case.b))),
-        Cell(", ".join(each.what for each in case.differences)),
-    )
+def _error(case: Compared) -> float | None:
+    return None if case.interval is None else error_of(case.interval)
+
+
+def _verdict(case: Compared) -> str:
+    return f"{case.outcome.value}: {_VERDICTS[case.outcome]}"
+
+
+def _counts(case: Compared) -> str:
+    return "/".join(_runs(side) for side in (case.a, case.b))
+
+
+def _what_differs(case: Compared) -> str:
+    return ", ".join(each.what for each in case.differences)
 
 
 def _three(value: float | None) -> str:
@@ -206,6 +184,21 @@ def _runs(side: Subject | None) -> str:
     return "published" if side.published else str(side.counted)
 
 
+_COLUMNS: tuple[Column[Compared], ...] = (
+    words("case", lambda c: _name(c)),
+    words("verdict", _verdict, long=True),
+    figures("B / A", lambda c: c.ratio, form=_three),
+    figures("interval", lambda c: interval_cell(c.interval, _three), unit="of B / A"),
+    figures("error", _error, unit="at most", meaning="how often such an outcome is wrong",
+            form=percent),
+    figures("A", lambda c: _median(c.a, c), unit="median"),
+    figures("B", lambda c: _median(c.b, c), unit="median"),
+    words("unit", lambda c: "" if c.ratio is None else c.unit),
+    figures("runs", _counts, unit="A/B"),
+    words("what differs", _what_differs, long=True),
+)  # fmt: skip
+
+
 def _differences(cases: Sequence[Compared]) -> list[Section]:
     """Hardware, hosts and versions that are not alike, each pair of values once."""
     found: dict[tuple[str, str, str], int] = {}
@@ -216,15 +209,18 @@ def _differences(cases: Sequence[Compared]) -> list[Section]:
     if not found:
         line = "A and B were made alike, as far as their logs tell."
         return [Section("differs", "Provenance: what differs", (line,))]
-    headings = (Heading("what"), Heading("A", long=True), Heading("B", long=True),
-                Heading("cases", "", True))  # fmt: skip
-    rows = tuple(
-        Row((*(Cell(printable(text)) for text in key), Cell(str(count), float(count))))
-        for key, count in sorted(found.items(), key=lambda item: -item[1])
-    )
-    table = Table("differs", "In what A and B differ", headings, rows)
+    rows = sorted(found.items(), key=lambda item: -item[1])
+    table = Table("In what A and B differ", _DIFFERING, rows, name="differs")
     line = "Hardware, hosts and versions that are not alike: reasons to look at first."
     return [Section("differs", "Provenance: what differs", (line,), table)]
+
+
+_DIFFERING: tuple[Column[tuple[tuple[str, str, str], int]], ...] = (
+    words("what", lambda line: line[0][0]),
+    words("A", lambda line: line[0][1], long=True),
+    words("B", lambda line: line[0][2], long=True),
+    figures("cases", lambda line: line[1], form=str),
+)
 
 
 def _keys(case: Compared) -> dict[str, str]:
@@ -245,12 +241,13 @@ def _filters(cases: Sequence[Compared]) -> dict[str, Sequence[str]]:
 
 def _data(case: Compared) -> dict[str, Any]:
     found = case.interval
+    ends = interval_cell(found, _three) or Cell("")
     told = [
         ["B / A", _three(case.ratio)],
-        ["interval", interval(found, _three)],
-        ["outcome", f"{case.outcome.value}: {_VERDICTS[case.outcome]}"],
-        ["runs", "/".join(_runs(side) for side in (case.a, case.b))],
-        ["differ", ", ".join(each.what for each in case.differences)],
+        ["interval", ends.text],
+        ["outcome", _verdict(case)],
+        ["runs", _counts(case)],
+        ["differ", _what_differs(case)],
     ]
     return {
         "name": _name(case),

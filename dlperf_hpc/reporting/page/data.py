@@ -15,12 +15,11 @@ from dlperf_hpc.reporting.page.shown import (
     MOST_SERIES,
     Shown,
     key_values,
-    listed,
     name_of,
-    nodes_of,
 )
 from dlperf_hpc.reporting.page.traces import trace_of
-from dlperf_hpc.reporting.text import number, percent, span
+from dlperf_hpc.reporting.tables import nodes_of
+from dlperf_hpc.reporting.text import listed, number, percent, span
 
 
 def data_of(shown: Shown) -> dict[str, Any]:
@@ -79,7 +78,7 @@ def run_facts(run: RunResult) -> dict[str, str]:
     why = f": {run.reason}" if run.reason else ""
     facts = {
         "status": f"{run.status.value}{why}" if run.status is not Status.OK or why else "ok",
-        "nodes": listed(nodes_of(run)),
+        "nodes": listed(nodes_of(run), MOST_NAMED),
         "job": run.launch,
         "measured": span([when for when in (run.started, run.ended) if when]),
         "attempt": str(run.attempt) if run.attempt != 1 else "",

@@ -4,7 +4,7 @@ what is missing."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, series_name
@@ -19,12 +19,11 @@ from dlperf_hpc.reporting.page.shown import (
     NONE,
     Shown,
     keys,
-    listed,
     name_of,
     sentence,
 )
 from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.text import natural, span
+from dlperf_hpc.reporting.text import listed, natural, span
 
 _MOST_LISTED = 100
 
@@ -38,7 +37,7 @@ def facts(shown: Shown) -> tuple[tuple[str, str], ...]:
         "Measured": span([*began[:1], *ended[-1:]]),
         "Site": report.site,
         "Node-hours": cost_text(report.cost).partition(": ")[2].strip(),
-        "Nodes": listed(report.hosts),
+        "Nodes": listed(report.hosts, MOST_NAMED),
         **report.machines,
         "Base of speedup": shown.base or f"none: {report.base or DEFAULT_BASE} has no run",
         "Alike in all cases": "; ".join(
@@ -99,7 +98,7 @@ def missing(shown: Shown, files: Mapping[str, bytes]) -> tuple[str, ...]:
     if report.unrecognised:
         lines.append(
             f"In no known format: {number_of(len(report.unrecognised), 'file')}, among them "
-            f"{listed(report.unrecognised[:MOST_NAMED])}."
+            f"{listed(report.unrecognised[:MOST_NAMED], MOST_NAMED)}."
         )
     if len(shown.cases) < len(report.cases):
         lines.append(
@@ -142,7 +141,8 @@ def _troubles(report: Report) -> list[str]:
             [
                 f"{series_name(r.run.case, r.sweep)} {r.run.case.topology} #{r.run.repeat}"
                 for r in runs
-            ]
+            ],
+            MOST_NAMED,
         )
         why = f": {reason}" if reason else ""
         lines.append(f"{number_of(len(runs), 'run')} {status.value}{why} ({names})")
@@ -160,6 +160,10 @@ def _holes(report: Report) -> list[str]:
         if lacks := sorted(everywhere - here, key=lambda t: (t.devices, t)):
             lines.setdefault(", ".join(map(str, lacks)), []).append(name)
     return [
-        f"No case of {topologies}, which other series have: {listed(sorted(names, key=natural))}."
+        f"No case of {topologies}, which other series have: {_in_short(names)}."
         for topologies, names in lines.items()
     ]
+
+
+def _in_short(names: Sequence[str]) -> str:
+    return listed(sorted(names, key=natural), MOST_NAMED)

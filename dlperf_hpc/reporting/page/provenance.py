@@ -10,8 +10,9 @@ from typing import Any
 from dlperf_hpc.analysis.setups import facts_of
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.reporting.page import Cell, Heading, Row, Section, Table
-from dlperf_hpc.reporting.text import natural
+from dlperf_hpc.reporting.page import Section
+from dlperf_hpc.reporting.table import Column, Table, figures, words
+from dlperf_hpc.reporting.text import listed, natural
 
 _MOST_VALUES = 8
 _MOST_NAMED = 6
@@ -19,11 +20,18 @@ _FOLLOWS = ("ranks", "nodes")  # from the topology
 _MOST_KEYS = 500
 _LONGEST = 300
 
-_COLUMNS = (
-    Heading("what"),
-    Heading("value", long=True),
-    Heading("runs", "", True),
-    Heading("topologies"),
+Line = tuple[str, str, int, str]
+"""What differs, a value of it, the runs that have it, and their topologies."""
+
+_COLUMNS: tuple[Column[Line], ...] = (
+    words("what", lambda line: line[0]),
+    words("value", lambda line: line[1], long=True),
+    figures("runs", lambda line: line[2], form=str),
+    words("topologies", lambda line: line[3]),
+)
+_ALL_COLUMNS: tuple[Column[tuple[str, str]], ...] = (
+    words("what", lambda line: line[0]),
+    words("value", lambda line: line[1], long=True),
 )
 
 
@@ -39,11 +47,9 @@ def provenance_sections(runs: Sequence[RunResult]) -> list[Section]:
     lines = ["Machine, software and settings in which the runs are not alike."]
     if not rows:
         lines = ["All runs were made alike, as far as their logs tell."]
-    table = Table("differs", "In what the runs differ", _COLUMNS, tuple(rows)) if rows else None
-    everything = Table(
-        "provenance", "All that the logs tell", (Heading("what"), Heading("value", long=True)),
-        tuple(Row((Cell(printable(name)), Cell(_all_values(values[name])))) for name in names),
-    )  # fmt: skip
+    table = Table("In what the runs differ", _COLUMNS, rows, name="differs") if rows else None
+    lines_of_all = [(name, _all_values(values[name])) for name in names]
+    everything = Table("All that the logs tell", _ALL_COLUMNS, lines_of_all, name="provenance")
     return [
         Section("differs", "Provenance: what differs", tuple(lines), table),
         Section("provenance", "Provenance: all of it", (), everything, folded=True),
@@ -60,34 +66,24 @@ def _text(value: Any) -> str:
 def _differing_rows(
     name: str, values: Mapping[str, int], told: Sequence[Mapping[str, str]],
     runs: Sequence[RunResult],
-) -> list[Row]:  # fmt: skip
+) -> list[Line]:  # fmt: skip
     """A row for each value; where nearly every run has its own, one row."""
     if len(values) > _MOST_VALUES:
         some = ", ".join(sorted(values, key=natural)[:2])
         shown = f"{number_of(len(values), 'value')}: {some} ..."
-        return [Row((Cell(printable(name)), Cell(shown), _count(sum(values.values())), Cell("")))]
+        return [(name, shown, sum(values.values()), "")]
     rows = []
     for value in sorted(values, key=lambda each: (-values[each], natural(each))):
         where = _topologies(run for run, facts in zip(runs, told) if facts.get(name) == value)
-        rows.append((value or "(empty)", values[value], where))
-    return [
-        Row((Cell(printable(name)), Cell(value), _count(count), Cell(where)))
-        for value, count, where in rows
-    ]
-
-
-def _count(value: int) -> Cell:
-    return Cell(str(value), float(value))
+        rows.append((name, value or "(empty)", values[value], where))
+    return rows
 
 
 def _topologies(runs: Iterator[RunResult]) -> str:
     found = {run.run.case.topology for run in runs}
     names = [str(each) for each in sorted(found, key=lambda t: (t.devices, t))]
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    return listed(names, _MOST_NAMED)
 
 
 def _all_values(values: Mapping[str, int]) -> str:
-    shown = sorted(values, key=natural)[:_MOST_VALUES]
-    more = f" and {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
-    return "; ".join(shown) + more
+    return listed(sorted(values, key=natural), _MOST_VALUES, "; ")

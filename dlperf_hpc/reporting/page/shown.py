@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dlperf_hpc.analysis.nodes import hosts_of
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
@@ -91,17 +90,6 @@ class Shown:
 def name_of(summary: CaseSummary) -> str:
     """``ddp/bert-base/bz32/fp32 2n8g``: a case as the page calls it."""
     return printable(f"{summary.series} {summary.case.topology}")
-
-
-def listed(names: Sequence[str], most: int = MOST_NAMED) -> str:
-    """The first of them, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def nodes_of(run: RunResult) -> list[str]:
-    """The nodes of a run, as its log tells them, in natural order."""
-    return sorted(hosts_of(run), key=natural)
 
 
 def sentence(text: str) -> str:

@@ -12,21 +12,19 @@ from textwrap import shorten
 
 from dlperf_hpc.errors import printable
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
-from dlperf_hpc.reporting.nodes import sentences
+from dlperf_hpc.reporting.nodes import nodes_of, sentences
 from dlperf_hpc.reporting.page import Page, Section
 from dlperf_hpc.reporting.page.data import data_of
 from dlperf_hpc.reporting.page.drawn import figure_of
 from dlperf_hpc.reporting.page.head import counts, facts, missing, remarks
 from dlperf_hpc.reporting.page.provenance import provenance_sections
 from dlperf_hpc.reporting.page.shown import MOST_FILES, Shown, filters, sentence
-from dlperf_hpc.reporting.page.tables import (
-    MOST_NODES,
-    case_table,
-    node_table,
-    option_table,
-    run_table,
-)
 from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.table import csv_table
+from dlperf_hpc.reporting.tables import RunRow, case_table, node_table, option_table, run_table
+
+MOST_NODES = 1000
+"""Nodes that the page shows, the slow ones first; ``nodes.csv`` has all."""
 
 _LONGEST = 500  # characters of a sentence on nodes, which may name hundreds
 _WORDS = ("slow: ", "no node ", "no rank", "to be sure", "to leave out")  # else a node's name
@@ -67,7 +65,8 @@ def _runs(shown: Shown) -> list[Section]:
     if not shown.runs:
         return []
     rows = [
-        (run, shown.place_of(run), place in shown.counted) for place, run in enumerate(shown.runs)
+        RunRow(run, shown.place_of(run), place in shown.counted)
+        for place, run in enumerate(shown.runs)
     ]
     line = "The button of a run opens its iterations and what its log tells."
     return [Section("runs", "Runs", (line,), run_table(rows))]
@@ -89,10 +88,10 @@ def _nodes(shown: Shown) -> list[Section]:
         return []
     lines = [shorten(printable(line), _LONGEST) for line in sentences(found)]
     lines = [sentence(line) if line.startswith(_WORDS) else line for line in lines]
-    table = node_table(found)
-    if len(table.rows) == MOST_NODES:
+    rows = nodes_of(found)
+    if len(rows) > MOST_NODES:
         lines.append(f"This page shows {MOST_NODES} nodes at most; nodes.csv has all.")
-    return [Section("nodes", "Nodes", tuple(lines), table)]
+    return [Section("nodes", "Nodes", tuple(lines), node_table(rows[:MOST_NODES]))]
 
 
 def _provenance(shown: Shown) -> list[Section]:
@@ -106,12 +105,11 @@ SECTIONS: tuple[Callable[[Shown], list[Section]], ...] = (
 
 
 def _files(report: Report) -> dict[str, bytes]:
-    from dlperf_hpc.reporting.writers.csv import table
     from dlperf_hpc.reporting.writers.json import text
 
     return {
-        "speedup.csv": table(CASE_COLUMNS, report.case_rows),
-        "runs.csv": table(RUN_COLUMNS, report.run_rows),
+        "speedup.csv": csv_table(CASE_COLUMNS, report.case_rows),
+        "runs.csv": csv_table(RUN_COLUMNS, report.run_rows),
         "report.json": text(report).encode(),
     }
 

@@ -1,6 +1,6 @@
 """Every writer of a report: one module each in this folder (docs/adding-a-writer.md).
 
-A module declares ``WRITER``: the writer's name, which is a word of ``dlperf report --write``, and
+A module declares ``WRITERS``: of each its name, which is a word of ``dlperf report --write``, and
 the files that it makes, each by a function from the report to the file's bytes.
 """
 
@@ -51,10 +51,9 @@ class Writer:
 @functools.cache
 def writers() -> Mapping[str, Writer]:
     """The writers by name: the default ones first, in their order."""
-    found = [
-        importlib.import_module(f"{__name__}.{module.name}").WRITER
-        for module in pkgutil.iter_modules(__path__)
-    ]
+    found: list[Writer] = []
+    for module in pkgutil.iter_modules(__path__):
+        found += importlib.import_module(f"{__name__}.{module.name}").WRITERS
     names = [each.name for each in found]
     if len(set(names)) < len(names):
         raise ValueError(f"two writers of one name: {sorted(names)}")

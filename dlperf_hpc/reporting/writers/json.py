@@ -98,8 +98,10 @@ def text(report: Report) -> str:
     return whole.replace('\n "runs": []', f'\n "runs": [\n{runs}\n ]', 1) if runs else whole
 
 
-WRITER = Writer(
-    "json",
-    "the whole report for programs",
-    {"report.json": lambda report: text(report).encode()},
+WRITERS = (
+    Writer(
+        "json",
+        "the whole report for programs",
+        {"report.json": lambda report: text(report).encode()},
+    ),
 )

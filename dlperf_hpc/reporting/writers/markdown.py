@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.speedup import CaseSummary
-from dlperf_hpc.analysis.statistics import Interval, Sample
+from dlperf_hpc.analysis.statistics import Sample
 from dlperf_hpc.errors import number_of
-from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult, own_unit
+from dlperf_hpc.records.results import TOKENS_PER_S, RunResult, own_unit
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.picture import PICTURE, picture
 from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.tables import Overview, overview, remarks
-from dlperf_hpc.reporting.text import (
-    code,
-    escape,
-    interval_text,
-    number,
-    percent,
-    speed_heading,
-    speed_text,
+from dlperf_hpc.reporting.table import markdown_lines, markdown_row, markdown_table
+from dlperf_hpc.reporting.tables import (
+    Overview,
+    overview,
+    remarks,
+    switch_table,
+    wide_table,
+    with_coverage,
 )
+from dlperf_hpc.reporting.text import code, escape, number
 from dlperf_hpc.reporting.writers import Writer
 
 _MOST_UNREAD = 100
 _MOST_HOSTS = 32
-_EVEN_IF_EMPTY = ("CI (coverage)", "speedup", "speedup CI", "efficiency", "flags")
 
 
 def markdown(report: Report) -> str:
@@ -115,62 +114,15 @@ def _overview(across: Overview | None) -> str:
     """All series side by side: a row for each, a column for each topology."""
     if across is None:
         return ""
-    headings = ["series", *across.topologies]
-    lines = [
-        f"## All series: {across.of}",
-        "",
-        f"All names begin with {code(across.common)}.\n" if across.common else "",
-        f"| {' | '.join(headings)} |",
-        f"| {' | '.join('-' * len(heading) for heading in headings)} |",
-        *(f"| {escape(name)} | {' | '.join(cells)} |" for name, cells in across.rows.items()),
-    ]
-    return "\n".join(line for i, line in enumerate(lines) if line or i == 1)
+    parts = [f"## {across.table.title[:1].upper()}{across.table.title[1:]}"]
+    if across.common:
+        parts.append(f"All names begin with {code(across.common)}.")
+    return "\n\n".join([*parts, markdown_table(across.table)])
 
 
 def _series(name: str, members: Sequence[CaseSummary]) -> str:
-    columns = _columns(members)
-    lines = [
-        f"## {escape(name)}",
-        "",
-        _base_line(members),
-        "",
-        f"| {' | '.join(columns)} |",
-        f"| {' | '.join('-' * len(heading) for heading in columns)} |",
-    ]
-    for summary in members:
-        lines.append(f"| {' | '.join(text(summary) for text in columns.values())} |")
-    notes = [f"- {escape(told)}" for told in remarks(members)]
-    return "\n".join(lines + ([""] + notes if notes else []))
-
-
-def _columns(members: Sequence[CaseSummary]) -> dict[str, Callable[[CaseSummary], str]]:
-    """By heading: DLPerf's columns and its order, each figure with its interval. What no case of
-    the series has has no column."""
-    speed = speed_heading(summary.unit for summary in members if summary.samples)
-    found: dict[str, Callable[[CaseSummary], str]] = {
-        "node_num": lambda s: str(s.case.topology.nodes),
-        "gpu_num": lambda s: str(s.case.topology.devices),
-        speed: lambda s: speed_text(s.speed, s.unit, speed),
-        "CI (coverage)": lambda s: _with_coverage(s.sample.interval if s.sample else None),
-        "tokens/s": lambda s: number(s.median(TOKENS_PER_S)) if speed == SAMPLES_PER_S else "",
-        "speedup": lambda s: "" if s.speedup is None else f"{s.speedup:.2f}",
-        "speedup CI": lambda s: interval_text(s.speedup_interval),
-        "efficiency": lambda s: percent(s.efficiency),
-        "ms/iteration": lambda s: number(s.iteration_ms),
-        "MFU": lambda s: percent(s.mfu),
-        "memory_mb": lambda s: "" if s.memory_mb is None else f"{s.memory_mb:.0f}",
-        "exposed_comm": lambda s: percent(s.exposed_comm),
-        "runs": lambda s: f"{s.ok}/{s.runs}",
-        "flags": lambda s: ", ".join(s.flags),
-    }
-    if speed == TOKENS_PER_S:
-        found[speed] = lambda s: speed_text(s.speed, s.unit, speed)
-    kept = {*_EVEN_IF_EMPTY, speed}
-    return {
-        heading: text
-        for heading, text in found.items()
-        if heading in kept or any(map(text, members))
-    }
+    parts = [f"## {escape(name)}", _base_line(members), markdown_table(wide_table(members))]
+    return "\n\n".join(filter(None, [*parts, markdown_lines(remarks(members))]))
 
 
 def _base_line(members: Sequence[CaseSummary]) -> str:
@@ -189,77 +141,32 @@ def _base_line(members: Sequence[CaseSummary]) -> str:
 
 
 def _sample_text(sample: Sample, unit: str) -> str:
-    interval = f", CI {_with_coverage(sample.interval)}" if sample.interval else ", no CI"
+    interval = f", CI {with_coverage(sample.interval)}" if sample.interval else ", no CI"
     runs = "1 run" if sample.n == 1 else f"{sample.n} runs"
     return f"{number(sample.median)} {unit} ({runs}{interval})"
-
-
-def _with_coverage(interval: Interval | None) -> str:
-    return "" if interval is None else f"{interval_text(interval)} ({percent(interval.coverage)})"
 
 
 def _option_pairs(found: Sequence[OptionPair]) -> str:
     if not found:
         return ""
-    speed = speed_heading(pair.unit for pair in found)
-    headings = ("batch", "precision", "topology", "switched on", f"{speed} off", "on", "change",
-                "ratio CI", "memory_mb off", "on", "change", "gpu_util off", "on")  # fmt: skip
-    lines = [
-        "## One option switched on",
-        "",
-        "Cases that differ in one option, side by side: the change it makes.",
-        "",
-        f"| {' | '.join(headings)} |",
-        f"| {' | '.join('-' * len(heading) for heading in headings)} |",
-        *(_pair_row(pair, speed) for pair in found),
-    ]
-    return "\n".join(lines)
-
-
-def _pair_row(pair: OptionPair, speed: str) -> str:
-    off, on, case = pair.off, pair.on, pair.on.case
-    memory = ["", "", ""]
-    if pair.memory_mb is not None and off.memory_mb:
-        share = f"{100 * pair.memory_mb / off.memory_mb:+.1f} %"
-        memory = [number(off.memory_mb), number(on.memory_mb), f"{pair.memory_mb:+.0f} ({share})"]
-    cells = [
-        str(case.batch_size or ""),
-        escape(case.precision),
-        str(case.topology),
-        code(f"{case.framework}/{case.model} {pair.name}"),
-        speed_text(off.median(pair.unit), pair.unit, speed),
-        speed_text(on.median(pair.unit), pair.unit, speed),
-        f"{100 * (pair.ratio - 1):+.1f} %",
-        interval_text(pair.interval),
-        *memory,
-        number(off.gpu_util),
-        number(on.gpu_util),
-    ]
-    return "| " + " | ".join(cells) + " |"
+    about = "Cases that differ in one option, side by side: the change it makes."
+    return f"## One option switched on\n\n{about}\n\n{markdown_table(switch_table(found))}"
 
 
 def _not_ok(results: Sequence[RunResult]) -> str:
     other = [result for result in results if result.status is not Status.OK]
     if not other:
         return ""
-    lines = [
-        "## Runs that do not count",
-        "",
-        "| run | attempt | status | reason |",
-        "| - | - | - | - |",
+    rows = [
+        (code(result.title), str(result.attempt), result.status.value, escape(result.reason))
+        for result in other
+        if result.status is not Status.HELD_BACK
     ]
     held = Counter(r.reason for r in other if r.status is Status.HELD_BACK)
-    for result in other:
-        if result.status is Status.HELD_BACK:
-            continue
-        reason = escape(result.reason)
-        lines.append(
-            f"| {code(result.title)} | {result.attempt} | {result.status.value} | {reason} |"
-        )
     for why, count in held.items():  # one row for all: none of them has anything of its own to say
-        runs = f"{count} run{'s' * (count > 1)}"
-        lines.append(f"| {runs} | 0 | {Status.HELD_BACK.value} | {escape(why)} |")
-    return "\n".join(lines)
+        rows.append((number_of(count, "run"), "0", Status.HELD_BACK.value, escape(why)))
+    lines = [("run", "attempt", "status", "reason"), ("-",) * 4, *rows]
+    return "\n".join(["## Runs that do not count", "", *map(markdown_row, lines)])
 
 
 def _warnings(warnings: Mapping[str, Sequence[RunResult]]) -> str:
@@ -293,8 +200,10 @@ def _legend(report: Report) -> str:
     return "\n".join(["## Flags", "", *lines]) if lines else ""
 
 
-WRITER = Writer(
-    "md",
-    "tables for people, and the picture that they show",
-    {"report.md": lambda report: markdown(report).encode(), PICTURE: picture},
+WRITERS = (
+    Writer(
+        "md",
+        "tables for people, and the picture that they show",
+        {"report.md": lambda report: markdown(report).encode(), PICTURE: picture},
+    ),
 )

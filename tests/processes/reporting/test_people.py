@@ -23,6 +23,7 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.picture import picture
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.status import clock, trouble_table
+from dlperf_hpc.reporting.table import Table, drawn
 from dlperf_hpc.reporting.terminal import print_report, speedup_table
 from dlperf_hpc.reporting.text import common_beginning, natural
 from dlperf_hpc.reporting.writers import write_report
@@ -36,11 +37,13 @@ FACTS: dict[str, Any] = {
 RUNS = many([case("1n1g"), case("1n2g")], 3)
 
 
-def shown(renderable: Any, width: int = 80) -> str:
+def shown(what: Any, width: int = 80) -> str:
     from rich.console import Console
 
     stream = StringIO()
-    Console(file=stream, width=width, force_terminal=False).print(renderable)
+    Console(file=stream, width=width, force_terminal=False).print(
+        drawn(what) if isinstance(what, Table) else what
+    )
     return stream.getvalue()
 
 

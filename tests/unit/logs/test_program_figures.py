@@ -20,7 +20,8 @@ from dlperf_hpc.records.logfile import glance, result_of_log
 from dlperf_hpc.records.results import RunResult, Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.timed import Timed, timed_line
-from dlperf_hpc.reporting.columns import RUN_COLUMNS, rows
+from dlperf_hpc.reporting.columns import RUN_COLUMNS
+from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
 from dlperf_hpc.sweepfile.programtables import read_table
 from dlperf_hpc.sweepfile.readtable import ReadTable

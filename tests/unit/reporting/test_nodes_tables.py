@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
 from places import ROOT
 from report_samples import case, oks
-from rich.console import Console
 
 from dlperf_hpc.analysis.nodes import examine, hosts_of
 from dlperf_hpc.records.results import RankTime, RunResult
-from dlperf_hpc.reporting.columns import Column
-from dlperf_hpc.reporting.nodes import NODE_COLUMNS, node_rows, nodes_tables, sentences
+from dlperf_hpc.reporting.nodes import NODE_COLUMNS, node_rows, print_nodes, sentences
+from dlperf_hpc.reporting.table import Column
 
 EVIL = "n\x1b[2J\u202e;$(true)"
 
@@ -34,12 +32,14 @@ def runs() -> list[RunResult]:
     ]
 
 
-def test_odd_names_are_shown_and_quoted_in_what_is_to_be_pasted() -> None:
+def test_odd_names_are_shown_and_quoted_in_what_is_to_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = examine([runs()])
     assert found.slow_nodes == (EVIL,)
-    stream = io.StringIO()
-    Console(file=stream, width=80, highlight=False).print(nodes_tables(found))
-    text = stream.getvalue()
+    monkeypatch.setenv("COLUMNS", "80")
+    print_nodes(found)
+    text = capsys.readouterr().out
     assert "\x1b" not in text and "\u202e" not in text and max(map(len, text.split("\n"))) <= 80
     assert any(f"--exclude-nodes '{EVIL}'" in line for line in sentences(found))
     (odd,) = [row for row in node_rows(found) if row["slow"]]

@@ -23,17 +23,19 @@ from dlperf_hpc.cli import compare as compare_verb
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.results import GpuUse
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, rows
+from dlperf_hpc.reporting.columns import CASE_COLUMNS
+from dlperf_hpc.reporting.nodes import nodes_of
 from dlperf_hpc.reporting.page import compared, render
 from dlperf_hpc.reporting.page.drawn import measures_of_run
 from dlperf_hpc.reporting.page.figure import COLOURS, MARKS, colour_of, mark_of
 from dlperf_hpc.reporting.page.head import facts
 from dlperf_hpc.reporting.page.shown import MOST_RUNS, Shown, sentence
-from dlperf_hpc.reporting.page.tables import case_table, node_table
 from dlperf_hpc.reporting.page.traces import MOST_POINTS, trace_of
 from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.table import rows
+from dlperf_hpc.reporting.tables import case_table, node_table
 from dlperf_hpc.reporting.text import natural
-from dlperf_hpc.reporting.writers.html import page
+from dlperf_hpc.reporting.writers.pictures import page
 
 
 class Parsed(HTMLParser):
@@ -154,11 +156,11 @@ def test_the_nodes_of_the_runs_are_a_table_that_names_the_slow_one() -> None:
     ]  # fmt: skip
     report = Report.of("a", runs)
     assert report.nodes.slow_nodes == ("n1",)
-    table = node_table(report.nodes)
-    titles = [heading.title for heading in table.headings]
+    table = node_table(nodes_of(report.nodes))
+    titles = [column.name for column in table.columns]
     assert titles[:3] == ["node", "outcome", "difference"] and "slowest device" not in titles
-    assert (table.rows[0].cells[0].text, table.rows[0].bad) == ("n1", True)
-    assert sorted(row.cells[0].text for row in table.rows) == ["n1", "n2", "n3"]
+    assert (table.cells[0][0].text, table.is_bad(0)) == ("n1", True)
+    assert sorted(cells[0].text for cells in table.cells) == ["n1", "n2", "n3"]
     text = Parsed(page(report)).text
     assert "Slow: n1: runs with it are" in text and "to runs without it" in text
     assert 'id="nodes"' not in page(Report.of("a", oks(case(), 1.0, 1.1))).decode()
@@ -184,8 +186,8 @@ def test_step_time_is_a_quantity_and_a_column() -> None:
     assert data["cases"][0]["m"]["step"] == [20.0, None, None]
     assert [run["m"]["step"] for run in data["runs"]] == [30.0, 10.0, 99.0]
     table, _ = case_table(report.cases)
-    place = next(n for n, heading in enumerate(table.headings) if heading.title == "step time")
-    assert (table.headings[place].unit, table.rows[0].cells[place].text) == ("ms", "20.00")
+    place = next(n for n, column in enumerate(table.columns) if column.name == "step time")
+    assert (table.columns[place].unit, table.cells[0][place].text) == ("ms", "20.00")
     (row,) = rows(CASE_COLUMNS, report.cases)
     assert row["step_ms_p50"] == 20.0 and row["iteration_ms"] == report.cases[0].iteration_ms
     alone = Report.of("b", external("1n1g", {"tokens/s": 9.0}))

@@ -31,16 +31,16 @@ from dlperf_hpc.records.collect import Collection
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
-from dlperf_hpc.reporting.columns import rows as rows_of
+from dlperf_hpc.reporting.picture import picture
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.status import print_status, status_table, trouble_table
+from dlperf_hpc.reporting.table import Table, csv_table, drawn
+from dlperf_hpc.reporting.table import rows as rows_of
 from dlperf_hpc.reporting.terminal import print_report, speedup_table
 from dlperf_hpc.reporting.text import code, escape, number
 from dlperf_hpc.reporting.writers import DEFAULT, write_atomic, write_report, writers
-from dlperf_hpc.reporting.writers.csv import table
 from dlperf_hpc.reporting.writers.json import as_json
 from dlperf_hpc.reporting.writers.markdown import markdown as markdown_of
-from dlperf_hpc.reporting.writers.png import picture
 from dlperf_hpc.sweepfile.case import Run
 
 EVIL = "\x1b[31mRuntimeError\x1b[0m: [red]a|b[/red] <script> `x` $y$ *z*\nsecond\tline \x07\u202e!"
@@ -100,7 +100,7 @@ def test_tables_have_the_documented_columns_and_every_row() -> None:
 
 def test_csv_is_what_pandas_would_write() -> None:
     """Byte for byte, as reports were written through pandas before."""
-    from dlperf_hpc.reporting.columns import frame
+    from dlperf_hpc.reporting.table import frame
 
     odd = replace(bad(case("4n8g"), 4, Status.FAILED, 'a "quoted", word; # and\nmore'), log="a,b")
     results = [*sweep(), odd, ok(case("1n4g"), 1, 1e-7, memory_mb=5, drift=1e22, steady=False)]
@@ -436,11 +436,14 @@ def test_escaped_text_stays_in_its_cell(text: str) -> None:
 # --- terminal ------------------------------------------------------------------------------------
 
 
-def render(renderable: Any, width: int = 80) -> str:
+def render(shown: Any, width: int = 80) -> str:
+    """A table, or what rich prints, as a terminal of this width shows it."""
     from rich.console import Console
 
     stream = StringIO()
-    Console(file=stream, width=width, force_terminal=False).print(renderable)
+    Console(file=stream, width=width, force_terminal=False).print(
+        drawn(shown) if isinstance(shown, Table) else shown
+    )
     return stream.getvalue()
 
 
@@ -506,7 +509,7 @@ def test_a_text_that_a_spreadsheet_would_compute_is_marked_as_text(sign: str) ->
     results = [replace(bad(case(), 1, Status.FAILED, text), log=text), ok(case(), 2, 5.5)]
     made = rows_of(RUN_COLUMNS, results)
     made[1]["exposed_comm"] = -0.25
-    told = list(csv.DictReader(StringIO(table(RUN_COLUMNS, made).decode())))
+    told = list(csv.DictReader(StringIO(csv_table(RUN_COLUMNS, made).decode())))
     assert told[0]["reason"] == told[0]["log"] == "'" + printable(text)
     assert made[0]["reason"] == printable(text)  # in JSON, Parquet and SQLite it stays as it is
     assert told[1]["exposed_comm"] == "-0.25"

@@ -17,8 +17,9 @@ from report_samples import bad, case, ok, oks, tokens
 
 from dlperf_hpc.records.results import Checkpoint, RunResult
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, Column
+from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.table import Column
 from dlperf_hpc.reporting.writers import write_report
 
 TABLES: dict[str, tuple[Column[Any], ...]] = {"speedup": CASE_COLUMNS, "runs": RUN_COLUMNS}

@@ -22,7 +22,8 @@ from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.results import Checkpoint, RunResult
 from dlperf_hpc.records.store import log_event
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
+from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.train.checkpoint_timing import measure_checkpoint
 from dlperf_hpc.train.checkpoints import Resumable, files_of_rank, rank_file
 from dlperf_hpc.train.ranks import World

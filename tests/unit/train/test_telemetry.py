@@ -14,7 +14,8 @@ from record_samples import a_run, begun, manifest, timed
 from dlperf_hpc.analysis.speedup import summarise as summarise_cases
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.results import GpuUse
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS, rows
+from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.joblog import Measured, end_ok, log_gpus, log_window
 from dlperf_hpc.train.telemetry import (
