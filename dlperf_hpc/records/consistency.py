@@ -9,7 +9,6 @@ the point, a stamp has microseconds. (:mod:`.record` holds the log against its r
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
