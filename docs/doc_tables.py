@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dlperf_hpc.logs.format import Format
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
-from dlperf_hpc.logs.recognised import TRAINS, Program, programs
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
+from dlperf_hpc.logs.recognised import TRAINS, programs
+from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
 from dlperf_hpc.sweepfile.declarations import Option, Registry
 from dlperf_hpc.sweepfile.readtable import GROUPS
 from dlperf_hpc.train.registry import registry
@@ -58,16 +59,26 @@ _OF_DEVICES = (Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S, Unit.UNPADDED_TOKENS_PER_S
 
 def formats_table() -> str:
     """Markdown: every log format, what its reader rests on, and what its figures are; then the
-    programs that are recognised only."""
+    names of programs that are recognised only."""
     heads = ("format", "program", "evidence", "printed speed", "counts", "lines from")
-    rows = [*map(_format_row, formats()), *map(_program_row, programs())]
-    counts = f"{len(formats())} formats, and {len(programs())} programs that are recognised only:"
-    return f"{counts}\n\n{_table(heads, rows)}"
+    table = _table(heads, map(_format_row, formats()))
+    listed = "".join(_item(f"{kind}: {', '.join(each)}") for kind, each in _recognised().items())
+    counts = f"{len(programs())} programs are recognised only"
+    return f"{len(formats())} formats:\n\n{table}\n{counts}; no speed is read of them:\n\n{listed}"
 
 
-def _program_row(each: Program) -> Sequence[str]:
-    kind = "" if each.kind == TRAINS else f" ({each.kind})"
-    return "-", each.name, Evidence.QUOTED.value, f"none: recognised only{kind}", "-", each.source
+def _item(text: str) -> str:
+    """An item of a list in Markdown, wrapped as the pages are."""
+    lines = textwrap.wrap(f"- {text}", 120, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
+
+
+def _recognised() -> Mapping[str, Sequence[str]]:
+    """Names of programs that are recognised only, by what they do."""
+    found: dict[str, list[str]] = {}
+    for each in programs():
+        found.setdefault("training" if each.kind == TRAINS else each.kind, []).append(each.name)
+    return found
 
 
 def _format_row(each: Format) -> Sequence[str]:

@@ -64,7 +64,7 @@ def test_every_format_and_every_rule_is_on_its_page() -> None:
     for each in formats():
         assert f"\n| `{each.name}` | {each.title} | {each.evidence.value} |" in EXTERNAL
     for program in programs():
-        assert f"\n| - | {program.name} | {Evidence.QUOTED.value} | none: recog" in EXTERNAL
+        assert program.name in " ".join(EXTERNAL.split())
     for evidence in Evidence:
         assert f"*{evidence.value}*" in " ".join(EXTERNAL.split())
     for name in set(RULES) - {"default"}:  # which has a section
@@ -236,7 +236,7 @@ def test_the_examples_row_is_written_into_the_table(copy: Path) -> None:
     typed(copy, "doc_tables")
     written = (copy / "docs" / "external-logs.md").read_text(encoding="utf-8")
     assert "\n| `nimble` | Nimble | source only | samples/s, one device, since" in written
-    assert f"\n{len(formats()) + 1} formats, and {len(programs())} programs" in written
+    assert f"\n{len(formats()) + 1} formats:" in written
     assert "nimble" not in EXTERNAL
 
 
