@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -197,7 +197,7 @@ class Case:
         tags = "".join(f"-{tag}" for tag in self.tags)
         return f"{self.framework}/{self.model}/bz{self.batch_size}/{self.precision}{tags}"
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Readable and unique in its sweep; also the path of its runs without the repeat."""
         tags = "".join(f"-{tag}" for tag in self.tags)
@@ -255,7 +255,7 @@ class Run:
     case: Case
     repeat: int
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Stable and readable; relative path of the run's log without its ending."""
         return f"{self.case.id}_{self.repeat}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
-from dlperf_hpc.sweepfile.case import MODES
+from dlperf_hpc.sweepfile.case import MODES, Case
 
 if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.programs import UserProgram
@@ -98,6 +98,8 @@ class WorkloadDeclaration:
     ``flops_per_sample(case)`` is model FLOPs of one sample, forward and backward; the log tells it,
     and the report computes TFLOPS and MFU from it.
     ``layout(case)`` says what its real data is like; None where it has none.
+    ``check(case)`` gives (key, message) for what the model cannot do of a case whose values hold
+    one by one.
     """
 
     name: str
@@ -111,6 +113,7 @@ class WorkloadDeclaration:
     options: tuple[Option, ...] = ()
     min_seq_len: int = 1
     layout: Callable[..., SampleLayout] | None = None
+    check: Callable[[Case], Iterable[tuple[str, str]]] | None = None
 
 
 @dataclass(frozen=True)

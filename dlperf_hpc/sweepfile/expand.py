@@ -7,10 +7,8 @@ divide) is checked here on each.
 
 from __future__ import annotations
 
-import glob
 import itertools
 import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +17,6 @@ from dlperf_hpc.errors import Issue, number_of
 from dlperf_hpc.sweepfile import commands
 from dlperf_hpc.sweepfile.case import (
     MODES,
-    NO_FP16,
-    SCHEDULES,
     Case,
     Measure,
     Optimizer,
@@ -29,10 +25,11 @@ from dlperf_hpc.sweepfile.case import (
     fitting,
     tag,
 )
+from dlperf_hpc.sweepfile.case_issues import SCHEDULE, option_issues, point_issues
 from dlperf_hpc.sweepfile.conditions import comparisons, counts_of
-from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Registry
+from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expressions import ExpressionError
-from dlperf_hpc.sweepfile.keys import KEYS, no_such
+from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.programs import RUN_NAMES, TASK_NAMES
 from dlperf_hpc.sweepfile.tables import Rule, Tables, Values
 
@@ -92,41 +89,76 @@ def expand(
     """
     if issue := _too_large(tables, len(topologies)):
         return Expansion([], [issue], [])
-    cases: dict[str, Case] = {}
-    issues: dict[Issue, None] = {}
+    found = _Cases(registry, _Commands(registry, measure), narrowed)
     used: set[str] = set()
-    merged = 0
-    commands = _Commands(registry, measure)
-    for point in _points(tables, topologies, registry, used):
+    for point, full in _points(tables, topologies, registry, used):
         missing = [key for key in _REQUIRED if key not in point]
-        if not missing and commands.leaves_out(point):
-            continue
-        found = [
-            Issue(f"case.{key}", "is missing: give it in [case] or [matrix]")
-            for key in missing
-            if key not in tables.named
-        ]
         if not missing:
-            found = _point_issues(point, registry)
-        if not missing and not found:
-            case = _case(point, registry)
-            found = commands.issues(case) if case.launch else []
-            if narrowed and cases.get(case.id) == case:
-                merged += 1
-            elif case.id in cases:
-                message = f"{case.id} comes out twice; one would overwrite the other"
-                found = [Issue("cases", message)]
-            cases[case.id] = case
-        issues.update(dict.fromkeys(found))
-        if len(issues) > _MOST_ISSUES:
-            issues[Issue("cases", "have more issues of this kind; the check stopped here")] = None
+            found.add(point, full)
+        for key in missing:
+            if key not in tables.named:
+                issue = Issue(f"case.{key}", "is missing: give it in [case] or [matrix]")
+                found.issues[issue] = None
+        if len(found.issues) > _MOST_ISSUES:
+            message = "have more issues of this kind; the check stopped here"
+            found.issues[Issue("cases", message)] = None
             break
     rules = (*tables.exclude, *tables.override)
     notes = [f"{rule.where} matches no case" for rule in rules if rule.where not in used]
-    notes += commands.notes()
-    if merged:
-        notes.append(f"--set made {merged} cases equal to others: {len(cases)} are left")
-    return Expansion(list(cases.values()), list(issues), notes)
+    return Expansion(list(found.cases.values()), list(found.issues), [*notes, *found.notes()])
+
+
+@dataclass
+class _Cases:
+    """The cases that hold, by id, and the issues of others. ``merged`` counts the cases that values
+    of the command line made equal to another."""
+
+    registry: Registry
+    commands: _Commands
+    narrowed: bool
+    cases: dict[str, Case] = field(default_factory=dict)
+    issues: dict[Issue, None] = field(default_factory=dict)
+    merged: int = 0
+
+    def add(self, point: Values, full: Values) -> None:
+        """Take in the case of a point, unless a condition of its program leaves it out."""
+        if self.commands.leaves_out(full):
+            return
+        found = self._issues_before(point, full)
+        if not found:
+            case = _case(point, full, self.registry)
+            found = self._issues_of(case)
+            self.cases[case.id] = case
+        self.issues.update(dict.fromkeys(found))
+
+    def _issues_before(self, point: Values, full: Values) -> list[Issue]:
+        """What is wrong with the values of a case, of which no case can be made then."""
+        if full["framework"] in self.registry.programs:
+            return _program_issues(point, full, self.registry)
+        found = point_issues(point, full, self.registry)
+        if full["model"] in self.registry.workloads:
+            found += _batch_issues(point, full, self.registry)
+        return found
+
+    def _issues_of(self, case: Case) -> list[Issue]:
+        """What is wrong with a case that could be made, by itself or beside the others."""
+        if case.id in self.cases:
+            if self.narrowed and self.cases[case.id] == case:
+                self.merged += 1
+                return []
+            return [Issue("cases", f"{case.id} comes out twice; one would overwrite the other")]
+        if case.launch:
+            return self.commands.issues(case)
+        check = self.registry.workloads[case.model].check
+        return [] if check is None else [Issue(key, message) for key, message in check(case)]
+
+    def notes(self) -> list[str]:
+        """What is odd in the file but may be meant."""
+        notes = self.commands.notes()
+        if self.merged:
+            left = f"{len(self.cases)} are left"
+            notes.append(f"--set made {self.merged} cases equal to others: {left}")
+        return notes
 
 
 @dataclass
@@ -142,18 +174,18 @@ class _Commands:
     left_out: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     _taken: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
-    def leaves_out(self, point: Values) -> bool:
+    def leaves_out(self, full: Values) -> bool:
         """Whether a condition of its program leaves a case out. One that cannot be told leaves
         none out: :func:`_program_issues` says so."""
-        program = self.registry.programs.get(point["framework"])
+        program = self.registry.programs.get(full["framework"])
         if program is None or not program.require:
             return False
         try:
-            condition = commands.unmet(program, _told(point, self.registry))
+            condition = commands.unmet(program, _told(full, self.registry))
         except ExpressionError:
             return False
         if condition:
-            self.left_out.setdefault((program.name, condition), []).append(point["topology"])
+            self.left_out.setdefault((program.name, condition), []).append(full["topology"])
         return bool(condition)
 
     def issues(self, case: Case) -> list[Issue]:
@@ -210,8 +242,9 @@ def _too_large(tables: Tables, topologies: int) -> Issue | None:
 
 def _points(
     tables: Tables, topologies: Sequence[Topology], registry: Registry, used: set[str]
-) -> Iterator[Values]:
-    """[case] with each point of the axes and each topology, changed by overrides, less excludes.
+) -> Iterator[tuple[Values, Values]]:
+    """[case] with each point of the axes and each topology, changed by overrides, less excludes;
+    and all that holds for that case.
 
     Notes in ``used`` where the rules that matched stand.
     """
@@ -230,7 +263,7 @@ def _points(
             matching = [rule.where for rule in tables.exclude if _matches(full, rule)]
             used.update(matching)
             if not matching:
-                yield point
+                yield point, full
 
 
 def _full(point: Values, registry: Registry) -> Values:
@@ -243,25 +276,26 @@ def _matches(full: Values, rule: Rule) -> bool:
     return all(wanted.holds(full.get(key)) for key, wanted in rule.when.items())
 
 
-_OPTIMIZER, _SCHEDULE = "optimizer.", "schedule."
-_TABLES = (_OPTIMIZER, _SCHEDULE)
+_OPTIMIZER = "optimizer."
+_TABLES = (_OPTIMIZER, SCHEDULE)
 _PLAIN_KEYS = {key for key in KEYS if not key.startswith(_TABLES)} - {"global_batch"}
+_TABLE_KEYS = {prefix: [key for key in KEYS if key.startswith(prefix)] for prefix in _TABLES}
 _KEY_DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
 
 def _defaults(point: Values, registry: Registry) -> Values:
     """What holds for a case where its file says nothing."""
     values = dict(_KEY_DEFAULTS)
-    program = registry.programs.get(point.get("framework", ""))
-    if program is not None:
-        return {**values, **program.keys}
-    backend = registry.backends.get(point.get("framework", ""))
+    framework, mode = point.get("framework", ""), point.get("mode", MODES[0])
+    if framework in registry.programs:
+        return {**values, **registry.programs[framework].keys}
     workload = registry.workloads.get(point.get("model", ""))
     if workload is not None:
         values["seq_len"] = workload.default_seq_len
-    for options in (backend.options if backend else (), workload.options if workload else ()):
-        mode = point.get("mode", MODES[0])
-        values.update({option.name: option.default_in(mode) for option in options})
+    for declaration in (registry.backends.get(framework), workload):
+        if declaration is not None:
+            for option in declaration.options:
+                values[option.name] = option.default_in(mode)
     return values
 
 
@@ -296,9 +330,8 @@ def _counts(full: Values, registry: Registry) -> Values:
     return {**counts, "ranks": ranks, "ranks_per_node": ranks // counts["nodes"]}
 
 
-def _told(point: Values, registry: Registry) -> Values:
+def _told(full: Values, registry: Registry) -> Values:
     """What a condition of a program may name: ``replicas`` only where it comes out."""
-    full = _full(point, registry)
     values = {**full, **_counts(full, registry)}
     try:
         return {**values, "replicas": _replicas(full, registry)}
@@ -309,127 +342,17 @@ def _told(point: Values, registry: Registry) -> Values:
 def _program_issues(point: Values, full: Values, registry: Registry) -> list[Issue]:
     """What is wrong with a case of a user's program: its model and its data are its own."""
     name = point["framework"]
-    issues = _option_issues(point, registry)
+    issues = option_issues(point, registry)
     if "processes_per_node" in point:
         rule = f"is given, but launch of program.{name} says how many processes there are"
         issues.append(Issue("processes_per_node", rule))
     if "mode" in point and "mode" not in registry.programs[name].keys:
         issues.append(Issue("mode", f"is given, but program.{name} has no key of that name"))
     try:
-        commands.unmet(registry.programs[name], _told(point, registry))
+        commands.unmet(registry.programs[name], _told(full, registry))
         return issues + _batch_issues(point, full, registry)
     except ExpressionError as error:
         return [*issues, _of_program(name, error)]
-
-
-def _point_issues(point: Values, registry: Registry) -> list[Issue]:
-    full = {**_defaults(point, registry), **point}
-    if full["framework"] in registry.programs:
-        return _program_issues(point, full, registry)
-    if full["model"] not in registry.workloads:
-        return [no_such("model", "model", full["model"], registry.workloads, registry)]
-    backend, workload = registry.backends[full["framework"]], registry.workloads[full["model"]]
-    issues = []
-    if backend.library not in workload.libraries:
-        needs = f"{backend.library}, which {backend.name} needs"
-        issues.append(Issue("model", f"{workload.name} is not written for {needs}"))
-    for key, offered in (
-        ("precision", backend.precisions),
-        ("optimizer.name", backend.optimizers),
-        ("data", backend.data_sources),
-    ):
-        if full[key] not in offered:
-            there = ", ".join(offered)
-            issues.append(Issue(key, f"{backend.name} has no {full[key]!r} (it has {there})"))
-    if full["mode"] not in backend.modes:
-        issues.append(_no_mode(full["mode"], backend))
-    shortest, longest = workload.min_seq_len, workload.max_seq_len
-    if not shortest <= full["seq_len"] <= longest:
-        range_ = f"{shortest} to {longest} tokens of {workload.name}"
-        issues.append(Issue("seq_len", f"{full['seq_len']} is not within the {range_}"))
-    gpus = Topology.parse(full["topology"]).gpus_per_node
-    if full["processes_per_node"] not in (None, gpus, 1 if backend.one_per_node else None):
-        rule = f"{backend.name} runs one process per GPU, {gpus} on each node"
-        rule += ", or a single one" if backend.one_per_node else ""
-        message = f"{full['processes_per_node']} is invalid on {full['topology']}: {rule}"
-        issues.append(Issue("processes_per_node", message))
-    if full["precision"] == "fp16" and full["device"] == "cpu":
-        issues.append(Issue("precision", NO_FP16))
-    issues += _data_issues(full)
-    if backend.check:
-        issues += [Issue(key, message) for key, message in backend.check(full)]
-    issues += _optimizer_issues(point, full) + _schedule_issues(point, full)
-    return issues + _option_issues(point, registry) + _batch_issues(point, full, registry)
-
-
-def _no_mode(mode: str, backend: BackendDeclaration) -> Issue:
-    """A back end that cannot run a mode; what it has in its place."""
-    message = f"{backend.name} has no {mode!r} (it has {', '.join(backend.modes)})"
-    own = any(option.name == "xla" for option in backend.options)
-    return Issue("mode", message, "its own compiler is xla = true" if own else None)
-
-
-def _optimizer_issues(point: Values, full: Values) -> list[Issue]:
-    """Settings that the optimizer would pass over, or cannot work with."""
-    name, issues = full["optimizer.name"], []
-    if name != "lamb-deepspeed":
-        issues += [
-            Issue(key, f"is given, but only lamb-deepspeed reads it, and this is {name}")
-            for key in ("optimizer.min_coeff", "optimizer.max_coeff")
-            if key in point
-        ]
-    elif full["optimizer.min_coeff"] > full["optimizer.max_coeff"]:
-        bounds = f"{full['optimizer.min_coeff']} is above max_coeff {full['optimizer.max_coeff']}"
-        issues.append(Issue("optimizer.min_coeff", bounds))
-    if name == "sgd" and "optimizer.bias_correction" in point:
-        issues.append(Issue("optimizer.bias_correction", "is given, but sgd has none"))
-    if name == "lamb-nvidia" and not full["optimizer.grad_clip"]:
-        rule = "lamb-nvidia divides gradients by max(1, global norm / grad_clip)"
-        issues.append(Issue("optimizer.grad_clip", f"must not be 0: {rule}"))
-    return issues
-
-
-def _schedule_issues(point: Values, full: Values) -> list[Issue]:
-    """Settings that the schedule would pass over, or needs and was not given."""
-    name = full["schedule.name"]
-    read = [_SCHEDULE + setting for setting in SCHEDULES[name]]
-    needed = [key for key in read if key not in ("schedule.warmup", "schedule.power")]
-    always = ["schedule.name", "schedule.offset"]
-    reads = f"{name} reads {', '.join(read + always[1:])}"
-    issues = [
-        Issue(key, f"is given, but the schedule does not read it ({reads})")
-        for key in point
-        if key.startswith(_SCHEDULE) and key not in read + always
-    ]
-    issues += [
-        Issue(key, f"is missing: the schedule {name} needs it")
-        for key in needed
-        if key not in point or (key == "schedule.total" and not point[key])
-    ]
-    return issues
-
-
-def _data_issues(full: Values) -> list[Issue]:
-    path = full["data_path"]
-    if full["data"] != "real":
-        return [Issue("data_path", "is given, but data is not 'real'")] if path else []
-    if not path:
-        return [Issue("data_path", "is not given: data = 'real' needs a directory or a pattern")]
-    # What a compute node alone can resolve ($TMPDIR, a relative path) is checked there.
-    if not os.path.isabs(path) or "$" in path or glob.glob(path):
-        return []
-    hint = "if only compute nodes see it, write it with a variable of theirs, as $TMPDIR/data"
-    return [Issue("data_path", f"{path!r} does not exist", hint)]
-
-
-def _option_issues(point: Values, registry: Registry) -> list[Issue]:
-    framework, model = point["framework"], point["model"]
-    own = {option.name for option in registry.options(framework, model)}
-    return [
-        Issue(key, f"is no option of {framework} or {model} (they have {', '.join(sorted(own))})")
-        for key in point
-        if key not in KEYS and key != "topology" and key not in own
-    ]
 
 
 def _batch_issues(point: Values, full: Values, registry: Registry) -> list[Issue]:
@@ -447,23 +370,23 @@ def _batch_issues(point: Values, full: Values, registry: Registry) -> list[Issue
     return [Issue("global_batch", message)]
 
 
-def _case(point: Values, registry: Registry) -> Case:
-    full = _full(point, registry)
+def _case(point: Values, full: Values, registry: Registry) -> Case:
     options = registry.options(full["framework"], full["model"])
     own = tuple((name, full[name]) for name in sorted(option.name for option in options))
     topology = Topology.parse(full["topology"])
+    values = {key: full[key] for key in _PLAIN_KEYS}
     program = registry.programs.get(full["framework"])
     if program is not None:
-        full["processes_per_node"] = program.per_node(topology)
-        full["seq_len"] = full["seq_len"] or 0
-        full["mode"] = MODES[0]  # a key of that name is the program's own, among its options
+        values["processes_per_node"] = program.per_node(topology)
+        values["seq_len"] = full["seq_len"] or 0
+        values["mode"] = MODES[0]  # a key of that name is the program's own, among its options
+        values["launch"] = program.launch
+        values["replicas"] = _replicas(full, registry)
     return Case(
-        **{key: full[key] for key in _PLAIN_KEYS},
+        **values,
         topology=topology,
-        launch=program.launch if program else "",
-        replicas=_replicas(full, registry) if program else None,
         optimizer=Optimizer(**_table(_OPTIMIZER, full)),
-        schedule=Schedule(**_table(_SCHEDULE, full)),
+        schedule=Schedule(**_table(SCHEDULE, full)),
         options=own,
         tags=fitting(_tags(point, registry)),
     )
@@ -471,14 +394,16 @@ def _case(point: Values, registry: Registry) -> Case:
 
 def _table(prefix: str, full: Values) -> Values:
     """The keys of one table without its name."""
-    return {key.removeprefix(prefix): full[key] for key in KEYS if key.startswith(prefix)}
+    return {key.removeprefix(prefix): full[key] for key in _TABLE_KEYS[prefix]}
 
 
 def _tags(point: Values, registry: Registry) -> list[str]:
     """What tells a case from its default variant, so that two variants never share a file."""
     defaults = _defaults(point, registry)
     # A value that is the default of one mode and not of this one is told.
-    eager = _defaults({**point, "mode": MODES[0]}, registry)
+    eager = dict(defaults)
+    if point.get("mode", MODES[0]) != MODES[0]:
+        eager = _defaults({**point, "mode": MODES[0]}, registry)
     if point["framework"] in registry.backends and "mode" in point:
         # Among the tags it stands where its earlier name stood.
         mode, defaults[_MODE], eager[_MODE] = point["mode"], MODES[0], MODES[0]
@@ -491,4 +416,4 @@ def _tags(point: Values, registry: Registry) -> list[str]:
 
 
 def _tag_name(key: str) -> str:
-    return _TAG_NAMES.get(key, key.removeprefix(_OPTIMIZER).removeprefix(_SCHEDULE))
+    return _TAG_NAMES.get(key, key.removeprefix(_OPTIMIZER).removeprefix(SCHEDULE))

@@ -12,12 +12,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from spec_samples import cases, issues_of, load, write
 
-from dlperf_hpc.errors import Issue
+from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.sweepfile.case import Case, Topology, repeat_major, tag
 from dlperf_hpc.sweepfile.declarations import Option, Registry
 from dlperf_hpc.sweepfile.expand import expand
 from dlperf_hpc.sweepfile.keys import KEYS, read_value
-from dlperf_hpc.sweepfile.load import SweepFile
+from dlperf_hpc.sweepfile.load import SweepFile, load_sweep
 from dlperf_hpc.sweepfile.tables import read_tables
 from dlperf_hpc.train.registry import registry
 
@@ -467,3 +467,21 @@ def test_parse_refuses(text: str) -> None:
 
 def test_parse_and_print_a_topology() -> None:
     assert str(Topology.parse("12n8g")) == "12n8g" and Topology.parse("12n8g").devices == 96
+
+
+def test_a_workload_says_what_a_case_may_not_ask(tmp_path: Path) -> None:
+    def check(case: Case) -> list[tuple[str, str]]:
+        odd = case.global_batch % 2
+        return [("batch_size", f"{case.id} has an odd batch")] * odd
+
+    declared = registry()
+    model = replace(declared.workloads["bert-tiny"], check=check, layout=None)
+    changed = replace(declared, workloads={**declared.workloads, "bert-tiny": model})
+    path = write(tmp_path, case="", tables="[matrix]\nbatch_size = [2, 3]")
+    with pytest.raises(SpecError) as refused:
+        load_sweep(path, changed)
+    assert [issue.where for issue in refused.value.issues] == ["batch_size"]
+    path = write(tmp_path, case="batch_size = 2\ndata = 'real'")
+    with pytest.raises(SpecError) as refused:
+        load_sweep(path, changed)
+    assert [issue.where for issue in refused.value.issues] == ["data"]
