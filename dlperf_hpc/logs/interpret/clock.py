@@ -15,6 +15,7 @@ from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, Segment
 from dlperf_hpc.logs.interpret.window import (
     Figure,
     NoFigure,
+    Window,
     window_of_iterations,
     window_of_lines,
 )
@@ -35,14 +36,7 @@ def by_clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     if kind is Stamps.NONE or not steps:
         what = "are of no program that we supervised" if arrival else "have no time stamps"
         raise NoFigure(f"the lines {what}", expected=True)
-    numbers = steps.numbers("iteration")
-    skipped = 0
-    if rule.by is By.LINES:
-        skipped = bisect_right(numbers, rule.skip)
-        window = window_of_lines(rule, len(numbers) - skipped)
-    else:
-        window = window_of_iterations(rule, numbers, segment)
-    steps = steps[skipped + window.first : skipped + window.last + 1]
+    steps, window = _in_window(rule, steps, segment)
     numbers, stamps = steps.numbers("iteration"), steps.numbers(name)
     try:
         seconds = duration(stamps, kind)
@@ -60,12 +54,7 @@ def by_clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         enough = math.ceil(iterations / seconds / _TOO_COARSE)
         raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
     warnings += [coarse] if coarse else []
-    later = range(steps[0].line + 1, steps[-1].line + 1)
-    if any(epoch.line in later and epoch.after >= numbers[0] for epoch in reading.epochs):
-        warnings.append(
-            "several epochs are in the window: what the program does between two of them "
-            "(evaluation, checkpoints) is in its time"
-        )
+    warnings += _between_epochs(reading, steps)
     return Figure(
         rule=rule,
         value=iterations / seconds,
@@ -80,6 +69,28 @@ def by_clock(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         lacking=window.lacking,
         warnings=tuple(warnings),
     )
+
+
+def _in_window(rule: Rule, steps: Steps, segment: Segment) -> tuple[Steps, Window]:
+    """The steps of the window, and the window."""
+    numbers, skipped = steps.numbers("iteration"), 0
+    if rule.by is By.LINES:
+        skipped = bisect_right(numbers, rule.skip)
+        window = window_of_lines(rule, len(numbers) - skipped)
+    else:
+        window = window_of_iterations(rule, numbers, segment)
+    return steps[skipped + window.first : skipped + window.last + 1], window
+
+
+def _between_epochs(reading: Reading, steps: Steps) -> list[str]:
+    """A warning if an epoch begins behind the first of the window's lines."""
+    lines, first = range(steps[0].line + 1, steps[-1].line + 1), steps[0].iteration
+    if not any(epoch.line in lines and epoch.after >= first for epoch in reading.epochs):
+        return []
+    return [
+        "several epochs are in the window: what the program does between two of them "
+        "(evaluation, checkpoints) is in its time"
+    ]
 
 
 def _stamped(steps: Steps, name: str) -> Steps:

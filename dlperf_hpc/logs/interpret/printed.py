@@ -19,6 +19,7 @@ from dlperf_hpc.logs.interpret.window import (
     SPAN,
     Figure,
     NoFigure,
+    Window,
     window_of_iterations,
 )
 from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Steps, Unit
@@ -42,10 +43,12 @@ def rate(value: float | None, printed: Printed) -> float | None:
     """A printed figure as a rate; of a time per iteration, iterations/s. None if it is none."""
     if value is None or not (math.isfinite(value) and value > 0):
         return None
-    per_s = _TIMES.get(printed.unit)
-    scaled = value * printed.scale
-    found = scaled if per_s is None else 1 / (scaled * per_s) if scaled * per_s > 0 else math.inf
-    return found if math.isfinite(found) and found > 0 else None
+    scaled = value * printed.scale * _TIMES.get(printed.unit, 1.0)
+    if not scaled > 0:
+        return None
+    if printed.unit in _TIMES:
+        scaled = 1 / scaled
+    return scaled if math.isfinite(scaled) and scaled > 0 else None
 
 
 def rate_unit(printed: Printed) -> Unit:
@@ -77,8 +80,6 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         raise _no_figures()
     numbers = segment.steps.numbers("iteration")
     offset = 1 if segment.after < numbers[0] else 0  # the first line has iterations of its own
-    # Lines behind the window need not be unpacked; that there is one is seen by the first of them.
-    numbers = numbers[: None if rule.nearest else bisect_right(numbers, rule.last or 0) + 1]
     ends = array("q", [segment.after]) + numbers if offset else numbers
     window = window_of_iterations(rule, ends, segment)
     steps = segment.steps[window.first + 1 - offset : window.last + 1 - offset]
@@ -90,7 +91,21 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     rates = _rates(figures, reading.printed)
     # sum() of floats rounds otherwise from Python 3.12 on
     covered, seconds = float(sum(apart)), sums(array("d", map(truediv, apart, rates)))[-1]
-    span = ends[window.last] - ends[window.first]
+    found = _timed(rule, reading, window, ends, (covered, seconds), steps)
+    return replace(found, times=lambda: [1 / each for each in rates])
+
+
+def _timed(
+    rule: Rule,
+    reading: Reading,
+    window: Window,
+    ends: Sequence[int],
+    taken: tuple[float, float],
+    steps: Steps,
+) -> Figure:
+    """The figure of a window between two of ``ends``, of which ``taken`` are the iterations with a
+    speed and their seconds. NoFigure if they are too few."""
+    (covered, seconds), span = taken, ends[window.last] - ends[window.first]
     if covered < SPAN * span or not seconds > 0:
         what = f"lines of {covered:.0f} of the window's {span} iterations print a speed"
         raise NoFigure(what, short=bool(window.lacking))
@@ -103,7 +118,6 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         _figure(rule, reading, covered / seconds, steps, window.lacking),
         first=ends[window.first],
         last=ends[window.last],
-        times=lambda: [1 / each for each in rates],
         warnings=tuple(warnings),
     )
 
@@ -199,23 +213,11 @@ def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:
             short=bool(window.lacking),
         )
     covered, seconds = points.within_epochs(window.first, window.last)
-    span = ends[window.last] - ends[window.first]
     if not seconds > 0:
         raise NoFigure("the printed running averages leave no time for the window")
-    if covered < SPAN * span:
-        what = f"lines of {covered} of the window's {span} iterations print a speed"
-        raise NoFigure(what, short=bool(window.lacking))
-    warnings = [window.warning] if window.warning else []
-    if covered < span:
-        warnings.append(f"{span - covered} iterations of the window have no printed speed")
     rows = set(points.rows[window.first + 1 : window.last + 1])
     steps = rated.where([row in rows for row in range(len(rated))])
-    return replace(
-        _figure(rule, reading, covered / seconds, steps, window.lacking),
-        first=ends[window.first],
-        last=ends[window.last],
-        warnings=tuple(warnings),
-    )
+    return _timed(rule, reading, window, ends, (covered, seconds), steps)
 
 
 # --- the mean of the figures as they stand
@@ -226,41 +228,55 @@ def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     rows = _rows(segment, reading.printed, rule)
     if not rows:
         raise _no_figures()
-    lacking = ""
-    numbers = rows.numbers("iteration")
-    if rule.by is By.LINES:
-        rows = rows.where([number > rule.skip for number in numbers])
-        need = rule.need or rule.last or 1 + (rule.first or 0)
-        if len(rows) < need:
-            lacking = f"{len(rows)} lines count, the window needs {need}"
-        rows = rows[rule.first : rule.last]
-    else:
-        ends = numbers[-1]
-        if rule.last is not None and ends < rule.last:
-            lacking = f"the log ends at iteration {ends}, the window at {rule.last}"
-        low, high = rule.first or 0, ends if rule.last is None else rule.last
-        rows = rows.where([low < number <= high for number in numbers])
-        if rows and not lacking and segment.after > low + (1 - SPAN) * (high - low):
-            lacking = f"the log begins after iteration {segment.after}, the window at {low}"
+    window_of = _rows_by_line if rule.by is By.LINES else _rows_by_iteration
+    rows, lacking = window_of(rule, rows, segment)
     if not rows:
         span = f"{rule.first or ''}:{rule.last or ''}"
         raise NoFigure(lacking or f"no {rule.by.value} within [{span}]", short=bool(lacking))
-    figures = rows.numbers("printed")
-    if rule.mean is Mean.RATES:
-        value: float | None = _mean([rate(each, reading.printed) or math.nan for each in figures])
-    else:
-        value = rate(_mean(figures), reading.printed)
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     if reading.printed.averaging is Averaging.RUNNING:
-        told = ("the lines print running averages: their mean is a mean of means, of no window",)
+        warnings = (
+            "the lines print running averages: their mean is a mean of means, of no window",
+        )
     every, numbers = segment.steps.numbers("iteration"), rows.numbers("iteration")
     before = bisect_left(every, numbers[0])
     return replace(
-        _figure(rule, reading, value or math.nan, rows, lacking),
+        _figure(rule, reading, _mean_rate(rule, rows, reading.printed), rows, lacking),
         first=every[before - 1] if before else segment.after,
         last=max(numbers),
-        warnings=told,
+        warnings=warnings,
     )
+
+
+def _rows_by_line(rule: Rule, rows: Steps, segment: Segment) -> tuple[Steps, str]:
+    """The rows of a window that counts lines, and why it is not complete, or ''."""
+    rows = rows.where([number > rule.skip for number in rows.numbers("iteration")])
+    need = rule.need or rule.last or 1 + (rule.first or 0)
+    lacking = ""
+    if len(rows) < need:
+        lacking = f"{len(rows)} lines count, the window needs {need}"
+    return rows[rule.first : rule.last], lacking
+
+
+def _rows_by_iteration(rule: Rule, rows: Steps, segment: Segment) -> tuple[Steps, str]:
+    """The rows of a window that counts iterations, and why it is not complete, or ''."""
+    numbers = rows.numbers("iteration")
+    low, ends = rule.first or 0, numbers[-1]
+    high = ends if rule.last is None else rule.last
+    rows = rows.where([low < number <= high for number in numbers])
+    if ends < high:
+        return rows, f"the log ends at iteration {ends}, the window at {high}"
+    if rows and segment.after > low + (1 - SPAN) * (high - low):
+        return rows, f"the log begins after iteration {segment.after}, the window at {low}"
+    return rows, ""
+
+
+def _mean_rate(rule: Rule, rows: Steps, printed: Printed) -> float:
+    """The mean of figures as a rate, or of their rates; NaN if it is none."""
+    figures = rows.numbers("printed")
+    if rule.mean is Mean.RATES:
+        return _mean([rate(each, printed) or math.nan for each in figures]) or math.nan
+    return rate(_mean(figures), printed) or math.nan
 
 
 def _rows(segment: Segment, printed: Printed, rule: Rule) -> Steps:
