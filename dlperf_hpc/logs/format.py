@@ -1,306 +1,230 @@
-"""What a log format is: a declaration, and a function that is shown the lines which concern it.
+"""What a log format is: the forms of its lines, and a function for what patterns cannot say.
 
 A module in :mod:`dlperf_hpc.logs.formats` declares the formats of one family in its ``FORMATS``.
 A format's ``needles`` are fixed strings; a line that holds none of them is never shown to it. Its
-``read`` takes the figures out of a line, as they are printed, and adds them to a :class:`Draft`; it
-converts no unit that :class:`~dlperf_hpc.logs.scanned.Printed` can name, averages nothing and
-decides nothing. What the patterns of several formats share stands at the end of this module.
+patterns (:class:`LinePattern`) take the figures out of a line, as they are printed, and add them to
+a :class:`Draft`; they convert no unit that :class:`~dlperf_hpc.logs.scanned.Printed` can name,
+average nothing and decide nothing.
 """
 
 from __future__ import annotations
 
-import bisect
+import functools
+import math
 import re
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from dlperf_hpc.logs.scan.rows import HIGHEST, Rows
-from dlperf_hpc.logs.scanned import (
-    COUNTS,
-    FACTS,
-    Count,
-    Counter,
-    Epoch,
-    Evidence,
-    Fact,
-    Note,
-    Printed,
-    Reading,
-    Scope,
-    Stamps,
-    Step,
-    Steps,
-    Total,
-    Unit,
-)
+from dlperf_hpc.logs.builder import FIRST_EPOCH_ONLY, HIGHEST, MAX_STEPS, Draft, Line
+from dlperf_hpc.logs.columns import are_finite
+from dlperf_hpc.logs.lineparts import CLOCKS, one_more
+from dlperf_hpc.logs.scanned import FACTS, Counter, Evidence, Printed, Stamps
+
+__all__ = [
+    "FIRST_EPOCH_ONLY",
+    "MAX_STEPS",
+    "OUR_OWN",
+    "Columns",
+    "Draft",
+    "Format",
+    "Found",
+    "Line",
+    "LinePattern",
+    "whole",
+]
 
 OUR_OWN = "dlperf"
 """The format of our own logs."""
 
-MAX_STEPS = 200_000
-"""Iterations kept of one file: memory stays flat whatever is in it."""
+# --- lines
 
-FIRST_EPOCH_ONLY = "only the first was read"
-"""How a note ends that says that later epochs count for no row of the file."""
+_LEAST = {"printed": math.ulp(0.0)}  # a speed or a time is above 0
+_DIGITS = 15  # of an iteration's number, at most
+_FLOATS = ("printed", "loss", "lr", "memory_mb", "global_batch", "consumed")
 
-MAX_FACTS = 1000
-"""Settings kept of one file."""
+Columns = Mapping[str, Sequence[str]]
+"""The groups of many lines, by their names."""
 
-_MAX_HELD = 100
-
-
-class Line(NamedTuple):
-    """A whole line without its launcher's prefix; ``number`` counts physical lines from 1."""
-
-    number: int
-    text: str
-    rank: int | None = None
-    host: str | None = None
+Found = Sequence[Any]
+"""The groups of each line in which a pattern was found."""
 
 
-class Draft:
-    """A file's reading as it grows: what a format has read in the lines that it was shown."""
+@dataclass(frozen=True)
+class LinePattern:
+    """A form of line: a pattern that is looked for in it, whose groups are named after what they
+    hold.
 
-    def __init__(self, declared: Format) -> None:
-        self.format = declared
-        self.printed = declared.printed
-        self.counter = declared.counter
-        self.framework = declared.framework
-        self.evidence = declared.evidence
-        self.stamps = Stamps.NONE
-        self.steps = Steps()
-        self.totals: list[Total] = []
-        self.counts: list[Count] = []
-        self.facts: list[Fact] = []
-        self.epochs: list[Epoch] = []
-        self.notes: list[Note] = []
-        self.state: dict[str, Any] = {}
-        """For a format whose lines explain one another (a table's head and its rows)."""
+    Groups are the fields of a :class:`~dlperf_hpc.logs.scanned.Step` (``iteration`` or, if it
+    counts from 0, ``index``; with ``epoch`` it begins anew with each; ``printed``, ``loss``, ...),
+    settings by their names in ``FACTS``, and time stamps by their names in ``CLOCKS``. ``clock``
+    names the stamp that stands before what the pattern finds. Settings are ``held`` back if any
+    program may print them so. A line with a ``note`` is only noted, one that is ``passed_over`` is
+    another format's. ``take`` does what a pattern cannot say with the line and what was found.
 
-    def step(
-        self,
-        line: Line,
-        iteration: int | str,
-        *,
-        stamp: float | None = None,
-        stamps: Stamps = Stamps.ABSOLUTE,
-        printed: float | str | None = None,
-        loss: float | str | None = None,
-        lr: float | str | None = None,
-        memory_mb: float | str | None = None,
-        global_batch: float | str | None = None,
-        consumed: float | str | None = None,
-    ) -> None:
-        """Add an iteration that is done.
+    Lines that follow each other are taken apart by one call, if the pattern finds each of them, and
+    ``usual``, which is given the draft and the lines' groups, is true. If it is not, ``take`` reads
+    the lines; without ``take`` they are left to the format's other patterns and its ``rest``.
+    ``then`` is given the draft and the ranks of the lines (None: they have none) when their
+    iterations were added.
+    """
 
-        ``iteration`` is how many iterations are done; ``stamp`` is in seconds; ``printed`` is the
-        line's own figure, in the unit of ``Format.printed``. Text is turned into numbers here: a
-        number that is not finite is left out, and a speed or a time that is not positive is noted,
-        because it cannot be a measurement.
-        """
-        if len(self.steps) >= MAX_STEPS:
-            if len(self.steps) == MAX_STEPS and "full" not in self.state:
-                self.state["full"] = True
-                self.note(line, f"more than {MAX_STEPS} iterations: the rest was not read")
-            return
-        number = _whole(iteration)
-        if number is None:
-            self.note(line, f"iteration {str(iteration)[:40]!r} is no number")
-            return
-        speed = None if printed is None else _number(printed)
-        if printed is not None and (speed is None or speed <= 0):
-            self.note(line, f"{self.printed.label} {str(printed)[:40]!r} is no measurement")
-            speed = None
-        if stamp is not None:
-            self.stamps = stamps
-        self.steps.append(
-            Step(
-                line.number,
-                number,
-                line.rank,
-                stamp,
-                speed,
-                None if loss is None else _number(loss),
-                None if lr is None else _number(lr),
-                None if memory_mb is None else _number(memory_mb),
-                None if global_batch is None else _number(global_batch),
-                None if consumed is None else _number(consumed),
-            )
-        )
+    pattern: str
+    clock: str = ""
+    held: bool = False
+    note: str = ""
+    take: Callable[[Line, Draft, re.Match[str]], None] | None = None
+    usual: Callable[[Draft, Columns], bool] | None = None
+    then: Callable[[Draft, Sequence[int] | None], None] = lambda draft, ranks: None
+    passed_over: bool = False
 
-    def total(
-        self,
-        line: Line,
-        name: str,
-        value: float | str,
-        unit: Unit = Unit.SAMPLES_PER_S,
-        scope: Scope = Scope.ALL,
-    ) -> None:
-        """Add the program's own figure for its whole run."""
-        number = _number(value)
-        if number is None or number <= 0:
-            self.note(line, f"{name} {str(value)[:40]!r} is no measurement")
-        elif len(self.totals) < MAX_STEPS:
-            self.totals.append(Total(line.number, name, number, unit, scope, line.rank))
+    def of_another(self, usual: Callable[[Draft, Columns], bool] | None = None) -> LinePattern:
+        """These lines, for a format that shares a needle with them and makes nothing of them."""
+        return LinePattern(self.pattern, usual=usual, passed_over=True)
 
-    def count(self, line: Line, name: str, value: float | str) -> None:
-        """Add how much was trained, or was to be; ``name`` is one of ``COUNTS``. What is no such
-        number is left out: a total that nothing bears out is told as such. Of those that belong
-        to one total only the last of a name is kept."""
-        number, known = _number(value), self.state.setdefault("counts", {})
-        if name not in COUNTS or number is None or number < 0:
-            return
-        at = known.get(name)
-        if at is not None and (not self.totals or self.totals[-1].line < self.counts[at].line):
-            self.counts[at] = Count(line.number, name, number)
-        elif len(self.counts) < MAX_FACTS:
-            known[name] = len(self.counts)
-            self.counts.append(Count(line.number, name, number))
-
-    def fact(self, line: Line, name: str, value: Any) -> None:
-        """Add a setting that the log states; ``name`` is one of ``FACTS``.
-
-        A setting that is stated again with its latest value is not added again. One that had
-        another value in between is: several runs may share a file.
-        """
-        kind = FACTS[name]
-        if kind is int and value is not None:
-            value = _whole(value)
-        if value is None or value == "" or (kind is int and value <= 0):
-            return
-        latest = self.state.setdefault("facts", {})
-        if latest.get(name) != value and len(self.facts) < MAX_FACTS:
-            latest[name] = value
-            self.facts.append(Fact(line.number, name, kind(value)))
-
-    def has_room(self, steps: int) -> bool:
-        """Whether that many iterations more can be kept."""
-        return len(self.steps) + steps <= MAX_STEPS
-
-    def latest(self, name: str) -> Any:
-        """A setting's latest value in this log, or None."""
-        return self.state.get("facts", {}).get(name)
-
-    def hold(self, line: Line, name: str, value: Any) -> None:
-        """Keep a setting back until a figure shows whose log it is: :meth:`release_held`.
-
-        ``Batch size: 96`` may be any program's line; only in front of ``Iter #0: 11.5 img/sec per
-        GPU`` is it a setting of that benchmark. Of very many settings the first hundred are kept.
-        """
-        held = self.state.setdefault("held", [])
-        if len(held) < _MAX_HELD:
-            held.append((line._replace(text=""), name, value))
-
-    def release_held(self) -> None:
-        """Add the settings that were kept back: the log is of this format."""
-        for line, name, value in self.state.pop("held", ()):
-            self.fact(line, name, value)
-
-    def later_epoch(self, line: Line, epoch: str) -> bool:
-        """Whether a line is of another epoch than the first that is printed.
-
-        This is for programs whose bars or numbers of different epochs cannot be put one behind the
-        other. Such a line is noted once, and not to be read: another epoch is no other run.
-        """
-        first = self.state.setdefault("epoch", epoch)
-        if epoch != first and "later_epochs" not in self.state:
-            self.state["later_epochs"] = True
-            self.note(line, f"count and mean begin anew with each epoch: {FIRST_EPOCH_ONLY}")
-        return bool(epoch != first)
-
-    def in_epoch(self, line: Line, epoch: int, done: int, length: int | None = None) -> int | None:
-        """Iterations done since the first epoch of the file began, of a number that begins anew
-        with each epoch, as the running average beside it does.
-
-        ``length`` is the number of an epoch's iterations as the line states it. None for a line
-        that states another than those before it, unless the line before it does as well: it may be
-        damaged.
-        """
-        if length is not None and not self._fits(line, length):
-            return None
-        first = min(epoch, self.state.get("first_epoch", epoch))
-        self.state["first_epoch"] = first
-        at = self.over_epochs(line, epoch if length is None else epoch - first, done)
-        if (not self.epochs or self.epochs[-1].after != at - done) and self.has_room(1):
-            self.epochs.append(Epoch(line.number, at - done))
-        return at
-
-    def _fits(self, line: Line, length: int) -> bool:
-        if self.state.setdefault("epoch_length", length) != length:
-            if self.state.get("other_length") != length:
-                self.state["other_length"] = length
-                self.note(line, f"an epoch of {length} iterations: those before had another number")
-                return False
-            self.state["epoch_length"] = length
-        self.state["other_length"] = None
-        return True
-
-    def first_epoch_up_to(self, epoch: int, done: int) -> bool:
-        """Whether ``epoch`` alone was read until now, so that its numbers count as they stand, as
-        those of :attr:`Format.rows` do; if so, ``done`` of its iterations are known of."""
-        most: dict[int, int] = self.state.get("most_of_epoch", {})
-        if self.state.get("first_epoch") != epoch or len(self.epochs) != 1:
+    def read(self, line: Line, draft: Draft) -> bool:
+        """Read a line; False, and nothing done, if it is not of this form."""
+        match = self._one.search(line.text)
+        if match is None:
             return False
-        if epoch in most:
-            most[epoch] = max(most[epoch], done)
-        self.state["other_length"] = None
+        if self.take is not None:
+            self.take(line, draft, match)
+            return True
+        groups = {name: text for name, text in match.groupdict().items() if text}
+        if self.usual is not None and not self.usual(draft, {k: [v] for k, v in groups.items()}):
+            return False
+        if self.note:
+            draft.note(line, self.note)
+        elif not self.passed_over:
+            self._add(line, draft, groups, line.text[: match.start()])
         return True
 
-    def over_epochs(self, line: Line, epoch: int, done: int) -> int:
-        """Iterations done since the file began, of a number that begins anew with each epoch.
+    def find_all(self, text: str) -> Found:
+        """The groups of each line of a text in which the pattern is found."""
+        return self._many.findall(text)
 
-        ``state["epoch_length"]`` is the number of an epoch's iterations if the log states it. If
-        the log does not, an epoch is taken to have as many iterations as were printed of it, which
-        is too few where the last ones were not printed: the numbers increase, and a note names the
-        assumption.
-        """
-        length = self.state.get("epoch_length")
-        if length:
-            return int(epoch * length + done)
-        epochs: list[int] = self.state.setdefault("epochs", [])
-        before: dict[int, int] = self.state.setdefault("before_epoch", {})
-        most: dict[int, int] = self.state.setdefault("most_of_epoch", {})
-        if epoch not in before:
-            if len(self.steps) >= MAX_STEPS:
-                return done
-            place = bisect.bisect(epochs, epoch)
-            before[epoch] = before[epochs[place - 1]] + most[epochs[place - 1]] if place else 0
-            epochs.insert(place, epoch)
-            if len(epochs) == 2:
-                self.note(
-                    line,
-                    "an epoch's number of iterations is taken from the last one printed of it:"
-                    " the log does not say it",
-                )
-        most[epoch] = max(most.get(epoch, 0), done)
-        return before[epoch] + done
-
-    def recognise(self, line: Line) -> None:
-        """Note that this line shows which program wrote the log, though it has no figure."""
-        self.state.setdefault("recognised", line.number)
-
-    def note(self, line: Line, text: str) -> None:
-        """Note a line that is the format's but cannot be read, and why."""
-        if len(self.notes) < 100:
-            self.notes.append(Note(line.number, text))
-
-    def reading(self) -> Reading | None:
-        """All that was read; None if no line shows that the log is of this format."""
-        if not self.steps and not self.totals and "recognised" not in self.state:
+    def columns(self, found: Found) -> Columns | None:
+        """The groups of lines; None if only some of the lines have a group, or if such lines are
+        read one by one."""
+        if not self.at_once:
             return None
-        return Reading(
-            format=self.format.name,
-            framework=self.framework,
-            evidence=self.evidence,
-            printed=self.printed,
-            counter=self.counter,
-            stamps=self.stamps,
-            steps=self.steps,
-            totals=tuple(self.totals),
-            counts=tuple(self.counts),
-            epochs=tuple(self.epochs),
-        )
+        names = self._many.groupindex
+        columns = list(zip(*found)) if self._many.groups > 1 else [tuple(found)]
+        there = {name: columns[at - 1] for name, at in names.items() if any(columns[at - 1])}
+        return None if any(["" in column for column in there.values()]) else there
+
+    def read_all(
+        self, columns: Columns, numbers: array[int], ranks: array[int] | None, draft: Draft
+    ) -> bool:
+        """Add the iterations of lines of this form to the draft; False, and none added, if one of
+        the lines is unusual. ``numbers`` and ``ranks`` are those of the lines."""
+        if self.usual is not None and not self.usual(draft, columns):
+            return False
+        if self.passed_over:
+            return True
+        waits = draft.ahead or "held" in draft.state
+        counted = "index" if "index" in columns else "iteration"
+        if waits or not draft.has_room(len(numbers)) or max(map(len, columns[counted])) > _DIGITS:
+            return False
+        try:
+            floats = {name: _floats(name, columns[name]) for name in _FLOATS if name in columns}
+            if not _repeats_settings(columns, draft):
+                return False
+        except ValueError:
+            return False
+        stamps, kind = self._stamps(columns)
+        if None in floats.values() or (stamps is not None and None in stamps):
+            return False
+        iterations = whole(columns[counted], first=1 if counted == "index" else 0)
+        stamp = None if stamps is None else array("d", [s for s in stamps if s is not None])
+        first = [numbers, iterations, ranks, stamp]
+        arrival = None  # which no line tells
+        draft.steps.add([*first, *map(floats.get, _FLOATS), arrival], len(numbers))
+        draft.stamps = kind if stamps else draft.stamps
+        self.then(draft, ranks)
+        return True
+
+    @functools.cached_property
+    def at_once(self) -> bool:
+        """Whether many lines can be read at once."""
+        names = self._many.groupindex
+        alone = self.note or "epoch" in names or (self.take and not self.usual)
+        counts = self.passed_over or "index" in names or "iteration" in names
+        return bool(counts and not alone)
+
+    @functools.cached_property
+    def _one(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+    @functools.cached_property
+    def _many(self) -> re.Pattern[str]:
+        """Found once in a line: it goes up to the line's end."""
+        before = "^(?P<before>.*?)" if self.clock else ""
+        return re.compile(f"{before}(?:{self.pattern}).*$", re.ASCII | re.MULTILINE)
+
+    def _stamps(self, columns: Columns) -> tuple[Sequence[float | None] | None, Stamps]:
+        """The stamps of lines, in seconds, and their kind; None if the lines have none."""
+        for name, clock in CLOCKS.items():
+            if name in columns:
+                return clock.texts(columns[name]) or [None], clock.stamps
+        if not self.clock:
+            return None, Stamps.NONE
+        clock = CLOCKS[self.clock]
+        found = [clock.first(text) for text in columns.get("before", ())]
+        return (found if found.count(None) < len(found) else None), clock.stamps
+
+    def _add(self, line: Line, draft: Draft, groups: Mapping[str, str], before: str) -> None:
+        """What a line states."""
+        counted = "index" if "index" in groups else "iteration"
+        if counted in groups:
+            draft.release_held()
+        state = draft.hold if self.held else draft.fact
+        for name in filter(FACTS.__contains__, groups):
+            state(line, name, groups[name])
+        if counted not in groups:
+            return
+        done = one_more(groups["index"]) if counted == "index" else groups[counted]
+        if "epoch" in groups:
+            done = draft.over_epochs(line, int(groups["epoch"]), int(done))
+        columns = {name: [text] for name, text in groups.items()}
+        stamps, kind = self._stamps({**columns, "before": [before]})
+        figures: dict[str, Any] = {name: groups[name] for name in _FLOATS if name in groups}
+        figures = {**draft.ahead, **figures}
+        draft.ahead.clear()
+        known = len(draft.steps)
+        draft.step(line, done, stamp=stamps[0] if stamps else None, stamps=kind, **figures)
+        if len(draft.steps) > known:
+            self.then(draft, None if line.rank is None else [line.rank])
+
+
+def whole(texts: Sequence[str], first: int = 0) -> array[int]:
+    """Whole numbers, counted on from ``first``."""
+    return array("q", [int(text) + first for text in texts])
+
+
+def _floats(name: str, texts: Sequence[str]) -> array[float] | None:
+    """A group's numbers; None if one is larger than any program prints, or is no measurement.
+    ValueError if one is no number."""
+    values = array("d", map(float, texts))
+    fits = _LEAST.get(name, -HIGHEST) <= min(values) and max(values) <= HIGHEST
+    return values if fits and are_finite(values) else None
+
+
+def _repeats_settings(columns: Columns, draft: Draft) -> bool:
+    """Whether every line states the settings that the draft has already."""
+    return all(
+        {draft.latest(name)} == set(map(FACTS[name], set(columns[name])))
+        for name in columns
+        if name in FACTS
+    )
+
+
+# --- formats
+
+
+def _nothing(line: Line, draft: Draft) -> None:
+    """What is done with lines that a format's patterns do not find, if it says nothing of them."""
 
 
 @dataclass(frozen=True)
@@ -308,9 +232,9 @@ class Format:
     """A log format.
 
     ``evidence`` says what its reader rests on, ``source`` where the lines come from (a file of a
-    public repository). ``read`` is shown every line that holds one of the ``needles`` or of the
-    ``facts_needles``; the latter are in lines that state settings, and do not make a file one of
-    this format. ``rows`` read the lines that make up most of a log as ``read`` does, many at once.
+    public repository). Lines that hold one of the ``needles`` or of the ``facts_needles`` are read
+    by the first of the patterns in ``lines`` that finds something in them, or else by ``rest``. The
+    latter needles are in lines that state settings, and do not make a file one of this format.
     ``instead`` names, for the docs, what a run's speed is taken from if the lines of an iteration
     print none.
     """
@@ -321,80 +245,21 @@ class Format:
     evidence: Evidence
     source: str
     needles: tuple[str, ...]
-    read: Callable[[Line, Draft], None]
+    lines: tuple[LinePattern, ...] = ()
+    rest: Callable[[Line, Draft], None] = _nothing
     printed: Printed = field(default_factory=Printed)
     counter: Counter = Counter.OPTIMIZER_STEPS
     facts_needles: tuple[str, ...] = field(default=())
-    rows: tuple[Rows, ...] = ()
     instead: str = ""
 
+    def read(self, line: Line, draft: Draft) -> None:
+        """Take out of a line what the draft is to have of it."""
+        for each in self.lines:
+            if each.read(line, draft):
+                return
+        self.rest(line, draft)
 
-# --- what the patterns of several formats share
-
-NUMBER = r"[-+.0-9einfaEN]+"
-"""A number as Python or C prints it, ``nan`` and ``inf`` too: damage is noted, not passed over."""
-
-THREE_DECIMALS = r"(?:[0-9]+\.[0-9]{3}(?![0-9])|[-+]?(?:nan|inf))"
-"""``{:.3f}`` at the end of a line, where fewer decimals show that the line was cut."""
-
-_PLAIN = re.compile(r"[0-9]+(?:\.[0-9]*)?")
-_MOST_DIGITS = 18  # of an iteration's number
-
-
-def word(literal: str) -> str:
-    r"""The pattern ``\b`` and ``literal``, which begins with a letter. It is found at the speed of
-    the literal alone; a pattern that begins with an assertion is tried at each character."""
-    return rf"{literal}(?<!\w{literal})"
-
-
-def first_of(pattern: re.Pattern[str], text: str) -> str | None:
-    """The first group of where a pattern is found; None if it is not."""
-    match = pattern.search(text)
-    return match[1] if match else None
-
-
-def one_more(digits: str) -> int | str:
-    """The iterations done, of an index from 0. Text that is too long comes back as it is, and
-    :meth:`Draft.step` notes it."""
-    return int(digits) + 1 if len(digits) <= _MOST_DIGITS else digits
-
-
-def cut_short(value: str, decimals: int) -> bool:
-    """Whether a plain number has fewer decimals than its program always prints.
-
-    Such a number is the beginning of another: its line was cut.
-    """
-    return bool(_PLAIN.fullmatch(value)) and len(value.partition(".")[2]) < decimals
-
-
-def _number(value: float | str | None) -> float | None:
-    """A finite number no larger than any program prints, or None."""
-    if value is None:
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    # Not for nan either.
-    return number if -HIGHEST <= number <= HIGHEST and _is_plain(value) else None
-
-
-def _whole(value: int | str) -> int | None:
-    if isinstance(value, str):
-        if not value.isdigit():  # it may have a sign, or blanks around it
-            return _whole_number(value)
-        return int(value) if len(value) <= 18 and value.isascii() else None
-    return value if 0 <= value < 10**18 else None
-
-
-def _whole_number(value: str) -> int | None:
-    try:
-        number = int(value) if len(value) <= 18 and _is_plain(value) else -1
-    except ValueError:
-        return None
-    return number if number >= 0 else None
-
-
-def _is_plain(value: float | str) -> bool:
-    """Python reads ``1_0`` and digits of other scripts too; no program prints them."""
-    return not isinstance(value, str) or (value.isascii() and "_" not in value)
+    @property
+    def at_once(self) -> bool:
+        """Whether there are lines that can be read many at once."""
+        return any(each.at_once for each in self.lines)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from dlperf_hpc.logs.format import OUR_OWN, Draft, Format, Line
 from dlperf_hpc.logs.formats import formats
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.lineparts import full_stamp
 from dlperf_hpc.logs.scanned import (
     Averaging,
     Counter,
@@ -77,7 +77,7 @@ def format_of(table: ReadTable, name: str) -> Format:
         evidence=Evidence.TOLD,
         source="",
         needles=tuple(dict.fromkeys(needle for each in (step, total) for needle in _needles(each))),
-        read=read,
+        rest=read,
         printed=_printed(table),
         counter=_COUNTERS[table.counts],
     )

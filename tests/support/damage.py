@@ -7,16 +7,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy  # noqa: F401 - loaded, it is used for logs of any size
+import pytest
 from external_corpus import log, samples
 
 from dlperf_hpc.logs.format import MAX_STEPS
-from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import Interpretation, interpret
 from dlperf_hpc.logs.scan.scanner import Scanner, scanner
@@ -48,13 +46,10 @@ def scan(data: bytes, block: int | None = None, by: Scanner | None = None) -> Sc
 
 
 def line_by_line(data: bytes) -> ScannedFile:
-    """The same by formats without rows: no lines are read many at once."""
-    return scan(data, by=_without_rows())
-
-
-@functools.lru_cache(maxsize=1)
-def _without_rows() -> Scanner:
-    return Scanner(replace(each, rows=()) for each in formats())
+    """The same, each line read by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dlperf_hpc.logs.scan.scanner.FEWEST_IN_RUN", len(data) + 1)
+        return scan(data)
 
 
 def interpreted(

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Line, cut_short
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.format import Draft, Line
+from dlperf_hpc.logs.lineparts import NUMBER, cut_short, full_stamp
 
 _RECORD = re.compile(
     r"DLLL? (?P<stamp>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?) - "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.scan.rows import absl_stamp
+from dlperf_hpc.logs.lineparts import absl_stamp
 
 _STAMP = re.compile(r"(?<![0-9/])([0-9]{2})/([0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})(?![0-9])")
 

@@ -40,8 +40,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import FIRST_EPOCH_ONLY, Draft, Format, Line
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
+from dlperf_hpc.logs.format import FIRST_EPOCH_ONLY, Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed
 
 # --- deepspeed
@@ -56,9 +56,9 @@ _TIMER = re.compile(
     rf"(?(running), CurrSamplesPerSec={_RATE})"
     rf"(?:, MemAllocated={_GB}, MaxMemAllocated=(?P<memory>{_GB}))?(?=[\s,]|$)"
 )
-_ROWS = Rows(
-    rf"\[(?:INFO )?(?P<full>{FULL_STAMP})\] (?:\[INFO\] \[[a-z]+\.py:[0-9]+:[a-z]+\] )?"
-    rf"0/(?P<iteration>{WHOLE}), SamplesPerSec=(?P<printed>{DECIMAL})",
+_ROWS = LinePattern(
+    rf"^\[(?:INFO )?(?P<full>{FULL_STAMP})\] (?:\[INFO\] \[[a-z]+\.py:[0-9]+:[a-z]+\] )?"
+    rf"0/(?P<iteration>{WHOLE}), SamplesPerSec=(?P<printed>{DECIMAL})$",
     usual=lambda draft, _: bool(draft.steps) and draft.counter is Counter.MICRO_STEPS,
 )
 _SCHEDULE = re.compile(
@@ -159,7 +159,7 @@ DEEPSPEED = Format(
     evidence=Evidence.REAL,
     source="deepspeedai/DeepSpeed deepspeed/utils/timer.py",
     needles=("SamplesPerSec=",),
-    read=_read_deepspeed,
+    rest=_read_deepspeed,
     printed=Printed(averaging=Averaging.RUNNING, origin=2),
     counter=Counter.MICRO_STEPS,
     facts_needles=(
@@ -172,7 +172,7 @@ DEEPSPEED = Format(
         "fp16_enabled ..",
         "bfloat16_enabled ..",
     ),
-    rows=(_ROWS,),
+    lines=(_ROWS,),
 )
 
 
@@ -247,7 +247,7 @@ BING_BERT = Format(
     evidence=Evidence.SOURCE,
     source="deepspeedai/DeepSpeedExamples bing_bert/deepspeed_train.py",
     needles=("bing_bert_progress: step=", ", the throughput is "),
-    read=_read_bing_bert,
+    rest=_read_bing_bert,
     facts_needles=("Args = Namespace(", "gradient_accumulation_steps .."),
 )
 

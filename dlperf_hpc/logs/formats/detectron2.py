@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, one_more
+from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats._month_day import month_day_stamp
+from dlperf_hpc.logs.lineparts import one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps, Unit
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
@@ -98,7 +99,7 @@ FORMATS = (
         evidence=Evidence.REAL,
         source="facebookresearch/detectron2 detectron2/utils/events.py, engine/hooks.py",
         needles=(_NEEDLE, _SPEED),
-        read=read,
+        rest=read,
         printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING, origin=2),
         facts_needles=(
             ". World size: ",

@@ -52,7 +52,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
 from dlperf_hpc.logs.formats import ngc_mxnet, ngc_tensorflow
 from dlperf_hpc.logs.formats._dllogger import (
     PARAMETERS,
@@ -64,7 +64,7 @@ from dlperf_hpc.logs.formats._dllogger import (
     read_record,
     shell_fact,
 )
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
+from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, full_stamp
 from dlperf_hpc.logs.scanned import Counter, Evidence
 
 # --- dllogger_pytorch_resnet
@@ -115,7 +115,7 @@ RESNET = Format(
     evidence=Evidence.REAL,
     source="NVIDIA/DeepLearningExamples PyTorch/Classification/ConvNets/image_classification",
     needles=("train.total_ips",),
-    read=_read_resnet,
+    rest=_read_resnet,
     counter=Counter.MICRO_STEPS,
     facts_needles=(PARAMETERS, "Validation Iteration: "),
 )
@@ -124,10 +124,10 @@ RESNET = Format(
 # --- dllogger_pytorch_bert
 
 _ACCUMULATION = re.compile(r"\bgradient_accumulation_steps=([0-9]{1,9})\b", re.ASCII)
-_ROWS = Rows(
-    rf"DLL (?P<full>{FULL_STAMP}) - Training Epoch: {WHOLE} "
+_ROWS = LinePattern(
+    rf"^DLL (?P<full>{FULL_STAMP}) - Training Epoch: {WHOLE} "
     rf"Training Iteration: (?P<iteration>{WHOLE})  average_loss : {DECIMAL}  "
-    rf"step_loss : (?P<loss>{DECIMAL})  learning_rate : (?P<lr>{DECIMAL}) "
+    rf"step_loss : (?P<loss>{DECIMAL})  learning_rate : (?P<lr>{DECIMAL}) $"
 )
 _LENGTH = re.compile(r"\bmax_seq_length=([0-9]{1,9})\b", re.ASCII)
 _HALF = re.compile(r"\b(?:fp16|amp)=(True|False)\b", re.ASCII)
@@ -169,9 +169,9 @@ BERT = Format(
     source="NVIDIA/DeepLearningExamples PyTorch/LanguageModeling/BERT/run_pretraining.py",
     needles=("Training Iteration: ", "training_sequences_per_second : "),
     instead="the clock, or the total",
-    read=_read_bert,
+    rest=_read_bert,
     facts_needles=(PARAMETERS, SHELL_NEEDLE),
-    rows=(_ROWS,),
+    lines=(_ROWS,),
 )
 
 
@@ -288,7 +288,7 @@ JSON = Format(
     evidence=Evidence.REAL,
     source="NVIDIA/dllogger dllogger/logger.py (JSONStreamBackend)",
     needles=("DLLL {",),
-    read=_read_json,
+    rest=_read_json,
 )
 
 FORMATS = (RESNET, BERT, JSON)

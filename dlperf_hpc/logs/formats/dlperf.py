@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import OUR_OWN, Draft, Format, Line
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.lineparts import full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
 _TIME = r"dlperf (?P<time>[-0-9]{10}T[:.0-9]{15}Z)"
@@ -43,7 +43,7 @@ FORMATS = (
         evidence=Evidence.REAL,
         source="docs/log-format.md",
         needles=("dlperf 2",),
-        read=read,
+        rest=read,
         printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
         counter=Counter.MICRO_STEPS,
     ),

@@ -31,8 +31,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line
+from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import _bars
+from dlperf_hpc.logs.lineparts import NUMBER
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
 _VERSION = "v_num="
@@ -76,7 +77,7 @@ FORMATS = (
         source="Lightning-AI/pytorch-lightning src/lightning/pytorch/callbacks/progress/"
         "tqdm_progress.py; tqdm/tqdm tqdm/std.py",
         needles=(_VERSION,),
-        read=read,
+        rest=read,
         printed=Printed(Unit.ITERATIONS_PER_S, averaging=Averaging.RUNNING),
         counter=Counter.MICRO_STEPS,
         facts_needles=(_LIGHTNING, _VALIDATES, "Epoch ", "epoch "),

@@ -52,7 +52,7 @@ import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import _bars
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.lineparts import full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _SPEED = "train_samples_per_second"
@@ -293,7 +293,7 @@ FORMATS = (
         source="huggingface/transformers src/transformers/trainer.py, trainer_utils.py",
         needles=(_SPEED, "{'loss': ", _INTERVAL),
         instead="the clock (the bar's seconds), or the total",
-        read=read,
+        rest=read,
         facts_needles=(
             "Instantaneous batch size per device = ",
             "Total train batch size (w. parallel",

@@ -52,7 +52,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="horovod/horovod examples/pytorch/pytorch_synthetic_benchmark.py and its kin",
         needles=(" img/sec per ", "Total img/sec on "),
-        read=read,
+        rest=read,
         printed=Printed(scope=Scope.DEVICE),
         counter=Counter.BLOCKS,
         facts_needles=("Model: ", "Batch size: ", "Number of GPUs: ", "Number of CPUs: "),

@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.lineparts import NUMBER
 from dlperf_hpc.logs.scanned import Evidence, Printed, Stamps, Unit
 
 _ITERATION = re.compile(
@@ -98,7 +99,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="NVIDIA-Merlin/HugeCTR HugeCTR/src/pybind/model.cpp; its issue 186",
         needles=(" iters): ",),
-        read=read,
+        rest=read,
         printed=Printed(Unit.S_PER_ITERATION),
         facts_needles=("Training batchsize: ", " iterations with batchsize: "),
     ),

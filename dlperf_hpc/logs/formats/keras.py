@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line
+from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats.tensorflow import STRATEGY_NEEDLES, strategy_facts
+from dlperf_hpc.logs.lineparts import NUMBER
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
 _STEP = "s/step"
@@ -139,7 +140,7 @@ FORMATS = (
         source="keras-team/keras keras/src/utils/progbar.py; its pull request 8169;"
         " tensorflow/tensorflow issues 33809, 38810",
         needles=(_STEP,),
-        read=read,
+        rest=read,
         printed=Printed(Unit.MS_PER_ITERATION),
         counter=Counter.MICRO_STEPS,
         facts_needles=("Epoch ", "Train on ", _SAMPLE, *STRATEGY_NEEDLES),

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.lineparts import NUMBER, full_stamp, word
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
 _COUNT = r"[0-9]{1,18}"
@@ -61,7 +61,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="Lightning-AI/litgpt litgpt/finetune/lora.py, litgpt/pretrain.py; issues 689, 1110",
         needles=(" iter time: ",),
-        read=read,
+        rest=read,
         printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
         counter=Counter.MICRO_STEPS,
     ),

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line
+from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import _bars
+from dlperf_hpc.logs.lineparts import NUMBER
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps, Unit
 
 _HEAD = re.compile(
@@ -64,7 +65,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="hiyouga/LlamaFactory src/llamafactory/train/callbacks.py; its issues 774, 7415",
         needles=('{"current_steps": ',),
-        read=read,
+        rest=read,
         printed=Printed(Unit.TOKENS_PER_S, averaging=Averaging.RUNNING),
     ),
 )

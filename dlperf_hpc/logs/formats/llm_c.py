@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, WHOLE, Rows, full_stamp
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, WHOLE, full_stamp, one_more, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _COUNT = r"[0-9]{1,18}"
@@ -54,10 +54,10 @@ _WEIGHTS = re.compile(r"^\| weight init method +\| (.{1,400}?) +\|\s*$")
 _TOTAL_NAME = "total average iteration time"
 _TOTAL = re.compile(rf"{_TOTAL_NAME}: (?P<ms>{NUMBER}) ms\s*$")
 _Z = r"\([-+](?:[0-9]{1,9}\.[0-9]{2}|nan|inf)z\)"
-_ROWS = Rows(
-    rf"step +(?P<iteration>{WHOLE})/{WHOLE} \| loss +(?P<loss>{DECIMAL}) {_Z}\| norm +{DECIMAL}"
+_ROWS = LinePattern(
+    rf"^step +(?P<iteration>{WHOLE})/{WHOLE} \| loss +(?P<loss>{DECIMAL}) {_Z}\| norm +{DECIMAL}"
     rf" {_Z}\| lr (?P<lr>{DECIMAL}) \| (?P<printed>{DECIMAL}) ms \| -?[0-9]{{1,9}}\.[0-9]% bf16 MFU"
-    r" \| [0-9]{1,15} tok/s",
+    r" \| [0-9]{1,15} tok/s$",
     usual=lambda draft, columns: bool(draft.steps),
 )
 
@@ -111,7 +111,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="karpathy/llm.c train_gpt2.cu, train_gpt2.py, llmc/logger.h; issue 796",
         needles=(" MFU | ", " tok/s)", " trl:"),
-        read=read,
+        rest=read,
         printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
         facts_needles=(
             "batch_size B=",
@@ -122,6 +122,6 @@ FORMATS = (
             "val loss ",
             _TOTAL_NAME,
         ),
-        rows=(_ROWS,),
+        lines=(_ROWS,),
     ),
 )

@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more
-from dlperf_hpc.logs.scan.rows import ABSL_STAMP, DECIMAL, WHOLE, Rows, absl_stamp
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.lineparts import ABSL_STAMP, DECIMAL, NUMBER, WHOLE, absl_stamp, one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps, Unit
 
 _RAMP_UP = "[Rampup Batch Size Phase]"
@@ -40,11 +40,11 @@ _STEP = re.compile(
     rf"(?:Tokens/s/device: (?P<tokens>{NUMBER}), )?(?:total_weights: {NUMBER}, )?"
     r"loss: (?P<loss>[0-9]{1,15}\.[0-9]{3}(?![0-9])|[-+]?(?:nan|inf))"
 )
-_ROWS = Rows(
-    rf"I(?P<absl>{ABSL_STAMP}) +[0-9]{{1,20}} [\w./-]{{1,80}}:[0-9]{{1,6}}\] "
+_ROWS = LinePattern(
+    rf"^I(?P<absl>{ABSL_STAMP}) +[0-9]{{1,20}} [\w./-]{{1,80}}:[0-9]{{1,6}}\] "
     rf"completed step: (?P<index>{WHOLE}), seconds: {DECIMAL}, TFLOP/s/device: {DECIMAL}, "
     rf"Tokens/s/device: (?P<printed>{DECIMAL}), (?:total_weights: {DECIMAL}, )?"
-    r"loss: (?P<loss>[0-9]{1,15}\.[0-9]{3})(?:, [a-z_]{1,40}: [-+.0-9a-z]{1,30}){0,20}",
+    r"loss: (?P<loss>[0-9]{1,15}\.[0-9]{3})(?:, [a-z_]{1,40}: [-+.0-9a-z]{1,30}){0,20}$",
     usual=lambda draft, columns: (
         draft.printed.unit is Unit.TOKENS_PER_S and draft.state.get("slices") is None
     ),
@@ -126,9 +126,9 @@ FORMATS = (
         source="AI-Hypercomputer/maxtext src/maxtext/common/metric_logger.py; its issue 8, its"
         " pull requests 761 and 4847",
         needles=("completed step: ",),
-        read=read,
+        rest=read,
         printed=Printed(Unit.TOKENS_PER_S, Scope.DEVICE, Averaging.LAST_ONE),
         facts_needles=("Config param ", "Num_devices: "),
-        rows=(_ROWS,),
+        lines=(_ROWS,),
     ),
 )

@@ -47,8 +47,8 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 
-from dlperf_hpc.logs.format import Draft, Format, Line, first_of
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, first_of, full_stamp
 from dlperf_hpc.logs.scanned import Evidence, Printed, Unit
 
 _FIGURE = r"[-+.0-9a-zA-Z]{1,40}"
@@ -141,13 +141,13 @@ _BATCH = re.compile(r"\| (?:global|gloabl) batch size: *([0-9]{1,18}) *\|")
 _CONSUMED = re.compile(r"\| consumed samples: *([0-9]{1,15}) *\|")
 _LR = re.compile(rf"\| learning rate: *({_FIGURE}) *\|")
 _LOSS = re.compile(rf"\| lm[ _]loss: *({_FIGURE}) *\|")
-_ROWS = Rows(
-    rf"(?: \[(?P<full>{FULL_STAMP})\])? iteration +(?P<iteration>{WHOLE})/ *{WHOLE} \|"
+_ROWS = LinePattern(
+    rf"^(?: \[(?P<full>{FULL_STAMP})\])? iteration +(?P<iteration>{WHOLE})/ *{WHOLE} \|"
     rf" consumed samples: +(?P<consumed>{WHOLE}) \|(?: consumed tokens: +[0-9]+ \|)?"
     rf" elapsed time per iteration \(ms\): (?P<printed>{DECIMAL}) \|"
     rf"(?: throughput per GPU \(TFLOP/s/GPU\): {DECIMAL} \|)?"
     rf" learning rate: (?P<lr>{DECIMAL}) \| global batch size: +(?P<global_batch>{WHOLE}) \|"
-    rf" lm loss: (?P<loss>{DECIMAL}) \|(?: [a-z ]+: +{DECIMAL} \|)*",
+    rf" lm loss: (?P<loss>{DECIMAL}) \|(?: [a-z ]+: +{DECIMAL} \|)*$",
     usual=lambda draft, _: (
         bool(draft.steps)
         and draft.printed.unit is Unit.MS_PER_ITERATION
@@ -216,10 +216,10 @@ MEGATRON = Format(
     evidence=Evidence.REAL,
     source="NVIDIA/Megatron-LM megatron/training/training.py",
     needles=(_NEEDLE,),
-    read=_read_megatron,
+    rest=_read_megatron,
     printed=Printed(Unit.MS_PER_ITERATION),
     facts_needles=_FACTS_NEEDLES,
-    rows=(_ROWS,),
+    lines=(_ROWS,),
 )
 
 
@@ -259,10 +259,10 @@ GPT2 = Format(
     evidence=Evidence.SOURCE,
     source="deepspeedai/DeepSpeedExamples Megatron-LM/pretrain_gpt2.py",
     needles=(_NEEDLE,),
-    read=_read_gpt2,
+    rest=_read_gpt2,
     printed=Printed(Unit.MS_PER_ITERATION),
     facts_needles=_FACTS_NEEDLES,
-    rows=(_ROWS.of_another(),),
+    lines=(_ROWS.of_another(),),
 )
 
 FORMATS = (MEGATRON, GPT2)

@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, one_more
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.lineparts import full_stamp, one_more
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
@@ -107,7 +107,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="pytorch/vision references/classification/utils.py",
         needles=(_NEEDLE,),
-        read=read,
+        rest=read,
         printed=Printed(Unit.S_PER_ITERATION),
         counter=Counter.MICRO_STEPS,
         facts_needles=(

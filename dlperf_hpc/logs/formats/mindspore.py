@@ -18,18 +18,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dlperf_hpc.logs.format import NUMBER, THREE_DECIMALS, Draft, Format, Line, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, Rows
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
-_STEP = re.compile(
+_STEP = (
     rf"{word('epoch: ')}(?P<epoch>[0-9]{{1,9}}),?(?: current epoch percent: {NUMBER},)? "
     r"step:? (?P<done>[0-9]{1,9}), (?P<what>outputs are|loss is)(?P<outputs>.{0,200})"
-)
-_ROWS = Rows(
-    rf"epoch: [0-9]{{1,9}}, step: (?P<iteration>[0-9]{{1,9}}), outputs are "
-    rf"\[(?P<loss>{DECIMAL})\]",
-    then=lambda draft, ranks: _remember_last(draft, ranks),
 )
 _LOSS = re.compile(rf"(?:\bvalue=|^) *[\[(]* *(?P<loss>{NUMBER})(?:[\]), ]|$)")
 _TIME = re.compile(
@@ -39,10 +34,8 @@ _TIME = re.compile(
 
 
 def read(line: Line, draft: Draft) -> None:
-    """A step, or the time that belongs to the step before."""
-    if match := _STEP.search(line.text):
-        _step(line, draft, match)
-    elif (match := _TIME.search(line.text)) and not match["eval"]:
+    """The time that belongs to the step before."""
+    if (match := _TIME.search(line.text)) and not match["eval"]:
         _time(line, draft, match["ms"] or match["old"])
 
 
@@ -89,8 +82,15 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="mindspore model_zoo/official/nlp/bert/src/utils.py, mindspore/train/callback",
         needles=(", outputs are ", ", loss is ", ", per step time: "),
-        read=read,
-        rows=(_ROWS,),
+        lines=(
+            LinePattern(
+                rf"{word('epoch: ')}[0-9]{{1,9}}, step: (?P<iteration>[0-9]{{1,9}}), outputs are "
+                rf"\[(?P<loss>{DECIMAL})\]",
+                then=_remember_last,
+            ),
+            LinePattern(_STEP, take=_step),
+        ),
+        rest=read,
         printed=Printed(Unit.MS_PER_ITERATION),
         counter=Counter.MICRO_STEPS,
     ),

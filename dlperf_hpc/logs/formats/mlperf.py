@@ -170,7 +170,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="mlcommons/logging mlperf_logging/mllog/mllog.py, constants.py",
         needles=(_MARK,),
-        read=read,
+        rest=read,
         printed=Printed(),
     ),
 )

@@ -31,7 +31,7 @@ import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats._month_day import month_day_stamp
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.lineparts import full_stamp
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Stamps, Unit
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
@@ -152,7 +152,7 @@ MMENGINE = Format(
     evidence=Evidence.QUOTED,
     source="open-mmlab/mmengine mmengine/runner/log_processor.py",
     needles=("Epoch(train) ", "Iter(train) "),
-    read=_read_mmengine,
+    rest=_read_mmengine,
     printed=Printed(Unit.S_PER_ITERATION),
     counter=Counter.MICRO_STEPS,
     facts_needles=(
@@ -188,7 +188,7 @@ MMCV = Format(
     evidence=Evidence.QUOTED,
     source="open-mmlab/mmcv mmcv/runner/hooks/logger/text.py (1.x)",
     needles=(", data_time: ",),
-    read=_read_mmcv,
+    rest=_read_mmcv,
     printed=Printed(Unit.S_PER_ITERATION),
     counter=Counter.MICRO_STEPS,
     facts_needles=(_BLOCK, "s_per_gpu=", "gpu_ids = range(", "cumulative_iters="),

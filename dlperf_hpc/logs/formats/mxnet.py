@@ -41,41 +41,29 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, cut_short, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, full_stamp
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.lineparts import (
+    NUMBER,
+    cut_short,
+    full_stamp,
+    word,
+)
 from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 
 # --- mxnet_gluon_bert
 
-_BERT_STEP = re.compile(
-    rf"\[step (?P<step>[0-9]+)\]\s+mlm_loss=\s*(?P<loss>{NUMBER})\s[^=]*=.{{0,200}}?"
-    rf"throughput=\S+K tks/s\s+lr=(?P<lr>{NUMBER}) time=[0-9.]+"
-    rf"(?:, latency=(?P<latency>{NUMBER}) ms/(?:batch|step))?"
-)
-_ROWS = Rows(
-    rf"(?:INFO:root:(?P<full>{FULL_STAMP}) )?\[step (?P<iteration>{WHOLE})\]"
-    rf"\tmlm_loss=(?P<loss>{DECIMAL})\tmlm_acc={DECIMAL}\tnsp_loss={DECIMAL}\tnsp_acc={DECIMAL}"
-    rf"\tthroughput={DECIMAL}K tks/s\tlr=(?P<lr>{DECIMAL}) time=[0-9]+\.[0-9]+"
-    r", latency=(?P<printed>[0-9]+\.[0-9]) ms/(?:batch|step)"
-)
-_EVALUATION = re.compile(r"\[step [0-9]+\].{0,200}K tks/s\s*$")
 
-
-def _read_bert(line: Line, draft: Draft) -> None:
-    """One line of some steps; an evaluation's, which ends at ``tks/s``, is left."""
-    match = _BERT_STEP.search(line.text)
-    if match is None:
-        if not _EVALUATION.search(line.text):
-            draft.note(line, "K tks/s, but not as gluon-nlp's BERT prints it")
-        return
-    latency = match["latency"]
+def _read_step(line: Line, draft: Draft, match: re.Match[str]) -> None:
+    """A step, without a latency that is cut."""
+    latency = match["printed"]
     if latency is not None and cut_short(latency, 1):
         draft.note(line, f"latency {latency[:40]!r} is cut")
         latency = None
+    stamp = full_stamp(line.text)
     draft.step(
         line,
-        match["step"],
-        stamp=full_stamp(line.text),
+        match["iteration"],
+        stamp=stamp,
         printed=latency,
         loss=match["loss"],
         lr=match["lr"],
@@ -89,37 +77,26 @@ BERT = Format(
     evidence=Evidence.SOURCE,
     source="dmlc/gluon-nlp scripts/bert/pretraining_utils.py",
     needles=("K tks/s",),
-    read=_read_bert,
+    lines=(
+        LinePattern(
+            rf"\[step (?P<iteration>[0-9]+)\]\s+mlm_loss=\s*(?P<loss>{NUMBER})\s[^=]*=.{{0,200}}?"
+            rf"throughput=\S+K tks/s\s+lr=(?P<lr>{NUMBER}) time=[0-9.]+"
+            rf"(?:, latency=(?P<printed>{NUMBER}) ms/(?:batch|step))?",
+            clock="full",
+            take=_read_step,
+            usual=lambda _, columns: (
+                not any(cut_short(each, 1) for each in columns.get("printed", ()))
+            ),
+        ),
+        # An evaluation's line ends at ``tks/s``.
+        LinePattern(r"\[step [0-9]+\].{0,200}K tks/s\s*$", passed_over=True),
+        LinePattern("K tks/s", note="K tks/s, but not as gluon-nlp's BERT prints it"),
+    ),
     printed=Printed(unit=Unit.MS_PER_ITERATION),
-    rows=(_ROWS,),
 )
 
 
 # --- insightface
-
-_BATCH = re.compile(
-    rf"{word('Epoch')}\[(?P<epoch>[0-9]{{1,9}})\] Batch \[(?P<index>[0-9]{{1,9}})\]\s+"
-    rf"Speed: (?P<rate>{NUMBER}) samples/sec"
-)
-_MINE = re.compile(rf"{word('Epoch')}\[[0-9]+\] Batch \[[0-9]+\]\s+Speed: ")
-_LOSS = re.compile(rf"{word('lossvalue=')}(?P<loss>{NUMBER})")
-
-
-def _read_insightface(line: Line, draft: Draft) -> None:
-    """A printed batch."""
-    match = _BATCH.search(line.text)
-    if match:
-        loss = _LOSS.search(line.text, match.end())
-        draft.step(
-            line,
-            draft.over_epochs(line, int(match["epoch"]), int(match["index"]) + 1),
-            stamp=full_stamp(line.text),
-            printed=match["rate"],
-            loss=loss["loss"] if loss else None,
-        )
-    elif _MINE.search(line.text):
-        draft.note(line, "a batch of MXNet's Speedometer, but without its speed")
-
 
 INSIGHTFACE = Format(
     name="insightface",
@@ -128,33 +105,23 @@ INSIGHTFACE = Format(
     evidence=Evidence.QUOTED,
     source="apache/mxnet python/mxnet/callback.py; deepinsight/insightface issues 74, 405",
     needles=("] Batch [",),
-    read=_read_insightface,
+    lines=(
+        LinePattern(
+            rf"{word('Epoch')}\[(?P<epoch>[0-9]{{1,9}})\] Batch \[(?P<index>[0-9]{{1,9}})\]\s+"
+            rf"Speed: (?P<printed>{NUMBER}) samples/sec"
+            rf"(?:.*?{word('lossvalue=')}(?P<loss>{NUMBER}))?",
+            clock="full",
+        ),
+        LinePattern(
+            rf"{word('Epoch')}\[[0-9]+\] Batch \[[0-9]+\]\s+Speed: ",
+            note="a batch of MXNet's Speedometer, but without its speed",
+        ),
+    ),
     printed=Printed(scope=Scope.PROCESS),
 )
 
 
 # --- insightface_partial_fc
-
-_PARTIAL_FC_STEP = re.compile(
-    rf"\bIter:(?P<done>[0-9]+) Rank:{NUMBER} it/sec Total:(?P<rate>{NUMBER}) it/sec"
-    rf"(?: +\[[0-9]+\]\[loss\]:(?P<loss>[0-9]+\.[0-9]{{2}})(?![0-9.]))?"
-)
-
-
-def _read_partial_fc(line: Line, draft: Draft) -> None:
-    """A printed iteration."""
-    match = _PARTIAL_FC_STEP.search(line.text)
-    if match is None:
-        draft.note(line, "it/sec of a rank and in total, but no iteration of Partial FC")
-        return
-    draft.step(
-        line,
-        match["done"],
-        stamp=full_stamp(line.text[: match.start()]),
-        printed=match["rate"],
-        loss=match["loss"],
-    )
-
 
 PARTIAL_FC = Format(
     name="insightface_partial_fc",
@@ -163,7 +130,17 @@ PARTIAL_FC = Format(
     evidence=Evidence.QUOTED,
     source="deepinsight/insightface recognition/partial_fc/mxnet/callbacks.py; DLPerf pull 106",
     needles=(" it/sec Total:",),
-    read=_read_partial_fc,
+    lines=(
+        LinePattern(
+            rf"\bIter:(?P<iteration>[0-9]+) Rank:{NUMBER} it/sec Total:(?P<printed>{NUMBER}) it/sec"
+            r"(?: +\[[0-9]+\]\[loss\]:(?P<loss>[0-9]+\.[0-9]{2})(?![0-9.]))?",
+            clock="full",
+        ),
+        LinePattern(
+            " it/sec Total:",
+            note="it/sec of a rank and in total, but no iteration of Partial FC",
+        ),
+    ),
 )
 
 FORMATS = (BERT, INSIGHTFACE, PARTIAL_FC)

@@ -66,9 +66,9 @@ import math
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more, word
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
 from dlperf_hpc.logs.formats._elapsed import on_one_line
-from dlperf_hpc.logs.scan.rows import DECIMAL, WHOLE, Rows, full_stamp
+from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, WHOLE, full_stamp, one_more, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _COUNT = r"[0-9]{1,18}"
@@ -77,13 +77,28 @@ _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 # --- nanogpt
 
-_ITERATION = re.compile(
-    rf"{word('iter ')}(?P<index>{_COUNT}): loss (?P<loss>{NUMBER}),"
-    rf" time (?P<ms>{NUMBER})ms(?=[,\s]|$)"
-)
-_LLAMA2_C = re.compile(
-    rf"^(?P<index>{_COUNT}) \| loss (?P<loss>{NUMBER}) \| lr (?P<lr>{NUMBER})"
-    rf" \| (?P<ms>{NUMBER})ms \| mfu "
+
+def _iterations(figure: str) -> tuple[str, str]:
+    """The lines of nanoGPT and of llama2.c; ``figure`` names the group of the milliseconds."""
+    return (
+        rf"{word('iter ')}(?P<index>{_COUNT}): loss (?P<loss>{NUMBER}),"
+        rf" time (?P<{figure}>{NUMBER})ms(?=[,\s]|$)",
+        rf"^(?P<index>{_COUNT}) \| loss (?P<loss>{NUMBER}) \| lr (?P<lr>{NUMBER})"
+        rf" \| (?P<{figure}>{NUMBER})ms \| mfu ",
+    )
+
+
+_LINES = (
+    *(
+        LinePattern(
+            each,
+            clock="full",
+            usual=lambda draft, columns: draft.state.get("evaluated") not in columns["index"],
+        )
+        for each in _iterations("printed")
+    ),
+    # Behind an evaluation the time has that in it.
+    *(LinePattern(each, clock="full") for each in _iterations("evaluated")),
 )
 _EVALUATION = re.compile(rf"{word('step ')}(?P<index>{_COUNT}): train loss ")
 _SETTING = re.compile(
@@ -95,29 +110,11 @@ _BREAKDOWN = re.compile(
     r"breaks down as: (?P<accumulation>[0-9]{1,9}) grad accum steps \* (?P<devices>[0-9]{1,9})"
     r" processes \* (?P<batch_size>[0-9]{1,9}) batch size \* (?P<seq_len>[0-9]{1,9}) max seq len"
 )
-_ROWS = Rows(
-    rf"iter (?P<index>{WHOLE}): loss (?P<loss>{DECIMAL}), time (?P<printed>{DECIMAL})ms,"
-    r" mfu -?[0-9]{1,9}\.[0-9]{2}%",
-    usual=lambda draft, columns: (
-        bool(draft.steps) and draft.state.get("evaluated") not in columns["index"]
-    ),
-)
 
 
 def _read_nanogpt(line: Line, draft: Draft) -> None:
-    """An iteration, an evaluation before one, or a setting."""
-    if match := _ITERATION.search(line.text) or _LLAMA2_C.search(line.text):
-        draft.release_held()
-        evaluated = draft.state.get("evaluated") == match["index"]
-        draft.step(
-            line,
-            one_more(match["index"]),
-            stamp=full_stamp(line.text[: match.start()]),
-            printed=None if evaluated else match["ms"],
-            loss=match["loss"],
-            lr=match.groupdict().get("lr"),
-        )
-    elif match := _EVALUATION.search(line.text):
+    """An evaluation before an iteration, or a setting."""
+    if match := _EVALUATION.search(line.text):
         draft.state["evaluated"] = match["index"]
     elif match := _BREAKDOWN.search(line.text):
         for name, value in match.groupdict().items():
@@ -157,7 +154,8 @@ NANOGPT = Format(
     evidence=Evidence.REAL,
     source="karpathy/nanoGPT train.py, karpathy/llama2.c train.py; nanoGPT issues 110, 178, 215",
     needles=(", time ", "ms | mfu "),
-    read=_read_nanogpt,
+    lines=_LINES,
+    rest=_read_nanogpt,
     printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
     facts_needles=(
         ": train loss ",
@@ -168,7 +166,6 @@ NANOGPT = Format(
         "max_seq_len = ",
         "dtype = ",
     ),
-    rows=(_ROWS,),
 )
 
 
@@ -194,9 +191,9 @@ _CHAT_ACCUMULATION = re.compile(
     rf"(?:Total batch size (?P<tokens>{_GROUPED}) )?=> (?:calculated )?gradient accumulation steps:"
     r" (?P<steps>[0-9]{1,9})\s*$"
 )
-_CHAT_ROWS = Rows(
-    rf"step +(?P<index>{WHOLE}) \| loss: (?P<loss>{DECIMAL}) \| lr (?P<lr>{DECIMAL})"
-    rf" \| norm: {DECIMAL} \| dt: {DECIMAL}ms \| tok/sec: (?P<printed>[0-9]{{1,15}}\.[0-9]{{2}})",
+_CHAT_ROWS = LinePattern(
+    rf"^step +(?P<index>{WHOLE}) \| loss: (?P<loss>{DECIMAL}) \| lr (?P<lr>{DECIMAL})"
+    rf" \| norm: {DECIMAL} \| dt: {DECIMAL}ms \| tok/sec: (?P<printed>[0-9]{{1,15}}\.[0-9]{{2}})$",
     usual=lambda draft, columns: bool(draft.steps) and not draft.state.get("evaluated"),
 )
 
@@ -277,14 +274,14 @@ NANOCHAT = Format(
     evidence=Evidence.QUOTED,
     source="karpathy/nanochat scripts/base_train.py, karpathy/build-nanogpt train_gpt2.py",
     needles=(" | tok/sec: ",),
-    read=_read_nanochat,
+    rest=_read_nanochat,
     printed=Printed(Unit.TOKENS_PER_S, averaging=Averaging.LAST_ONE),
     facts_needles=(
         "Tokens / micro-batch",
         "gradient accumulation steps: ",
         "validation loss: ",
     ),
-    rows=(_CHAT_ROWS,),
+    lines=(_CHAT_ROWS,),
 )
 
 
@@ -366,7 +363,7 @@ MODDED = Format(
     evidence=Evidence.REAL,
     source="KellerJordan/modded-nanogpt train_gpt.py and records",
     needles=(" step_avg:",),
-    read=_read_modded,
+    rest=_read_modded,
     printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.RUNNING),
     facts_needles=(" # batch size, in sequences, ", " # sequence length, in tokens"),
 )

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.lineparts import NUMBER, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _COUNT = r"[0-9]{1,18}"
@@ -68,7 +69,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="huggingface/nanotron src/nanotron/trainer.py, logging/base.py; issues 233, 390",
         needles=(" | tokens_per_sec: ",),
-        read=read,
+        rest=read,
         printed=Printed(Unit.TOKENS_PER_S, averaging=Averaging.LAST_ONE),
         facts_needles=(" | grad_accum: ",),
     ),

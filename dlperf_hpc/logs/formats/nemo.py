@@ -38,8 +38,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, first_of, one_more
-from dlperf_hpc.logs.scan.rows import DECIMAL, WHOLE, Rows
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.lineparts import DECIMAL, WHOLE, first_of, one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
@@ -70,12 +70,12 @@ _LOSS = re.compile(rf" \| reduced_train_loss: ({_FIGURE}) \|")
 _LR = re.compile(rf" \| lr: ({_FIGURE}) \|")
 _MEMORY = re.compile(rf" \| max_memory_allocated: ({_FIGURE}) \|")
 _DIGITS = 4  # of a number that is no whole one: ``{val:.4}``
-_ROWS = Rows(
-    rf"Training epoch {_INDEX}, iteration {_INDEX}/{_INDEX} \| lr: (?P<lr>{DECIMAL})"
+_ROWS = LinePattern(
+    rf"^Training epoch {_INDEX}, iteration {_INDEX}/{_INDEX} \| lr: (?P<lr>{DECIMAL})"
     rf" \| global_batch_size: (?P<global_batch>{WHOLE}) \| global_step: (?P<index>{WHOLE})"
     rf" \| reduced_train_loss: (?P<loss>{DECIMAL}) \| {_NEEDLE}(?P<printed>{DECIMAL})"
     rf"(?: \| TFLOPS_per_GPU: {DECIMAL})?(?: \| tokens_per_sec_per_gpu: {DECIMAL})?"
-    rf" \| consumed_samples: {WHOLE}(?: \| val_loss: {DECIMAL})?",
+    rf" \| consumed_samples: {WHOLE}(?: \| val_loss: {DECIMAL})?$",
     usual=lambda draft, _: "held" not in draft.state,
 )
 
@@ -132,10 +132,10 @@ NEMO = Format(
     evidence=Evidence.QUOTED,
     source="NVIDIA-NeMo/NeMo nemo/lightning/pytorch/callbacks/progress_printer.py",
     needles=(_NEEDLE,),
-    read=_read_nemo,
+    rest=_read_nemo,
     printed=Printed(Unit.S_PER_ITERATION),
     facts_needles=_FACTS_NEEDLES,
-    rows=(_ROWS,),
+    lines=(_ROWS,),
 )
 
 
@@ -190,7 +190,7 @@ BAR = Format(
     evidence=Evidence.QUOTED,
     source="NVIDIA-NeMo/NeMo nemo/utils/exp_manager.py; NVIDIA-NeMo/Speech issue 7957",
     needles=(_BAR_NEEDLE,),
-    read=_read_bar,
+    rest=_read_bar,
     printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE),
     facts_needles=_FACTS_NEEDLES,
 )

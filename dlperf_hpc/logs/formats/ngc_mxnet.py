@@ -36,9 +36,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, one_more
+from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats._dllogger import PARAMETERS, Program, Record, flag, read_lines
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.lineparts import NUMBER, full_stamp, one_more
 from dlperf_hpc.logs.scanned import Evidence
 
 _TABLE_NEEDLE = " |   "
@@ -118,7 +118,7 @@ NGC = Format(
     evidence=Evidence.QUOTED,
     source="NVIDIA/DeepLearningExamples MxNet/Classification/RN50v1.5/fit.py, benchmark.py",
     needles=("] Batch [",),
-    read=_read_ngc,
+    rest=_read_ngc,
     facts_needles=("train.total_ips", _TABLE_NEEDLE),
 )
 
@@ -179,7 +179,7 @@ DLLOGGER = Format(
     evidence=Evidence.REAL,
     source="NVIDIA/DeepLearningExamples MxNet/Classification/RN50v1.5/fit.py, benchmark.py",
     needles=("train.ips",),
-    read=_read_dllogger,
+    rest=_read_dllogger,
     facts_needles=(PARAMETERS, _TABLE_NEEDLE),
 )
 

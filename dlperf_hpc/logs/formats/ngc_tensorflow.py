@@ -60,7 +60,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, cut_short
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
 from dlperf_hpc.logs.formats._dllogger import (
     PARAMETERS,
     SHELL_NEEDLE,
@@ -73,8 +73,8 @@ from dlperf_hpc.logs.formats._dllogger import (
     records,
     shell_fact,
 )
-from dlperf_hpc.logs.formats.tensorflow import BERT_ROWS
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Rows, absl_stamp
+from dlperf_hpc.logs.formats.tensorflow import BERT_STEP
+from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, NUMBER, WHOLE, absl_stamp, cut_short
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps
 
 _PHASES = ("Total Training Time", "Total Inference Time")
@@ -112,15 +112,15 @@ def _add_total_once(line: Line, draft: Draft, name: str, value: str) -> None:
 
 _ACCUMULATION = re.compile(r"  num_accumulation_steps: (?P<steps>[0-9]{1,9})\s*$")
 _ROW = (
-    rf"DLL (?P<full>{FULL_STAMP}) - Iteration: (?P<iteration>{WHOLE})  "
+    rf"^DLL (?P<full>{FULL_STAMP}) - Iteration: (?P<iteration>{WHOLE})  "
     rf"throughput_train : (?P<printed>[0-9]+\.[0-9]{{3}}) seq(?:uences)?/s "
     rf"(?:(?:mlm|nsp)_loss : {DECIMAL}  )*total_loss : (?P<loss>{DECIMAL})  "
     rf"(?:avg_loss_step : {DECIMAL}  )?learning_rate : (?P<lr>{DECIMAL}) "
 )
 _ROWS = (
-    Rows(_ROW),
-    Rows(
-        rf"{_ROW} loss_scaler : {DECIMAL} ",
+    LinePattern(rf"{_ROW}$"),
+    LinePattern(
+        rf"{_ROW} loss_scaler : {DECIMAL} $",
         usual=lambda draft, _: draft.latest("precision") == "fp16",
     ),
 )
@@ -183,7 +183,7 @@ TF1_BERT = Format(
     evidence=Evidence.REAL,
     source="NVIDIA/DeepLearningExamples TensorFlow/LanguageModeling/BERT/run_pretraining.py",
     needles=("throughput_train : ", "Throughput Average (sentences/sec)"),
-    read=_read_tf1_bert,
+    rest=_read_tf1_bert,
     facts_needles=(
         *_PHASES,
         "name = input_ids, shape = (",
@@ -192,7 +192,7 @@ TF1_BERT = Format(
         "use_xla: ",
         SHELL_NEEDLE,
     ),
-    rows=_ROWS,
+    lines=_ROWS,
 )
 
 
@@ -246,7 +246,7 @@ TF1_RESNET = Format(
     evidence=Evidence.REAL,
     source="NVIDIA/DeepLearningExamples TensorFlow/Classification/ConvNets/utils/hooks",
     needles=("total_ips : ", "imgs_per_sec : ", "train_throughput : "),
-    read=_read_tf1_resnet,
+    rest=_read_tf1_resnet,
     printed=Printed(averaging=Averaging.LAST_ONE),
     facts_needles=(PARAMETERS, "Num GPUs ", "Per-GPU Batch Size "),
 )
@@ -335,9 +335,9 @@ TF2_BERT = Format(
         "Throughput Average (sequences/sec)",
         "throughput_train : ",
     ),
-    read=_read_tf2_bert,
+    rest=_read_tf2_bert,
     facts_needles=_PHASES,
-    rows=(BERT_ROWS.of_another(), *(each.of_another(_before_any_round) for each in _ROWS)),
+    lines=(BERT_STEP.of_another(), *(each.of_another(_before_any_round) for each in _ROWS)),
 )
 
 FORMATS = (TF1_BERT, TF1_RESNET, TF2_BERT)

@@ -66,78 +66,41 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, THREE_DECIMALS, Draft, Format, Line, one_more, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, WHOLE, Rows
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.lineparts import NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.logs.scanned import Evidence
 
-_ASIDE_FACTS = {
-    "batch_size_per_device": "batch_size",
-    "gpu_num_per_node": "gpus_per_node",
-    "num_nodes": "nodes",
-}
-_ASIDE_ARGUMENT = re.compile(r"\s*(?P<name>[a-z_]+) = (?P<value>[0-9]+)\s*$")
-_ASIDE_MEMORY = re.compile(r"\s*[0-9]+ %, (?P<mib>[0-9]+) MiB\s*$")
 
-_END = r"(?: (?P<stamp>[0-9]{10}\.[0-9]{2,}))?"
+def _argument(name: str, fact: str) -> LinePattern:
+    """The line of an argument that states a setting."""
+    return LinePattern(rf"^\s*{name} = (?P<{fact}>[0-9]+)\s*$")
+
+
+def _read_memory(line: Line, draft: Draft, match: re.Match[str]) -> None:
+    """The next iteration has the fullest GPU of the readings since the one before."""
+    most = float(draft.ahead.get("memory_mb", 0.0))
+    draft.ahead["memory_mb"] = max(most, float(match["mib"]))
+
+
+_MEMORY = LinePattern(r"^\s*[0-9]+ %, (?P<mib>[0-9]{1,11}) MiB\s*$", take=_read_memory)
+_ASIDE = (
+    _MEMORY,
+    _argument("batch_size_per_device", "batch_size"),
+    _argument("gpu_num_per_node", "gpus_per_node"),
+    _argument("num_nodes", "nodes"),
+)
+_ASIDE_NEEDLES = ("batch_size_per_device = ", "gpu_num_per_node = ", "num_nodes = ", " %, ")
+
+_END = r"(?: (?P<unix>[0-9]{10}\.[0-9]{2,}))?"
 """``time.time()`` as some versions print it after the line; one that was cut is none."""
-
-_ASIDE_NEEDLES = (*(f"{name} = " for name in _ASIDE_FACTS), " %, ")
-
-
-def _aside(line: Line, draft: Draft) -> bool:
-    """Take a setting or a memory reading out of the line; whether it was one."""
-    memory = _ASIDE_MEMORY.match(line.text)
-    if memory and len(memory["mib"]) < 12:
-        draft.state["mib"] = max(draft.state.get("mib", 0), int(memory["mib"]))
-        return True
-    argument = _ASIDE_ARGUMENT.match(line.text)
-    if argument is None or argument["name"] not in _ASIDE_FACTS:
-        return False
-    draft.fact(line, _ASIDE_FACTS[argument["name"]], argument["value"])
-    return True
-
-
-def _memory_mb(draft: Draft) -> float | None:
-    """The fullest GPU of the readings since the last iteration that was printed."""
-    reading: int | None = draft.state.pop("mib", None)
-    return reading
-
-
-def _stamp(text: str | None) -> float | None:
-    """Seconds since the epoch."""
-    return float(text) if text else None
 
 
 # --- oneflow_bert
 
-_BERT_STEP = re.compile(
+_BERT_STEP = LinePattern(
     rf"{word('step: ')}(?P<index>[0-9]+), total_loss: (?P<loss>{NUMBER}), mlm_loss: {NUMBER}, "
-    rf"nsp_loss: {NUMBER}, throughput: (?P<rate>{THREE_DECIMALS}){_END}"
+    rf"nsp_loss: {NUMBER}, throughput: (?P<printed>{THREE_DECIMALS}){_END}"
 )
-_ROWS = Rows(
-    rf"step: (?P<index>{WHOLE}), total_loss: (?P<loss>{DECIMAL}), mlm_loss: {DECIMAL}, "
-    rf"nsp_loss: {DECIMAL}, throughput: (?P<printed>[0-9]+\.[0-9]{{3}}) "
-    r"(?P<epoch>[0-9]{10}\.[0-9]{2,20})",
-    usual=lambda draft, _: "mib" not in draft.state,
-)
-_BERT_MINE = re.compile(rf"{word('step: ')}[0-9]+, total_loss: ")
-
-
-def _read_bert(line: Line, draft: Draft) -> None:
-    """A printed step, or a setting."""
-    match = _BERT_STEP.search(line.text)
-    if match:
-        draft.step(
-            line,
-            one_more(match["index"]),
-            stamp=_stamp(match["stamp"]),
-            printed=match["rate"],
-            loss=match["loss"],
-            memory_mb=_memory_mb(draft),
-        )
-    elif not _aside(line, draft) and _BERT_MINE.search(line.text):
-        draft.note(line, "a step of OneFlow BERT, but not whole")
-
 
 BERT = Format(
     name="oneflow_bert",
@@ -146,37 +109,19 @@ BERT = Format(
     evidence=Evidence.QUOTED,
     source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/BERT/util.py; README",
     needles=(", nsp_loss: ",),
-    read=_read_bert,
+    lines=(
+        _BERT_STEP,
+        *_ASIDE,
+        LinePattern(
+            rf"{word('step: ')}[0-9]+, total_loss: ",
+            note="a step of OneFlow BERT, but not whole",
+        ),
+    ),
     facts_needles=_ASIDE_NEEDLES,
-    rows=(_ROWS,),
 )
 
 
 # --- oneflow_cnn
-
-_CNN_STEP = re.compile(
-    rf"{word('train: epoch ')}(?P<epoch>[0-9]{{1,9}}), iter (?P<done>[0-9]{{1,9}}),"
-    rf"(?: loss: (?P<loss>{NUMBER}),)? top_1: {NUMBER}, top_k: {NUMBER}, "
-    rf"samples/s: (?P<rate>{THREE_DECIMALS}){_END}"
-)
-_CNN_MINE = re.compile(rf"{word('train: epoch ')}[0-9]+, iter [0-9]+,")
-
-
-def _read_cnn(line: Line, draft: Draft) -> None:
-    """A printed iteration, or a setting."""
-    match = _CNN_STEP.search(line.text)
-    if match:
-        draft.step(
-            line,
-            draft.over_epochs(line, int(match["epoch"]), int(match["done"])),
-            stamp=_stamp(match["stamp"]),
-            printed=match["rate"],
-            loss=match["loss"],
-            memory_mb=_memory_mb(draft),
-        )
-    elif not _aside(line, draft) and _CNN_MINE.search(line.text):
-        draft.note(line, "an iteration of an OneFlow CNN, but not whole")
-
 
 CNN = Format(
     name="oneflow_cnn",
@@ -185,19 +130,25 @@ CNN = Format(
     evidence=Evidence.QUOTED,
     source="Oneflow-Inc/OneFlow-Benchmark Classification/cnns/util.py; README",
     needles=(", samples/s: ",),
-    read=_read_cnn,
+    lines=(
+        LinePattern(
+            rf"{word('train: epoch ')}(?P<epoch>[0-9]{{1,9}}), iter (?P<iteration>[0-9]{{1,9}}),"
+            rf"(?: loss: (?P<loss>{NUMBER}),)? top_1: {NUMBER}, top_k: {NUMBER}, "
+            rf"samples/s: (?P<printed>{THREE_DECIMALS}){_END}"
+        ),
+        *_ASIDE,
+        LinePattern(
+            rf"{word('train: epoch ')}[0-9]+, iter [0-9]+,",
+            note="an iteration of an OneFlow CNN, but not whole",
+        ),
+    ),
     facts_needles=_ASIDE_NEEDLES,
 )
 
 
 # --- oneflow_gpt
 
-_PAIRS = re.compile(
-    rf"\bstep=(?P<done>[0-9]+),micro_batches=[0-9]+,samples=[0-9]+,throughput=(?P<rate>{NUMBER}),"
-    rf"latency={NUMBER},(?:loss=(?P<loss>{NUMBER}),)?"
-)
 _HEADS = ("batches", "step")
-_GPT_ARGUMENT = re.compile(r"\s*(?P<name>[a-z_]+) \.+ (?P<value>[0-9]+)\s*$")
 _GPT_FACTS = {
     "global_batch_size": "global_batch",
     "num_gpus_per_node": "gpus_per_node",
@@ -205,20 +156,9 @@ _GPT_FACTS = {
 }
 
 
-def _read_gpt(line: Line, draft: Draft) -> None:
-    """A step, the head of a table, or a setting."""
-    if match := _PAIRS.search(line.text):
-        _step(line, draft, match["done"], match["rate"], match["loss"])
-    elif match := _GPT_ARGUMENT.match(line.text):
-        if match["name"] in _GPT_FACTS:
-            draft.fact(line, _GPT_FACTS[match["name"]], match["value"])
-    elif "|" in line.text:
-        _row(line, draft, [cell.strip() for cell in line.text.split("|")[1:-1]])
-    elif not _aside(line, draft) and "step=" in line.text:
-        draft.note(line, "a step of OneFlow GPT, but not whole")
-
-
-def _row(line: Line, draft: Draft, cells: list[str]) -> None:
+def _read_row(line: Line, draft: Draft) -> None:
+    """A row of the table, or its head."""
+    cells = [cell.strip() for cell in line.text.split("|")[1:-1]]
     if "micro_batches" in cells and "throughput" in cells and cells[0] in _HEADS:
         draft.state["head"] = cells
         return
@@ -229,11 +169,10 @@ def _row(line: Line, draft: Draft, cells: list[str]) -> None:
         draft.note(line, f"{len(cells)} cells under a head of {len(head)}")
         return
     named = dict(zip(head, cells))
-    _step(line, draft, cells[0], named["throughput"], named.get("loss"))
-
-
-def _step(line: Line, draft: Draft, done: str, rate: str, loss: str | None) -> None:
-    draft.step(line, done, printed=rate, loss=loss, memory_mb=_memory_mb(draft))
+    memory = draft.ahead.pop("memory_mb", None)
+    draft.step(
+        line, cells[0], printed=named["throughput"], loss=named.get("loss"), memory_mb=memory
+    )
 
 
 GPT = Format(
@@ -244,35 +183,24 @@ GPT = Format(
     source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/GPT/oneflow_gpt/util.py",
     # Rows are numbers and bars. A column of 15 places holds a count of 7 at most in earnest.
     needles=("        | ", "micro_batches"),
-    read=_read_gpt,
+    lines=(
+        LinePattern(
+            r"\bstep=(?P<iteration>[0-9]+),micro_batches=[0-9]+,samples=[0-9]+,"
+            rf"throughput=(?P<printed>{NUMBER}),latency={NUMBER},(?:loss=(?P<loss>{NUMBER}),)?"
+        ),
+        *(
+            LinePattern(rf"^\s*{name} \.+ (?P<{fact}>[0-9]+)\s*$")
+            for name, fact in _GPT_FACTS.items()
+        ),
+        _MEMORY,
+        LinePattern(r"^[^|]*\bstep=[^|]*$", note="a step of OneFlow GPT, but not whole"),
+    ),
+    rest=_read_row,
     facts_needles=(*(f"{name} ...." for name in _GPT_FACTS), " %, "),
 )
 
 
 # --- oneflow_gpt2
-
-_GPT2_STEP = re.compile(
-    rf"\bstep: (?P<done>[0-9]+), loss: (?P<loss>{NUMBER}), "
-    rf"throughput: (?P<rate>{THREE_DECIMALS}){_END}"
-)
-_GPT2_MINE = re.compile(rf"{word('step: ')}[0-9]+, loss: [^,]*, throughput: ")
-
-
-def _read_gpt2(line: Line, draft: Draft) -> None:
-    """A printed step, or a setting."""
-    match = _GPT2_STEP.search(line.text)
-    if match:
-        draft.step(
-            line,
-            match["done"],
-            stamp=_stamp(match["stamp"]),
-            printed=match["rate"],
-            loss=match["loss"],
-            memory_mb=_memory_mb(draft),
-        )
-    elif not _aside(line, draft) and _GPT2_MINE.search(line.text):
-        draft.note(line, "a step of OneFlow GPT-2, but not whole")
-
 
 GPT2 = Format(
     name="oneflow_gpt2",
@@ -281,28 +209,23 @@ GPT2 = Format(
     evidence=Evidence.SOURCE,
     source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/gpt-2/src/util.py",
     needles=(", throughput: ",),
-    read=_read_gpt2,
+    lines=(
+        _BERT_STEP.of_another(),
+        LinePattern(
+            rf"\bstep: (?P<iteration>[0-9]+), loss: (?P<loss>{NUMBER}), "
+            rf"throughput: (?P<printed>{THREE_DECIMALS}){_END}"
+        ),
+        *_ASIDE,
+        LinePattern(
+            rf"{word('step: ')}[0-9]+, loss: [^,]*, throughput: ",
+            note="a step of OneFlow GPT-2, but not whole",
+        ),
+    ),
     facts_needles=_ASIDE_NEEDLES,
-    rows=(_ROWS.of_another(),),
 )
 
 
 # --- oneflow_insightface
-
-_INSIGHTFACE_STEP = re.compile(
-    rf"\btrain: iter (?P<done>[0-9]+), loss (?P<loss>{NUMBER}), "
-    rf"throughput: (?P<rate>{THREE_DECIMALS})"
-)
-
-
-def _read_insightface(line: Line, draft: Draft) -> None:
-    """A printed iteration."""
-    match = _INSIGHTFACE_STEP.search(line.text)
-    if match:
-        draft.step(line, match["done"], printed=match["rate"], loss=match["loss"])
-    elif "throughput" in line.text:
-        draft.note(line, "an iteration of OneFlow's InsightFace, but not whole")
-
 
 INSIGHTFACE = Format(
     name="oneflow_insightface",
@@ -311,7 +234,13 @@ INSIGHTFACE = Format(
     evidence=Evidence.SOURCE,
     source="Oneflow-Inc/oneflow_face util.py",
     needles=("train: iter ",),
-    read=_read_insightface,
+    lines=(
+        LinePattern(
+            rf"\btrain: iter (?P<iteration>[0-9]+), loss (?P<loss>{NUMBER}), "
+            rf"throughput: (?P<printed>{THREE_DECIMALS})"
+        ),
+        LinePattern("throughput", note="an iteration of OneFlow's InsightFace, but not whole"),
+    ),
 )
 
 FORMATS = (BERT, CNN, GPT, GPT2, INSIGHTFACE)

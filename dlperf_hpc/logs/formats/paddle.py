@@ -68,8 +68,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, FULL_STAMP, WHOLE, Columns, Rows, full_stamp, whole
+from dlperf_hpc.logs.format import Columns, Draft, Format, Line, LinePattern, whole
+from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, NUMBER, WHOLE, full_stamp, word
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Scope, Unit
 
 # --- paddle18_bert
@@ -110,7 +110,7 @@ BERT = Format(
     evidence=Evidence.QUOTED,
     source="PaddlePaddle/models (release/1.8) PaddleNLP/pretrain_language_models/BERT/train.py",
     needles=(" steps/s, file: ",),
-    read=_read_bert,
+    rest=_read_bert,
     printed=Printed(Unit.ITERATIONS_PER_S),
     facts_needles=(" trainers_num:",),
 )
@@ -148,7 +148,7 @@ RESNET = Format(
     evidence=Evidence.SOURCE,
     source="PaddlePaddle/models (release/1.8) PaddleCV/image_classification/utils/utility.py",
     needles=(", train batch ",),
-    read=_read_resnet,
+    rest=_read_resnet,
     printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE),
 )
 
@@ -170,18 +170,18 @@ def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
     return not others and behind and draft.first_epoch_up_to(int(epoch), max(numbers))
 
 
-_CLAS_ROWS = Rows(
-    rf"\[(?P<full>{FULL_STAMP})\] ppcls INFO: "
+_CLAS_ROWS = LinePattern(
+    rf"^\[(?P<full>{FULL_STAMP})\] ppcls INFO: "
     rf"epoch:(?P<era>[0-9]{{1,9}})   train step:(?P<iteration>[0-9]{{1,9}}) {{1,3}}"
     rf"lr: (?P<lr>{DECIMAL}), loss: {{1,8}}(?P<loss>{DECIMAL}) [-a-z0-9_.: ]*, "
-    rf"[-a-z0-9_.:, ]*ips: (?P<printed>{DECIMAL}) samples/sec\.?",
+    rf"[-a-z0-9_.:, ]*ips: (?P<printed>{DECIMAL}) samples/sec\.?$",
     usual=_in_first_epoch,
 )
-_NLP_ROWS = Rows(
-    rf"(?:\[(?P<full>{FULL_STAMP})\] \[ {{0,4}}INFO\] - )?"
+_NLP_ROWS = LinePattern(
+    rf"^(?:\[(?P<full>{FULL_STAMP})\] \[ {{0,4}}INFO\] - )?"
     rf"(?:tobal|total|global) step:? (?P<iteration>{WHOLE}), epoch: [0-9]+, batch: [0-9]+, "
     rf"loss: (?P<loss>{DECIMAL}), (?:avg_[a-z_]+: {DECIMAL}(?: sec)?, )*"
-    rf"ips: (?P<printed>{DECIMAL}) sequences/sec"
+    rf"ips: (?P<printed>{DECIMAL}) sequences/sec$"
 )
 _CLAS_RATE = re.compile(rf", ips: (?P<rate>{NUMBER}) (?:samples|images)/s")
 _CLAS_LOSS = re.compile(rf"{word('loss: ')} *(?P<loss>{NUMBER})")
@@ -235,11 +235,11 @@ CLAS = Format(
     evidence=Evidence.REAL,
     source="PaddlePaddle/PaddleClas ppcls/static/program.py, ppcls/engine/train/utils.py",
     needles=(", ips: ",),
-    read=_read_clas,
+    rest=_read_clas,
     printed=Printed(scope=Scope.DEVICE, averaging=Averaging.RUNNING, origin=_STATIC),
     counter=Counter.MICRO_STEPS,
     facts_needles=("DataLoader.Train.sampler.batch_size=",),
-    rows=(_CLAS_ROWS, _NLP_ROWS.of_another()),
+    lines=(_CLAS_ROWS, _NLP_ROWS.of_another()),
 )
 
 
@@ -295,11 +295,11 @@ NLP = Format(
     evidence=Evidence.REAL,
     source="PaddlePaddle/PaddleNLP examples/language_model/bert/static/run_pretrain.py",
     needles=(" sequences/sec",),
-    read=_read_nlp,
+    rest=_read_nlp,
     printed=Printed(scope=Scope.DEVICE),
     counter=Counter.MICRO_STEPS,
     facts_needles=("gradient_merge_steps=",),
-    rows=(_NLP_ROWS,),
+    lines=(_NLP_ROWS,),
 )
 
 FORMATS = (BERT, RESNET, CLAS, NLP)

@@ -20,16 +20,14 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
-from dlperf_hpc.logs.scan.rows import DECIMAL, Columns, Rows, whole
+from dlperf_hpc.logs.format import Columns, Draft, Format, Line, LinePattern, whole
+from dlperf_hpc.logs.lineparts import NUMBER, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
-_HEAD = re.compile(
+_HEAD = (
     rf"{word('Epoch: ')}\[(?P<era>[0-9]{{1,9}})\]"
-    r"\[ *(?P<number>[0-9]{1,9})/(?P<length>[0-9]{1,9})\]"
+    r"\[ *(?P<index>[0-9]{1,9})/(?P<length>[0-9]{1,9})\]"
 )
-_TIME = re.compile(rf"\s+Time +(?P<last>{NUMBER}) \( *(?P<mean>{NUMBER})\)")
-_BESIDE = rf"[\t ]+[A-Z][a-z]+(?:@[0-9])? +{DECIMAL} \( *{DECIMAL}\)"
 
 
 def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
@@ -41,39 +39,12 @@ def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
     return not from_one and draft.first_epoch_up_to(int(epoch), 0)
 
 
-_ROWS = Rows(
-    rf"Epoch: \[(?P<era>[0-9]{{1,9}})\]\[ *(?P<index>[0-9]{{1,9}})/(?P<length>[0-9]{{1,9}})\]"
-    rf"[\t ]+Time +{DECIMAL} \( *(?P<printed>{DECIMAL})\)[\t ]+Data +{DECIMAL} \( *{DECIMAL}\)"
-    rf"[\t ]+Loss +(?P<loss>{DECIMAL}) \( *{DECIMAL}\)(?:{_BESIDE})*",
-    usual=_in_first_epoch,
-)
-_LOSS = re.compile(rf"{word('Loss ')} *(?P<loss>{NUMBER}) \(")
-_MODEL = re.compile(r"=> creating model '(?P<model>[^']{1,80})'")
-
-
-def read(line: Line, draft: Draft) -> None:
-    """A printed batch, or the model's name."""
-    head = _HEAD.search(line.text)
-    if head is None:
-        model = _MODEL.search(line.text)
-        if model:
-            draft.fact(line, "model", model["model"])
-        return
-    time = _TIME.match(line.text, head.end())
-    if time is None:
-        draft.note(line, "a batch of the ImageNet example, but without its time")
-        return
-    done = _done(head["number"], time["last"] == time["mean"], draft)
-    at = draft.in_epoch(line, int(head["era"]), done, int(head["length"]))
-    if at is None:
-        return
-    loss = _LOSS.search(line.text, time.end())
-    draft.step(
-        line,
-        at,
-        printed=time["mean"],
-        loss=loss["loss"] if loss else None,
-    )
+def _read_batch(line: Line, draft: Draft, match: re.Match[str]) -> None:
+    """A printed batch."""
+    done = _done(match["index"], match["last"] == match["printed"], draft)
+    at = draft.in_epoch(line, int(match["era"]), done, int(match["length"]))
+    if at is not None:
+        draft.step(line, at, printed=match["printed"], loss=match["loss"])
 
 
 def _done(number: str, alone: bool, draft: Draft) -> int:
@@ -92,9 +63,17 @@ FORMATS = (
         source="pytorch/examples imagenet/main.py; "
         "README of Oneflow-Inc/DLPerf PyTorch/resnet50v1.5",
         needles=("Epoch: [",),
-        read=read,
+        lines=(
+            LinePattern(
+                rf"{_HEAD}\s+Time +(?P<last>{NUMBER}) \( *(?P<printed>{NUMBER})\)"
+                rf"(?:.*?{word('Loss ')} *(?P<loss>{NUMBER}) \()?",
+                take=_read_batch,
+                usual=_in_first_epoch,
+            ),
+            LinePattern(_HEAD, note="a batch of the ImageNet example, but without its time"),
+            LinePattern(r"=> creating model '(?P<model>[^']{1,80})'"),
+        ),
         printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING),
         facts_needles=("=> creating model '",),
-        rows=(_ROWS,),
     ),
 )

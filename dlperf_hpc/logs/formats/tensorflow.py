@@ -55,17 +55,9 @@ from __future__ import annotations
 import operator
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line
-from dlperf_hpc.logs.scan.rows import (
-    ABSL_STAMP,
-    DECIMAL,
-    WHOLE,
-    Rows,
-    absl_stamp,
-    full_stamp,
-    whole,
-)
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern, whole
+from dlperf_hpc.logs.lineparts import NUMBER, full_stamp
+from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope
 
 STRATEGY_NEEDLES = ("MirroredStrategy with ",)
 _WORKERS = re.compile(r"num_workers = ([0-9]{1,9}),")
@@ -84,36 +76,13 @@ def strategy_facts(line: Line, draft: Draft) -> None:
 
 # --- tf2_bert
 
-_BERT_STEP = re.compile(rf"Train Step: (?P<step>[0-9]+)/[0-9]+  / loss = (?P<loss>{NUMBER})")
-
-BERT_ROWS = Rows(
-    rf"I(?P<absl>{ABSL_STAMP}) [0-9]+ model_training_utils\.py:[0-9]+\] "
-    rf"Train Step: (?P<iteration>{WHOLE})/[0-9]+  / loss = (?P<loss>{DECIMAL})"
-    rf"(?:  [a-z_]+ = {DECIMAL})*"
+BERT_STEP = LinePattern(
+    rf"Train Step: (?P<iteration>[0-9]+)/[0-9]+  / loss = (?P<loss>{NUMBER})(?!.* / time = )",
+    clock="absl",
 )
-
-
-def _read_bert(line: Line, draft: Draft) -> None:
-    """One line of a training step, or of the devices."""
-    if STRATEGY_NEEDLES[0] in line.text:
-        strategy_facts(line, draft)
-    elif " / time = " not in line.text:
-        _train_step(line, draft)
-
-
-def _train_step(line: Line, draft: Draft) -> None:
-    match = _BERT_STEP.search(line.text)
-    if match is None:
-        draft.note(line, "Train Step, but not as the training loop prints it")
-        return
-    draft.step(
-        line,
-        match["step"],
-        stamp=absl_stamp(line.text),
-        stamps=Stamps.NO_YEAR,
-        loss=match["loss"],
-    )
-
+_STRATEGY = LinePattern(
+    STRATEGY_NEEDLES[0], take=lambda line, draft, _: strategy_facts(line, draft)
+)
 
 BERT = Format(
     name="tf2_bert",
@@ -123,30 +92,39 @@ BERT = Format(
     source="tensorflow/models official/nlp/bert/model_training_utils.py",
     needles=("Train Step: ",),
     instead="the clock",
-    read=_read_bert,
+    lines=(
+        _STRATEGY,
+        BERT_STEP,
+        LinePattern(
+            "Train Step: (?!.* / time = )",
+            note="Train Step, but not as the training loop prints it",
+        ),
+    ),
     facts_needles=STRATEGY_NEEDLES,
-    rows=(BERT_ROWS,),
 )
 
 
 # --- tf2_resnet
 
-_HISTORY = re.compile(
-    rf"TimeHistory: {NUMBER} seconds, (?P<rate>{NUMBER}) examples/second between steps "
-    r"(?P<first>[0-9]{1,15}) and (?P<last>[0-9]{1,15})\b",
-    re.ASCII,
-)
-_RESNET_ROWS = Rows(
-    rf"I(?P<absl>{ABSL_STAMP}) [0-9]+ keras_utils\.py:[0-9]+\] TimeHistory: {DECIMAL} seconds, "
-    rf"(?P<printed>{DECIMAL}) examples/second between steps (?P<first>{WHOLE}) and"
-    rf" (?P<iteration>{WHOLE})",
-    usual=lambda _, columns: all(
-        map(operator.gt, whole(columns["iteration"]), whole(columns["first"]))
+_RESNET_LINES = (
+    LinePattern(
+        rf"TimeHistory: {NUMBER} seconds, (?P<printed>{NUMBER}) examples/second between steps "
+        r"(?P<first>[0-9]{1,15}) and (?P<iteration>[0-9]{1,15})(?![0-9A-Za-z_])",
+        clock="absl",
+        usual=lambda _, columns: all(
+            map(operator.gt, whole(columns["iteration"]), whole(columns["first"]))
+        ),
     ),
-)
-_METRIC = re.compile(
-    r"BenchmarkMetric: \{'(?:global step|num_batches)': ?(?P<last>[0-9]+), ?'time_taken': ?[^,]+, ?"
-    rf"'(?:examples|images)_per_second': ?(?P<rate>{NUMBER})\}}"
+    LinePattern("TimeHistory: ", note="TimeHistory, but not as the callback prints it"),
+    LinePattern(
+        r"BenchmarkMetric: \{'(?:global step|num_batches)': ?(?P<iteration>[0-9]+), ?"
+        rf"'time_taken': ?[^,]+, ?'(?:examples|images)_per_second': ?(?P<printed>{NUMBER})\}}",
+        clock="absl",
+    ),
+    LinePattern(
+        r"BenchmarkMetric: \{(?!'epoch')",
+        note="BenchmarkMetric, but not as the callback prints it",
+    ),
 )
 _BATCH = re.compile(r"BatchTimestamp<batch_index: ([0-9]{1,15}), timestamp: ([0-9]{1,12}\.[0-9]+)>")
 _AVERAGE = re.compile(rf"'avg_exp_per_second': ({NUMBER})[,}}]")
@@ -157,36 +135,11 @@ _FINAL = "Final model parameters: "
 
 
 def _read_resnet(line: Line, draft: Draft) -> None:
-    """One line of the callback, of the statistics at the end, or with settings."""
-    if "TimeHistory: " in line.text:
-        _history(line, draft)
-    elif "BenchmarkMetric: {" in line.text:
-        _metric(line, draft)
-    elif "'avg_exp_per_second': " in line.text:
+    """One line of the statistics at the end, or with settings."""
+    if "'avg_exp_per_second': " in line.text:
         _statistics(line, draft)
-    else:
+    elif "BenchmarkMetric: {" not in line.text:
         _setting(line, draft)
-
-
-def _history(line: Line, draft: Draft) -> None:
-    match = _HISTORY.search(line.text)
-    if match is None or int(match["last"]) <= int(match["first"]):
-        draft.note(line, "TimeHistory, but not as the callback prints it")
-        return
-    _step(line, draft, match["last"], match["rate"])
-
-
-def _metric(line: Line, draft: Draft) -> None:
-    match = _METRIC.search(line.text)
-    if match is not None:
-        _step(line, draft, match["last"], match["rate"])
-    elif "{'epoch'" not in line.text:
-        draft.note(line, "BenchmarkMetric, but not as the callback prints it")
-
-
-def _step(line: Line, draft: Draft, done: str, rate: str) -> None:
-    stamp = absl_stamp(line.text)
-    draft.step(line, done, stamp=stamp, stamps=Stamps.NO_YEAR, printed=rate)
 
 
 def _statistics(line: Line, draft: Draft) -> None:
@@ -226,7 +179,8 @@ RESNET = Format(
     evidence=Evidence.REAL,
     source="tensorflow/models official/utils/misc/keras_utils.py",
     needles=("TimeHistory: ", "BenchmarkMetric: {", "'avg_exp_per_second': "),
-    read=_read_resnet,
+    lines=_RESNET_LINES,
+    rest=_read_resnet,
     facts_needles=(
         *STRATEGY_NEEDLES,
         _FINAL,
@@ -234,7 +188,6 @@ RESNET = Format(
         "'dtype': 'float",
         "'enable_xla': ",
     ),
-    rows=(_RESNET_ROWS,),
 )
 
 
@@ -293,7 +246,7 @@ BENCHMARKS = Format(
     evidence=Evidence.QUOTED,
     source="tensorflow/benchmarks scripts/tf_cnn_benchmarks/benchmark_cnn.py",
     needles=("images/sec: ",),
-    read=_read_benchmarks,
+    rest=_read_benchmarks,
     printed=Printed(scope=Scope.PROCESS, averaging=Averaging.RUNNING),
     facts_needles=(
         "Model:       ",

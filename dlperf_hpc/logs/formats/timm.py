@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, one_more
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.lineparts import full_stamp, one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
@@ -90,7 +90,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="huggingface/pytorch-image-models train.py",
         needles=("%)]  Loss: ",),
-        read=read,
+        rest=read,
         printed=Printed(averaging=Averaging.RUNNING),
         facts_needles=(
             " per process.",

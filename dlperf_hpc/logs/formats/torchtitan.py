@@ -29,8 +29,8 @@ from __future__ import annotations
 import math
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
-from dlperf_hpc.logs.scan.rows import full_stamp
+from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.lineparts import NUMBER, full_stamp, word
 from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 
 _COUNT = r"[0-9]{1,18}"
@@ -115,7 +115,7 @@ FORMATS = (
         source="pytorch/torchtitan torchtitan/components/metrics.py, train.py; pull requests 950, "
         "1287, 2389",
         needles=("tps: ", "wps: "),  # a colour stands before them
-        read=read,
+        rest=read,
         printed=Printed(Unit.TOKENS_PER_S, Scope.DEVICE),
         facts_needles=(
             "-D device mesh with ",

@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import NUMBER, Draft, Format, Line, word
+from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats._elapsed import on_one_line
+from dlperf_hpc.logs.lineparts import NUMBER, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Step, Unit
 
 _COUNT = r"[0-9]{1,18}"
@@ -133,7 +134,7 @@ FORMATS = (
         source="meta-pytorch/torchtune torchtune/training/metric_logging.py, "
         "recipes/full_finetune_distributed.py; pull requests 1358, 2274",
         needles=(_SPEED, "|Loss: "),
-        read=read,
+        rest=read,
         printed=Printed(Unit.UNPADDED_TOKENS_PER_S, Scope.DEVICE, Averaging.LAST_ONE),
         facts_needles=(
             "batch_size: ",

@@ -100,7 +100,7 @@ LAUNCH = Format(
     evidence=Evidence.SOURCE,
     source="the launchers' documents",
     needles=(),
-    read=read,
+    rest=read,
     facts_needles=(
         "nproc",
         "min_nodes ",

@@ -16,14 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Columns, Draft, Format, Found, Line, LinePattern
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan import troubles
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.launch import LAUNCH
 from dlperf_hpc.logs.scan.needles import Group, Needles
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
-from dlperf_hpc.logs.scan.rows import Columns, Rows
 from dlperf_hpc.logs.scan.state import (
     LONGEST_LINE,
     State,
@@ -151,15 +150,15 @@ class Scanner:
 
     def _show_first(self, state: State, number: int, data: bytes, needles: frozenset[int]) -> None:
         """Show a line that may begin a draft. If it has, later lines with the same needles are
-        collected and read many at once, where a format has rows for them."""
+        collected and read many at once, where a format has patterns for them."""
         self._show(state, number, data, needles)
         state.keep(needles, data)
         takers = self._takers(needles)
-        if any(each.rows for each in takers) and all(e.name in state.drafts for e in takers):
+        if any(each.at_once for each in takers) and all(e.name in state.drafts for e in takers):
             state.settled.add(needles)
 
     def _show_run(self, state: State, run: _Run) -> None:
-        """Show lines in a row: by the formats' rows, if nothing is unusual in them."""
+        """Show lines in a row: by the formats' patterns, if nothing is unusual in them."""
         if not run.lines:
             return
         for data in run.lines[-2:]:
@@ -180,22 +179,22 @@ class Scanner:
         needles: frozenset[int],
         numbers: Sequence[int],
         text: _Text,
-        by_rows: bool = False,
+        at_once: bool = False,
     ) -> bool:
-        """Show lines that hold the same needles: to each format by its rows, if nothing is unusual
-        in the lines, or else one by one. False if no rows fit the lines; with ``by_rows`` nothing
-        is shown then."""
-        known: dict[str, Columns | None] = {}
+        """Show lines that hold the same needles to each format: taken apart by one of its patterns,
+        if nothing is unusual in the lines, or else one by one. False if no pattern takes them
+        apart; with ``at_once`` nothing is shown then."""
+        known: dict[tuple[str, str], Found] = {}
         takers = self._takers(needles)
         found = [_fitting(each, text.joined, len(numbers), known) for each in takers]
-        if not any(found) and by_rows:
+        if at_once and not any(found):
             return False
         tags = None
         if text.ranks is not None:
             tags = array("q", [-1 if rank is None else rank for rank in text.ranks])
         for each, fit in zip(takers, found):
             draft = state.drafts[each.name]
-            if fit is None or not fit[0].read(fit[1], array("q", numbers), tags, draft):
+            if fit is None or not fit[0].read_all(fit[1], array("q", numbers), tags, draft):
                 ranks = text.ranks or itertools.repeat(None)
                 for line in map(Line, numbers, text.joined.split("\n"), ranks):
                     each.read(line, draft)
@@ -215,7 +214,7 @@ class Scanner:
         text = self._joined(state.launcher, run)
         if text is None or "\r" in text.joined or needles not in state.settled:
             return False
-        if not self._show_text(state, needles, numbers, text, by_rows=True):
+        if not self._show_text(state, needles, numbers, text, at_once=True):
             return False
         for line in lines[-2:]:
             state.keep(needles, line)
@@ -386,16 +385,18 @@ class Scanner:
 
 
 def _fitting(
-    each: Format, text: str, count: int, known: dict[str, Columns | None]
-) -> tuple[Rows, Columns] | None:
-    """The first of a format's rows that fit each of ``count`` lines, with the lines' groups; None
-    if none do. ``known`` has what other formats found in the lines, by their patterns."""
-    for rows in each.rows:
-        if rows.pattern not in known:
-            known[rows.pattern] = rows.columns(text, count)
-        columns = known[rows.pattern]
-        if columns is not None:
-            return rows, columns
+    each: Format, text: str, count: int, known: dict[tuple[str, str], Found]
+) -> tuple[LinePattern, Columns] | None:
+    """The first of a format's patterns that finds one of ``count`` lines, with the lines' groups;
+    None if none does, or if it does not find all. ``known`` has what patterns found."""
+    for lines in each.lines:
+        key = lines.pattern, lines.clock
+        if key not in known:
+            known[key] = lines.find_all(text)
+        found = known[key]
+        if found:
+            columns = lines.columns(found) if len(found) == count else None
+            return None if columns is None else (lines, columns)
     return None
 
 

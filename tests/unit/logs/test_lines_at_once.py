@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -24,33 +22,19 @@ from damage import (
 from external_corpus import log, names
 from places import ROOT
 
-from dlperf_hpc.logs.format import Draft, Format, Line
 from dlperf_hpc.logs.formats import formats
-from dlperf_hpc.logs.scan.rows import absl_stamp, absl_stamps, full_stamp, full_stamps
-from dlperf_hpc.logs.scan.scanner import Scanner
+from dlperf_hpc.logs.lineparts import absl_stamp, absl_stamps, full_stamp, full_stamps
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from made_logs import PRINTERS
 
 ODD = (b"0", b"1", b"00", b"-1", b"5.", b".5", b"1e3", b"1e400", b"nan", b"9" * 15, b"9" * 25)
-WITH_ROWS = sorted(
-    each.name for each in formats() if not all(rows.passed_over for rows in each.rows)
+AT_ONCE = sorted(
+    each.name
+    for each in formats()
+    if any(lines.at_once and not lines.passed_over for lines in each.lines)
+    and each.name in PRINTERS
 )
-
-
-def shown_singly(data: bytes) -> Counter[str]:
-    """How many lines were left to a format's ``read``, by format."""
-    count = Counter[str]()
-
-    def counting(each: Format) -> Format:
-        def read(line: Line, draft: Draft) -> None:
-            count[each.name] += 1
-            each.read(line, draft)
-
-        return replace(each, read=read)
-
-    scan(data, by=Scanner(map(counting, formats())))
-    return count
 
 
 def usual(name: str, lines: int = 600) -> bytes:
@@ -59,28 +43,28 @@ def usual(name: str, lines: int = 600) -> bytes:
     return "".join(PRINTERS[name](n + 1, chance) + "\n" for n in range(lines)).encode()
 
 
-def test_a_format_with_rows_is_one_of_those_made_here() -> None:
-    assert set(WITH_ROWS) <= set(PRINTERS) and len(WITH_ROWS) >= 12
+def test_most_made_logs_are_read_at_once() -> None:
+    assert len(AT_ONCE) >= 15
 
 
-@pytest.mark.parametrize("name", WITH_ROWS)
-def test_usual_lines_are_read_as_rows(name: str) -> None:
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_usual_lines_are_read_at_once(name: str) -> None:
     data = usual(name)
     found = scan(data)
-    assert shown_singly(data)[name] <= 300 and found == line_by_line(data)
+    assert found == line_by_line(data)
     assert len(found.readings[0].steps) == 600
 
 
 @pytest.mark.parametrize("prefix", ["vs001: ", "3: ", "[rank2]: ", "[default1]:"])
 @pytest.mark.parametrize("name", ["deepspeed", "paddlenlp", "tf2_resnet"])
-def test_rows_behind_a_launchers_prefix(name: str, prefix: str) -> None:
+def test_lines_behind_a_launchers_prefix(name: str, prefix: str) -> None:
     data = b"".join(prefix.encode() + line + b"\n" for line in usual(name).splitlines())
     found = scan(data)
-    assert shown_singly(data)[name] <= 300 and found == line_by_line(data)
+    assert found == line_by_line(data)
 
 
 @pytest.mark.parametrize("damage", [with_bytes, with_characters, with_nuls, with_numbers])
-@pytest.mark.parametrize("name", WITH_ROWS)
+@pytest.mark.parametrize("name", AT_ONCE)
 def test_damaged_lines_give_the_same(name: str, damage: Callable[[bytes, Random], bytes]) -> None:
     data = usual(name)
     for seed in range(5):
@@ -88,7 +72,7 @@ def test_damaged_lines_give_the_same(name: str, damage: Callable[[bytes, Random]
         assert scan(damaged) == line_by_line(damaged)
 
 
-@pytest.mark.parametrize("name", WITH_ROWS)
+@pytest.mark.parametrize("name", AT_ONCE)
 def test_any_number_may_be_an_odd_one(name: str) -> None:
     lines = usual(name, 8).splitlines(keepends=True)
     for place in range(1, 8):

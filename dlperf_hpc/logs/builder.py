@@ -1,0 +1,351 @@
+"""A file's reading as it grows: what formats add to it, line by line or many lines at once."""
+
+from __future__ import annotations
+
+import bisect
+from typing import Any, NamedTuple, Protocol
+
+from dlperf_hpc.logs.scanned import (
+    COUNTS,
+    FACTS,
+    Count,
+    Counter,
+    Epoch,
+    Evidence,
+    Fact,
+    Note,
+    Printed,
+    Reading,
+    Scope,
+    Stamps,
+    Step,
+    Steps,
+    Total,
+    Unit,
+)
+
+MAX_STEPS = 200_000
+"""Iterations kept of one file: memory stays flat whatever is in it."""
+
+FIRST_EPOCH_ONLY = "only the first was read"
+"""How a note ends that says that later epochs count for no row of the file."""
+
+MAX_FACTS = 1000
+"""Settings kept of one file."""
+
+_MAX_HELD = 100
+
+HIGHEST = 1e15
+"""No program prints a speed, a loss or a stamp beyond this: a larger number is damage."""
+
+
+class Declared(Protocol):
+    """What a draft has to know of its format."""
+
+    @property
+    def name(self) -> str:
+        """The format's name."""
+
+    @property
+    def framework(self) -> str:
+        """What its programs are written with."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """What its reader rests on."""
+
+    @property
+    def printed(self) -> Printed:
+        """What its figures are."""
+
+    @property
+    def counter(self) -> Counter:
+        """What its iterations count."""
+
+
+class Line(NamedTuple):
+    """A whole line without its launcher's prefix; ``number`` counts physical lines from 1."""
+
+    number: int
+    text: str
+    rank: int | None = None
+    host: str | None = None
+
+
+class Draft:
+    """A file's reading as it grows: what a format has read in the lines that it was shown."""
+
+    def __init__(self, declared: Declared) -> None:
+        self.format = declared
+        self.printed = declared.printed
+        self.counter = declared.counter
+        self.framework = declared.framework
+        self.evidence = declared.evidence
+        self.stamps = Stamps.NONE
+        self.steps = Steps()
+        self.totals: list[Total] = []
+        self.counts: list[Count] = []
+        self.facts: list[Fact] = []
+        self.epochs: list[Epoch] = []
+        self.notes: list[Note] = []
+        self.ahead: dict[str, float | str] = {}
+        """Figures of the iteration that is printed next."""
+        self.state: dict[str, Any] = {}
+        """For a format whose lines explain one another (a table's head and its rows)."""
+
+    def step(
+        self,
+        line: Line,
+        iteration: int | str,
+        *,
+        stamp: float | None = None,
+        stamps: Stamps = Stamps.ABSOLUTE,
+        printed: float | str | None = None,
+        loss: float | str | None = None,
+        lr: float | str | None = None,
+        memory_mb: float | str | None = None,
+        global_batch: float | str | None = None,
+        consumed: float | str | None = None,
+    ) -> None:
+        """Add an iteration that is done.
+
+        ``iteration`` is how many iterations are done; ``stamp`` is in seconds; ``printed`` is the
+        line's own figure, in the unit of ``Format.printed``. Text is turned into numbers here: a
+        number that is not finite is left out, and a speed or a time that is not positive is noted,
+        because it cannot be a measurement.
+        """
+        if len(self.steps) >= MAX_STEPS:
+            if len(self.steps) == MAX_STEPS and "full" not in self.state:
+                self.state["full"] = True
+                self.note(line, f"more than {MAX_STEPS} iterations: the rest was not read")
+            return
+        number = _whole(iteration)
+        if number is None:
+            self.note(line, f"iteration {str(iteration)[:40]!r} is no number")
+            return
+        speed = None if printed is None else _number(printed)
+        if printed is not None and (speed is None or speed <= 0):
+            self.note(line, f"{self.printed.label} {str(printed)[:40]!r} is no measurement")
+            speed = None
+        if stamp is not None:
+            self.stamps = stamps
+        self.steps.append(
+            Step(
+                line.number,
+                number,
+                line.rank,
+                stamp,
+                speed,
+                None if loss is None else _number(loss),
+                None if lr is None else _number(lr),
+                None if memory_mb is None else _number(memory_mb),
+                None if global_batch is None else _number(global_batch),
+                None if consumed is None else _number(consumed),
+            )
+        )
+
+    def total(
+        self,
+        line: Line,
+        name: str,
+        value: float | str,
+        unit: Unit = Unit.SAMPLES_PER_S,
+        scope: Scope = Scope.ALL,
+    ) -> None:
+        """Add the program's own figure for its whole run."""
+        number = _number(value)
+        if number is None or number <= 0:
+            self.note(line, f"{name} {str(value)[:40]!r} is no measurement")
+        elif len(self.totals) < MAX_STEPS:
+            self.totals.append(Total(line.number, name, number, unit, scope, line.rank))
+
+    def count(self, line: Line, name: str, value: float | str) -> None:
+        """Add how much was trained, or was to be; ``name`` is one of ``COUNTS``. What is no such
+        number is left out: a total that nothing bears out is told as such. Of those that belong
+        to one total only the last of a name is kept."""
+        number, known = _number(value), self.state.setdefault("counts", {})
+        if name not in COUNTS or number is None or number < 0:
+            return
+        at = known.get(name)
+        if at is not None and (not self.totals or self.totals[-1].line < self.counts[at].line):
+            self.counts[at] = Count(line.number, name, number)
+        elif len(self.counts) < MAX_FACTS:
+            known[name] = len(self.counts)
+            self.counts.append(Count(line.number, name, number))
+
+    def fact(self, line: Line, name: str, value: Any) -> None:
+        """Add a setting that the log states; ``name`` is one of ``FACTS``.
+
+        A setting that is stated again with its latest value is not added again. One that had
+        another value in between is: several runs may share a file.
+        """
+        kind = FACTS[name]
+        if kind is int and value is not None:
+            value = _whole(value)
+        if value is None or value == "" or (kind is int and value <= 0):
+            return
+        latest = self.state.setdefault("facts", {})
+        if latest.get(name) != value and len(self.facts) < MAX_FACTS:
+            latest[name] = value
+            self.facts.append(Fact(line.number, name, kind(value)))
+
+    def has_room(self, steps: int) -> bool:
+        """Whether that many iterations more can be kept."""
+        return len(self.steps) + steps <= MAX_STEPS
+
+    def latest(self, name: str) -> Any:
+        """A setting's latest value in this log, or None."""
+        return self.state.get("facts", {}).get(name)
+
+    def hold(self, line: Line, name: str, value: Any) -> None:
+        """Keep a setting back until a figure shows whose log it is: :meth:`release_held`.
+
+        ``Batch size: 96`` may be any program's line; only in front of ``Iter #0: 11.5 img/sec per
+        GPU`` is it a setting of that benchmark. Of very many settings the first hundred are kept.
+        """
+        held = self.state.setdefault("held", [])
+        if len(held) < _MAX_HELD:
+            held.append((line._replace(text=""), name, value))
+
+    def release_held(self) -> None:
+        """Add the settings that were kept back: the log is of this format."""
+        for line, name, value in self.state.pop("held", ()):
+            self.fact(line, name, value)
+
+    def later_epoch(self, line: Line, epoch: str) -> bool:
+        """Whether a line is of another epoch than the first that is printed.
+
+        This is for programs whose bars or numbers of different epochs cannot be put one behind the
+        other. Such a line is noted once, and not to be read: another epoch is no other run.
+        """
+        first = self.state.setdefault("epoch", epoch)
+        if epoch != first and "later_epochs" not in self.state:
+            self.state["later_epochs"] = True
+            self.note(line, f"count and mean begin anew with each epoch: {FIRST_EPOCH_ONLY}")
+        return bool(epoch != first)
+
+    def in_epoch(self, line: Line, epoch: int, done: int, length: int | None = None) -> int | None:
+        """Iterations done since the first epoch of the file began, of a number that begins anew
+        with each epoch, as the running average beside it does.
+
+        ``length`` is the number of an epoch's iterations as the line states it. None for a line
+        that states another than those before it, unless the line before it does as well: it may be
+        damaged.
+        """
+        if length is not None and not self._fits(line, length):
+            return None
+        first = min(epoch, self.state.get("first_epoch", epoch))
+        self.state["first_epoch"] = first
+        at = self.over_epochs(line, epoch if length is None else epoch - first, done)
+        if (not self.epochs or self.epochs[-1].after != at - done) and self.has_room(1):
+            self.epochs.append(Epoch(line.number, at - done))
+        return at
+
+    def _fits(self, line: Line, length: int) -> bool:
+        if self.state.setdefault("epoch_length", length) != length:
+            if self.state.get("other_length") != length:
+                self.state["other_length"] = length
+                self.note(line, f"an epoch of {length} iterations: those before had another number")
+                return False
+            self.state["epoch_length"] = length
+        self.state["other_length"] = None
+        return True
+
+    def first_epoch_up_to(self, epoch: int, done: int) -> bool:
+        """Whether ``epoch`` alone was read until now, so that its numbers count as they stand, as
+        those of :attr:`Format.rows` do; if so, ``done`` of its iterations are known of."""
+        most: dict[int, int] = self.state.get("most_of_epoch", {})
+        if self.state.get("first_epoch") != epoch or len(self.epochs) != 1:
+            return False
+        if epoch in most:
+            most[epoch] = max(most[epoch], done)
+        self.state["other_length"] = None
+        return True
+
+    def over_epochs(self, line: Line, epoch: int, done: int) -> int:
+        """Iterations done since the file began, of a number that begins anew with each epoch.
+
+        ``state["epoch_length"]`` is the number of an epoch's iterations if the log states it. If
+        the log does not, an epoch is taken to have as many iterations as were printed of it, which
+        is too few where the last ones were not printed: the numbers increase, and a note names the
+        assumption.
+        """
+        length = self.state.get("epoch_length")
+        if length:
+            return int(epoch * length + done)
+        epochs: list[int] = self.state.setdefault("epochs", [])
+        before: dict[int, int] = self.state.setdefault("before_epoch", {})
+        most: dict[int, int] = self.state.setdefault("most_of_epoch", {})
+        if epoch not in before:
+            if len(self.steps) >= MAX_STEPS:
+                return done
+            place = bisect.bisect(epochs, epoch)
+            before[epoch] = before[epochs[place - 1]] + most[epochs[place - 1]] if place else 0
+            epochs.insert(place, epoch)
+            if len(epochs) == 2:
+                self.note(
+                    line,
+                    "an epoch's number of iterations is taken from the last one printed of it:"
+                    " the log does not say it",
+                )
+        most[epoch] = max(most.get(epoch, 0), done)
+        return before[epoch] + done
+
+    def recognise(self, line: Line) -> None:
+        """Note that this line shows which program wrote the log, though it has no figure."""
+        self.state.setdefault("recognised", line.number)
+
+    def note(self, line: Line, text: str) -> None:
+        """Note a line that is the format's but cannot be read, and why."""
+        if len(self.notes) < 100:
+            self.notes.append(Note(line.number, text))
+
+    def reading(self) -> Reading | None:
+        """All that was read; None if no line shows that the log is of this format."""
+        if not self.steps and not self.totals and "recognised" not in self.state:
+            return None
+        return Reading(
+            format=self.format.name,
+            framework=self.framework,
+            evidence=self.evidence,
+            printed=self.printed,
+            counter=self.counter,
+            stamps=self.stamps,
+            steps=self.steps,
+            totals=tuple(self.totals),
+            counts=tuple(self.counts),
+            epochs=tuple(self.epochs),
+        )
+
+
+def _number(value: float | str | None) -> float | None:
+    """A finite number no larger than any program prints, or None."""
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    # Not for nan either.
+    return number if -HIGHEST <= number <= HIGHEST and _is_plain(value) else None
+
+
+def _whole(value: int | str) -> int | None:
+    if isinstance(value, str):
+        if not value.isdigit():  # it may have a sign, or blanks around it
+            return _whole_number(value)
+        return int(value) if len(value) <= 18 and value.isascii() else None
+    return value if 0 <= value < 10**18 else None
+
+
+def _whole_number(value: str) -> int | None:
+    try:
+        number = int(value) if len(value) <= 18 and _is_plain(value) else -1
+    except ValueError:
+        return None
+    return number if number >= 0 else None
+
+
+def _is_plain(value: float | str) -> bool:
+    """Python reads ``1_0`` and digits of other scripts too; no program prints them."""
+    return not isinstance(value, str) or (value.isascii() and "_" not in value)

@@ -1,0 +1,166 @@
+"""Parts of lines that formats have in common: time stamps and numbers, and patterns of these.
+
+Stamps are read as frameworks print them, in seconds on a time line of their own. A difference of
+two is a duration; the absolute value means nothing across files. Stamps without a year lie on a
+year of 365 days, those without a date on one day: whoever takes a difference has to know which
+(:class:`dlperf_hpc.logs.scanned.Stamps`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import NamedTuple, cast
+
+from dlperf_hpc.logs.scanned import Stamps
+
+# --- time stamps
+
+# Date, hour, minute, second, fraction. A pattern that begins with a set, and not with a repetition
+# of it, is looked for twice as fast.
+_FULL = re.compile(
+    r"([0-9][0-9]{3}[-/][0-9]{2}[-/][0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:[.,]([0-9]{1,9}))?"
+)
+_ABSL = re.compile(r"[IWEF](?<!\w[IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\b")
+_POWERS = tuple(10**digits for digits in range(10))
+_DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+def full_stamp(text: str, last: bool = True) -> float | None:
+    """``2020-10-27 11:28:12,892`` (or with ``.``, ``/``, ``T``) in a line; seconds, or None.
+
+    Of several stamps the last counts: a cloud agent's own stands before the program's.
+    """
+    match = _FULL.search(text)
+    if match is None:
+        return None
+    if last and _may_hold_date(text, match.end()):
+        for later in _FULL.finditer(text, match.end()):
+            match = later
+    return _seconds(*match.groups())
+
+
+def full_stamps(texts: Sequence[str]) -> list[float] | None:
+    """Seconds of texts that :func:`full_stamp` reads and nothing else; None if one is no time."""
+    stamps = [
+        _seconds(text[:10], text[11:13], text[14:16], text[17:19], text[20:]) for text in texts
+    ]
+    return None if None in stamps else cast("list[float]", stamps)
+
+
+def _seconds(date: str, hour: str, minute: str, second: str, fraction: str | None) -> float | None:
+    begun = _minute(date, hour, minute)
+    if begun is None or second > "59":
+        return None
+    seconds = begun + int(second)
+    return seconds + int(fraction) / _POWERS[len(fraction)] if fraction else seconds
+
+
+def _may_hold_date(text: str, start: int) -> bool:
+    """Whether a date's dashes or slashes stand behind ``start``: found sooner than a stamp is."""
+    for mark in "-/":
+        at = text.find(mark, start)
+        while at >= 0:
+            if text[at + 3 : at + 4] in ("-", "/"):
+                return True
+            at = text.find(mark, at + 1)
+    return False
+
+
+@functools.lru_cache(maxsize=1024)
+def _minute(date: str, hour: str, minute: str) -> float | None:
+    if hour > "23" or minute > "59":
+        return None
+    try:
+        day = datetime(int(date[:4]), int(date[5:7]), int(date[8:]), tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    return day.timestamp() + 3600 * int(hour) + 60 * int(minute)
+
+
+def absl_stamp(text: str) -> float | None:
+    """``I0826 21:43:05.661866``: seconds since 1 January of a year of 365 days, or None."""
+    match = _ABSL.search(text)
+    return None if match is None else _seconds_of_year(*match.groups())
+
+
+def absl_stamps(texts: Sequence[str]) -> list[float] | None:
+    """Seconds of texts that are absl stamps without their letter; None if one is no time."""
+    stamps = [
+        _seconds_of_year(text[:2], text[2:4], text[5:7], text[8:10], text[11:13], text[14:])
+        for text in texts
+    ]
+    return None if None in stamps else cast("list[float]", stamps)
+
+
+def _seconds_of_year(*parts: str) -> float | None:
+    month, day, hour, minute, second, millionths = map(int, parts)
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
+        return None
+    days = _DAYS_BEFORE[month - 1] + day - 1
+    return ((days * 24 + hour) * 60 + minute) * 60 + second + millionths / 10**6
+
+
+class Clock(NamedTuple):
+    """How stamps of one form are read: ``first`` finds one in a text, in seconds, None without one;
+    ``texts`` gives texts that are stamps in seconds, None if one is no time."""
+
+    stamps: Stamps
+    first: Callable[[str], float | None]
+    texts: Callable[[Sequence[str]], list[float] | None]
+
+
+CLOCKS: Mapping[str, Clock] = {
+    "full": Clock(Stamps.ABSOLUTE, full_stamp, full_stamps),
+    "absl": Clock(Stamps.NO_YEAR, absl_stamp, absl_stamps),
+    "unix": Clock(Stamps.ABSOLUTE, float, lambda texts: list(map(float, texts))),
+}
+"""Clocks by the names that a pattern's groups with their stamps have; ``unix`` is seconds since
+1970."""
+
+# --- numbers
+
+NUMBER = r"[-+.0-9einfaEN]+"
+"""A number as Python or C prints it, ``nan`` and ``inf`` too: damage is noted, not passed over."""
+
+WHOLE = r"[0-9]{1,15}"
+DECIMAL = r"-?[0-9]{1,15}(?:\.[0-9]{1,25})?(?:[eE][-+][0-9]{1,2})?"
+"""A number as it is printed if nothing is damaged."""
+
+FULL_STAMP = r"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
+ABSL_STAMP = r"[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}"
+
+THREE_DECIMALS = r"(?:[0-9]+\.[0-9]{3}(?![0-9])|[-+]?(?:nan|inf))"
+"""``{:.3f}`` at the end of a line, where fewer decimals show that the line was cut."""
+
+_PLAIN = re.compile(r"[0-9]+(?:\.[0-9]*)?")
+_MOST_DIGITS = 18  # of an iteration's number
+
+
+def word(literal: str) -> str:
+    r"""The pattern ``\b`` and ``literal``, which begins with a letter. It is found at the speed of
+    the literal alone; a pattern that begins with an assertion is tried at each character."""
+    return rf"{literal}(?<!\w{literal})"
+
+
+def first_of(pattern: re.Pattern[str], text: str) -> str | None:
+    """The first group of where a pattern is found; None if it is not."""
+    match = pattern.search(text)
+    return match[1] if match else None
+
+
+def one_more(digits: str) -> int | str:
+    """The iterations done, of an index from 0. Text that is too long comes back as it is, and
+    :meth:`.format.Draft.step` notes it."""
+    return int(digits) + 1 if len(digits) <= _MOST_DIGITS else digits
+
+
+def cut_short(value: str, decimals: int) -> bool:
+    """Whether a plain number has fewer decimals than its program always prints.
+
+    Such a number is the beginning of another: its line was cut.
+    """
+    return bool(_PLAIN.fullmatch(value)) and len(value.partition(".")[2]) < decimals
