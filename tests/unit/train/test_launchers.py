@@ -10,8 +10,8 @@ import pytest
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.timer import others
+from dlperf_hpc.train.probe import tell
 from dlperf_hpc.train.probe.launchers import LAUNCHERS, TORCHRUN, launched
-from dlperf_hpc.train.probe.tell import node_facts
 from dlperf_hpc.train.program import place
 from dlperf_hpc.train.ranks import World, asked_without_mpi, check, launcher_rank
 
@@ -73,7 +73,7 @@ def facts_of_a_rank(folder: Path, rank: int) -> dict[str, object]:
     arguments = argparse.Namespace(
         collectives=0.0, directory=str(folder), token="t", patience=0.0, modules="", checkout=False
     )
-    return node_facts(arguments, rank)
+    return tell.node_facts(arguments, rank)
 
 
 @pytest.mark.parametrize("launcher", TOLD)
@@ -94,6 +94,7 @@ def test_every_caller_is_told_alike(
     topology = Topology(2, 4) if launcher in TELL_HOW_MANY_ON_A_NODE else None
     assert (timed.rank, timed.size, timed.topology) == (5, 8, topology)
     with monkeypatch.context() as patch:
+        patch.setattr(tell, "gpus", dict)
         for name in {name for row in (TORCHRUN, *LAUNCHERS) for name in row if name}:
             patch.delenv(name, raising=False)
         for name, value in env.items():

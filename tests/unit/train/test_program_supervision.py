@@ -327,6 +327,7 @@ def test_a_program_is_ended_behind_its_window(
     assert progress.timed == (what == "timer") and (progress.iteration is None) == progress.timed
 
 
+@pytest.mark.processes
 def test_a_bar_without_a_newline_is_life_and_progress(tmp_path: Path) -> None:
     """Its epoch lasts longer than both limits, and its window is over before a line's end comes."""
     measure, limit_s = Measure(warmup=5, iterations=95), 3.0
