@@ -390,3 +390,33 @@ def test_a_queued_job_measures_and_ends_with_records(tmp_path: Path, onebox: One
     assert report.returncode == 0, report.stdout + report.stderr
     rows = rows_of((tmp_path / "out" / "runs.csv").read_text())
     assert all(float(row["samples_per_s"]) > 0 for row in rows) and len(rows) == 2
+
+
+def waiting_script(root: Path, array: str) -> str:
+    """The script of a job that waited, free to start. The queue of this machine has no job that its
+    report could wait for."""
+    text = script_of(root, array).replace("#SBATCH --hold\n", "")
+    return re.sub(r"#SBATCH --dependency=.*\n", "", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "runs"), [("waits", "1n2g.waits", 2), ("program", "1n1g.program-steps", 1)]
+)
+def test_what_waited_before_the_rebuilding_measures_and_reports(
+    tmp_path: Path, onebox: Onebox, name: str, array: str, runs: int
+) -> None:
+    """A back end's sweep and a user's program, each with its report's job, as f313cfb submitted
+    them; then the package was replaced."""
+    root = unpacked(tmp_path / "logs", "waiting.zip") / name
+    manifest = root / "manifest.json"
+    program = str(SUPPORT / "programs" / "steps.py")
+    manifest.write_text(manifest.read_text().replace("/srv/bench/steps.py", program))
+    for each in (array, f"{name}.report"):
+        script = tmp_path / f"{each}.sh"
+        script.write_text(waiting_script(root, each))
+        done = onebox.run(["sbatch", "--wait", str(script)], cwd=tmp_path, timeout=200)
+        output = [path.read_text() for path in (root / "jobs").glob("*.out")]
+        assert done.returncode == 0, (done.stderr, output)
+    assert list(ends(root).values()) == [("ok", "")] * runs
+    rows = rows_of((root / "report" / "runs.csv").read_text())
+    assert all(float(row["samples_per_s"]) > 0 for row in rows) and len(rows) == runs
