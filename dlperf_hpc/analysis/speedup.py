@@ -110,6 +110,11 @@ class CaseSummary:
     evidence: tuple[Flag, ...] = ()
 
     @property
+    def speedup_note(self) -> str:
+        """The note that says why there is no speedup."""
+        return f"no speedup: {self.speedup_missing}"
+
+    @property
     def series(self) -> str:
         """The name of the speedup curve that it is a point of: the case's, and its sweep's."""
         return series_name(self.case, self.sweep)
@@ -474,5 +479,5 @@ def _with_flags(summary: CaseSummary, found: Sequence[Flag]) -> CaseSummary:
             "step is faster than a real one"
         )
     if summary.speedup_missing:
-        notes.append(f"no speedup: {summary.speedup_missing}")
+        notes.append(summary.speedup_note)
     return replace(summary, flags=names, notes=tuple(notes), evidence=tuple(found))

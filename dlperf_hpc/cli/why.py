@@ -15,12 +15,12 @@ from typing import Any
 from dlperf_hpc.engines.watch import one_run
 from dlperf_hpc.errors import LogError, number_of
 from dlperf_hpc.records.collect import EarlierAttempt, earlier_attempts
+from dlperf_hpc.records.failures import LOG, SCHEDULER, Verdict, recorded, with_codes
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger
 from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, ParsedLog, read_log
 from dlperf_hpc.records.record import Record, read_record
 from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, failures_of
 from dlperf_hpc.reporting.why import Looked, Why
 from dlperf_hpc.sweepfile.case import Run
@@ -29,38 +29,6 @@ from dlperf_hpc.sweepfile.readtable import ReadTable
 _MOST = 4  # ranks, codes or flags that a line names
 _SHORT = 160  # characters of another attempt's reason
 _ASKED = ("global_batch", "seq_len", "precision")
-
-# Which of what is looked at decided, by what every version writes as the reason.
-_BY_REASON = (
-    ("a line of read.fail", "signs"),
-    ("is taken", "signs"),
-    ("no progress", "ended by"),
-    ("made no progress", "ended by"),
-    ("no iteration within", "ended by"),
-    ("over its", "ended by"),
-    ("ended from outside", "ended by"),
-    ("the scheduler's notice", "ended by"),
-    ("the program ended with exit code 0 after iteration", "window"),
-    ("the first iteration that the program told", "window"),
-    ("the program ended with exit code 0, and printed no iteration", "reading"),
-    ("the program ended with", "exit codes"),
-    ("the loss is not finite", "loss"),
-    ("no line is as read.must", "must"),
-    ("the window is not whole", "signs"),
-    ("the window lies", "window"),
-    ("the log ends at iteration", "window"),
-    ("no complete summary", "window"),
-    ("not as asked", "settings"),
-    ("no line is in", "reading"),
-    ("give no figure", "reading"),
-)
-_BY_STATUS = {
-    Status.OUT_OF_MEMORY: "signs",
-    Status.PARTIAL: "reading",
-    Status.FAILED: "exit codes",
-    Status.HELD_BACK: "attempts",
-    Status.OK: "reading",
-}
 
 
 def why(ledger: Ledger, run: Run, ask_scheduler: bool) -> Why:
@@ -74,19 +42,24 @@ def why(ledger: Ledger, run: Run, ask_scheduler: bool) -> Why:
         runs=len(ledger.manifest.runs),
         status=seen.figure.status,
         reason=seen.figure.reason,
-        decided=_decided(seen.figure),
+        decided=_decided(seen),
         looked=looked,
         lines=() if seen.read is None or seen.read.reading is not None else seen.read.last,
     )
 
 
-def _decided(result: RunResult) -> str:
-    if result.source == "scheduler" or not result.status.finished:
-        return "scheduler" if result.source != "log" else "log"
-    for words, what in _BY_REASON:
-        if words in result.reason:
-            return what
-    return _BY_STATUS.get(result.status, "ended by")
+def _decided(seen: _Seen) -> str:
+    """What of all that was looked at decided."""
+    result = seen.figure
+    if result.source == "scheduler":
+        return SCHEDULER
+    if not result.status.finished:
+        return LOG if result.source == "log" else SCHEDULER
+    if result.decided_by:
+        return result.decided_by
+    of_this = seen.record.get("attempt") == result.attempt
+    told = Verdict(result.status, result.reason)
+    return with_codes(recorded(seen.record) if of_this else told).decided_by
 
 
 @dataclass(frozen=True)

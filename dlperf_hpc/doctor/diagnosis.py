@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dlperf_hpc
 from dlperf_hpc.doctor.trial import Trial
 from dlperf_hpc.engines.base import CheckResult, Grade
 from dlperf_hpc.engines.output import explain
+from dlperf_hpc.records.failures import LAUNCHER, Verdict
 from dlperf_hpc.records.results import FEW_CORES, throttle_words
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK, PMI2_FAULT
@@ -81,12 +83,13 @@ def ended_well(trial: Trial) -> CheckResult:
 def _nothing_heard(trial: Trial, name: str) -> CheckResult:
     if trial.output:
         to_do = "correct python, mpi or setup of this environment in the site profile"
-        words = last_words(trial)
+        verdict = _verdict(trial)
+        words = verdict.reason
         if str(trial.probe) in words:
             to_do = "the log directory is not there on the nodes: give a shared one with --logs"
-        if re.search(PMI2_FAULT, trial.output):
+        if verdict.cause == LAUNCHER:
             return trial.found("warn", "job", f"{name}: {words}", _NOT_MPI)
-        if "MPI plug-in" in words:
+        if verdict.fault == "mpi_plugin":
             to_do = trial.engine.mpi_hint(trial.environment)
         if "SyntaxError" in trial.output:
             to_do = "give this environment a Python 3.9 or newer in the site profile"
@@ -102,13 +105,17 @@ def _nothing_heard(trial: Trial, name: str) -> CheckResult:
 
 def last_words(trial: Trial) -> str:
     """Why ranks are missing: in their own words, the launcher's, or at last the scheduler's."""
-    if stuck_in(trial) and not re.search(PMI2_FAULT, trial.output):
-        return f"stuck in {stuck_in(trial)}"
-    _status, reason = explain(1 if trial.code is None else trial.code, _others(trial.output), [])
+    return _verdict(trial).reason
+
+
+def _verdict(trial: Trial) -> Verdict:
+    verdict = explain(1 if trial.code is None else trial.code, _others(trial.output), [])
+    if stuck_in(trial) and verdict.cause != LAUNCHER:
+        return Verdict(verdict.status, f"stuck in {stuck_in(trial)}")
     state = trial.state
     if trial.code is None and state and state.status not in (Status.RUNNING, Status.UNKNOWN):
-        return f"{reason}; {trial.engine.title}: {state}"
-    return reason
+        return replace(verdict, reason=f"{verdict.reason}; {trial.engine.title}: {state}")
+    return verdict
 
 
 def stuck_in(trial: Trial) -> str:

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from dlperf_hpc.engines.faults import printed_fault
 from dlperf_hpc.engines.holding import hosts_of_launch, learn
-from dlperf_hpc.engines.output import explain, is_slurms_fault, tail
-from dlperf_hpc.errors import AttemptError, DlperfError
+from dlperf_hpc.engines.output import explain, rank_of, tail
+from dlperf_hpc.errors import AttemptError, DlperfError, LogError
 from dlperf_hpc.records import layout, supervised
+from dlperf_hpc.records.failures import HARDWARE, LAUNCHER, Verdict, recorded
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import find_array
+from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import Record, read_record
 from dlperf_hpc.records.status import Status
@@ -41,8 +44,8 @@ from dlperf_hpc.records.task import (
 )
 
 
-def close(root: Path, array: str, code: int) -> tuple[Status, str]:
-    """Make the record of this task's run if no rank has; status and reason of the record."""
+def close(root: Path, array: str, code: int) -> Verdict:
+    """Make the record of this task's run if no rank has; what the record says of its end."""
     manifest = read_manifest(root)
     run = find_array(root, manifest, array).run_of(task_index(), repeat_in_job())
     complete_log(RunPaths(root, run.id))
@@ -50,9 +53,9 @@ def close(root: Path, array: str, code: int) -> tuple[Status, str]:
         attempt = open_attempt(manifest.sweep, run, root, launch_id())
     except AttemptError as error:  # as each rank has said: there is nothing to write down
         print(f"dlperf_hpc: AttemptError: {error}")
-        return Status.FAILED, str(error)
+        return Verdict(Status.FAILED, str(error))
     if attempt is None:
-        return Status.OK, ""
+        return Verdict(Status.OK)
     if run.case.launch:
         supervised.gather_lines(attempt)
         supervised.end(attempt, manifest.measure, manifest.programs[run.case.framework].read)
@@ -66,21 +69,44 @@ def close(root: Path, array: str, code: int) -> tuple[Status, str]:
         learn(root, manifest, run, record)
     except (DlperfError, OSError) as error:
         print(f"dlperf_hpc: no run is held back: {error}", file=sys.stderr)
-    return Status(record["status"]), str(record.get("reason", ""))
+    return recorded(record)
 
 
 def _explained(attempt: Attempt, code: int, output: str) -> Record:
     """Write the record of an attempt by what is left of it; what it says of the end."""
     failures = read_failures(attempt)
-    status, reason = explain(code, output, failures, attempt.run.case.ranks)
-    own = [failure for failure in failures if not failure.consequence]
-    fault, hosts = (own[0].fault, [own[0].host]) if own else (printed_fault(reason, output), [])
-    hosts = hosts or hosts_of_launch(fault, output)
-    detail: Record = {"fault": fault, "fault_hosts": hosts} if fault else {}
+    verdict = explain(code, output, failures, attempt.run.case.ranks)
+    if not verdict.hosts:
+        verdict = replace(verdict, hosts=_hosts(attempt, verdict, output))
+    if verdict.cause == HARDWARE and verdict.hosts:
+        verdict = replace(verdict, reason=f"{verdict.reason} (on {', '.join(verdict.hosts)})")
+    detail: Record = verdict.codes()
     if attempt.run.case.launch:
         detail.update(supervised.detail(attempt))
-    finish(attempt, status, reason, detail=detail)
-    return {"status": status.value, "reason": reason, **detail}
+    finish(attempt, verdict.status, verdict.reason, detail=detail)
+    return {"status": verdict.status.value, "reason": verdict.reason, **detail}
+
+
+def _hosts(attempt: Attempt, verdict: Verdict, output: str) -> tuple[str, ...]:
+    """Where a fault, or a device that broke, was seen of which no rank has given an account."""
+    if not verdict.fault and verdict.cause != HARDWARE:
+        return ()
+    rank = rank_of(verdict.reason)
+    hosts = _nodes(attempt) if verdict.cause == HARDWARE else []
+    ranks = attempt.run.case.ranks
+    if hosts and rank is not None and rank < ranks:
+        return (str(hosts[rank * len(hosts) // ranks]),)
+    return tuple(hosts_of_launch(verdict.fault, output))
+
+
+def _nodes(attempt: Attempt) -> list[Any]:
+    """The nodes of the run in the order of its ranks; none if its log does not tell them."""
+    try:
+        world = read_log(attempt.paths.log, iterations=False).tables.get("world", {})
+    except LogError:
+        return []
+    hosts = world.get("hosts")
+    return hosts if isinstance(hosts, list) else []
 
 
 def main(argv: list[str]) -> int:
@@ -89,15 +115,15 @@ def main(argv: list[str]) -> int:
     The exit code tells the batch script what follows: REQUEUE, JOB_ENDS, or 0 for neither.
     """
     try:
-        ended, reason = close(Path(argv[0]), argv[1], int(argv[2]))
+        ended = close(Path(argv[0]), argv[1], int(argv[2]))
     except DlperfError as error:
         print(f"dlperf_hpc: no record: {error}", file=sys.stderr)
         return 1
     # Of a job of several runs the next ones go on instead.
     alone = not os.environ.get(REPEAT)
-    if ended is Status.PREEMPTED or (alone and is_slurms_fault(reason)):
+    if ended.status is Status.PREEMPTED or (alone and ended.cause == LAUNCHER):
         return REQUEUE
-    return JOB_ENDS if ended in (Status.CANCELLED, Status.NODE_FAILED) else 0
+    return JOB_ENDS if ended.status in (Status.CANCELLED, Status.NODE_FAILED) else 0
 
 
 if __name__ == "__main__":

@@ -20,11 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.engines.faults import fault_hosts, printed_hosts, recorded_fault, several
 from dlperf_hpc.errors import DlperfError, printable
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.records.collect import Files
-from dlperf_hpc.records.held import KINDS, Entry, entry_for, hold_back, is_end_of, reason
+from dlperf_hpc.records.failures import recorded
+from dlperf_hpc.records.held import (
+    KINDS,
+    Entry,
+    entry_for,
+    hold_back,
+    is_end_of,
+    reason,
+    several,
+)
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
@@ -37,6 +45,7 @@ from dlperf_hpc.sweepfile.case import Run
 _RUNS_ON_ONE_NODE = 10  # more than a node commonly takes at once: others had the time to begin
 _WORLD = re.compile(rb"^dlperf \S+ world ", re.MULTILINE)  # an event once the session is made
 _HEAD_BYTES = 1 << 16
+_SAID_BY_SRUN = re.compile(r"srun: error: ([A-Za-z0-9_.-]+(?:\[[0-9,-]+\])?): tasks? ")
 _LONGEST = 400  # of a reason that every run held back repeats
 
 
@@ -48,21 +57,22 @@ def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -
     seen on a second one, or in ten runs of which none has got further; of one run where there is
     only one node. OSError if the marker cannot be written.
     """
-    kind = recorded_fault(record)
-    if not kind:
+    verdict = recorded(record)
+    kind = verdict.fault
+    if kind not in KINDS:
         return
     needed = _RUNS_ON_ONE_NODE
     if KINDS[kind].certain or get_engine(manifest.engine).max_nodes == 1:
         needed = 1
-    further, seen, hosts = False, 1, fault_hosts(record)
+    further, seen, hosts = False, 1, set(verdict.hosts)
     for paths, other in _others(root, manifest, run, kind):
-        if other is not None and recorded_fault(other) == kind:
+        if other is not None and recorded(other).fault == kind:
             seen += 1
-            hosts |= fault_hosts(other)
+            hosts |= set(recorded(other).hosts)
         else:
             further = further or _got_further(paths, other)
     if several(hosts) or (seen >= needed and not further):
-        words = printable(str(record.get("reason", "")))[:_LONGEST]
+        words = printable(verdict.reason)[:_LONGEST]
         entry = Entry(kind, run.case.framework, run.id, words)
         hold_back(root, run.case.environment, entry)
         print(f"dlperf_hpc: other runs are held back: {reason(run.case.environment, entry)}")
@@ -99,7 +109,8 @@ def hosts_of_launch(kind: str, output: str, env: Mapping[str, str] = os.environ)
     if kind == "setup":
         return [here]
     alone = env.get("SLURM_JOB_NUM_NODES", "1") == "1"
-    return printed_hosts(output) or ([here] if alone else [])
+    named = list(dict.fromkeys(_SAID_BY_SRUN.findall(output)))
+    return named or ([here] if alone else [])
 
 
 def held(root: Path, array_name: str) -> bool:

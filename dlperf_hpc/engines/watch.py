@@ -262,8 +262,9 @@ class _StateResolver:
         told = told_by_output(self.root, task.name)
         if told is None:
             return result
-        reason = f"{told[1]} (jobs/{task.name}.out)"
-        return replace(result, status=told[0], reason=reason, source="scheduler", to_do="")
+        reason = f"{told.reason} (jobs/{task.name}.out)"
+        told_by = {"decided_by": told.decided_by, "cause": told.cause, "source": "scheduler"}
+        return replace(result, status=told.status, reason=reason, to_do="", **told_by)
 
 
 _WHEN_IT_ANSWERS = "look again when the scheduler answers; until then nothing is submitted again"

@@ -27,9 +27,6 @@ from dlperf_hpc.logs.scanned import (
 MAX_STEPS = 200_000
 """Iterations kept of one file: memory stays flat whatever is in it."""
 
-FIRST_EPOCH_ONLY = "only the first was read"
-"""How a note ends that says that later epochs count for no row of the file."""
-
 MAX_FACTS = 1000
 """Settings kept of one file."""
 
@@ -221,7 +218,8 @@ class Draft:
         first = self.state.setdefault("epoch", epoch)
         if epoch != first and "later_epochs" not in self.state:
             self.state["later_epochs"] = True
-            self.note(line, f"count and mean begin anew with each epoch: {FIRST_EPOCH_ONLY}")
+            why = "count and mean begin anew with each epoch: only the first was read"
+            self.note(line, why, partly=True)
         return bool(epoch != first)
 
     def in_epoch(self, line: Line, epoch: int, done: int, length: int | None = None) -> int | None:
@@ -295,10 +293,11 @@ class Draft:
         """Note that this line shows which program wrote the log, though it has no figure."""
         self.state.setdefault("recognised", line.number)
 
-    def note(self, line: Line, text: str) -> None:
-        """Note a line that is the format's but cannot be read, and why."""
+    def note(self, line: Line, text: str, partly: bool = False) -> None:
+        """Note a line that is the format's but cannot be read, and why; ``partly``: from it on
+        lines count for no row of the file."""
         if len(self.notes) < 100:
-            self.notes.append(Note(line.number, text))
+            self.notes.append(Note(line.number, text, partly))
 
     def reading(self) -> Reading | None:
         """All that was read; None if no line shows that the log is of this format."""

@@ -17,13 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlperf_hpc.logs.builder import FIRST_EPOCH_ONLY, HIGHEST, MAX_STEPS, Draft, Line
+from dlperf_hpc.logs.builder import HIGHEST, MAX_STEPS, Draft, Line
 from dlperf_hpc.logs.columns import are_finite
 from dlperf_hpc.logs.lineparts import CLOCKS, one_more
 from dlperf_hpc.logs.scanned import FACTS, Counter, Evidence, Printed, Stamps
 
 __all__ = [
-    "FIRST_EPOCH_ONLY",
     "MAX_STEPS",
     "OUR_OWN",
     "Columns",

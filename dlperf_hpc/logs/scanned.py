@@ -355,18 +355,22 @@ class Fact(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """A line by which something broke; ``kind`` is the value of a status."""
+    """A line by which something broke; ``kind`` is the value of a status, ``cause`` why, '' where
+    that is not known."""
 
     line: int
     kind: str
     text: str
+    cause: str = ""
 
 
 class Note(NamedTuple):
-    """Why a line, or the lines from ``line`` on, could not be read. Line 0: the whole file."""
+    """Why a line, or the lines from ``line`` on, could not be read. Line 0: the whole file.
+    ``partly``: what was read is the beginning of what could be."""
 
     line: int
     text: str
+    partly: bool = False
 
 
 FACTS: Mapping[str, type] = {

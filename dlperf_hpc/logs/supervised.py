@@ -25,12 +25,12 @@ from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scan.state import LONGEST_LINE
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Steps
 from dlperf_hpc.logs.tableformat import wanted_formats
-from dlperf_hpc.logs.timers import NO_FIGURE, NOT_AS_ASKED, by_timer
+from dlperf_hpc.logs.timers import NO_FIGURE, by_timer, not_as_asked
 from dlperf_hpc.records.checks import Misfit
+from dlperf_hpc.records.failures import Signs
 from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, read_bytes
 from dlperf_hpc.records.program_forms import read_table_of
 from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.timed import timed_in
 from dlperf_hpc.records.transport import EVENT
@@ -262,11 +262,12 @@ def _grafted(result: RunResult, found: Sequence[RunResult]) -> RunResult:
     warnings = tuple(dict.fromkeys([*result.warnings, *own]))
     result = replace(result, warnings=warnings, external=best.external)
     if differing := _not_as_asked(result.run.case, best.facts):
-        return replace(result, status=Status.PARTIAL, reason=f"{NOT_AS_ASKED}{differing}")
+        return not_as_asked(result, differing)
     if best.status is Status.OK and best.external is not None:
         return result
     reason = best.reason or "its lines give no figure"
-    return replace(result, status=Status.PARTIAL, reason=reason)
+    by = best.decided_by
+    return replace(result, status=Status.PARTIAL, reason=reason, decided_by=by, cause=best.cause)
 
 
 def _not_as_asked(case: Any, facts: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from dlperf_hpc.errors import number_of
 from dlperf_hpc.logs.interpret.speed import disagreement
 from dlperf_hpc.logs.scanned import Evidence
+from dlperf_hpc.records.failures import LOSS, SETTINGS
 from dlperf_hpc.records.results import (
     SAMPLES_PER_S,
     ExternalWindow,
@@ -28,14 +29,12 @@ TIMER = "timer"
 """Basis and format of a figure that a program's Timer has told."""
 NO_FIGURE = "no figure: "
 """How the warning of a run begins that is ok, and of whose lines none was read."""
-NOT_AS_ASKED = "not as asked: "
-"""How the reason of a run begins that was another measurement than the sweep asked for."""
 
 
 def by_timer(result: RunResult, by_lines: RunResult, timed: Sequence[Timed]) -> RunResult:
     """The run with the number of its Timer; ``by_lines`` is the same run by its lines, ``timed``
     what its Timers have told, one at least."""
-    if by_lines.reason.startswith(NOT_AS_ASKED):
+    if by_lines.decided_by == SETTINGS:
         return by_lines
     whole = [each for each in timed if each.window is not None]
     if not whole:
@@ -49,8 +48,14 @@ def by_timer(result: RunResult, by_lines: RunResult, timed: Sequence[Timed]) -> 
         told = f"its Timer tells {window.samples_per_s:.6g} samples/s"
         return _with_warning(by_lines, f"{told}; the program's own figure, in {unit}, is the run's")
     if differing := _not_as_asked(result, window):
-        return replace(by_lines, status=Status.PARTIAL, reason=f"{NOT_AS_ASKED}{differing}")
+        return not_as_asked(by_lines, differing)
     return _timed(result, by_lines, window, notes)
+
+
+def not_as_asked(result: RunResult, differing: str) -> RunResult:
+    """A run that was another measurement than the sweep asked for, which ``differing`` says."""
+    reason = f"not as asked: {differing}"
+    return replace(result, status=Status.PARTIAL, reason=reason, decided_by=SETTINGS)
 
 
 def _with_warning(result: RunResult, text: str) -> RunResult:
@@ -62,7 +67,7 @@ def _without_number(by_lines: RunResult, timed: Timed) -> RunResult:
     lines either; one that did not come to its end does."""
     told = f"its Timer has no number: {timed.reason}"
     if timed.status is Status.FAILED:
-        return replace(by_lines, status=Status.FAILED, reason=told)
+        return replace(by_lines, status=Status.FAILED, reason=told, decided_by=LOSS)
     return _with_warning(by_lines, told)
 
 

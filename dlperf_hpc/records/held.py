@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Callable
@@ -60,6 +60,11 @@ _SAME: dict[str, Callable[[Case, str], bool]] = {
     "ranks": lambda case, framework: case.ranks > 1,
     "gpu": lambda case, framework: case.framework == framework and case.device == "cuda",
 }
+
+
+def several(hosts: Collection[str]) -> bool:
+    """Whether hosts, or lists of hosts (``n[1-2]``), are more than one."""
+    return len(hosts) > 1 or any("[" in host for host in hosts)
 
 
 def is_end_of(kind: str, framework: str, case: Case) -> bool:

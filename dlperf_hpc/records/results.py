@@ -337,6 +337,8 @@ class RunResult:
     cancelled job): it counts. ``sweep`` names the run's sweep where several sweeps that were read
     together measured the same case: their runs are no repeats of each other. '' everywhere else.
     ``rank_times`` are each rank's own times, or ``rank_times_missing`` says why there are none.
+    ``decided_by`` and ``cause`` are those of :class:`dlperf_hpc.records.failures.Verdict`, as far
+    as the reading of its lines decided; else they stand in the run's record.
     """
 
     run: RunFacts
@@ -360,6 +362,8 @@ class RunResult:
     sweep: str = ""
     rank_times: tuple[RankTime, ...] = ()
     rank_times_missing: str = ""
+    decided_by: str = ""
+    cause: str = ""
 
     @property
     def title(self) -> str:

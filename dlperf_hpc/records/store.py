@@ -28,6 +28,7 @@ from dlperf_hpc.files import (
     write_once,
 )
 from dlperf_hpc.records.checks import misfits, parse
+from dlperf_hpc.records.failures import Verdict
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.living import hold, other_attempt
@@ -68,7 +69,8 @@ class Failure:
     lost connection), so it cannot say why the run ended. ``place``: where a rank stood that made no
     progress, as ``file.py:12 function``. ``fault`` is what the environment lacks, as a word of
     :data:`dlperf_hpc.records.held.KINDS`; '' where it is not why. Of a user's program ``code`` is
-    its exit code, of a signal minus its number, and ``why`` a word for what ended it."""
+    its exit code, of a signal minus its number, and ``why`` a word for what ended it.
+    ``decided_by`` and ``cause`` are those of :class:`dlperf_hpc.records.failures.Verdict`."""
 
     rank: int
     host: str
@@ -81,6 +83,15 @@ class Failure:
     fault: str = ""
     code: int | None = None
     why: str = ""
+    decided_by: str = ""
+    cause: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the run ended by this account."""
+        return Verdict(
+            *(self.status, self.reason, self.decided_by, self.cause, self.fault), (self.host,)
+        )
 
 
 def _maker(path: Path) -> tuple[str, int] | None:
@@ -301,7 +312,8 @@ def leave_undone(sweep: str, run: Run, root: Path, launch: str, reason: str) -> 
     if attempt is None or attempt.paths.log.exists():
         return False
     undone = replace(attempt, number=0)
-    return _write_record(undone, Status.HELD_BACK, reason[:_LONGEST_REASON], {})
+    verdict = Verdict(Status.HELD_BACK, reason[:_LONGEST_REASON])
+    return _write_record(undone, verdict.status, verdict.reason, verdict.codes())
 
 
 def complete_log(paths: RunPaths) -> None:

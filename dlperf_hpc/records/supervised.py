@@ -22,7 +22,8 @@ from typing import Any
 
 from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
 from dlperf_hpc.records.checks import misfits, parse
-from dlperf_hpc.records.signs import broken_by
+from dlperf_hpc.records.failures import LOSS, MUST, SIGNS, Verdict, found_in
+from dlperf_hpc.records.failures import WINDOW as BY_WINDOW
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, finish, log_event, read_failures
 from dlperf_hpc.sweepfile.case import Measure
@@ -48,7 +49,8 @@ class Ending:
     is the first iteration whose loss was not finite. ``stopped`` is when we ended it (UTC),
     ``left_out`` how many lines the log has no room for. ``failed`` and ``broken`` are lines by
     which it has failed, and when they came; ``met`` the numbers of those that it must have:
-    :class:`dlperf_hpc.records.signs.Signs`. ``timed``: a Timer in the program has told its window.
+    :class:`dlperf_hpc.records.failures.Signs`. ``timed``: a Timer in the program has told its
+    window.
     """
 
     rank: int
@@ -219,12 +221,8 @@ def clear(attempt: Attempt) -> None:
         os.rmdir(attempt.paths.attempts)  # if that was all
 
 
-Verdict = tuple[Status, str]
-"""Status of a run, and the reason; '' for one that is ok."""
-
-
 def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict:
-    """Status and reason of a run all of whose processes ended without a failing exit code.
+    """How a run ended all of whose processes ended without a failing exit code.
 
     What decides, in this order: a line of ``fail``; a loss that is not finite up to the window's
     end; a line of ``must`` that is missing; a window that is not whole, by a built-in sign if there
@@ -233,7 +231,7 @@ def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verd
     """
     looks = (_by_failing_line, _by_loss, _by_missing_line, _by_window)
     found = (look(endings, measure, read) for look in looks)
-    return next((verdict for verdict in found if verdict is not None), (Status.OK, ""))
+    return next((verdict for verdict in found if verdict is not None), Verdict(Status.OK))
 
 
 def _by_failing_line(
@@ -244,7 +242,7 @@ def _by_failing_line(
         return None
     first = min(told, key=lambda each: each.failed_at)
     reason = f"a line of read.fail: rank {first.rank} on {first.host} printed {first.failed!r}"
-    return Status.FAILED, reason
+    return Verdict(Status.FAILED, reason, SIGNS)
 
 
 def _by_loss(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict | None:
@@ -253,10 +251,11 @@ def _by_loss(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Ve
     if not bad:
         return None
     first = min(bad, key=lambda each: each.bad_loss or 0)
-    return Status.FAILED, (
+    reason = (
         f"rank {first.rank} on {first.host}: the loss is not finite from iteration"
         f" {first.bad_loss} on: a run that does not train has no throughput"
     )
+    return Verdict(Status.FAILED, reason, LOSS)
 
 
 def _by_missing_line(
@@ -268,7 +267,7 @@ def _by_missing_line(
     missing = [text for number, text in enumerate(read.must) if str(number) not in met]
     if not missing:
         return None
-    return Status.FAILED, f"no line is as read.must says: {missing[0]!r}"
+    return Verdict(Status.FAILED, f"no line is as read.must says: {missing[0]!r}", MUST)
 
 
 def _by_window(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict | None:
@@ -280,17 +279,25 @@ def _by_window(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> 
         return _begun_behind(endings, measure)
     if seen is None and any(each.format for each in endings):
         return None  # a total alone
-    for each in endings:
-        status = broken_by(each.broken)
-        if status is not None and _counts(each.broken_at, endings):
-            where = f"rank {each.rank} on {each.host}"
-            return status, f"{where} printed {each.broken!r}, and the window is not whole"
+    if broken := _by_what_broke(endings):
+        return broken
     if seen is None:
         return None  # nothing is read: it ran, and has no figure
-    return Status.PARTIAL, (
+    reason = (
         f"the program ended with exit code 0 after iteration {seen}, and the window lies"
         f" between {measure.warmup} and {last}"
     )
+    return Verdict(Status.PARTIAL, reason, BY_WINDOW)
+
+
+def _by_what_broke(endings: Sequence[Ending]) -> Verdict | None:
+    for each in endings:
+        row = found_in(each.broken)
+        if row is not None and _counts(each.broken_at, endings):
+            where = f"rank {each.rank} on {each.host}"
+            reason = f"{where} printed {each.broken!r}, and the window is not whole"
+            return Verdict(row.status, reason, SIGNS, row.cause, hosts=(each.host,))
+    return None
 
 
 def _begun_behind(endings: Sequence[Ending], measure: Measure) -> Verdict | None:
@@ -298,11 +305,12 @@ def _begun_behind(endings: Sequence[Ending], measure: Measure) -> Verdict | None
     begun = [each.first for each in endings if each.first is not None]
     if not begun or min(begun) < last:
         return None
-    return Status.PARTIAL, (
+    reason = (
         f"the first iteration that the program told is {min(begun)}, behind the window, which"
         f" lies between {measure.warmup} and {last}: a program that resumes from what it finds"
         " must write into {scratch}, which is new for each attempt"
     )
+    return Verdict(Status.PARTIAL, reason, BY_WINDOW)
 
 
 def _counts(moment: str, endings: Sequence[Ending]) -> bool:
@@ -311,13 +319,13 @@ def _counts(moment: str, endings: Sequence[Ending]) -> bool:
     return all(moment <= each.stopped for each in endings if each.stopped)
 
 
-def end(attempt: Attempt, measure: Measure, read: ReadTable) -> tuple[Status, str] | None:
-    """Write the end of a run whose supervisors have all said that nothing failed; status and
-    reason. None if one of them has not."""
+def end(attempt: Attempt, measure: Measure, read: ReadTable) -> None:
+    """Write the end of a run whose supervisors have all said that nothing failed; nothing if one of
+    them has not."""
     endings = read_endings(attempt.paths.supervised(attempt.number))
     if [each.rank for each in endings] != list(range(attempt.run.case.ranks)):
-        return None
-    status, reason = judged(endings, measure, read)
+        return
+    verdict = judged(endings, measure, read)
     best = max(endings, key=lambda each: each.iteration or 0)
     told = {
         "ended": "by us after the window" if any(e.by == WINDOW for e in endings) else "by itself",
@@ -333,5 +341,5 @@ def end(attempt: Attempt, measure: Measure, read: ReadTable) -> tuple[Status, st
         "left_out": sum(each.left_out for each in endings) or None,
     }
     log_event(attempt, "program_end", told)
-    finish(attempt, status, reason, detail={**detail(attempt), "program": told})
-    return status, reason
+    found = {**verdict.codes(), **detail(attempt), "program": told}
+    finish(attempt, verdict.status, verdict.reason, detail=found)

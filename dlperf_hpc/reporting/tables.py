@@ -209,7 +209,7 @@ def remarks(members: Sequence[CaseSummary], without: Collection[str] = ()) -> li
     for summary in members:
         names = {flag.note: flag.name for flag in reversed(summary.evidence)}
         for note in summary.notes:
-            of_series = summary.base is None and note == f"no speedup: {summary.speedup_missing}"
+            of_series = summary.base is None and note == summary.speedup_note
             name = names.get(note, "")
             if not of_series and name not in without:
                 remark = f"{name}: {note}" if name else note

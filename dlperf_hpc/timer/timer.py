@@ -14,10 +14,12 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
 from dlperf_hpc.errors import DlperfError, LedgerError, MeasurementError, RunError, number_of
+from dlperf_hpc.records.failures import ENDED_BY, WINDOW, Verdict, of_error
 from dlperf_hpc.records.results import Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Begun, describe, finish, format_trace, log_event
@@ -26,7 +28,6 @@ from dlperf_hpc.timer import account, others
 from dlperf_hpc.timer.asked import asked
 from dlperf_hpc.timer.marks import Marks, RankWindow, device_facts, kept, synchronize, unwaited
 from dlperf_hpc.train import provenance
-from dlperf_hpc.train.watchdog import classify
 from dlperf_hpc.train.window import window_length
 
 Batch = TypeVar("Batch")
@@ -166,13 +167,14 @@ class Timer:
         told = f"the loop ended after {self._done} iterations, of {self._asked.measure.warmup}"
         told += f" untimed and {self._asked.measure.iterations} timed ones"
         told += f": {why}" if why else ""
-        status = Status.PARTIAL
-        if error is not None:
-            told = f"{describe(error)}, after {self._done} iterations"
-            status = classify(error)
+        if error is None:
+            self._end(Verdict(Status.PARTIAL, told, WINDOW))
+            return
+        told = f"{describe(error)}, after {self._done} iterations"
+        verdict = replace(of_error(error), reason=told)
         if isinstance(error, KeyboardInterrupt):
-            status = Status.CANCELLED
-        self._end(status, told, "" if error is None else format_trace(error))
+            verdict = Verdict(Status.CANCELLED, told, ENDED_BY)
+        self._end(verdict, format_trace(error))
 
     @property
     def rank(self) -> int:
@@ -346,7 +348,8 @@ class Timer:
             window = account.over_all(windows, self._asked.load, measure, found.size)
         except MeasurementError as error:
             median = account.median_ms(windows)
-            self._end(Status.FAILED, f"{error} (an iteration took {median:.2f} ms, median)")
+            told = f"{error} (an iteration took {median:.2f} ms, median)"
+            self._end(Verdict(Status.FAILED, told, WINDOW))
             return
         self._ended, self._window = True, window
         self._log(lambda begun: account.log_window(begun, measure, window, windows))
@@ -375,7 +378,7 @@ class Timer:
         # In an interactive session it is the last one of anything.
         self.close(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
 
-    def _end(self, status: Status, reason: str, trace: str = "") -> None:
+    def _end(self, verdict: Verdict, trace: str = "") -> None:
         """No number: say why, and write it into the log. The first process to come here does."""
         self._ended = True
         if self._others is None:  # no iteration was seen
@@ -383,11 +386,12 @@ class Timer:
             opened = self._open_log(self._others)
             self._begun = None if isinstance(opened, DlperfError) else opened
         found = self._others
+        status, reason = verdict.status, verdict.reason
         if self._begun is not None:
             if found.size > 1 and status is not Status.PARTIAL:
                 reason = f"rank {found.rank}: {reason}"
             with contextlib.suppress(OSError):
-                finish(self._begun, status, reason, trace)
+                finish(self._begun, status, reason, trace, verdict.codes())
         self._tell(Timed(status, reason=reason))
         self._say(f"{status.value}, no number: {reason}", [])
 

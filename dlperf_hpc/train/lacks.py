@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from dlperf_hpc.errors import RunError
-
-_NO_LIBRARY = ("cannot open shared object file", "undefined symbol")
+from dlperf_hpc.records.failures import Where, found_in
 
 
 def fault_of(error: BaseException, modules: Collection[str]) -> str:
@@ -23,8 +22,8 @@ def fault_of(error: BaseException, modules: Collection[str]) -> str:
             return ""
         return fault_of_import(error)
     # Libraries that a framework loads by itself, before Python looks for its modules.
-    of_loader = isinstance(error, OSError) and any(words in str(error) for words in _NO_LIBRARY)
-    return "library" if of_loader else ""
+    row = found_in(str(error), Where.LOADER) if isinstance(error, OSError) else None
+    return "" if row is None else row.fault
 
 
 def fault_of_import(error: ImportError) -> str:

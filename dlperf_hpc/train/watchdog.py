@@ -21,11 +21,19 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.records.failures import (
+    ENDED_BY,
+    NETWORK,
+    Verdict,
+    is_of_lost_peer,
+    of_error,
+    with_fault,
+)
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.logfile import read_end
 from dlperf_hpc.records.status import Status
@@ -42,23 +50,6 @@ from dlperf_hpc.records.task import LAUNCH_MARK, PMI2_FAULT, launch_id
 from dlperf_hpc.train.lacks import fault_of
 
 _POLL_S = 0.5
-# What a collective says when another rank has gone: true, but not why the run ended.
-LOST_PEER = (
-    "Connection closed",
-    "Connection reset",
-    "Broken pipe",
-    "remote worker",
-    "ncclRemoteError",
-    "ncclSystemError",
-)
-OUT_OF_MEMORY = (
-    "out of memory",
-    "OutOfMemoryError",
-    "MemoryError",
-    "Cannot allocate memory",
-    "bad_alloc",
-    "STATUS_ALLOC_FAILED",  # cuBLAS and cuDNN, when their workspace no longer fits
-)
 _BEFORE_TRAINING = ("startup", "build")  # phases in which an environment shows what it lacks
 NOTICE_S = 90.0
 _STRAGGLERS_S = 3.0  # for the others' accounts: their watchdogs are due within a second
@@ -72,15 +63,6 @@ while kill -0 "$4"; do
 done
 """
 _LAST_WORDS_S = 15.0  # for writing a failure down, on however slow a file system
-
-
-def classify(error: BaseException) -> Status:
-    """Out of memory is told apart from every other failure: it is an answer, not a mishap."""
-    # All of the message: NCCL says why in its last line.
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, MemoryError) or any(word in text for word in OUT_OF_MEMORY):
-        return Status.OUT_OF_MEMORY
-    return Status.FAILED
 
 
 @dataclass
@@ -165,12 +147,14 @@ class Watchdog:
                 self._notice()
             if signal.SIGTERM in numbers:
                 reason = f"{self._ran()}: ended from outside (SIGTERM)"
-                self._end(Status.CANCELLED, reason, consequence=True)
+                self._end(Verdict(Status.CANCELLED, reason, ENDED_BY), consequence=True)
             if self.left_s() < 0:
-                self._end(Status.TIMEOUT, f"{self._ran()}: over its {self.time_limit_s:g} s")
+                reason = f"{self._ran()}: over its {self.time_limit_s:g} s"
+                self._end(Verdict(Status.TIMEOUT, reason, ENDED_BY))
             if time.monotonic() - self._beat > self._limit_s:
                 reason = f"no progress for {self._limit_s:g} s in phase {self._phase}"
-                self._end(Status.FAILED, reason, trace=all_stacks(), place=standing())
+                verdict = Verdict(Status.FAILED, reason, ENDED_BY)
+                self._end(verdict, trace=all_stacks(), place=standing())
 
     def left_s(self) -> float:
         """Seconds until the time limit."""
@@ -180,7 +164,8 @@ class Watchdog:
         """SIGUSR2: Slurm sends it up to a minute early, so near the limit the limit itself decides;
         far from it the job is being preempted."""
         if self.left_s() > NOTICE_S:
-            self._end(Status.PREEMPTED, f"{self._ran()}: the scheduler's notice (SIGUSR2)")
+            reason = f"{self._ran()}: the scheduler's notice (SIGUSR2)"
+            self._end(Verdict(Status.PREEMPTED, reason, ENDED_BY))
 
     def _ran(self) -> str:
         return f"after {time.monotonic() - self._started:.0f} s in phase {self._phase}"
@@ -190,34 +175,39 @@ class Watchdog:
         try:
             # A damaged sweep is told in one message: how it was read says nothing.
             trace = "" if isinstance(error, LedgerError) else format_trace(error)
-            lost_peer = any(word in trace for word in LOST_PEER)
-            status = classify(error)
-            fault = ""
-            if status is Status.FAILED and not lost_peer and self._phase in _BEFORE_TRAINING:
-                fault = fault_of(error, self.modules)
-            self._end(status, describe(error), trace, consequence=lost_peer, fault=fault)
+            verdict = replace(of_error(error), reason=describe(error))
+            lost_peer = verdict.cause in ("", NETWORK) and is_of_lost_peer(trace)
+            before = self._phase in _BEFORE_TRAINING
+            if before and verdict.status is Status.FAILED and not lost_peer:
+                verdict = with_fault(verdict, fault_of(error, self.modules))
+            self._end(verdict, trace, consequence=lost_peer)
         finally:
             os._exit(1)
 
     def _end(
-        self,
-        status: Status,
-        reason: str,
-        trace: str = "",
-        consequence: bool = False,
-        place: str = "",
-        fault: str = "",
+        self, verdict: Verdict, trace: str = "", consequence: bool = False, place: str = ""
     ) -> None:
         """Say why, write it down, leave; the first of this process's threads to come here does."""
         self._ending.acquire()
         try:
             _exit_after(_LAST_WORDS_S)
             host = socket.gethostname()
-            reason = f"rank {self.rank} on {host}: {reason}"
-            _print(f"{trace}dlperf_hpc: {status.value}: {reason}")
+            reason = f"rank {self.rank} on {host}: {verdict.reason}"
+            _print(f"{trace}dlperf_hpc: {verdict.status.value}: {reason}")
             if not self._settled(reason) and self.attempt is not None:
-                told = (self.rank, host, status, reason, utc(), trace, consequence, place, fault)
-                failure = Failure(*told)
+                failure = Failure(
+                    rank=self.rank,
+                    host=host,
+                    status=verdict.status,
+                    reason=reason,
+                    time=utc(),
+                    traceback=trace,
+                    consequence=consequence,
+                    place=place,
+                    fault=verdict.fault,
+                    decided_by=verdict.decided_by,
+                    cause=verdict.cause,
+                )
                 _write_down(self.attempt, failure)
         finally:
             os._exit(1)  # so that the launcher ends the others at once
@@ -241,9 +231,8 @@ def _write_down(attempt: Attempt, failure: Failure) -> None:
         if failure.consequence:
             return
         reason = failure.reason + (_stragglers(attempt) if failure.place else "")
-        # Both keys at once: of an environment's fault it counts on how many hosts it was seen.
-        detail = {"fault": failure.fault, "fault_hosts": [failure.host]} if failure.fault else {}
-        if not finish(attempt, failure.status, reason, failure.traceback, detail):
+        codes = failure.verdict.codes()
+        if not finish(attempt, failure.status, reason, failure.traceback, codes):
             _wait_for_end(attempt)
     except Exception as error:  # noqa: BLE001 - the process's edge: what happened is still to be said
         _print(f"dlperf_hpc: could not write the record: {error!r}")

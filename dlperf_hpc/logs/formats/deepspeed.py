@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import FIRST_EPOCH_ONLY, Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed
 
@@ -110,7 +110,8 @@ def _read_timer(line: Line, draft: Draft, match: re.Match[str], stamp: float | N
     if not whole and int(match["epoch"]):
         if "epochs" not in draft.state:
             draft.state["epochs"] = True
-            draft.note(line, f"steps are counted anew in each epoch: {FIRST_EPOCH_ONLY}")
+            why = "steps are counted anew in each epoch: only the first was read"
+            draft.note(line, why, partly=True)
         return
     if whole and int(match["era"]) == 0:
         _read_accumulation(line, draft, int(match["micro"]), int(whole))

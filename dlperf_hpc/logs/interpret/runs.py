@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlperf_hpc.logs.columns import is_rising
-from dlperf_hpc.logs.format import FIRST_EPOCH_ONLY
 from dlperf_hpc.logs.interpret.figures import figure
 from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
 from dlperf_hpc.logs.interpret.segments import Segment, segments_of
@@ -36,6 +35,7 @@ from dlperf_hpc.logs.interpret.window import Figure, NoFigure
 from dlperf_hpc.logs.recognised import no_speed
 from dlperf_hpc.logs.scan.prefixes import CONTAINER
 from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Trouble, Unit
+from dlperf_hpc.records.failures import READING, SIGNS, WINDOW
 from dlperf_hpc.records.observed import ObservedCase, ObservedRun
 from dlperf_hpc.records.results import (
     REST_DIFFERS,
@@ -53,9 +53,6 @@ FROM_OUTSIDE = (Status.CANCELLED, Status.TIMEOUT, Status.PREEMPTED)
 
 MIN_FOR_STEADY = 10
 """Lines in a window from which on it is asked whether it is steady."""
-
-
-_AFTER = "after the window"
 
 
 @dataclass(frozen=True)
@@ -86,6 +83,19 @@ class _Outcome:
     measured: _Measured | None
     reason: str = ""
     short: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How a run ended, as :class:`dlperf_hpc.records.failures.Verdict` says; ``behind`` its whole
+    window."""
+
+    status: Status
+    reason: str = ""
+    decided_by: str = READING
+    cause: str = ""
+    behind: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -183,14 +193,15 @@ class _Run:
             settings = self._settings(outcome.measured.figure)
         case = self._case(settings)
         assert case is not None, "a batch says nothing of devices"
-        status, reason, late = self._status(outcome)
-        partly = [note.text for note in self.scanned.notes if note.text.endswith(FIRST_EPOCH_ONLY)]
+        ended = self._ended(outcome)
+        partly = [note.text for note in self.scanned.notes if note.partly]
         if self.scanned.launcher == CONTAINER and self.reading.stamps is Stamps.NONE:
             partly.append(
                 "what stands before the lines is a container's or a journal's: its stamps are when "
                 "a line was collected, and no clock of the program"
             )
-        warnings = [*self.segment.notes, *partly, *settings.warnings, *outcome.warnings, *late]
+        warnings = [*self.segment.notes, *partly, *settings.warnings, *outcome.warnings]
+        warnings += ended.warnings
         _, assumed = topology_of(settings.values)
         warnings += [assumed] if assumed else []
         window = None
@@ -200,15 +211,17 @@ class _Run:
         repeat = settings.values.get("repeat", 1)
         return RunResult(
             run=ObservedRun(case, repeat, self.scanned.path),
-            status=status,
-            reason=reason,
+            status=ended.status,
+            reason=ended.reason,
             attempt=self.segment.number,
             source="log",
             log=self.scanned.path,
             facts={**settings.values, **({EVENT: self.scanned.nccl} if self.scanned.nccl else {})},
             warnings=tuple(dict.fromkeys(warnings)),
             external=window,
-            whole=status in FROM_OUTSIDE and reason.endswith(f"({_AFTER})"),
+            whole=ended.behind and ended.status in FROM_OUTSIDE,
+            decided_by=ended.decided_by,
+            cause=ended.cause,
         )
 
     def _settings(self, measured: Figure | None = None) -> Settings:
@@ -273,8 +286,8 @@ class _Run:
                 raise NoFigure(f"{'; '.join(speed.assumed)}, which does not fit ({differs})")
         return speed
 
-    def _status(self, outcome: _Outcome) -> tuple[Status, str, list[str]]:
-        """The run's status, the reason, and a warning of trouble that does not count against it."""
+    def _ended(self, outcome: _Outcome) -> _Ended:
+        """How the run ended, with a warning of trouble that does not count against it."""
         troubles = [t for t in self.scanned.troubles if self.segment.holds(t.line)]
         if outcome.measured is not None and not outcome.measured.figure.lacking:
             end = outcome.measured.figure.end_line
@@ -284,17 +297,17 @@ class _Run:
             troubles = early
         if troubles:
             worst = _most_specific(troubles)
-            return _kind(worst), _trouble_text(worst, outcome.reason), []
+            return _by_trouble(worst, outcome.reason)
         if outcome.short or (outcome.measured is None and self.scanned.cut):
             cut = " (the file is cut within its last line)" if self.scanned.cut else ""
-            return Status.PARTIAL, f"{outcome.reason}{cut}", []
-        warnings = []
+            return _Ended(Status.PARTIAL, f"{outcome.reason}{cut}", WINDOW)
+        warnings: tuple[str, ...] = ()
         if self.scanned.cut and self.rule.last is None and self.segment.until is None:
-            warnings.append("the file is cut within its last line, which does not count")
-        return Status.OK, outcome.reason, warnings
+            warnings = ("the file is cut within its last line, which does not count",)
+        return _Ended(Status.OK, outcome.reason, warnings=warnings)
 
-    def _after(self, troubles: Sequence[Trouble]) -> tuple[Status, str, list[str]]:
-        """The status by trouble after the window: of what ended the job from outside only if
+    def _after(self, troubles: Sequence[Trouble]) -> _Ended:
+        """How it ended by trouble after the window: of what ended the job from outside only if
         nothing broke before; none if the program's total stands before it."""
         worst = _most_specific(troubles)
         totals = [
@@ -304,10 +317,11 @@ class _Run:
             if self.segment.holds(total.line)
         ]
         if totals and min(totals) < min(trouble.line for trouble in troubles):
-            return Status.OK, "", [f"after the program's summary: {_trouble_text(worst, '')}"]
+            told = f"after the program's summary: {_trouble_text(worst, '')}"
+            return _Ended(Status.OK, warnings=(told,))
         first = next((t for t in troubles if not t.text.startswith("srun: error: ")), worst)
         worst = first if _kind(first) not in FROM_OUTSIDE else worst
-        return _kind(worst), _trouble_text(worst, _AFTER), []
+        return replace(_by_trouble(worst, "after the window"), behind=True)
 
     def _case(self, settings: Settings) -> ObservedCase | None:
         values = settings.values
@@ -454,9 +468,15 @@ def _called(basis: Basis) -> str:
 
 
 def _most_specific(troubles: Sequence[Trouble]) -> Trouble:
-    """The first trouble that is no mere failure, else the first."""
+    """The first trouble that is no mere failure, else the first whose cause is known, else the
+    first."""
     special = [trouble for trouble in troubles if _kind(trouble) is not Status.FAILED]
-    return (special or list(troubles))[0]
+    known = [trouble for trouble in troubles if trouble.cause]
+    return (special or known or list(troubles))[0]
+
+
+def _by_trouble(trouble: Trouble, more: str) -> _Ended:
+    return _Ended(_kind(trouble), _trouble_text(trouble, more), SIGNS, trouble.cause)
 
 
 def _kind(trouble: Trouble) -> Status:

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from dlperf_hpc.logs.format import Columns, Draft, Format, Found, Line, LinePattern
 from dlperf_hpc.logs.formats import formats
-from dlperf_hpc.logs.scan import troubles
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.launch import LAUNCH
 from dlperf_hpc.logs.scan.needles import Group, Needles
@@ -31,7 +30,8 @@ from dlperf_hpc.logs.scan.state import (
     line_counter,
     whole_lines,
 )
-from dlperf_hpc.logs.scanned import ScannedFile
+from dlperf_hpc.logs.scanned import ScannedFile, Trouble
+from dlperf_hpc.records.failures import Where, found_in, patterns
 
 HEAD_BYTES = 1 << 16
 SETTINGS_BYTES = 1 << 18
@@ -45,13 +45,16 @@ FEWEST_IN_RUN = 2
 _TRIAL_BYTES = 1 << 13
 _FEWEST_DENSE = 16  # lines in a row with a figure each, behind which the next ones may have one too
 _DENSE_BYTES = 1 << 15  # taken apart at once where every line has a figure
+MOST_TROUBLES = 50  # of one file: every rank of many may print its own traceback
+_LONGEST_TROUBLE = 160  # characters
 
 _NONE: frozenset[int] = frozenset()
 _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
 
 SHARED = (
-    *("_per_sec", "hroughput", "train_step_timing in s", "total_ips", " img/sec ", "(train) "),
-    *(": error: ", " tok/s", " Step: ", "Loss: ", "ps: "),
+    *("_per_sec", "hroughput", "train_step_timing in s", "total_ips", "/sec", "(train) "),
+    *(" tok/s", " Step: ", "Loss: ", "ps: ", " iter", "time: "),
+    *(" error", "Error", "emory", "lloc", "kill", "DUE TO "),
     *("batch_size", "atch size", "accum", "dtype", "seq_len"),
 )
 """What needles of several formats have in common, and few other lines hold: with the first of
@@ -80,7 +83,8 @@ class Scanner:
 
     def __init__(self, known: Iterable[Format]) -> None:
         known = (*known, LAUNCH)
-        wanting: dict[str, list[Format]] = {needle: [] for needle in troubles.NEEDLES}
+        failing = [text for row in patterns(Where.LOG) for text in row.literals]
+        wanting: dict[str, list[Format]] = {text: [] for text in failing}
         for each in known:
             for needle in dict.fromkeys(each.needles):
                 wanting.setdefault(needle, []).append(each)
@@ -143,10 +147,11 @@ class Scanner:
             if draft is None:
                 draft = drafts[each.name] = Draft(each)
             each.read(line, draft)
-        if not concerned and len(state.troubles) < troubles.MOST:
-            found = troubles.trouble_in(number, line.text)
-            if found is not None:
-                state.troubles.append(found)
+        if not concerned and len(state.troubles) < MOST_TROUBLES:
+            row = found_in(line.text, Where.LOG)
+            if row is not None:
+                text = line.text.strip()[:_LONGEST_TROUBLE]
+                state.troubles.append(Trouble(number, row.status.value, text, row.cause))
 
     def _show_first(self, state: State, number: int, data: bytes, needles: frozenset[int]) -> None:
         """Show a line that may begin a draft. If it has, later lines with the same needles are

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from dlperf_hpc.errors import AttemptError, DlperfError, RunError
 from dlperf_hpc.records import supervised
+from dlperf_hpc.records.failures import Signs
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest, read_manifest
-from dlperf_hpc.records.signs import Signs
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
     Attempt,
@@ -223,7 +223,14 @@ class Supervisor:
         if self.attempt is not None:
             told = Failure(self.rank, host, status, reason, utc(), trace)
             if end is not None:
-                told = replace(told, consequence=end.consequence, code=end.code, why=end.why)
+                told = replace(
+                    told,
+                    consequence=end.consequence,
+                    code=end.code,
+                    why=end.why,
+                    decided_by=end.decided_by,
+                    cause=end.cause,
+                )
             folder = self.attempt.paths.supervised(self.attempt.number)
             with contextlib.suppress(OSError):  # it is printed at least
                 leave_failure(self.attempt, told)

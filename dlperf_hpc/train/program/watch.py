@@ -12,6 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlperf_hpc.records import supervised
+from dlperf_hpc.records.failures import (
+    ENDED_BY,
+    EXIT_CODES,
+    KILLED,
+    NETWORK,
+    SIGNS,
+    found_in,
+    is_of_lost_peer,
+)
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.status import Status
@@ -20,7 +29,7 @@ from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.program import place
 from dlperf_hpc.train.program.child import Child
 from dlperf_hpc.train.program.output import Output, Progress
-from dlperf_hpc.train.watchdog import LOST_PEER, NOTICE_S, OUT_OF_MEMORY
+from dlperf_hpc.train.watchdog import NOTICE_S
 
 _TICK_S = 0.2
 _LOOK_S = 1.0  # between two looks for what another supervisor asks
@@ -47,6 +56,8 @@ class End:
     reason: str = ""
     consequence: bool = False
     stopped: str = ""
+    decided_by: str = ENDED_BY
+    cause: str = ""
 
 
 @dataclass
@@ -75,6 +86,7 @@ class Watch:
     _looked: float = 0.0
     _why: str = ""
     _reason: str = ""
+    _hangs_itself: bool = False
     _notice: Status | None = None
     _notice_words: str = ""
     _stopped: str = ""
@@ -171,6 +183,7 @@ class Watch:
         if stop.why == WINDOW:
             self._end(WINDOW, "", _GRACE_S)
         elif stop.why == HANG:
+            self._hangs_itself = stop.rank == self.rank
             self._end(HANG, self._hang_words(stop.rank), _STACKS_S)
         else:
             self._end(FAILED, f"rank {stop.rank} failed", _GRACE_OUTSIDE_S)
@@ -235,7 +248,7 @@ class Watch:
             TIMEOUT: (Status.TIMEOUT, False),
             SIGNAL: (Status.CANCELLED, True),
             FAILED: (Status.FAILED, True),
-            HANG: (Status.FAILED, not self._reason.startswith("no ")),
+            HANG: (Status.FAILED, not self._hangs_itself),
         }
         if self._notice is not None and (code != 0 or self._why == SIGNAL):
             return End(code, "notice", self._notice, self._notice_words)
@@ -248,7 +261,9 @@ class Watch:
             return End(code, PORT)
         if self._asked_before(died):
             return End(code, WINDOW, stopped=utc())
-        return End(code, PORT) if self._another_port_is_named() else self._failed(code)
+        if self._another_port_is_named():
+            return End(code, PORT)
+        return ended_badly(code, self.output, self.port if self.last else None)
 
     def _port_is_taken(self) -> bool:
         """Whether this one ended because a port was taken, and another one has been named."""
@@ -276,16 +291,28 @@ class Watch:
                 return stop is not None and stop.why == WINDOW and stop.time <= died
             time.sleep(_TICK_S)
 
-    def _failed(self, code: int) -> End:
-        text, words = self.output.text(), self.output.words()
-        told = f"exit code {code}" if code > 0 else f"killed by {_name_of(-code)}"
-        if any(sign in text for sign in _PORT_TAKEN):
-            again = f", and at a second try, with {self.port}, too" if self.last else ""
-            told = f"a port that it was to listen at is taken{again} ({told})"
-        reason = f"the program ended with {told}" + (f": {words}" if words else "")
-        if any(sign in text for sign in OUT_OF_MEMORY):
-            return End(code, "", Status.OUT_OF_MEMORY, reason)
-        return End(code, "", Status.FAILED, reason, any(sign in text for sign in LOST_PEER))
+
+def ended_badly(code: int, output: Output, port: int | None = None) -> End:
+    """The end of a program with a failing exit code, by its last lines; ``port`` is that of a
+    second try."""
+    text, words = output.text(), output.words()
+    told = f"exit code {code}" if code > 0 else f"killed by {_name_of(-code)}"
+    port_is_taken = any(sign in text for sign in _PORT_TAKEN)
+    if port_is_taken:
+        again = "" if port is None else f", and at a second try, with {port}, too"
+        told = f"a port that it was to listen at is taken{again} ({told})"
+    row = found_in(text)
+    status, cause = (Status.FAILED, "") if row is None else (row.status, row.cause)
+    if not cause and code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        cause = KILLED
+    return End(
+        code,
+        status=status,
+        reason=f"the program ended with {told}" + (f": {words}" if words else ""),
+        consequence=cause in ("", NETWORK) and is_of_lost_peer(text),
+        decided_by=EXIT_CODES if row is None and not port_is_taken else SIGNS,
+        cause=cause,
+    )
 
 
 def _name_of(number: int) -> str:

@@ -13,7 +13,7 @@ from external_corpus import corpus, log, names
 
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
-from dlperf_hpc.logs.scan.troubles import NEEDLES as TROUBLE_NEEDLES
+from dlperf_hpc.records.failures import Where, patterns
 
 LONGEST = 1 << 12
 _DIGITS = re.compile(rb"[0-9]+")
@@ -50,6 +50,7 @@ def _kinds(content: bytes, times: int) -> bytes:
 
 def dictionary() -> str:
     """In libFuzzer's form."""
+    failing = [text for row in patterns(Where.LOG) for text in row.literals]
     known = [needle for each in formats() for needle in (*each.needles, *each.facts_needles)]
     marks = ["[1,0]<stdout>:", "[1,1]<stderr>: ", "[0]<stdout>:", "vs001: ", " 0: ", "[rank0]: "]
     stamps = ["2021-12-31 23:59:59,123", "I1231 23:59:59.123456 1 a.py:1] ", "DLL ", " - "]
@@ -65,7 +66,7 @@ def dictionary() -> str:
         "=",
         ", ",
     ]
-    words = [word.encode() for word in (*known, *TROUBLE_NEEDLES, *marks, *stamps, *odd)]
+    words = [word.encode() for word in (*known, *failing, *marks, *stamps, *odd)]
     numbers = [number for number in ODD_NUMBERS if 0 < len(number) < 40]
     unique = dict.fromkeys((*words, *numbers))
     return "".join(f'"{_escaped(word)}"\n' for word in unique)

@@ -26,8 +26,9 @@ from dlperf_hpc.logs.interpret.rules import RULES, rule
 from dlperf_hpc.logs.interpret.segments import APART, MOST
 from dlperf_hpc.logs.names import facts_of_path
 from dlperf_hpc.logs.recognised import programs
-from dlperf_hpc.logs.scan import demux, needles, scanner, sources, state, troubles
+from dlperf_hpc.logs.scan import demux, needles, scanner, sources, state
 from dlperf_hpc.logs.scanned import FACTS, Evidence
+from dlperf_hpc.records.failures import Where, patterns
 from dlperf_hpc.records.status import Status
 
 DOCS = ROOT / "docs"
@@ -91,7 +92,7 @@ def test_rules_written_in_the_page_are_rules() -> None:
 
 
 def test_statuses_options_and_facts_are_named() -> None:
-    kinds = {status.value for _, _, status in troubles.SIGNS} | {"ok", "partial"}
+    kinds = {row.status.value for row in patterns(Where.LOG)} | {"ok", "partial"}
     section = EXTERNAL.partition("## The status of a run")[2].partition("\n## ")[0]
     first = "".join(re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE))
     assert set(re.findall(r"`(\w+)`", first)) == kinds <= {status.value for status in Status}
@@ -129,7 +130,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert rows["iterations kept of one file"].startswith(f"{MAX_STEPS:,}".replace(",", " "))
     assert rows["runs separated in one file"] == str(MOST)
     assert rows["length of a line"] == f"{state.LONGEST_LINE >> 10} KiB"
-    assert rows["lines by which something broke"] == f"{troubles.MOST} of one file"
+    assert rows["lines by which something broke"] == f"{scanner.MOST_TROUBLES} of one file"
     assert rows["folders above a file that are looked at for its settings"] == str(names._FOLDERS)
     assert (scanner.SETTINGS_BYTES, scanner.LATE_SETTINGS_BYTES) == (256 << 10, 1 << 20)
     assert sources.BLOCK_BYTES == 256 << 10  # "256 KiB at a time"

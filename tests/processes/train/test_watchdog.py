@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dlperf_hpc.records.failures import of_error
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import Line
 from dlperf_hpc.records.logfile import read_end
@@ -20,7 +21,6 @@ from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, Failure, open_attempt, read_failures
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
-from dlperf_hpc.train.watchdog import classify
 
 RUN = Run(Case("ddp", "bert-tiny", Topology(1, 2), "fp32", 2, 16), 1)
 
@@ -381,11 +381,11 @@ def test_a_directory_that_cannot_be_written_is_said(
     ],
 )
 def test_out_of_memory_is_told_apart(error: BaseException) -> None:
-    assert classify(error) is Status.OUT_OF_MEMORY
+    assert of_error(error).status is Status.OUT_OF_MEMORY
 
 
 def test_other_failures_are_failures() -> None:
-    assert classify(RuntimeError("CUDA error: an illegal memory access")) is Status.FAILED
+    assert of_error(RuntimeError("CUDA error: an illegal memory access")).status is Status.FAILED
 
 
 def test_a_failing_rank_is_quick(start: Callable[..., Rank]) -> None:

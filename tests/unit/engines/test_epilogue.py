@@ -14,7 +14,7 @@ from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths
 from dlperf_hpc.engines.epilogue import close, main
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue, note
 from dlperf_hpc.engines.output import explain, told_by_output
-from dlperf_hpc.records import layout
+from dlperf_hpc.records import failures, layout
 from dlperf_hpc.records.logfile import read_end, result_of_log
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
@@ -178,28 +178,28 @@ CAUSE = Failure(1, "n1", Status.OUT_OF_MEMORY, "rank 1 on n1: MemoryError", "3")
 
 @pytest.mark.parametrize(("output", "code", "status", "words"), CAUSES)
 def test_what_the_launcher_says(output: str, code: int, status: Status, words: str) -> None:
-    told, reason = explain(code, output, [])
-    assert told is status, reason
-    assert words in reason and "\n" not in reason
+    told = explain(code, output, [])
+    assert told.status is status, told
+    assert words in told.reason and "\n" not in told.reason
 
 
 @pytest.mark.parametrize("output", ["", OTHERS, OOM, BAD_MPI, "0: done\n"])
 def test_a_rank_that_knows_is_believed_first(output: str) -> None:
     told = explain(143, output, [CAUSE, ENDED, LOST])
-    assert told == (Status.OUT_OF_MEMORY, CAUSE.reason)
+    assert (told.status, told.reason) == (Status.OUT_OF_MEMORY, CAUSE.reason)
 
 
 def test_of_ranks_that_only_suffered_the_launcher_knows_more() -> None:
     killed = "srun: error: n2: task 3: Killed\n" + OTHERS
-    assert explain(143, killed, [ENDED, LOST])[1] == "rank 3 on n2 died: Killed"
+    assert explain(143, killed, [ENDED, LOST]).reason == "rank 3 on n2 died: Killed"
     limit = f"{JOB} DUE TO TIME LIMIT ***\n"
-    assert explain(143, limit, [ENDED, LOST])[0] is Status.TIMEOUT
+    assert explain(143, limit, [ENDED, LOST]).status is Status.TIMEOUT
 
 
 def test_a_lost_connection_says_more_than_a_signal_or_an_exit_code() -> None:
     left = "srun: error: n1: task 0: Exited with exit code 1\n"
-    assert explain(1, left, [ENDED, LOST]) == (Status.FAILED, LOST.reason)
-    assert explain(1, "", [ENDED]) == (Status.CANCELLED, ENDED.reason)
+    assert explain(1, left, [ENDED, LOST]) == LOST.verdict
+    assert explain(1, "", [ENDED]) == ENDED.verdict
 
 
 DUMP = """\
@@ -214,24 +214,24 @@ def test_who_did_not_come_is_told() -> None:
     dumps = "".join(DUMP.format(rank=rank) for rank in (0, 2, 3))
     reason = explain(1, dumps + LEFT, [], ranks=4)
     words = "ranks 0,2,3 waited 0:05:15 for MPI to start; rank 1 did not come"
-    assert reason[0] is Status.FAILED and reason[1].startswith(words)
-    several = explain(1, DUMP.format(rank=0) + LEFT, [], ranks=4)[1]
+    assert reason.status is Status.FAILED and reason.reason.startswith(words)
+    several = explain(1, DUMP.format(rank=0) + LEFT, [], ranks=4).reason
     assert several.startswith("rank 0 waited 0:05:15 for MPI to start; ranks 1,2,3 did not come")
-    everybody = explain(1, dumps + DUMP.format(rank=1) + LEFT, [], ranks=4)[1]
+    everybody = explain(1, dumps + DUMP.format(rank=1) + LEFT, [], ranks=4).reason
     assert "all ranks were there and did not find each other" in everybody
-    without_labels = explain(1, dumps.replace("0: T", "T").replace("2: T", "T"), [], ranks=9)[1]
+    without_labels = explain(1, dumps.replace("0: T", "T").replace("2: T", "T"), [], ranks=9).reason
     assert "rank 3 waited" in without_labels
-    told = explain(1, "Timeout (0:05:15)!\nTimeout (0:05:15)!\n", [])[1]
+    told = explain(1, "Timeout (0:05:15)!\nTimeout (0:05:15)!\n", []).reason
     assert told.startswith("2 ranks waited 0:05:15")  # how many there should have been, nobody says
-    assert explain(1, dumps + LEFT, [CAUSE], ranks=4)[1] == CAUSE.reason  # who knows why says it
+    assert explain(1, dumps + LEFT, [CAUSE], ranks=4) == CAUSE.verdict  # who knows why says it
 
 
 @pytest.mark.parametrize("source", ["slurmstepd-n1: error: ", "srun: error: "])
 def test_a_fault_of_slurms_own_is_named_as_such(source: str) -> None:
     output = f"{source}mpi/pmi2: value not properly terminated in client request\n{LEFT}"
-    status, reason = explain(1, output, [CAUSE])
-    assert status is Status.FAILED
-    assert "Slurm's PMI-2 plug-in misread" in reason and "start the run again" in reason
+    told = explain(1, output, [CAUSE])
+    assert (told.status, told.cause) == (Status.FAILED, failures.LAUNCHER)
+    assert "start the run again" in told.reason
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_an_output_alone_tells_of_the_end_or_says_nothing(
     earlier = f"dlperf_hpc: launch 7_0.0\n{JOB} DUE TO PREEMPTION ***\n"
     path.write_text(f"{earlier}dlperf_hpc: launch 7_0.1\n{output}")
     found = told_by_output(tmp_path, "7_0")
-    assert (found and found[0]) is status and (found is None or words in found[1])
+    assert (found and found.status) is status and (found is None or words in found.reason)
 
 
 def test_an_output_that_is_no_file_tells_nothing(tmp_path: Path) -> None:
@@ -274,14 +274,14 @@ def test_what_is_quoted_is_short() -> None:
         "x" * 10_000,
         "srun: error: n1: task 0: Exited with exit code 1\n" + "y" * 10_000,
     ):
-        assert len(explain(1, output, [])[1]) < 500
+        assert len(explain(1, output, []).reason) < 500
 
 
 def test_no_output_takes_long() -> None:
     """A 64 KiB tail of one long line, or of many short ones, is searched in no time."""
     for output in ("srun: error: " * 5000, "CANCELLED\n" * 6500, "\n" * 65536, "x" * 65536):
         start = time.process_time()
-        assert explain(1, output, [])[0] is Status.FAILED
+        assert explain(1, output, []).status is Status.FAILED
         assert time.process_time() - start < 2
 
 

@@ -12,12 +12,12 @@ from record_samples import SWEEP, a_run, a_sweep, begun, ended, ended_ok, opened
 
 from dlperf_hpc.cli import held as told
 from dlperf_hpc.engines import epilogue, holding
-from dlperf_hpc.engines.faults import fault_hosts, printed_fault, recorded_fault
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.engines.nodes import suspects
 from dlperf_hpc.engines.output import explain
 from dlperf_hpc.records import held
 from dlperf_hpc.records.collect import full_results, quick_results
+from dlperf_hpc.records.failures import ENVIRONMENT
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.status import Status
@@ -115,9 +115,11 @@ def test_what_launchers_print(
     monkeypatch: pytest.MonkeyPatch, output: str, code: int, kind: str, hosts: list[str]
 ) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "here")
-    status, reason = explain(code, output, [], ranks=4)
-    assert printed_fault(reason, output) == kind, reason
-    assert not kind or (status is Status.FAILED and holding.hosts_of_launch(kind, output) == hosts)
+    told = explain(code, output, [], ranks=4)
+    assert told.fault == kind, told
+    if kind:
+        assert (told.status, told.cause) == (Status.FAILED, ENVIRONMENT)
+        assert holding.hosts_of_launch(kind, output) == hosts
 
 
 def test_a_missing_framework_is_believed_of_one_run(tmp_path: Path) -> None:
@@ -193,8 +195,8 @@ def test_the_epilogue_learns_it(tmp_path: Path, second_task: None) -> None:
     (tmp_path / "jobs" / "200_1.out").write_text(f"dlperf_hpc: launch 200_1.0\n{NO_PYTHON}")
     assert epilogue.main([str(tmp_path), f"1n2g.{SWEEP}", "2"]) == 0
     record = read_record(paths(tmp_path, runs[1]).record)
-    assert record is not None and recorded_fault(record) == "interpreter"
-    assert fault_hosts(record) == {"n3", "n4"}
+    assert record is not None and (record["fault"], record["cause"]) == ("interpreter", ENVIRONMENT)
+    assert set(record["fault_hosts"]) == {"n3", "n4"}
     assert held.entry_for(tmp_path, runs[0].case) is not None
 
 

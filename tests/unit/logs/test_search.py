@@ -24,13 +24,14 @@ import zstandard
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.gather import Gathered, gather
 from dlperf_hpc.logs.interpret.rules import Rule, rule
-from dlperf_hpc.logs.scan import search, troubles
+from dlperf_hpc.logs.scan import search
 from dlperf_hpc.logs.scan.needles import Needles
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import SHARED, scanner
 from dlperf_hpc.logs.scan.search import ScanCache, scan_all, scan_source
 from dlperf_hpc.logs.scan.sources import BLOCK_BYTES, Source, find
 from dlperf_hpc.logs.scanned import ScannedFile, Step, Steps
+from dlperf_hpc.records.failures import Where, patterns
 
 
 def log(number: int) -> str:
@@ -385,7 +386,8 @@ def test_a_string_that_stands_for_several_needles_loses_none_of_them(seed: int) 
 
 def test_one_pass_finds_the_figures_of_all_formats() -> None:
     figures = dict.fromkeys(n for each in formats() for n in each.needles)
-    needles = [*troubles.NEEDLES, *(text for text in figures if any(map(str.isalnum, text)))]
+    failing = [text for row in patterns(Where.LOG) for text in row.literals]
+    needles = [*dict.fromkeys(failing), *(text for text in figures if any(map(str.isalnum, text)))]
     assert len(Needles(needles, SHARED).groups(range(len(needles)))) == 1
 
 

@@ -15,7 +15,7 @@ import pytest
 from places import SUPPORT
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.records.signs import Signs
+from dlperf_hpc.records.failures import WINDOW, Signs, Verdict
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.supervised import Ending, judged
 from dlperf_hpc.sweepfile.case import Case, Measure, Topology
@@ -170,7 +170,7 @@ def test_a_total_alone_is_a_format_too() -> None:
     progress.take("{'train_runtime': 101.9, 'train_samples_per_second': 19.6, 'epoch': 1.0}")
     assert (progress.iteration, progress.format) == (None, "hf_trainer")
     total = [Ending(0, "n1", 0, format=progress.format)]
-    assert judged(total, Measure(), ReadTable("hf_trainer")) == (Status.OK, "")
+    assert judged(total, Measure(), ReadTable("hf_trainer")) == Verdict(Status.OK)
 
 
 READ = ReadTable(line="step (?P<iteration>[0-9]+)", fail=("watchdog",), must=("done", "saved"))
@@ -205,8 +205,9 @@ def ending(rank: int = 0, **told: Any) -> Ending:
     ],
 )  # fmt: skip
 def test_what_decides_how_a_run_ended(endings: list[Ending], status: Status, reason: str) -> None:
-    found, told = judged(endings, Measure(), READ)
-    assert found is status and told.startswith(reason) and bool(told) == bool(reason)
+    found = judged(endings, Measure(), READ)
+    assert found.status is status and found.reason.startswith(reason)
+    assert bool(found.reason) == bool(reason)
 
 
 def test_lines_by_which_a_run_has_failed_and_those_it_must_have(tmp_path: Path) -> None:
@@ -249,10 +250,10 @@ def test_a_program_that_begins_behind_the_window() -> None:
         progress.take(a_line(step).rstrip())
     assert progress.best and (progress.best.first, progress.iteration) == (120, 122)
     ending = Ending(0, "n1", 0, iteration=122, first=120, format="megatron")
-    status, reason = judged([ending], measure, table)
-    assert status is Status.PARTIAL and "{scratch}, which is new for each attempt" in reason
+    found = judged([ending], measure, table)
+    assert (found.status, found.decided_by) == (Status.PARTIAL, WINDOW)
     early = Ending(0, "n1", 0, iteration=122, first=119, format="megatron")
-    assert judged([early], measure, table) == (Status.OK, "")
+    assert judged([early], measure, table) == Verdict(Status.OK)
 
 
 def test_why_a_program_ended_is_its_first_error(tmp_path: Path) -> None:
