@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.cli.progress import show_wait
+from dlperf_hpc.cli.messages import show_wait
 
 if TYPE_CHECKING:
     from dlperf_hpc.doctor.examine import Question

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.cli.progress import reading_bar
+from dlperf_hpc.cli.messages import reading_bar, usage_error
 from dlperf_hpc.errors import LedgerError, printable, visible
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.cli.naming import HELP, run_named
 from dlperf_hpc.errors import LogError, visible
 from dlperf_hpc.files import open_regular
 
@@ -34,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
         "run",
         nargs="?",
         default="",
-        help=f"{HELP} (not needed if the sweep has one run)",
+        help=f"{options.RUN_HELP} (not needed if the sweep has one run)",
     )
     output = "show what srun or mpiexec and the ranks printed, in place of the log"
     made.add_argument("-o", "--output", action="store_true", help=output)
@@ -61,7 +60,7 @@ def _logs(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.records.ledger import read_ledger
 
     ledger = read_ledger(arguments.directory.absolute())
-    run = run_named(ledger, arguments.run)
+    run = options.resolve_run(ledger, arguments.run)
     path = _path(ledger, run, arguments.output)
     if arguments.json:
         print(json.dumps(_as_json(ledger, run), indent=1))

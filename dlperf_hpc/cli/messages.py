@@ -1,4 +1,5 @@
-"""From errors to messages and exit codes: every verb runs through ``run``.
+"""From errors to messages and exit codes: every verb runs through ``run``. And how far a verb is,
+where standard error is a terminal.
 
 0 ok · 1 some run failed, or the scheduler refused · 2 invalid request · 130 interrupted.
 """
@@ -8,9 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from dlperf_hpc.errors import DlperfError, Issue, SpecError, visible
+from dlperf_hpc.errors import DlperfError, Issue, SpecError, printable, visible
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -19,6 +21,7 @@ _DEPENDENCIES = {
     *("ahocorasick_rs", "matplotlib", "numpy", "pandas", "pydantic", "rich", "submitit"),
     "zstandard",
 }
+_WIDTH = 120  # of the line that names what a verb waits for
 
 
 _OLDEST = (3, 11)
@@ -84,3 +87,52 @@ def run(
         where = f"{error.filename}: " if error.filename else ""
         print(visible(f"error: {where}{error.strerror or error}"), file=sys.stderr)
         return 2
+
+
+@contextmanager
+def counting_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar that the caller moves by ``advance(what, done, total)``; it stays on the screen."""
+    with _bar(in_bytes=False) as advance:
+        yield advance
+
+
+@contextmanager
+def reading_bar() -> Iterator[Callable[[int, int, int], None]]:
+    """A bar that the caller moves by ``advance(files, bytes_read, bytes_in_all)``; it vanishes."""
+    with _bar(in_bytes=True) as advance:
+        yield lambda files, done, total: advance(f"{files} files", done, total)
+
+
+@contextmanager
+def _bar(in_bytes: bool) -> Iterator[Callable[[str, int, int], None]]:
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
+
+    words = (TextColumn("{task.description}", markup=False), BarColumn())
+    amount = (
+        (DownloadColumn(), TransferSpeedColumn())
+        if in_bytes
+        else (MofNCompleteColumn(), TimeElapsedColumn())
+    )
+    with Progress(*words, *amount, console=Console(stderr=True), transient=in_bytes) as bar:
+        task = bar.add_task("")
+        yield lambda what, done, total: bar.update(
+            task, description=printable(what), completed=done, total=total
+        )
+
+
+def show_wait(text: str) -> None:
+    """Name what the verb waits for, on the terminal's last line; "" wipes that line."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{printable(text)[:_WIDTH]}", end="", file=sys.stderr, flush=True)

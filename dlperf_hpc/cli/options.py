@@ -20,7 +20,9 @@ from dlperf_hpc.errors import Issue, SpecError, printable, visible
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import Rule
     from dlperf_hpc.logs.scan.search import ScanCache, Told
+    from dlperf_hpc.records.ledger import Ledger
     from dlperf_hpc.records.results import RunResult
+    from dlperf_hpc.sweepfile.case import Run
 
 
 class _Parser(argparse.ArgumentParser):
@@ -334,3 +336,32 @@ def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[Ru
     for line in found.unread:
         print(f"not read: {printable(line)}", file=sys.stderr)
     return found.results
+
+
+RUN_HELP = (
+    "the run's id, a part of the id that no other run's id contains, the run's number in the sweep"
+    " (counted from 1), or its task as the scheduler calls it (4711_3)"
+)
+_MOST_LISTED = 20
+
+
+def resolve_run(ledger: Ledger, text: str) -> Run:
+    """The one run that a text names (:data:`RUN_HELP`); SpecError that lists the runs otherwise."""
+    runs = ledger.manifest.runs
+    if text.isdecimal() and 1 <= int(text[:9]) <= len(runs):
+        return runs[int(text[:9]) - 1]
+    tasks = ledger.tasks()
+    by_id = [run for run in runs if text == run.id]
+    by_task = [run for run in runs if run.id in tasks and tasks[run.id].name == text]
+    by_part = [run for run in runs if text in run.id]
+    found = by_id or by_task or by_part
+    if len(found) == 1:
+        return found[0]
+    what = f"no run's id has {text!r}"
+    if found:
+        what = f"{len(found)} runs have {text!r} in their id"
+    offered = found or runs
+    listed = "".join(f"\n  {run.id}" for run in offered[:_MOST_LISTED])
+    if len(offered) > _MOST_LISTED:
+        listed += f"\n  ... {len(offered)} in all"
+    raise usage_error("RUN", f"{what}; the ids are{listed}")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.cli import messages, options, progress
+from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.options import count
 from dlperf_hpc.errors import visible
@@ -118,7 +118,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
     settings, words = _settings(arguments), _words(arguments)
     from dlperf_hpc.data.build import build
 
-    with progress.counting_bar() as advance:
+    with messages.counting_bar() as advance:
         made = build(
             arguments.text, arguments.out, settings, words,
             whole_files=arguments.documents == "files", shard_count=arguments.shards,

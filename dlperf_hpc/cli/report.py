@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.cli.progress import reading_bar
+from dlperf_hpc.cli.messages import reading_bar, usage_error
 from dlperf_hpc.errors import LedgerError, number_of, printable, visible
 
 if TYPE_CHECKING:

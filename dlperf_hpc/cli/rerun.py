@@ -196,8 +196,7 @@ def _check_trust(root: Path, site: str | None) -> None:
 def _submit_again(
     arguments: argparse.Namespace, root: Path, ledger: Ledger, engine: Engine, site: Site
 ) -> int:
-    from dlperf_hpc.cli import held
-    from dlperf_hpc.cli.submission import follow_and_report, wait_and_report
+    from dlperf_hpc.cli.submission import follow_and_report, try_anew, wait_and_report
     from dlperf_hpc.engines.lock import submit_lock
     from dlperf_hpc.engines.submit import adopt, save_arrays, split_arrays, submit
     from dlperf_hpc.records.ledger import read_ledger
@@ -209,7 +208,7 @@ def _submit_again(
         more, left = _arrays(arguments, ledger, site, kept_back)
         arrays = (*kept_back, *save_arrays(ledger, more))
         ledger = read_ledger(root)
-        held.let_go(root, arrays)
+        try_anew(root, arrays)
         outcome = submit(ledger, site, arrays)
         if arrays and not engine.detached:
             return follow_and_report(root, site.poll_s, arguments.json)

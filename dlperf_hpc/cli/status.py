@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import messages, naming, options
+from dlperf_hpc.cli import messages, options
 
 if TYPE_CHECKING:
     from dlperf_hpc.records.collect import Collection, RunJob
@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--every", type=options.seconds, metavar="S", help=every)
     told = (
         "tell of one run what was looked at, in order, and what decided how it ended; RUN is"
-        f" {naming.HELP}. Nothing is written then"
+        f" {options.RUN_HELP}. Nothing is written then"
     )
     made.add_argument("--why", metavar="RUN", help=told)
     options.add_json(made, "every run with its status, or with --why what was looked at")
@@ -84,12 +84,12 @@ def _watched(arguments: argparse.Namespace) -> Collection:
 
 def _say_held(collection: Collection) -> None:
     """Of runs that wait, which will not begin. (Of those whose turn has come, the table tells.)"""
-    from dlperf_hpc.cli import held
+    from dlperf_hpc.cli.submission import say_held_back
     from dlperf_hpc.records.status import Status
     from dlperf_hpc.sweepfile.case import Case
 
     waiting = [r.run.case for r in collection.results if r.status is Status.PENDING]
-    held.say(collection.root, [case for case in waiting if isinstance(case, Case)])
+    say_held_back(collection.root, [case for case in waiting if isinstance(case, Case)])
 
 
 def _why(arguments: argparse.Namespace, root: Path) -> int:
@@ -105,7 +105,7 @@ def _why(arguments: argparse.Namespace, root: Path) -> int:
     archived = root != arguments.directory
     told = why(
         ledger,
-        naming.run_named(ledger, arguments.why),
+        options.resolve_run(ledger, arguments.why),
         ask_scheduler=not (arguments.offline or archived),
     )
     if arguments.json:

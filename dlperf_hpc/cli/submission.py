@@ -1,5 +1,5 @@
 """What ``sweep`` and ``rerun`` do after they have submitted: report it, submit what a limit kept
-back, follow the runs to their end.
+back, follow the runs to their end; and what they say of environments whose runs are held back.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.errors import number_of, printable, visible
+from dlperf_hpc.errors import LedgerError, number_of, printable, visible
 from dlperf_hpc.records.manifest import Array, Submission
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine, Limit
+    from dlperf_hpc.engines.report_job import Reporting
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import Outcome
     from dlperf_hpc.records.ledger import Ledger
+    from dlperf_hpc.sweepfile.case import Case
 
 
 def report_submission(
@@ -72,9 +74,17 @@ def _way_past(array: Array, limit: Limit) -> str:
     )
 
 
-def print_next_commands(root: Path, engine: Engine, jobs: Sequence[str]) -> None:
-    """What to type next."""
+def print_next(
+    root: Path, engine: Engine, rows: Sequence[Submission], last: Reporting | None, nothing: str
+) -> None:
+    """What to type next; ``nothing`` is said first if nothing was submitted."""
     shown = shortest(root)
+    if not rows:
+        print(f"{nothing}\nnext:\n  dlperf status {shown}")
+        return
+    jobs = [row.job_id for row in rows if row.job_id]
+    if last is not None and last.job:
+        jobs.append(last.job)
     if jobs:
         queue = visible(" ".join(engine.queue_command(jobs)))
         print(f"\nnext:\n  {queue}\n  dlperf status {shown}")
@@ -93,18 +103,6 @@ def of_report_job(words: str, shown: str) -> list[str]:
     """A line on the job that reports at the end, if there is one; ``shown`` is the sweep's
     directory as one types it."""
     return [printable(words.replace("DIR", shown))] if words else []
-
-
-def submission_json(
-    sweep: str, root: Path, rows: Iterable[Submission], waiting: Sequence[Array]
-) -> dict[str, Any]:
-    """What was submitted, for scripts: the arrays with their jobs, and those that wait."""
-    return {
-        "sweep": sweep,
-        "root": str(root),
-        "arrays": [vars(row) for row in rows],
-        "waiting": [array.name for array in waiting],
-    }
 
 
 def wait_and_report(
@@ -135,28 +133,41 @@ def wait_and_report(
     engine = get_engine(ledger.manifest.engine)
     if wait:
         outcome = submit_in_waves(root, site, outcome, report)
-    wanted = report_job and engine.detached
-    last = report_at_the_end(root, site, outcome, as_json) if wanted else None
+    last: Reporting | None = None
+    if report_job and engine.detached:
+        last = report_at_the_end(root, site, outcome, as_json)
+    failed = last is not None and last.failed
     if wait and not outcome.waiting:
-        code = follow_and_report(root, site.poll_s, as_json)
-        return max(code, last is not None and last.failed)
+        return max(follow_and_report(root, site.poll_s, as_json), failed)
     if outcome.waiting:
         report_waiting(outcome, engine, site)
-    untaken = {} if rows or outcome.waiting else dict(left())
+    untaken: dict[str, int] = {}
+    if not (rows or outcome.waiting):
+        untaken.update(left())
     if as_json:
-        told = submission_json(root.name, root, rows, outcome.waiting)
-        told |= {} if last is None else {"report_job": vars(last)}
-        told |= {"untaken": untaken} if untaken else {}
-        print(json.dumps(told, indent=1))
-    elif outcome.waiting:
-        pass
-    elif rows:
-        jobs = [row.job_id for row in rows if row.job_id]
-        print_next_commands(root, engine, [*jobs, *([last.job] if last and last.job else [])])
-    else:
-        print(f"{nothing}\nnext:\n  dlperf status {shortest(root)}")
-    failed = last is not None and last.failed
-    return 1 if outcome.refused or outcome.waiting or failed or untaken else 0
+        print(json.dumps(_as_json(root, rows, outcome, last, untaken), indent=1))
+    elif not outcome.waiting:
+        print_next(root, engine, rows, last, nothing)
+    return int(any((outcome.refused, outcome.waiting, failed, untaken)))
+
+
+def _as_json(
+    root: Path, rows: Iterable[Submission], outcome: Outcome, last: Reporting | None,
+    untaken: Mapping[str, int],
+) -> dict[str, Any]:  # fmt: skip
+    """What was submitted, for scripts: the arrays with their jobs, and those that wait; the job
+    that reports, and the runs that were left alone, where there are any."""
+    told: dict[str, Any] = {
+        "sweep": root.name,
+        "root": str(root),
+        "arrays": [vars(row) for row in rows],
+        "waiting": [array.name for array in outcome.waiting],
+    }
+    if last is not None:
+        told["report_job"] = vars(last)
+    if untaken:
+        told["untaken"] = untaken
+    return told
 
 
 def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:
@@ -166,3 +177,33 @@ def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:
 
     follow(root, poll_s, quiet=as_json)
     return report.main([str(root), *(["--json"] if as_json else [])])
+
+
+def say_held_back(root: Path, cases: Iterable[Case]) -> None:
+    """One note on stderr for each reason that holds runs of these cases back."""
+    from dlperf_hpc.records.held import is_end_of, read_entries, reason
+
+    named: dict[str, list[Case]] = {}
+    for case in cases:
+        named.setdefault(case.environment, []).append(case)
+    for environment, those in named.items():
+        for entry in read_entries(root, environment):
+            if any(is_end_of(entry.kind, entry.framework, case) for case in those):
+                words = f"note: runs are held back: {reason(environment, entry)}"
+                print(printable(words), file=sys.stderr)
+
+
+def try_anew(root: Path, arrays: Iterable[Array]) -> None:
+    """Take the environments of what is about to be submitted again as mended; LedgerError if that
+    cannot be written down."""
+    from dlperf_hpc.records import held
+
+    try:
+        found = held.let_go(root, (array.environment for array in arrays))
+    except OSError as error:
+        raise LedgerError(
+            f"{error.filename}: cannot be taken away: {error.strerror}; runs of its environment"
+            " would be held back: remove it by hand, then type the same command again"
+        ) from error
+    for environment in found:
+        print(f"note: environment {environment} is tried anew", file=sys.stderr)

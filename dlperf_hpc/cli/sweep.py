@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import nearest, number_of, printable, visible
+from dlperf_hpc.errors import SiteError, nearest, number_of, printable, visible
 
 if TYPE_CHECKING:
-    from dlperf_hpc.engines.base import Engine
+    from dlperf_hpc.engines.base import CheckResult, Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import Outcome
     from dlperf_hpc.records.manifest import Array, Manifest
@@ -196,15 +196,14 @@ def _submit(
     arguments: argparse.Namespace, sweep: Sweep, manifest: Manifest, engine: Engine, site: Site,
     root: Path,
 ) -> int:  # fmt: skip
-    from dlperf_hpc.cli import beforehand, held
-    from dlperf_hpc.cli.submission import wait_and_report
+    from dlperf_hpc.cli.submission import say_held_back, wait_and_report
     from dlperf_hpc.engines import submit
     from dlperf_hpc.engines.lock import submit_lock
     from dlperf_hpc.records import layout
 
     engine.check(manifest, site, root)
     if not (arguments.no_check or (root / layout.MANIFEST).exists()):
-        beforehand.look(arguments.spec, manifest, site, engine, root)
+        _preflight(arguments.spec, manifest, site, engine, root)
     submit.make_directory(root)
     with submit_lock(root, engine.lock_patience_s):
         ledger, new = submit.open_sweep(root, manifest, sweep.text)
@@ -213,7 +212,7 @@ def _submit(
         if not new:
             wanted = {run.id for run in manifest.runs}
             ledger, arrays = submit.split_arrays(ledger, site, arrays, wanted)
-            held.say(root, (run.case for run in ledger.manifest.runs))
+            say_held_back(root, (run.case for run in ledger.manifest.runs))
         outcome = submit.submit(ledger, site, arrays)
         if not engine.detached:
             return _run_here(root, manifest, site, outcome, arguments.json)
@@ -223,6 +222,29 @@ def _submit(
         left=lambda: _left_alone(root, manifest), wait=arguments.wait,
         report_job=arguments.report, as_json=arguments.json,
     )  # fmt: skip
+
+
+def _preflight(spec: str, manifest: Manifest, site: Site, engine: Engine, root: Path) -> None:
+    """Say on stderr what may be wrong with a new sweep before it is submitted; SiteError for what
+    certainly is."""
+    from dlperf_hpc.doctor.beforehand import examine
+
+    found = list(examine(manifest, site, engine, root))
+    for result in found:
+        if result.grade != "FAIL":
+            print(f"note: {_line_of(result)}", file=sys.stderr)
+    certain = [_line_of(result) for result in found if result.grade == "FAIL"]
+    if certain:
+        listed = "".join(f"\n  {line}" for line in certain)
+        raise SiteError(
+            f"nothing was submitted, because no run of this could end well:{listed}\n"
+            f"`dlperf doctor {spec}` checks more, with a short job; --no-check submits all the same"
+        )
+
+
+def _line_of(result: CheckResult) -> str:
+    named = f" of environment {result.environment}" if result.environment else ""
+    return printable(f"{result.check}{named}: {result.seen}: {result.to_do}")
 
 
 def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.files import (
@@ -30,7 +30,9 @@ from dlperf_hpc.records.checks import Misfit
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run, Topology
-from dlperf_hpc.sweepfile.programs import UserProgram
+
+if TYPE_CHECKING:
+    from dlperf_hpc.sweepfile.programs import UserProgram
 
 SCHEMA = "dlperf-manifest/1"
 _WITHOUT = "rename it, and `dlperf report` works from the logs alone"

@@ -16,7 +16,7 @@ from dlperf_hpc.sweepfile.keys import KEYS, no_such
 from dlperf_hpc.sweepfile.tables import Values
 
 SCHEDULE = "schedule."
-_TOTAL = "schedule.total"
+_OPTIONAL = ("schedule.warmup", "schedule.power")  # of the settings that a schedule reads
 
 
 def point_issues(point: Values, full: Values, registry: Registry) -> list[Issue]:
@@ -107,23 +107,24 @@ def _optimizer_issues(point: Values, full: Values) -> list[Issue]:
     return issues
 
 
-def _schedule_issues(point: Values, full: Values) -> list[Issue]:
+def _schedule_issues(point: Values, full: Values) -> Iterator[Issue]:
     """Settings that the schedule would pass over, or needs and was not given."""
     name = full["schedule.name"]
     read = [SCHEDULE + setting for setting in SCHEDULES[name]]
-    needed = [key for key in read if key not in ("schedule.warmup", "schedule.power")]
-    always = ["schedule.name", "schedule.offset"]
-    reads = f"{name} reads {', '.join(read + always[1:])}"
-    issues = [
-        Issue(key, f"is given, but the schedule does not read it ({reads})")
-        for key in point
-        if key.startswith(SCHEDULE) and key not in read + always
-    ]
-    given = [key for key in needed if key in point]
-    if not point.get(_TOTAL):  # a schedule that ends after 0 steps has no end
-        given = [key for key in given if key != _TOTAL]
-    missing = [key for key in needed if key not in given]
-    return issues + [Issue(key, f"is missing: the schedule {name} needs it") for key in missing]
+    known = [*read, "schedule.name", "schedule.offset"]
+    for key in point:
+        if key.startswith(SCHEDULE) and key not in known:
+            reads = f"{name} reads {', '.join([*read, 'schedule.offset'])}"
+            yield Issue(key, f"is given, but the schedule does not read it ({reads})")
+    for key in read:
+        if key not in _OPTIONAL and not _is_given(key, point):
+            yield Issue(key, f"is missing: the schedule {name} needs it")
+
+
+def _is_given(key: str, point: Values) -> bool:
+    if key == "schedule.total":  # a schedule of 0 steps has no end
+        return bool(point.get(key))
+    return key in point
 
 
 def _data_issues(full: Values, workload: WorkloadDeclaration) -> list[Issue]:

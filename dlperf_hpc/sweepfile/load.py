@@ -243,24 +243,27 @@ class _Reading:
     def time_limits(self) -> dict[Topology, int]:
         """Seconds for one run, by topology."""
         given = self.file.time_limit
-        table = given if isinstance(given, dict) else {"default": given}
         seconds: dict[str, int] = {}
-        known = {*self.names, "default"}
-        for key, text in table.items():
-            where = f"time_limit.{key}" if isinstance(given, dict) else "time_limit"
-            if self.names and key not in known:
-                near = len(self.issues) < MOST_SHOWN
-                hint = nearest(key, [*self.names, "default"]) if near else None
-                message = f"{key!r} is not among the topologies"
-                self.issues.append(Issue(where, message, hint))
+        if not isinstance(given, dict):
+            seconds["default"] = self._clock("time_limit", given)
+            given = {}
+        for key, text in given.items():
+            if self.names and key not in (*self.names, "default"):
+                self._no_topology(f"time_limit.{key}", key)
             else:
-                seconds[key] = self._clock(where, text)
+                seconds[key] = self._clock(f"time_limit.{key}", text)
         left = [str(t) for t in self.topologies if str(t) not in seconds]
-        if left and "default" not in table:
+        if left and "default" not in seconds:
             told = f"time_limit has no default: {', '.join(left)} get {DEFAULT_TIME_LIMIT}"
             self.notes.append(told)
         fallback = seconds.get("default", clock_seconds(DEFAULT_TIME_LIMIT))
         return {t: seconds.get(str(t), fallback) for t in self.topologies}
+
+    def _no_topology(self, where: str, name: str) -> None:
+        hint = None
+        if len(self.issues) < MOST_SHOWN:  # to look for it takes long
+            hint = nearest(name, [*self.names, "default"])
+        self.issues.append(Issue(where, f"{name!r} is not among the topologies", hint))
 
     def _clock(self, where: str, text: Any) -> int:
         try:
@@ -330,9 +333,9 @@ def _program_tables(
     for name in _named_frameworks(file):
         if name in registry.backends or not re.fullmatch(NAME, name):
             continue
-        beside = path.parent / PROGRAMS / f"{name}.toml"
+        own, beside = name in file.program, path.parent / PROGRAMS / f"{name}.toml"
         there = [path for path in (each / f"{name}.toml" for each in folders) if path.exists()]
-        if name in file.program:  # a file elsewhere gives way to the sweep's own table
+        if own:  # a file elsewhere gives way to the sweep's own table
             if beside.exists():
                 message = f"stands here and in {beside}: two programs of one name"
                 issues.append(Issue(f"program.{name}", message, "rename or remove one of them"))
@@ -395,23 +398,17 @@ def load_sweep(
     if of_programs:  # what follows would speak of programs that there are not
         raise SpecError(str(path), [*issues, *of_programs])
     read, more = read_tables(file, registry, reading.names)
-    if file.measure.keep_checkpoint and not file.measure.checkpoint:
-        message = "there is none to keep: set measure.checkpoint = true too"
-        issues.append(Issue("measure.keep_checkpoint", message))
     measure = Measure(**file.measure.model_dump())
-    expansion = expand(
-        read, reading.topologies, registry, narrowed=bool(overrides), measure=measure
-    )
-    issues += [*more, *expansion.issues]
-    if not expansion.cases and not issues:
-        issues.append(Issue("exclude", "leaves no case at all"))
-    runs = len(expansion.cases) * file.repeats
-    if runs > MOST_RUNS:
-        made = f"{len(expansion.cases)} cases x {file.repeats} repeats"
-        issues.append(Issue("repeats", f"makes {runs} runs of {made}, above {MOST_RUNS}"))
+    narrowed = bool(overrides)
+    expansion = expand(read, reading.topologies, registry, narrowed=narrowed, measure=measure)
+    issues += [*_measure_issues(measure), *more, *expansion.issues]
+    issues += _count_issues(len(expansion.cases), file.repeats, issues)
     if issues:
-        told = f" (with {', '.join(overrides)} of the command line)" if overrides else ""
-        raise SpecError(f"{path}{told}", list(dict.fromkeys(issues)))
+        source = str(path)
+        if overrides:
+            source += f" (with {', '.join(overrides)} of the command line)"
+        raise SpecError(source, list(dict.fromkeys(issues)))
+    frameworks = dict.fromkeys(case.framework for case in expansion.cases)
     return Sweep(
         name=file.name or _name_of(path),
         source=path,
@@ -428,11 +425,26 @@ def load_sweep(
         notes=(*reading.notes, *expansion.notes),
         repeats_per_job=per_job,
         programs={
-            name: registry.programs[name]
-            for name in dict.fromkeys(case.framework for case in expansion.cases)
-            if name in registry.programs
+            name: registry.programs[name] for name in frameworks if name in registry.programs
         },
     )
+
+
+def _measure_issues(measure: Measure) -> list[Issue]:
+    if measure.keep_checkpoint and not measure.checkpoint:
+        message = "there is none to keep: set measure.checkpoint = true too"
+        return [Issue("measure.keep_checkpoint", message)]
+    return []
+
+
+def _count_issues(cases: int, repeats: int, others: Sequence[Issue]) -> list[Issue]:
+    """A sweep of no case, where nothing else is wrong, or of too many runs."""
+    if not cases and not others:
+        return [Issue("exclude", "leaves no case at all")]
+    if cases * repeats > MOST_RUNS:
+        made = f"{cases * repeats} runs of {cases} cases x {repeats} repeats"
+        return [Issue("repeats", f"makes {made}, above {MOST_RUNS}")]
+    return []
 
 
 def _name_of(path: Path) -> str:

@@ -35,18 +35,23 @@ def _each_case_table(
     for name in ("case", "matrix"):
         if name in result:
             result[name] = change(result[name])
-    for name in ("zip", "exclude") if rules else ("zip",):
+    lists, parts = ["zip"], ["set"]
+    if rules:
+        lists.append("exclude")
+        parts.append("when")
+    for name in lists:
         if isinstance(result.get(name), list):
             result[name] = [change(block) for block in result[name]]
     if isinstance(result.get("override"), list):
-        parts = ("when", "set") if rules else ("set",)
-        result["override"] = [
-            {key: change(value) if key in parts else value for key, value in block.items()}
-            if isinstance(block, Mapping)
-            else block
-            for block in result["override"]
-        ]
+        result["override"] = [_with_parts(block, parts, change) for block in result["override"]]
     return result
+
+
+def _with_parts(block: Any, parts: Collection[str], change: Callable[[Any], Any]) -> Any:
+    """An [[override]] with ``change`` made to these of its tables."""
+    if not isinstance(block, Mapping):
+        return block
+    return {**block, **{key: change(block[key]) for key in parts if key in block}}
 
 
 def apply_overrides(

@@ -200,6 +200,16 @@ def _misused_line(read: ReadTable) -> Iterator[Issue]:
 
 def _misused_groups(read: ReadTable, groups: Collection[str]) -> Iterator[Issue]:
     """What is wrong between the groups of ``line`` and the keys that say what they hold."""
+    yield from _misused_counting(read, groups)
+    if "printed" in groups and read.printed is None:
+        hint = 'write printed = { unit = "tokens/s", scope = "device" }'
+        yield Issue("printed", "is missing: what the group printed of line is", hint)
+    elif read.printed is not None and "printed" not in groups:
+        hint = "write (?P<printed>[0-9.]+) where the figure stands in line"
+        yield Issue("printed", "is told, and line has no group of that name", hint)
+
+
+def _misused_counting(read: ReadTable, groups: Collection[str]) -> Iterator[Issue]:
     counted = [name for name in ("iteration", "epoch") if name in groups]
     if read.each and counted:
         hint = "leave out each where the lines print their iteration"
@@ -209,9 +219,3 @@ def _misused_groups(read: ReadTable, groups: Collection[str]) -> Iterator[Issue]
     elif not read.each and "iteration" not in counted:
         hint = "add (?P<iteration>[0-9]+), or each = 10: iterations from a line to the next"
         yield Issue("line", "has no group iteration", hint)
-    if "printed" in groups and read.printed is None:
-        hint = 'write printed = { unit = "tokens/s", scope = "device" }'
-        yield Issue("printed", "is missing: what the group printed of line is", hint)
-    elif read.printed is not None and "printed" not in groups:
-        hint = "write (?P<printed>[0-9.]+) where the figure stands in line"
-        yield Issue("printed", "is told, and line has no group of that name", hint)

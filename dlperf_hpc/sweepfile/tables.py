@@ -89,11 +89,7 @@ class _Reader:
     def rows(self, where: str, columns: Mapping[str, Sequence[Any]]) -> list[Values]:
         """Lists that advance together, as rows, but for those with an invalid value."""
         lengths = {key: len(values) for key, values in columns.items()}
-        if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-            self.issues.append(
-                Issue(where, f"lists that advance together differ in length: {told}")
-            )
+        self.check_lengths(where, lengths)
         known = [key for key in columns if self.known(f"{where}.{key}", key)]
         rows: list[Values] = [{} for _ in range(min(lengths.values(), default=0))]
         for key in known:
@@ -102,6 +98,13 @@ class _Reader:
                 if i < len(rows):
                     rows[i].update(read)
         return [row for row in rows if len(row) == len(known)]
+
+    def check_lengths(self, where: str, lengths: Mapping[str, int]) -> None:
+        """Refuse lists of different lengths that advance together."""
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+            message = f"lists that advance together differ in length: {told}"
+            self.issues.append(Issue(where, message))
 
     def axis(self, key: str, values: Sequence[Any]) -> list[Values]:
         """The rows of one list of [matrix], each value once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,20 +90,30 @@ def _check_size(tables: Mapping[str, Any]) -> None:
         where, level, items = left.pop()
         for key, value in items:
             count += 1
-            place = f"{where}.{key}" if isinstance(key, str) else f"{where}[{key}]"
             if count > MOST_VALUES:
-                raise _TooMuch(f"{_short(place)}: the file has more than {MOST_VALUES} values")
-            if isinstance(key, str) and len(key) > MOST_IN_A_KEY:
-                raise _TooMuch(f"{_short(place)}: a key has more than {MOST_IN_A_KEY} characters")
-            if isinstance(value, (dict, list)):
-                if level == MOST_LEVELS:
-                    raise _TooMuch(f"{_short(place)}: is nested more than {MOST_LEVELS} deep")
-                inside: Iterable[Any] = (
-                    value.items() if isinstance(value, dict) else enumerate(value)
-                )
-                left.append((place, level + 1, iter(inside)))
-            elif isinstance(value, int) and value.bit_length() > 63:
-                raise _TooMuch(f"{_short(place)}: has more than the 64 bits of a TOML number")
+                place = _short(_place(where, key))
+                raise _TooMuch(f"{place}: the file has more than {MOST_VALUES} values")
+            if wrong := _too_large(key, value, level):
+                raise _TooMuch(f"{_short(_place(where, key))}: {wrong}")
+            if isinstance(value, dict):
+                left.append((_place(where, key), level + 1, iter(value.items())))
+            elif isinstance(value, list):
+                left.append((_place(where, key), level + 1, iter(enumerate(value))))
+
+
+def _place(where: str, key: str | int) -> str:
+    return f"{where}.{key}" if isinstance(key, str) else f"{where}[{key}]"
+
+
+def _too_large(key: str | int, value: Any, level: int) -> str:
+    """Why a value at this depth is more than is read; '' if it is not."""
+    if isinstance(key, str) and len(key) > MOST_IN_A_KEY:
+        return f"a key has more than {MOST_IN_A_KEY} characters"
+    if isinstance(value, (dict, list)) and level == MOST_LEVELS:
+        return f"is nested more than {MOST_LEVELS} deep"
+    if isinstance(value, int) and value.bit_length() > 63:
+        return "has more than the 64 bits of a TOML number"
+    return ""
 
 
 def _short(place: str) -> str:
