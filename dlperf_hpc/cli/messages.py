@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from dlperf_hpc.errors import DlperfError, Issue, SpecError, visible
 
@@ -41,6 +42,14 @@ def usage_error(where: str, message: str, hint: str | None = None) -> SpecError:
     ``where`` is the option or argument (``--seq-len``), ``hint`` what to write in its place.
     """
     return SpecError("command line", [Issue(where, message, hint)])
+
+
+def shortest(path: Path) -> str:
+    """A path as one would type it here."""
+    try:
+        return visible(str(path.relative_to(Path.cwd())))
+    except ValueError:
+        return visible(str(path))
 
 
 def run(
