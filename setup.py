@@ -32,7 +32,7 @@ def bundled() -> list[Path]:
 
 def write_commit(root: Path) -> list[str]:
     """Write down the commit below ``root`` if it is known; the files written."""
-    from dlperf_hpc import commit
+    from dlperf_hpc.source import commit
 
     known, file = commit(), root / PLACE / "commit"
     if known is None:

@@ -3,13 +3,13 @@
 import os
 import sys
 
+from dlperf_hpc.source import __version__, commit
+
 TYPE_CHECKING = False  # to type checkers it is true; importing typing would take time
 if TYPE_CHECKING:
     from dlperf_hpc.timer.lightning import LightningTimer
     from dlperf_hpc.timer.timer import Timer
     from dlperf_hpc.timer.trainer import TrainerTimer
-
-__version__ = "0.1.0"
 
 __all__ = ["LightningTimer", "Timer", "TrainerTimer", "__version__"]
 
@@ -53,31 +53,6 @@ def leave_current_directory() -> None:
         here = False
     if here and not in_checkout():
         del sys.path[0]
-
-
-def commit() -> "str | None":
-    """The commit of this package's source, with ``+changes`` where a checkout was edited since;
-    None if neither git nor what was written down when the package was built says it."""
-    from pathlib import Path
-
-    here = Path(__file__).parent
-    if (here.parent / ".git").exists():
-        return _checked_out(str(here.parent))
-    try:
-        return (here / "bundled" / "commit").read_text(encoding="utf-8").strip() or None
-    except OSError:
-        return None
-
-
-def _checked_out(root: str) -> "str | None":
-    import subprocess
-
-    argv = ["git", "-C", root, "describe", "--always", "--dirty=+changes", "--abbrev=12"]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
 
 
 def version_line() -> str:

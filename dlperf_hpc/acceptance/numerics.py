@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from dlperf_hpc.acceptance.pack import Finding, judged, skipped
 from dlperf_hpc.acceptance.training import SMALL, case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train import configs
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.device import AUTOCAST
 from dlperf_hpc.train.workloads import bert, gpt2
@@ -58,7 +59,7 @@ def has_transformers() -> bool:
     return importlib.util.find_spec("transformers") is not None
 
 
-def huggingface_bert(config: bert.BertConfig, attention: str) -> Loss:
+def huggingface_bert(config: configs.BertConfig, attention: str) -> Loss:
     """BertForPreTraining; ``attention`` is transformers' own word: sdpa, or eager, in which mask
     and softmax are written out."""
     import transformers
@@ -89,7 +90,7 @@ def bert_batch(ours: Arrays) -> Arrays:
     }
 
 
-def huggingface_gpt2(config: gpt2.Gpt2Config, attention: str) -> Loss:
+def huggingface_gpt2(config: configs.Gpt2Config, attention: str) -> Loss:
     """GPT2LMHeadModel; ``attention`` as in :func:`huggingface_bert`."""
     import transformers
 
@@ -136,7 +137,7 @@ def huggingface(model: str) -> WorkloadDeclaration:
     )
 
 
-def bert_weights(state: Mapping[str, Tensor], config: bert.BertConfig) -> Tensors:
+def bert_weights(state: Mapping[str, Tensor], config: configs.BertConfig) -> Tensors:
     """transformers' weights (or their gradients) under our names; ValueError if a tensor
     is left over."""
     modules = {
@@ -166,7 +167,7 @@ def bert_weights(state: Mapping[str, Tensor], config: bert.BertConfig) -> Tensor
     return _renamed(state, modules)
 
 
-def gpt2_weights(state: Mapping[str, Tensor], config: gpt2.Gpt2Config) -> Tensors:
+def gpt2_weights(state: Mapping[str, Tensor], config: configs.Gpt2Config) -> Tensors:
     """transformers' weights (or their gradients) under our names; ValueError if a tensor
     is left over."""
     parts = {

@@ -61,7 +61,7 @@ def announce_report(arguments: argparse.Namespace, engine: Engine) -> None:
 def report_at_the_end(root: Path, site: Site, outcome: Outcome, quiet: bool) -> Reporting:
     """Submit the job that reports when all others have ended, if all others are submitted; say what
     came of it (``quiet``: only what went wrong)."""
-    from dlperf_hpc.cli.submission import shortest
+    from dlperf_hpc.cli.messages import shortest
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.dependency import Reporting, submit_report
     from dlperf_hpc.engines.lock import submit_lock

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from dlperf_hpc.errors import DlperfError, Issue, SpecError, printable, visible
 
@@ -44,6 +45,14 @@ def usage_error(where: str, message: str, hint: str | None = None) -> SpecError:
     ``where`` is the option or argument (``--seq-len``), ``hint`` what to write in its place.
     """
     return SpecError("command line", [Issue(where, message, hint)])
+
+
+def shortest(path: Path) -> str:
+    """A path as one would type it here."""
+    try:
+        return visible(str(path.relative_to(Path.cwd())))
+    except ValueError:
+        return visible(str(path))
 
 
 def run(

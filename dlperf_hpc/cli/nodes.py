@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _nodes(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.analysis.nodes import examine
-    from dlperf_hpc.cli.submission import shortest
+    from dlperf_hpc.cli.messages import shortest
     from dlperf_hpc.reporting.nodes import nodes_json, print_nodes
 
     tolerance = options.fraction("--tolerance", arguments.tolerance)

@@ -232,7 +232,7 @@ def _arrays(
     statuses = _statuses(arguments.status)
     results = state_of(ledger, insist=not arguments.dry_run).results
     left = _not_taken(arguments, results, ledger.root)
-    left.tell()
+    left.tell(taken_by_default())
     names = [
         result.run.id
         for result in _selected(arguments, results)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli.submission import shortest
+from dlperf_hpc.cli.messages import shortest
 from dlperf_hpc.errors import LedgerError, printable
 from dlperf_hpc.records.status import Status
 
@@ -35,11 +35,9 @@ class Untaken:
     root: Path
     options: str = ""
 
-    def tell(self) -> None:
-        """One line for each command that does something about them."""
-        from dlperf_hpc.cli.rerun import taken_by_default
-
-        default = taken_by_default()
+    def tell(self, default: Collection[str]) -> None:
+        """One line for each command that does something about them; ``default`` are the statuses
+        that ``rerun`` takes where none are named."""
         plain = [name for name in self.counts if name in default]
         groups = {"": plain, **{f" --status {n}": [n] for n in self.counts if n not in default}}
         where = shortest(self.root)

@@ -138,7 +138,8 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(collection), indent=1))
     elif not arguments.watch:
-        from dlperf_hpc.cli.submission import of_report_job, shortest
+        from dlperf_hpc.cli.messages import shortest
+        from dlperf_hpc.cli.submission import of_report_job
         from dlperf_hpc.reporting.status import print_status
 
         shown = shortest(arguments.directory)

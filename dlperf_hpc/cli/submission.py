@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlperf_hpc.cli.messages import shortest
 from dlperf_hpc.errors import LedgerError, number_of, printable, visible
 from dlperf_hpc.records.manifest import Array, Submission
 
@@ -89,14 +90,6 @@ def print_next(
         queue = visible(" ".join(engine.queue_command(jobs)))
         print(f"\nnext:\n  {queue}\n  dlperf status {shown}")
         print(f"  dlperf report {shown}\n  dlperf cancel {shown}")
-
-
-def shortest(path: Path) -> str:
-    """A path as one would type it here."""
-    try:
-        return visible(str(path.relative_to(Path.cwd())))
-    except ValueError:
-        return visible(str(path))
 
 
 def of_report_job(words: str, shown: str) -> list[str]:

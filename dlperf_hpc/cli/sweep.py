@@ -249,10 +249,11 @@ def _line_of(result: CheckResult) -> str:
 
 def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:
     """Tell of the runs that ended badly, which only ``rerun`` takes; how many, by status."""
+    from dlperf_hpc.cli.rerun import taken_by_default
     from dlperf_hpc.cli.standing import untaken_by_sweep
 
     found = untaken_by_sweep(root, manifest)
-    found.tell()
+    found.tell(taken_by_default())
     return found.counts
 
 

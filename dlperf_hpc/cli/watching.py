@@ -137,7 +137,8 @@ class _Printed:
 def _parts(collection: Collection, head: Sequence[str], directory: Path) -> list[RenderableType]:
     from rich.text import Text
 
-    from dlperf_hpc.cli.submission import of_report_job, shortest
+    from dlperf_hpc.cli.messages import shortest
+    from dlperf_hpc.cli.submission import of_report_job
     from dlperf_hpc.reporting.status import status_parts
 
     shown = shortest(directory)

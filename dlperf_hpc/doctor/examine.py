@@ -6,7 +6,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,52 +16,18 @@ from dlperf_hpc.doctor.beforehand import grade_of
 from dlperf_hpc.doctor.diagnosis import interpret
 from dlperf_hpc.doctor.trial import (
     LIMIT_S,
+    Question,
     Target,
     Trial,
     on_so_many_nodes,
     targets_of,
     targets_of_site,
 )
-from dlperf_hpc.engines.base import Capacity, CheckResult, Engine
-from dlperf_hpc.engines.site import Site
+from dlperf_hpc.engines.base import Capacity, CheckResult
 from dlperf_hpc.errors import DlperfError, SiteError
-from dlperf_hpc.records.manifest import Array, Manifest
 from dlperf_hpc.sweepfile.case import Topology
 
 _RANKS = 2  # per node, where no sweep says how many
-
-
-@dataclass(frozen=True)
-class Question:
-    """What to look at. ``logs`` is the parent of sweeps' directories; ``nodes`` the most that the
-    short jobs take; ``timeout_s`` how long one may be pending; ``visible_s`` how long a file may
-    take from one machine to the other. ``progress`` is called with what is being waited for. In
-    place of the usual short jobs, ``pairs`` asks for so many rounds of pairs of nodes, and
-    ``all_nodes`` for a job on each node; ``among`` names the nodes to choose from. Or each
-    short job spends ``collectives_s`` on collectives of all sizes."""
-
-    engine: Engine
-    site: Site
-    logs: Path
-    manifest: Manifest | None = None
-    nodes: int = 2
-    timeout_s: float = 300.0
-    visible_s: float = 60.0
-    pairs: int = 0
-    all_nodes: bool = False
-    among: str = ""
-    collectives_s: float = 0.0
-    progress: Callable[[str], None] = lambda text: None
-
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        """The sweep's, if there is one."""
-        return self.manifest.arrays if self.manifest else ()
-
-    @property
-    def root(self) -> Path:
-        """Where the sweep would be, so that its scripts are the real ones."""
-        return (self.logs / (self.manifest.sweep if self.manifest else "doctor")).absolute()
 
 
 def examine(question: Question) -> fleet.Results:

@@ -7,17 +7,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlperf_hpc.doctor import job
 from dlperf_hpc.doctor.diagnosis import ended_well, gpu_checks
 from dlperf_hpc.doctor.pairs import FEWEST, Pairing, Verdict, judge, rounds_of, slow_nodes
-from dlperf_hpc.doctor.trial import Target, Trial, on_so_many_nodes
+from dlperf_hpc.doctor.trial import Question, Target, Trial, on_so_many_nodes
 from dlperf_hpc.engines.base import CheckResult, Nodes
 from dlperf_hpc.errors import DlperfError, number_of
-
-if TYPE_CHECKING:
-    from dlperf_hpc.doctor.examine import Question
 
 Results = Generator[CheckResult, None, list[dict[str, Any]]]
 _WAVE = 32  # jobs at a time

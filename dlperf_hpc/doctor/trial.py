@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Task
-from dlperf_hpc.records.manifest import Array
+from dlperf_hpc.records.manifest import Array, Manifest
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
 from dlperf_hpc.sweepfile.commands import LAUNCHERS
 from dlperf_hpc.train.probe.speech import MARK
@@ -33,6 +33,39 @@ END = f"{MARK}: the ranks have ended, code"  # what follows the ranks prints it,
 _MOST_OUTPUT = 1 << 26  # bytes
 _PART = re.compile(MARK + r" ([0-9]+) (\w+) ([0-9]+)/([0-9]+) ([0-9]+) ([0-9a-f]{8}) ")
 _LABEL = re.compile(r" *[0-9]+: ")  # srun's and mpiexec's
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to look at. ``logs`` is the parent of sweeps' directories; ``nodes`` the most that the
+    short jobs take; ``timeout_s`` how long one may be pending; ``visible_s`` how long a file may
+    take from one machine to the other. ``progress`` is called with what is being waited for. In
+    place of the usual short jobs, ``pairs`` asks for so many rounds of pairs of nodes, and
+    ``all_nodes`` for a job on each node; ``among`` names the nodes to choose from. Or each
+    short job spends ``collectives_s`` on collectives of all sizes."""
+
+    engine: Engine
+    site: Site
+    logs: Path
+    manifest: Manifest | None = None
+    nodes: int = 2
+    timeout_s: float = 300.0
+    visible_s: float = 60.0
+    pairs: int = 0
+    all_nodes: bool = False
+    among: str = ""
+    collectives_s: float = 0.0
+    progress: Callable[[str], None] = lambda text: None
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The sweep's, if there is one."""
+        return self.manifest.arrays if self.manifest else ()
+
+    @property
+    def root(self) -> Path:
+        """Where the sweep would be, so that its scripts are the real ones."""
+        return (self.logs / (self.manifest.sweep if self.manifest else "doctor")).absolute()
 
 
 @dataclass(frozen=True)

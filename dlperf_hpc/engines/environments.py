@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationInfo
 
-from dlperf_hpc.engines.base import Program
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records.task import SETUP_MARK
 from dlperf_hpc.sweepfile.validation import STRICT, Line, matching
@@ -170,14 +169,16 @@ def command(environment: Environment, root: Path, words: Iterable[str]) -> list[
     return [*prefix, environment.interpreter, *words]
 
 
-def task_command(environment: Environment, root: Path, program: Program) -> list[str]:
+def task_command(
+    environment: Environment, root: Path, arguments: Iterable[str], supervised: bool
+) -> list[str]:
     """The command line of a task. A supervisor runs in the Python that submits, outside of
     Apptainer, and is told the environment's; pyxis's container is around all that srun starts."""
-    if not program.supervised:
-        return command(environment, root, program.arguments)
+    if not supervised:
+        return command(environment, root, arguments)
     inside = environment.pyxis is not None
     ours = environment.interpreter if inside else sys.executable
-    return [ours, *program.arguments, *command(environment, root, ())]
+    return [ours, *arguments, *command(environment, root, ())]
 
 
 def srun_options(environment: Environment, root: Path) -> list[str]:

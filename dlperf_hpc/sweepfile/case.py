@@ -107,6 +107,27 @@ what it computes within rounding."""
 
 
 @dataclass(frozen=True)
+class Option:
+    """A sweep key that belongs to one back end or workload; its type is that of ``default``.
+
+    A number lies between ``minimum`` and ``maximum``, both included. ``compiled`` is the default in
+    the modes that compile, None where that is the same.
+    """
+
+    name: str
+    default: Any
+    doc: str
+    choices: tuple[Any, ...] = ()
+    minimum: float = 0
+    maximum: float | None = None
+    compiled: Any = None
+
+    def default_in(self, mode: str) -> Any:
+        """What holds in a mode where the sweep does not say."""
+        return self.default if mode == MODES[0] or self.compiled is None else self.compiled
+
+
+@dataclass(frozen=True)
 class Measure:
     """The timed window: ``warmup`` iterations untimed, then at least ``iterations`` timed.
 

@@ -11,31 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
-from dlperf_hpc.sweepfile.case import MODES, Case
+from dlperf_hpc.sweepfile.case import Case, Option
 
 if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.programs import UserProgram
-
-
-@dataclass(frozen=True)
-class Option:
-    """A sweep key that belongs to one back end or workload; its type is that of ``default``.
-
-    A number lies between ``minimum`` and ``maximum``, both included. ``compiled`` is the default in
-    the modes that compile, None where that is the same.
-    """
-
-    name: str
-    default: Any
-    doc: str
-    choices: tuple[Any, ...] = ()
-    minimum: float = 0
-    maximum: float | None = None
-    compiled: Any = None
-
-    def default_in(self, mode: str) -> Any:
-        """What holds in a mode where the sweep does not say."""
-        return self.default if mode == MODES[0] or self.compiled is None else self.compiled
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from dlperf_hpc.errors import Issue, nearest
-from dlperf_hpc.sweepfile.case import MODES, SCHEDULES, Topology
-from dlperf_hpc.sweepfile.declarations import Option, Registry
+from dlperf_hpc.sweepfile.case import MODES, SCHEDULES, Option, Topology
+from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.validation import Line, Name, complaint
 
 Count = Annotated[int, Field(ge=1, le=10**9)]

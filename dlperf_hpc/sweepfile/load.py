@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo
+from pydantic import ValidationError
 
 from dlperf_hpc.errors import MOST_SHOWN, Issue, SpecError, nearest, shown
 from dlperf_hpc.sweepfile.case import NAME, Case, Limits, Measure, Topology
@@ -22,81 +22,16 @@ from dlperf_hpc.sweepfile.keys import KEYS, topology_issue
 from dlperf_hpc.sweepfile.overrides import apply_overrides, flat_case_tables
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.programtables import read_program
-from dlperf_hpc.sweepfile.tables import read_tables
+from dlperf_hpc.sweepfile.tables import DEFAULT_TIME_LIMIT, SweepFile, read_tables
 from dlperf_hpc.sweepfile.tomlfile import read_toml
-from dlperf_hpc.sweepfile.validation import STRICT, Name, issues_of, refusal
+from dlperf_hpc.sweepfile.validation import issues_of
 
-DEFAULT_TIME_LIMIT = "00:30:00"
 MOST_RUNS = 100_000
 PROGRAMS = "programs"
 """The folder in which programs have files of their own."""
 _CLOCK = re.compile(
     r"(?:(?:(?P<d>[0-9]{1,3})-)?(?P<h>[0-9]{1,3}):)?(?P<m>[0-9]{1,4}):(?P<s>[0-5][0-9])"
 )
-
-
-class _Table(BaseModel):
-    model_config = STRICT
-
-
-class _Measure(_Table):
-    warmup: Annotated[int, Field(ge=1, le=10**7)] = Measure.warmup
-    iterations: Annotated[int, Field(ge=2, le=10**7)] = Measure.iterations
-    min_seconds: Annotated[float, Field(ge=0, le=86400)] = Measure.min_seconds
-    min_optimizer_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.min_optimizer_steps
-    communication_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.communication_steps
-    checkpoint: bool = Measure.checkpoint
-    keep_checkpoint: bool = Measure.keep_checkpoint
-
-
-Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
-
-
-class _Limits(_Table):
-    startup_s: Seconds = Limits.startup_s
-    iteration_s: Seconds = Limits.iteration_s
-    shutdown_s: Seconds = Limits.shutdown_s
-
-
-class _Override(_Table):
-    when: dict[str, Any] = {}
-    set: dict[str, Any] = {}
-
-
-def _doubled(value: Any, info: ValidationInfo) -> Any:
-    if isinstance(value, dict):
-        hint = f"write [[{info.field_name}]], with two brackets"
-        raise refusal(Issue("", "stands in single brackets", hint))
-    return value
-
-
-_Doubled = BeforeValidator(_doubled)
-"""For a table that is written with double brackets."""
-
-
-class SweepFile(_Table):
-    """The tables of a sweep file; ``docs/sweep-file.md`` explains each."""
-
-    name: Name | None = None
-    description: str = ""
-    topologies: Annotated[
-        list[Any],
-        Field(min_length=1, description='write topologies = ["1n1g"] at the top of the file'),
-    ]
-    repeats: Annotated[int, Field(ge=1, le=1000)] = 7
-    repeats_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
-    base: str | None = None
-    site: str | None = None
-    cluster: Literal["auto", "slurm", "local"] = "auto"
-    time_limit: Any = DEFAULT_TIME_LIMIT
-    measure: _Measure = _Measure()
-    limits: _Limits = _Limits()
-    case: dict[str, Any] = {}
-    matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
-    zip: Annotated[list[dict[str, Annotated[list[Any], Field(min_length=1)]]], _Doubled] = []
-    exclude: Annotated[list[dict[str, Any]], _Doubled] = []
-    override: Annotated[list[_Override], _Doubled] = []
-    program: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)

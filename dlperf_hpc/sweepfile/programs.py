@@ -16,8 +16,7 @@ from functools import lru_cache
 from typing import Any, Callable
 
 from dlperf_hpc.errors import Issue, nearest
-from dlperf_hpc.sweepfile.case import Optimizer, Schedule, Topology
-from dlperf_hpc.sweepfile.declarations import Option
+from dlperf_hpc.sweepfile.case import Optimizer, Option, Schedule, Topology
 from dlperf_hpc.sweepfile.expressions import ExpressionError, names_in
 from dlperf_hpc.sweepfile.readtable import ReadTable
 

@@ -10,19 +10,85 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
 
 from dlperf_hpc.errors import MOST_SHOWN, Issue, nearest, shown
+from dlperf_hpc.sweepfile.case import Limits, Measure
 from dlperf_hpc.sweepfile.conditions import COUNTS, Condition, read_condition
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, read_value, renamed
+from dlperf_hpc.sweepfile.validation import STRICT, Name, refusal
 
-if TYPE_CHECKING:
-    from dlperf_hpc.sweepfile.load import SweepFile
-
+DEFAULT_TIME_LIMIT = "00:30:00"
 Values = dict[str, Any]
 _Names = Callable[[str, Any], tuple[str, Any]]
 _PLACES = 5  # of a key that are named
+
+
+class _Table(BaseModel):
+    model_config = STRICT
+
+
+class _Measure(_Table):
+    warmup: Annotated[int, Field(ge=1, le=10**7)] = Measure.warmup
+    iterations: Annotated[int, Field(ge=2, le=10**7)] = Measure.iterations
+    min_seconds: Annotated[float, Field(ge=0, le=86400)] = Measure.min_seconds
+    min_optimizer_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.min_optimizer_steps
+    communication_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.communication_steps
+    checkpoint: bool = Measure.checkpoint
+    keep_checkpoint: bool = Measure.keep_checkpoint
+
+
+Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
+
+
+class _Limits(_Table):
+    startup_s: Seconds = Limits.startup_s
+    iteration_s: Seconds = Limits.iteration_s
+    shutdown_s: Seconds = Limits.shutdown_s
+
+
+class _Override(_Table):
+    when: dict[str, Any] = {}
+    set: dict[str, Any] = {}
+
+
+def _doubled(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, dict):
+        hint = f"write [[{info.field_name}]], with two brackets"
+        raise refusal(Issue("", "stands in single brackets", hint))
+    return value
+
+
+_Doubled = BeforeValidator(_doubled)
+"""For a table that is written with double brackets."""
+
+
+class SweepFile(_Table):
+    """The tables of a sweep file; ``docs/sweep-file.md`` explains each."""
+
+    name: Name | None = None
+    description: str = ""
+    topologies: Annotated[
+        list[Any],
+        Field(min_length=1, description='write topologies = ["1n1g"] at the top of the file'),
+    ]
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 7
+    repeats_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
+    base: str | None = None
+    site: str | None = None
+    cluster: Literal["auto", "slurm", "local"] = "auto"
+    time_limit: Any = DEFAULT_TIME_LIMIT
+    measure: _Measure = _Measure()
+    limits: _Limits = _Limits()
+    case: dict[str, Any] = {}
+    matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    zip: Annotated[list[dict[str, Annotated[list[Any], Field(min_length=1)]]], _Doubled] = []
+    exclude: Annotated[list[dict[str, Any]], _Doubled] = []
+    override: Annotated[list[_Override], _Doubled] = []
+    program: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)

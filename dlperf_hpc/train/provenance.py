@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import dlperf_hpc
+from dlperf_hpc import source
 from dlperf_hpc.errors import printable
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
@@ -61,8 +61,8 @@ def provenance(world: World | None = None) -> dict[str, Any]:
     # Not loaded for this: MPI is joined once, and whoever trains may do without.
     loaded = mpi_library() if "mpi4py.MPI" in sys.modules else None
     return {
-        "tool": dlperf_hpc.__version__,
-        "tool_commit": dlperf_hpc.commit(),
+        "tool": source.__version__,
+        "tool_commit": source.commit(),
         "python": platform.python_version(),
         "executable": sys.executable,
         "kernel": platform.release(),

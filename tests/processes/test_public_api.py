@@ -49,4 +49,5 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_
         check=True,
     )
     first, second = done.stdout.splitlines()
-    assert first == "dlperf_hpc" and second.split() in (["__main__", "dlperf_hpc"], ["dlperf_hpc"])
+    assert first == "dlperf_hpc dlperf_hpc.source"
+    assert second.split() in (["__main__", "dlperf_hpc"], ["dlperf_hpc"])

@@ -26,7 +26,7 @@ import tensorflow as tf
 import torch
 
 from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
-from dlperf_hpc.train import weights
+from dlperf_hpc.train import configs, weights
 from dlperf_hpc.train.tensorflow import bert as bert_tensorflow
 from dlperf_hpc.train.tensorflow import gpt2 as gpt2_tensorflow
 from dlperf_hpc.train.tensorflow import layers
@@ -39,7 +39,7 @@ from dlperf_hpc.train.workloads import bert, gpt2
 BATCH, SEQ_LEN = 3, 32
 SIZE: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "vocab": 500}
 SIZE.update(max_positions=48, dropout=0.0)
-BERT, GPT2 = bert.BertConfig(**SIZE), gpt2.Gpt2Config(**SIZE)
+BERT, GPT2 = configs.BertConfig(**SIZE), configs.Gpt2Config(**SIZE)
 CONFIGS: dict[str, Any] = {
     "bert post": BERT,
     "bert pre": replace(BERT, layer_norm="pre"),
@@ -52,18 +52,20 @@ Batch = dict[str, Any]
 
 
 def build_torch(config: Any) -> torch.nn.Module:
-    kind = bert_torch.BertForPreTraining if isinstance(config, bert.BertConfig) else gpt2_torch.Gpt2
+    kind = (
+        bert_torch.BertForPreTraining if isinstance(config, configs.BertConfig) else gpt2_torch.Gpt2
+    )
     return kind(config)
 
 
 def build_tensorflow(config: Any, compute: str = "float32", seed: int = 1) -> Any:
-    if isinstance(config, bert.BertConfig):
+    if isinstance(config, configs.BertConfig):
         return bert_tensorflow.BertForPreTraining(config, compute, seed)
     return gpt2_tensorflow.Gpt2(config, compute, seed)
 
 
 def batch_of(config: Any) -> Batch:
-    if isinstance(config, bert.BertConfig):
+    if isinstance(config, configs.BertConfig):
         return bert.synthetic_batch(config, BATCH, SEQ_LEN, 5, seed=1)
     return gpt2.synthetic_batch(config, BATCH, SEQ_LEN, seed=1)
 
@@ -208,7 +210,7 @@ def counted() -> dict[str, int]:
     found = {}
     for name, config in [*bert.SIZES.items(), *gpt2.SIZES.items()]:
         variants = {name: config}
-        if isinstance(config, bert.BertConfig):
+        if isinstance(config, configs.BertConfig):
             variants[f"{name} pre"] = replace(config, layer_norm="pre")
         for label, variant in variants.items():
             with tf.Graph().as_default():

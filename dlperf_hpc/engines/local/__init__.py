@@ -201,7 +201,7 @@ def queued_task(root: Path, array: Array, site: Site, program: Program, name: st
 
     environment = site.environment_named(array.environment)
     ranks = array.tasks[0].case.ranks_per_node
-    command = environments.task_command(environment, root, program)
+    command = environments.task_command(environment, root, program.arguments, program.supervised)
     lone = ENGINE.without_mpi(environment, [array])
     start = [] if lone else [find_mpiexec() or "mpiexec", "-n", str(ranks)]
     return QueuedTask(

@@ -158,7 +158,7 @@ def _command(root: Path, array: Array, site: Site, program: Program) -> str:
     running.
     """
     environment = site.environment_named(array.environment)
-    words = environments.task_command(environment, root, program)
+    words = environments.task_command(environment, root, program.arguments, program.supervised)
     return f"{shlex.join(words)}\n)"
 
 

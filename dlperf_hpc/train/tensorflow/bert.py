@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from dlperf_hpc.train.configs import BertConfig
 from dlperf_hpc.train.tensorflow.layers import (
     Dense,
     Embedding,
@@ -24,7 +25,6 @@ from dlperf_hpc.train.tensorflow.layers import (
     gelu,
     layer_seed,
 )
-from dlperf_hpc.train.workloads.bert import BertConfig
 
 
 class Embeddings(Module):

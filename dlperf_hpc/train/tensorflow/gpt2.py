@@ -12,6 +12,7 @@ import math
 
 import tensorflow as tf
 
+from dlperf_hpc.train.configs import Gpt2Config
 from dlperf_hpc.train.tensorflow.layers import (
     Embedding,
     FeedForward,
@@ -25,7 +26,6 @@ from dlperf_hpc.train.tensorflow.layers import (
     gelu_tanh,
     layer_seed,
 )
-from dlperf_hpc.train.workloads.gpt2 import Gpt2Config
 
 
 class Layer(Module):

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dlperf_hpc.train.workloads.bert import BertConfig
+from dlperf_hpc.train.configs import BertConfig
 
 
 def _layer_norm(config: BertConfig) -> nn.LayerNorm:

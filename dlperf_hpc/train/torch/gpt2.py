@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from dlperf_hpc.train.workloads.gpt2 import Gpt2Config
+from dlperf_hpc.train.configs import Gpt2Config
 
 IGNORED = -100  # the label that is left out of the mean, as in torch's cross-entropy
 

@@ -10,11 +10,12 @@ L layers, h hidden size, f feed-forward size, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.sweepfile.case import Case
-from dlperf_hpc.sweepfile.declarations import Option, SampleLayout, WorkloadDeclaration
+from dlperf_hpc.sweepfile.case import Case, Option
+from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
+from dlperf_hpc.train.configs import LAYER_NORMS, BertConfig
 from dlperf_hpc.train.weights import INITIAL_WEIGHTS, initialise
 
 if TYPE_CHECKING:
@@ -23,41 +24,10 @@ if TYPE_CHECKING:
 
     IntArray = npt.NDArray[np.int64]
 
-LAYER_NORMS = ("post", "pre")
-
 # Places in the vocabulary of Google's uncased BERT. What lies below the first ordinary token is
 # padding, unused entries and the special tokens.
 CLS, SEP, MASK = 101, 102, 103
 FIRST_ORDINARY_TOKEN = 104
-
-
-@dataclass(frozen=True)
-class BertConfig:
-    """One BERT: sizes, and where its LayerNorms stand.
-
-    ``layer_norm`` is "post" (after each residual sum: Google, NVIDIA) or "pre" (before attention
-    and feed-forward, and once after the last layer: DeepSpeed's ``bing_bert``). ``dropout`` is the
-    probability for hidden states and for attention probabilities alike. ``vocab`` is 30522 padded
-    to a multiple of 8, as tensor cores like it.
-    """
-
-    layers: int
-    hidden: int
-    heads: int
-    ffn: int
-    vocab: int = 30528
-    max_positions: int = 512
-    types: int = 2
-    layer_norm: str = "post"
-    dropout: float = 0.1
-    init_std: float = 0.02
-    layer_norm_eps: float = 1e-12
-
-    def __post_init__(self) -> None:
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
-        if self.layer_norm not in LAYER_NORMS:
-            raise ValueError(f"layer_norm is {self.layer_norm!r}: write one of {LAYER_NORMS}")
 
 
 # Devlin et al. 2018 (arXiv:1810.04805), section 3, for base and large; tiny is for CPUs.

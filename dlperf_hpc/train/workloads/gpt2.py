@@ -10,11 +10,12 @@ f feed-forward size, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.sweepfile.case import Case
-from dlperf_hpc.sweepfile.declarations import Option, SampleLayout, WorkloadDeclaration
+from dlperf_hpc.sweepfile.case import Case, Option
+from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
+from dlperf_hpc.train.configs import Gpt2Config
 from dlperf_hpc.train.weights import INITIAL_WEIGHTS, initialise
 
 if TYPE_CHECKING:
@@ -25,33 +26,6 @@ if TYPE_CHECKING:
 
 TOKENS = 50257
 """Tokens of GPT-2's byte-pair encoding, <|endoftext|> (50256) among them."""
-
-
-@dataclass(frozen=True)
-class Gpt2Config:
-    """One GPT-2: LayerNorm before each sublayer and once after the last, learned positions.
-
-    ``vocab`` is 50257 padded to a multiple of 128, as tensor cores like it; the last 47 rows are
-    never in the data. ``dropout`` is the probability for embeddings, attention probabilities and
-    the sublayers' outputs alike. ``checkpoint_activations`` keeps only the input of each layer for
-    the backward pass, which computes the layer again: less memory, and a third more arithmetic in
-    the layers.
-    """
-
-    layers: int
-    hidden: int
-    heads: int
-    ffn: int
-    vocab: int = 50304
-    max_positions: int = 1024
-    dropout: float = 0.1
-    init_std: float = 0.02
-    layer_norm_eps: float = 1e-5
-    checkpoint_activations: bool = False
-
-    def __post_init__(self) -> None:
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
 
 
 # Radford et al. 2019, table 2; tiny is for CPUs, with the same tokens so that it reads the same

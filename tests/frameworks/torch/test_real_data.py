@@ -20,8 +20,9 @@ from places import ROOT, SUPPORT
 from dlperf_hpc.data import fields
 from dlperf_hpc.engines.command import clean_environment
 from dlperf_hpc.engines.local import find_mpiexec
+from dlperf_hpc.train.configs import BertConfig
 from dlperf_hpc.train.torch.bert import BertForPreTraining
-from dlperf_hpc.train.workloads.bert import BertConfig, synthetic_batch
+from dlperf_hpc.train.workloads.bert import synthetic_batch
 
 SCRIPT = SUPPORT / "mpi_data_checks.py"
 Found = dict[str, list[dict[str, Any]]]

@@ -66,11 +66,11 @@ def test_a_supervisor_is_outside_of_a_container(tmp_path: Path) -> None:
     _, mine = planned(tmp_path, "rank").arrays
     program = run_program(tmp_path, mine)
     box = Environment(apptainer={"image": "/images/x.sif"})  # type: ignore[arg-type]
-    words = task_command(box, tmp_path, program)
+    words = task_command(box, tmp_path, program.arguments, program.supervised)
     assert words[0] == sys.executable and words[-2:] == ["/images/x.sif", "python3"]
     assert words.index("apptainer") > words.index(mine.name)
     pyxis = Environment(pyxis={"image": "x"})  # type: ignore[arg-type]
-    words = task_command(pyxis, tmp_path, program)
+    words = task_command(pyxis, tmp_path, program.arguments, program.supervised)
     assert (words[0], words[-1]) == ("python3", "python3")
 
 

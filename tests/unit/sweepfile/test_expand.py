@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from spec_samples import cases, issues_of, load, write
 
 from dlperf_hpc.errors import Issue, SpecError
-from dlperf_hpc.sweepfile.case import Case, Topology, repeat_major, tag
-from dlperf_hpc.sweepfile.declarations import Option, Registry
+from dlperf_hpc.sweepfile.case import Case, Option, Topology, repeat_major, tag
+from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
 from dlperf_hpc.sweepfile.keys import KEYS, read_value
-from dlperf_hpc.sweepfile.load import SweepFile, load_sweep
-from dlperf_hpc.sweepfile.tables import read_tables
+from dlperf_hpc.sweepfile.load import load_sweep
+from dlperf_hpc.sweepfile.tables import SweepFile, read_tables
 from dlperf_hpc.train.registry import registry
 
 
