@@ -258,11 +258,11 @@ class UnmanagedLogs:
     def finish(self) -> None:
         """Add the runs of which every rank has a file, each once, and tell which runs fall out of a
         series: both are known at the end."""
-        from dlperf_hpc.logs.neighbours import with_gaps_told
+        from dlperf_hpc.logs.neighbours import with_missing_settings
         from dlperf_hpc.logs.rankfiles import told_once
 
         results, remarks = told_once(self._ranks, self._numbered)
-        self.results = with_gaps_told([*self.results, *results])
+        self.results = with_missing_settings([*self.results, *results])
         self.unread += remarks
 
     def _told(self, file: ScannedFile, name: str, where: str) -> Told:
