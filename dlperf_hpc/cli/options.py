@@ -308,7 +308,7 @@ def own_format(arguments: argparse.Namespace) -> Told | None:
 
 def places(paths: Iterable[Path]) -> Iterator[Path]:
     """Each sweep below the directories by itself; what has none, as it is given."""
-    from dlperf_hpc.logs.gather import sweeps_below
+    from dlperf_hpc.logs.sweeps import sweeps_below
 
     seen: set[Path] = set()
     for path in paths:

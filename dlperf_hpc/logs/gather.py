@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import LedgerError, LogError, number_of
-from dlperf_hpc.files import open_regular
 from dlperf_hpc.logs.format import OUR_OWN
 from dlperf_hpc.logs.interpret.rules import Rule
 from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
+from dlperf_hpc.logs.sweeps import agreed_base, copies_of, distinct, read_sweeps, sweeps_below
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.archive import unpacked
-from dlperf_hpc.records.collect import Collection, full_results
 from dlperf_hpc.records.living import with_life
 from dlperf_hpc.records.logfile import PROGRAM, result_of_log
-from dlperf_hpc.records.manifest import SCHEMA, Manifest
+from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.record import SCHEMA as RECORD
 from dlperf_hpc.records.record import settled
@@ -38,6 +37,7 @@ if TYPE_CHECKING:  # a report of nothing but sweeps does without
 
 _SHORTER_THAN_A_LINE = 1000
 _HELP = "what to do about a log that is not read: docs/external-logs.md"
+_OURS = b"dlperf 2"
 _RECORD = f'{{\n "schema": "{RECORD}"'.encode()  # as dump_json begins one
 Progress = Callable[[int, int, int], None]
 """Called with files done, bytes done, and bytes in all."""
@@ -98,16 +98,11 @@ def gather(
     ``own_format`` a format for them that the user tells, for which ``cache`` must have been made.
     """
     for path in paths:
-        try:
-            os.stat(path)
-        except (OSError, ValueError) as error:  # NULs in a name are no OSError
-            missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
-            why = getattr(error, "strerror", None) or error
-            told = _missing(path) if missing else f"cannot be read: {why}"
-            raise LedgerError(f"{path}: {told}") from error
+        _check_is_there(path)
+    logs = UnmanagedLogs(rule, stated, own_format)
     with ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in paths}
-        found = _gathered(places, rule, stated, cache, progress, leave_out, own_format)
+        found = _gathered(places, logs, cache, progress, leave_out)
     for place, path in places.items():
         found = found if place == path else _as_named(found, f"{place}/", f"{path}/")
     return found
@@ -123,146 +118,81 @@ def _as_named(found: Gathered, place: str, path: str) -> Gathered:
     )
 
 
+def _check_is_there(path: Path) -> None:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise LedgerError(f"{path}: {_missing(path)}") from error
+    except (OSError, ValueError) as error:  # NULs in a name are no OSError
+        why = getattr(error, "strerror", None) or error
+        raise LedgerError(f"{path}: cannot be read: {why}") from error
+
+
 def _gathered(
     places: Mapping[Path, Path],
-    rule: Rule,
-    stated: Mapping[str, Any],
+    logs: UnmanagedLogs,
     cache: ScanCache,
     progress: Progress,
     leave_out: Iterable[Path],
-    own_format: ToldFormat | None,
 ) -> Gathered:
     """What lies at and below ``places``, which are where paths of the user's were unpacked."""
     paths = list(places)
     roots = sweeps_below(paths)
-    sweeps, unread = _read_sweeps(roots, paths)
-    unread += _copies(sweeps, places)
-    sweeps = _told_apart(sweeps, places)
-    found = list(
-        find([path for path in paths if path not in roots], leave_out=[*roots, *leave_out])
-    )
+    sweeps, unread = read_sweeps(roots, paths)
+    unread += copies_of(sweeps, places)
+    sweeps = distinct(sweeps, places)
+    others = [path for path in paths if path not in roots]
+    found = list(find(others, leave_out=[*roots, *leave_out]))
     sources = [each for each in found if isinstance(each, Source)]
     unread += [f"{each.path}: {each.why}" for each in found if isinstance(each, Unread)]
     unread += [line for sweep in sweeps for line in sweep.unreadable]
+    cached = _scan(sources, logs, cache, progress)
+    results = logs.with_figures([result for sweep in sweeps for result in sweep.results])
+    unread += _without_figure(results)
+    results += logs.results
+    unread += [*logs.unfitting(results), *logs.unread]
+    if not results and not sweeps:
+        known = sum(logs.formats.values())
+        raise LedgerError(_nothing(paths, len(sources), known, unread))
+    only_sweeps = sweeps if not logs.results else []
+    return Gathered(
+        results=tuple(results),
+        unread=tuple(unread),
+        unrecognised=tuple(logs.unrecognised),
+        files=len(sources),
+        cached=cached,
+        formats=logs.formats,
+        manifest=only_sweeps[0].manifest if len(only_sweeps) == 1 else None,
+        base=agreed_base(only_sweeps),
+        damaged=logs.damaged,
+        programs=logs.programs,
+    )
+
+
+def _scan(
+    sources: Sequence[Source], logs: UnmanagedLogs, cache: ScanCache, progress: Progress
+) -> int:
+    """Add what the files tell to ``logs``; how many of them the cache knew."""
+    if not sources:
+        return 0
+    from dlperf_hpc.logs.scan.search import scan_all
+
     total = sum(source.size for source in sources)
-    done_files = done_bytes = 0
+    done_files = done_bytes = cached = 0
 
     def advance(source: Source) -> None:
         nonlocal done_files, done_bytes
         done_files, done_bytes = done_files + 1, done_bytes + source.size
         progress(done_files, done_bytes, total)
 
-    loose = _Loose(rule, stated, own_format)
-    cached = 0
-    if sources:
-        from dlperf_hpc.logs.scan.search import scan_all
-
-        for scanned in scan_all(sources, cache, advance, told=own_format):
-            loose.take(scanned)
-            cached += scanned.cached
-        loose.finish()
-    results = _read_further([r for sweep in sweeps for r in sweep.results], rule, None, own_format)
-    unread += _without_figure(results)
-    results += loose.results
-    if own_format is not None:
-        unread += _unfitting(own_format[0], loose.formats, results)
-    if not results and not sweeps:
-        known = sum(loose.formats.values())
-        raise LedgerError(_nothing(paths, len(sources), known, [*unread, *loose.unread]))
-    return Gathered(
-        results=tuple(results),
-        unread=(*unread, *loose.unread),
-        unrecognised=tuple(loose.unrecognised),
-        files=len(sources),
-        cached=cached,
-        formats=loose.formats,
-        manifest=sweeps[0].manifest if len(sweeps) == 1 and not loose.results else None,
-        base=_agreed_base(sweeps) if not loose.results else None,
-        damaged=loose.damaged,
-        programs=loose.programs,
-    )
+    for scanned in scan_all(sources, cache, advance, told=logs.own_format):
+        logs.take(scanned)
+        cached += scanned.cached
+    logs.finish()
+    return cached
 
 
-def _read_sweeps(
-    roots: Sequence[Path], paths: Sequence[Path]
-) -> tuple[list[Collection], list[str]]:
-    """Sweeps, and what is wrong with each that cannot be read. LedgerError for such a one if it is
-    among ``paths``: if it was only found below them, the rest is reported."""
-    sweeps, damaged = [], []
-    for root in roots:
-        try:
-            sweeps.append(full_results(root))
-        except LedgerError as error:
-            if root in paths:
-                raise
-            damaged.append(str(error))
-    return sweeps, damaged
-
-
-def _identity(sweep: Collection) -> str:
-    """What a sweep has in common with its copies alone: the token of its first array."""
-    arrays = sweep.manifest.arrays if sweep.manifest else ()
-    return arrays[0].token if arrays else str(sweep.root)
-
-
-def _copies(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> list[str]:
-    """A remark on each sweep that was read before, from another place."""
-    first: dict[str, Collection] = {}
-    remarks = []
-    for sweep in sweeps:
-        other = first.setdefault(_identity(sweep), sweep)
-        if other is not sweep:
-            here, there = (_as_given(each.root, places) for each in (sweep, other))
-            remarks.append(f"{here}: is a copy of {there}, whose runs are the same")
-    return remarks
-
-
-def _told_apart(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> list[Collection]:
-    """The sweeps, with their names in the results of each series of which several sweeps measured
-    the same case: these are several measurements, each with a base of its own. A copy is no second
-    measurement: its runs have the name of the sweep that it was made of."""
-    own = {_identity(sweep): sweep for sweep in reversed(sweeps)}
-    cases = [{result.run.case.id for result in sweep.results} for sweep in own.values()]
-    often = Counter(name for each in cases for name in each)
-    results = [result for sweep in own.values() for result in sweep.results]
-    apart = {r.run.case.series for r in results if often[r.run.case.id] > 1}
-    names = dict(zip(own, _names([*own.values()], places))) if apart else {}
-
-    def named(sweep: Collection) -> Collection:
-        told = (
-            replace(each, sweep=names[_identity(sweep)]) if each.run.case.series in apart else each
-            for each in sweep.results
-        )
-        return replace(sweep, results=tuple(told))
-
-    return [*map(named, sweeps)] if apart else [*sweeps]
-
-
-def _names(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> list[str]:
-    """The sweeps' names where these differ, else as much of their paths as tells them apart."""
-    names = [sweep.manifest.sweep if sweep.manifest else "" for sweep in sweeps]
-    paths = [_as_given(sweep.root, places).absolute().parts for sweep in sweeps]
-    length = 0
-    while len(set(names)) < len(names) and length < max(map(len, paths)):
-        length += 1
-        names = ["/".join(parts[-length:]) for parts in paths]
-    return names
-
-
-def _as_given(root: Path, places: Mapping[Path, Path]) -> Path:
-    """Where the user finds a sweep that may have been unpacked."""
-    for place, path in places.items():
-        if root == place or place in root.parents:
-            return path / root.relative_to(place)
-    return root
-
-
-def _agreed_base(sweeps: Sequence[Collection]) -> str | None:
-    bases = {sweep.manifest.base for sweep in sweeps if sweep.manifest}
-    return bases.pop() if len(bases) == 1 else None
-
-
-class _Loose:
+class UnmanagedLogs:
     """Logs that no manifest speaks for, one after another."""
 
     def __init__(
@@ -274,31 +204,32 @@ class _Loose:
         self.damaged: dict[str, str] = {}
         self.formats: Counter[str] = Counter()
         self.programs: dict[str, str] = {}
-        self._rule, self._stated, self._own_format = rule, stated, own_format
+        self.own_format = own_format
+        self._rule, self._stated = rule, stated
         self._taken: Counter[str] = Counter()
         self._ranks: list[RankFile] = []
 
     def take(self, scanned: Scanned) -> None:
         """Add what one file tells."""
+        name, file = scanned.source.name, scanned.file
+        for note in file.notes:
+            if not note.line:
+                self.unread.append(f"{name}: {note.text.removeprefix(f'{name}: ')}")
+            elif file.readings:
+                self.unread.append(f"{name}:{note.line}: {note.text}")
+        if file.readings and _is_ours(scanned):
+            self.formats[OUR_OWN] += 1
+            self._own(scanned.source)
+        elif file.readings:
+            self.formats[file.readings[0].format] += 1
+            self._take_runs(scanned)
+        elif not _is_record(scanned.source):  # what that says stands in the log beside it
+            self._unread(scanned)
+
+    def _take_runs(self, scanned: Scanned) -> None:
         from dlperf_hpc.logs.rankfiles import RankFile, content_of, rank_name
 
         name, file = scanned.source.name, scanned.file
-        self.unread += [
-            f"{name}:{note.line}: {note.text}"
-            if note.line
-            else f"{name}: {note.text.removeprefix(f'{name}: ')}"
-            for note in file.notes
-            if file.readings or not note.line
-        ]
-        if not file.readings:
-            if not _is_record(scanned.source):  # what that says stands in the log beside it
-                self._unread(scanned)
-            return
-        ours = file.readings[0].format == OUR_OWN or _is_of_a_program(scanned.source, file)
-        self.formats[OUR_OWN if ours else file.readings[0].format] += 1
-        if ours:
-            self._own(scanned.source)
-            return
         where = f"{scanned.source.path}/{scanned.source.member}"
         found, rank = self._told(file, name, where), rank_name(where.rstrip("/"))
         if rank is None:
@@ -327,11 +258,11 @@ class _Loose:
     def finish(self) -> None:
         """Add the runs of which every rank has a file, each once, and tell which runs fall out of a
         series: both are known at the end."""
-        from dlperf_hpc.logs.neighbours import with_gaps_told
+        from dlperf_hpc.logs.neighbours import with_missing_settings
         from dlperf_hpc.logs.rankfiles import told_once
 
         results, remarks = told_once(self._ranks, self._numbered)
-        self.results = with_gaps_told([*self.results, *results])
+        self.results = with_missing_settings([*self.results, *results])
         self.unread += remarks
 
     def _told(self, file: ScannedFile, name: str, where: str) -> Told:
@@ -353,7 +284,27 @@ class _Loose:
             self._no_run(source.name, str(error))
         else:
             found = [with_life(result, Path(source.name))]
-            self.results += _read_further(found, self._rule, data, self._own_format)
+            self.results += self.with_figures(found, data)
+
+    def with_figures(self, results: list[RunResult], data: bytes | None = None) -> list[RunResult]:
+        """The results, with the figures of users' programs where there are any among them;
+        ``data`` is the content of their log."""
+        if not any(PROGRAM in result.facts for result in results):
+            return results
+        from dlperf_hpc.logs.supervised import with_figures
+
+        return with_figures(results, self._rule, data, self.own_format)
+
+    def unfitting(self, results: Iterable[RunResult]) -> Iterator[str]:
+        """That no file has a line as the format says that the user tells."""
+        if self.own_format is None:
+            return
+        from dlperf_hpc.logs.tableformat import own_name
+
+        name = self.own_format[0]
+        read = {result.external.format for result in results if result.external is not None}
+        if own_name(name) not in (*self.formats, *read):
+            yield f"no line of any file fits a pattern of {name}, as --format-file tells it"
 
     def _no_run(self, name: str, why: str) -> None:
         self.unread.append(why)
@@ -374,35 +325,22 @@ class _Loose:
         ]
 
 
-def _is_of_a_program(source: Source, file: ScannedFile) -> bool:
-    """Whether a file with lines of several formats is a log of ours, of a user's program."""
-    if all(reading.format != OUR_OWN for reading in file.readings):
-        return False
+def _is_ours(scanned: Scanned) -> bool:
+    """Whether a file is a log of ours, also if it has lines of several formats: that of a user's
+    program."""
+    formats = [reading.format for reading in scanned.file.readings]
+    if formats[0] == OUR_OWN or OUR_OWN not in formats:
+        return formats[0] == OUR_OWN
+    first_line = _head(scanned.source).partition(b"\n")[0]
+    return first_line.startswith(_OURS) and b" begin format=" in first_line
+
+
+def _head(source: Source) -> bytes:
+    """The first block of a file; nothing where it cannot be read, which is reported already."""
     try:
-        head = next(iter(blocks(source)), b"")
+        return next(iter(blocks(source)), b"")
     except LogError:
-        return False  # why it cannot be read is told already
-    return head.startswith(b"dlperf 2") and b" begin format=" in head.partition(b"\n")[0]
-
-
-def _read_further(
-    results: list[RunResult], rule: Rule, data: bytes | None, own_format: ToldFormat | None
-) -> list[RunResult]:
-    """The results, with the figures of users' programs where there are any among them."""
-    if not any(PROGRAM in result.facts for result in results):
-        return results
-    from dlperf_hpc.logs.supervised import with_figures
-
-    return with_figures(results, rule, data, own_format)
-
-
-def _unfitting(name: str, found: Mapping[str, int], results: Iterable[RunResult]) -> Iterator[str]:
-    """That no file has a line as the format says that the user tells."""
-    from dlperf_hpc.logs.tableformat import own_name
-
-    read = {result.external.format for result in results if result.external is not None}
-    if own_name(name) not in (*found, *read):
-        yield f"no line of any file fits a pattern of {name}, as --format-file tells it"
+        return b""
 
 
 def _without_figure(results: Iterable[RunResult]) -> list[str]:
@@ -422,43 +360,15 @@ def _without_figure(results: Iterable[RunResult]) -> list[str]:
 
 def _is_record(source: Source) -> bool:
     """Whether a file is the record of a run of ours."""
-    if not source.name.endswith(".json"):
-        return False
-    try:
-        return next(iter(blocks(source)), b"").startswith(_RECORD)
-    except LogError:
-        return False
+    return source.name.endswith(".json") and _head(source).startswith(_RECORD)
 
 
 def _begins_as_ours(source: Source) -> bool:
     """Whether a file that no format knows is the first bytes of a log of ours."""
     if source.size > _SHORTER_THAN_A_LINE:
         return False
-    try:
-        head = b"".join(blocks(source))
-    except LogError:
-        return False  # why it cannot be read is told already
-    return head.startswith(b"dlperf 2") and b"\n" not in head
-
-
-def sweeps_below(paths: Iterable[Path]) -> list[Path]:
-    """Directories at and below ``paths`` with a manifest of ours, not looking inside them."""
-    found: list[Path] = []
-    for path in paths:
-        for folder, folders, names in os.walk(path):
-            folders.sort()
-            if layout.MANIFEST in names and _is_ours(Path(folder, layout.MANIFEST)):
-                found.append(Path(folder))
-                folders.clear()
-    return found
-
-
-def _is_ours(manifest: Path) -> bool:
-    try:
-        with open_regular(manifest) as file:
-            return SCHEMA.split("/")[0].encode() in file.read(4096)
-    except OSError:
-        return False
+    head = _head(source)
+    return head.startswith(_OURS) and b"\n" not in head
 
 
 def _missing(path: Path) -> str:

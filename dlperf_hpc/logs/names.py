@@ -141,6 +141,12 @@ class _Part:
         """The first value that it states of a setting; None if there is none."""
         return next((value for each, value in self.facts if each == name), None)
 
+    def with_known_tags(self) -> _Part:
+        """A folder without the words that nobody knows, unless it states two settings."""
+        if self.strength < 2:
+            self.words = [word for word in self.words if word[1]]
+        return self
+
     def state(self, name: str, digits: str) -> None:
         """Add a count, if it counts anything."""
         if int(digits) > 0:
@@ -276,11 +282,7 @@ def _folders(folders: list[str], name: _Part) -> Iterator[_Part]:
     """``folders`` from the file upwards, as long as they look like a layout of logs."""
     model, framework, anchored = name.first("model"), False, name.strength > 0
     placed = False  # the folder below is a topology or a batch size
-    for folder, above in zip(folders[:_FOLDERS], [*folders[1:], ""]):
-        if folder == "attempts":
-            continue
-        if folder == ".." or above.lower() in _HOMES:
-            return
+    for folder, above in _with_above(folders):
         if folder.lower() == _OWN_FRAMEWORK and anchored:  # above it is a sweep's name
             yield _Part([("framework", _OWN_FRAMEWORK)])
             return
@@ -292,14 +294,21 @@ def _folders(folders: list[str], name: _Part) -> Iterator[_Part]:
             return
         if framework:
             part.facts = [fact for fact in part.facts if fact[0] not in ("framework", "model")]
-        if part.strength < 2:
-            part.words = [word for word in part.words if word[1]]
-        yield part
+        yield part.with_known_tags()
         if part.logs:
             return
         framework = framework or "framework" in part.names()
         placed = bool({"nodes", "batch_size"} & part.names())
         model = model or part.first("model")
+
+
+def _with_above(folders: list[str]) -> Iterator[tuple[str, str]]:
+    """The folders up to somebody's home, each with the one above it."""
+    for folder, above in zip(folders[:_FOLDERS], [*folders[1:], ""]):
+        if folder == ".." or above.lower() in _HOMES:
+            return
+        if folder != "attempts":
+            yield folder, above
 
 
 def _folder(folder: str, model: str | None, names_the_model: bool) -> _Part | None:
@@ -402,16 +411,21 @@ def _add_numbered(part: _Part, word: str, tokens: Sequence[str]) -> bool:
         part.words.append((word, True))
     elif match[1] in _MICRO and _is_split(tokens):
         part.words.append((f"mbs{match[2]}", True))  # a replica's, which has several devices
-    elif match[1] in _COUNTS:
-        part.state(_COUNTS[match[1]], match[2])
-    elif match[1] == "s" and _is_megatrons(tokens):
-        part.state("seq_len", match[2])
-    elif match[1] == "gb" and any(_kind(token) in _MICRO for token in tokens):
-        part.state("global_batch", match[2])
+    elif setting := _counted(match[1], tokens):
+        part.state(setting, match[2])
     elif match[1] != "dp":  # which follows from the devices and the other sizes
         return False
     part.known += 1
     return True
+
+
+def _counted(kind: str, tokens: Sequence[str]) -> str:
+    """The setting that a number states behind these letters; '' if none."""
+    if kind == "s" and _is_megatrons(tokens):
+        return "seq_len"
+    if kind == "gb" and any(_kind(token) in _MICRO for token in tokens):
+        return "global_batch"
+    return _COUNTS.get(kind, "")
 
 
 def _kind(token: str) -> str:

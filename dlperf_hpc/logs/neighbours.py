@@ -20,28 +20,37 @@ _PARTS = {"model": "model", "batch_size": "batch size per device", "precision": 
 _NAMED = 5  # rows that are named at most
 
 
-def with_gaps_told(results: Sequence[RunResult]) -> list[RunResult]:
+Stated = dict[tuple[str, tuple[Any, ...]], list[ObservedCase]]
+"""Cases that state a setting, by that and by what they have besides."""
+
+
+def with_missing_settings(results: Sequence[RunResult]) -> list[RunResult]:
     """The results, those that fall out of a series with a warning that says why."""
-    cases = {r.run.case for r in results if isinstance(r.run, ObservedRun) and not r.launch}
-    if len(cases) < 2:
-        return list(results)
-    stated: dict[tuple[str, tuple[Any, ...]], list[ObservedCase]] = {}
+    cases = {case for case in map(_case, results) if case is not None}
+    stated: Stated = {}
     for case in cases:
         for part in _PARTS:
             if getattr(case, part):
                 stated.setdefault((part, _but(case, part)), []).append(case)
-    told = []
-    for result in results:
-        gaps = []
-        if isinstance(result.run, ObservedRun) and not result.launch:
-            case = result.run.case
-            gaps = [
-                _gap(part, stated[part, _but(case, part)])
-                for part in _PARTS
-                if not getattr(case, part) and (part, _but(case, part)) in stated
-            ]
-        told.append(replace(result, warnings=(*result.warnings, *gaps)) if gaps else result)
-    return told
+    return [_with_warnings(result, stated) for result in results]
+
+
+def _case(result: RunResult) -> ObservedCase | None:
+    """The case of a run that another program logged; None of any other run."""
+    if isinstance(result.run, ObservedRun) and not result.launch:
+        return result.run.case
+    return None
+
+
+def _with_warnings(result: RunResult, stated: Stated) -> RunResult:
+    case = _case(result)
+    if case is None:
+        return result
+    lacking = [(part, _but(case, part)) for part in _PARTS if not getattr(case, part)]
+    gaps = [_gap(key[0], stated[key]) for key in lacking if key in stated]
+    if not gaps:
+        return result
+    return replace(result, warnings=(*result.warnings, *gaps))
 
 
 def _but(case: ObservedCase, part: str) -> tuple[Any, ...]:

@@ -87,9 +87,8 @@ class Content:
     first: int
     last: int
     lines: int
-    begun: float | None
+    began: float | None
     ended: float | None
-    stamps: Stamps
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -98,17 +97,13 @@ def content_of(file: ScannedFile) -> Content:
     reading = file.readings[0]
     facts = {fact.name: fact.value for fact in reversed(file.facts)}
     if not reading.steps:
-        return Content(reading.format, 0, 0, 0, None, None, reading.stamps, facts)
+        return Content(reading.format, 0, 0, 0, None, None, facts)
     first, last = reading.steps[0], reading.steps[-1]
-    return Content(
-        reading.format,
-        first.iteration,
-        last.iteration,
-        len(reading.steps),
-        *((None, None) if reading.stamps is Stamps.ELAPSED else (first.stamp, last.stamp)),
-        reading.stamps,
-        facts,
-    )
+    began, ended = first.stamp, last.stamp
+    if reading.stamps is Stamps.ELAPSED:
+        began = ended = None
+    count = len(reading.steps)
+    return Content(reading.format, first.iteration, last.iteration, count, began, ended, facts)
 
 
 @dataclass(frozen=True)
@@ -133,11 +128,13 @@ def one_run(one: RankFile, other: RankFile) -> bool:
     line = max(1, (a.last - a.first) // max(1, a.lines - 1))
     if a.first != b.first or abs(a.last - b.last) > 2 * line:
         return False
-    pairs = [(a.begun, b.begun), *([(a.ended, b.ended)] if a.last == b.last else [])]
-    stamped = [(x, y) for x, y in pairs if x is not None and y is not None]
-    if not stamped:
+    pairs = [(a.began, b.began)]
+    if a.last == b.last:
+        pairs.append((a.ended, b.ended))
+    apart = [abs(x - y) for x, y in pairs if x is not None and y is not None]
+    if not apart:
         return one.name.sure and a.lines > 0
-    return all(abs(x - y) <= SAME_MINUTES_S for x, y in stamped)
+    return max(apart) <= SAME_MINUTES_S
 
 
 def runs_of(files: Iterable[RankFile]) -> Iterator[tuple[list[list[RankFile]], bool]]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from dlperf_hpc.logs.columns import bounds, differences, is_rising
 from dlperf_hpc.logs.interpret.clock import by_clock
-from dlperf_hpc.logs.interpret.planned import share_done
+from dlperf_hpc.logs.interpret.planned import completion
 from dlperf_hpc.logs.interpret.printed import by_printed, rate, rate_unit
 from dlperf_hpc.logs.interpret.rules import Basis, Mean, Rule
 from dlperf_hpc.logs.interpret.segments import Segment
@@ -39,14 +39,11 @@ def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
 def _with_batch(found: Figure, segment: Segment) -> Figure:
     """The figure with the samples of an iteration, where its lines state them. NoFigure if they
     change, and how many samples the window has does not follow from its lines."""
-    steps, numbers = found.steps, found.steps.numbers("iteration")
-    if not is_rising(numbers) and _batches(steps):
-        last = {step.iteration: step for step in steps}
-        steps = Steps(last[number] for number in sorted(last))
-        numbers = steps.numbers("iteration")
-    stated = _batches(steps)
+    stated = _batches(found.steps)
     if not stated or found.first is None:
         return found
+    steps = _each_once(found.steps)
+    numbers, stated = steps.numbers("iteration"), _batches(steps)
     if numbers[-1] <= found.first:
         raise NoFigure(f"line {steps[-1].line}: no iteration lies behind iteration {found.first}")
     every = segment.steps.numbers("iteration")
@@ -62,11 +59,19 @@ def _with_batch(found: Figure, segment: Segment) -> Figure:
         raise NoFigure(
             "the global batch changes within the lines, whose mean then has no one batch"
         )
-    told = (
+    warning = (
         f"the global batch changes within the window (up to {max(stated):g}, from {min(sizes):g}): "
         "the samples that its lines state are counted"
     )
-    return replace(found, batch=batch, warnings=(*found.warnings, told))
+    return replace(found, batch=batch, warnings=(*found.warnings, warning))
+
+
+def _each_once(steps: Steps) -> Steps:
+    """The steps in the order of their iterations, of repeats the last."""
+    if is_rising(steps.numbers("iteration")):
+        return steps
+    last = {step.iteration: step for step in steps}
+    return Steps(last[number] for number in sorted(last))
 
 
 def _mean_batch(before: Step | None, first: int, steps: Steps) -> float:
@@ -75,16 +80,31 @@ def _mean_batch(before: Step | None, first: int, steps: Steps) -> float:
     sizes = _batches(steps)
     if before is not None and before.global_batch is not None:
         sizes.add(before.global_batch)
-    last = steps[-1]
-    begun = before.consumed if before else (None if first else 0.0)
-    if begun is not None and last.consumed is not None:
-        mean = (last.consumed - begun) / (last.iteration - first)
-        if not 0.99 * min(sizes) <= mean <= 1.01 * max(sizes):
-            raise NoFigure(
-                f"line {last.line}: the samples consumed are {mean:g} an iteration, "
-                f"the global batch is {_span(sizes)}"
-            )
-        return sizes.pop() if len(sizes) == 1 else mean
+    mean = _mean_consumed(before, first, steps[-1])
+    if mean is None:
+        return _mean_stated(before, first, steps, sizes)
+    if not 0.99 * min(sizes) <= mean <= 1.01 * max(sizes):
+        raise NoFigure(
+            f"line {steps[-1].line}: the samples consumed are {mean:g} an iteration, "
+            f"the global batch is {_span(sizes)}"
+        )
+    return sizes.pop() if len(sizes) == 1 else mean
+
+
+def _mean_consumed(before: Step | None, first: int, last: Step) -> float | None:
+    """Samples of an iteration by those consumed until the window's two ends; None if a line does
+    not state them. Before the first iteration none are."""
+    done: float | None = 0.0
+    if before is not None or first:
+        done = before.consumed if before is not None else None
+    if done is None or last.consumed is None:
+        return None
+    return (last.consumed - done) / (last.iteration - first)
+
+
+def _mean_stated(before: Step | None, first: int, steps: Steps, sizes: Collection[float]) -> float:
+    """Samples of an iteration by each line's batch. NoFigure if a line has a batch that may be that
+    of some of its iterations only."""
     samples, done = 0.0, first
     size = before.global_batch if before else None
     known = before is None  # or else the first line's batch may be that of some iterations only
@@ -96,7 +116,7 @@ def _mean_batch(before: Step | None, first: int, steps: Steps) -> float:
             )
         samples += batch * (number - done)
         done, size, known = number, batch, False
-    return samples / (last.iteration - first)
+    return samples / (steps[-1].iteration - first)
 
 
 def _batches(steps: Steps) -> set[float]:
@@ -123,28 +143,14 @@ def _total(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     if not named:
         names = ", ".join(dict.fromkeys(total.name for total in segment.totals))
         raise NoFigure(f"there is no total {rule.total!r}, but {names}")
-    tests: list[Callable[[Scope, Unit], bool]] = [
-        lambda scope, unit: scope is Scope.ALL and unit is Unit.SAMPLES_PER_S,
-        lambda scope, unit: unit is Unit.SAMPLES_PER_S,
-        lambda scope, unit: scope is Scope.ALL,
-    ]
-    best = named[-1]
-    for test in tests:
-        fitting = [total for total in named if test(total.scope, total.unit)]
-        if fitting:
-            best = fitting[-1]
-            break
-    part, told = _part_done(reading, best)
+    best = min(reversed(named), key=_preference)
+    part, warnings = _part_done(reading, best)
     own = best.name if best.unit is Unit.OWN else ""
     printed = Printed(best.unit, best.scope, scale=part, name=own)
     value = rate(best.value, printed)
     if value is None:
         raise NoFigure(f"line {best.line}: {best.name} {best.value!r} is no speed")
-    if own and len({t.value for t in named if t.name == own}) > 1:
-        told.append(f"there are several figures in {own}: that of line {best.line} is the last")
-    others = {t.name for t in named} - {best.name}
-    if others and not rule.total:
-        told.append(f"the total is {best.name}; there is also {', '.join(sorted(others)[:5])}")
+    warnings += _of_several(rule, named, best)
     return Figure(
         rule=rule,
         value=value,
@@ -154,19 +160,34 @@ def _total(rule: Rule, reading: Reading, segment: Segment) -> Figure:
         steps=segment.steps,
         last=segment.steps[-1].iteration if segment.steps else None,
         first=segment.after if segment.steps else None,
-        warnings=tuple(told),
+        warnings=tuple(warnings),
     )
+
+
+def _preference(total: Total) -> tuple[bool, bool]:
+    """The lesser counts first: in samples, and over all devices."""
+    return total.unit is not Unit.SAMPLES_PER_S, total.scope is not Scope.ALL
+
+
+def _of_several(rule: Rule, named: Sequence[Total], best: Total) -> Iterator[str]:
+    """What to say where a program prints several totals."""
+    own = best.unit is Unit.OWN
+    if own and len({total.value for total in named if total.name == best.name}) > 1:
+        yield f"there are several figures in {best.name}: that of line {best.line} is the last"
+    others = sorted({total.name for total in named} - {best.name})
+    if others and not rule.total:
+        yield f"the total is {best.name}; there is also {', '.join(others[:5])}"
 
 
 def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
     """The factor to a total from the part of what it divides that was done, and what to say of it.
     NoFigure if the total is known to be wrong, and by which factor is not."""
-    share = share_done(reading, total)
-    if share is None or share.value == 1:
+    done = completion(reading, total)
+    if done is None or done.value == 1:
         return 1.0, []
     divides = f"{total.name} (line {total.line}) divides the samples that were planned"
-    if share.wrong:
-        raise NoFigure(f"{divides}; {share.doubt}")
-    if share.value is None:
-        return 1.0, [f"{divides}; {share.doubt}: after early stopping or resuming it is wrong"]
-    return share.value, [f"{divides}; {share.why}: {share.value:.4g} of the printed figure counts"]
+    if done.wrong:
+        raise NoFigure(f"{divides}; {done.doubt}")
+    if done.value is None:
+        return 1.0, [f"{divides}; {done.doubt}: after early stopping or resuming it is wrong"]
+    return done.value, [f"{divides}; {done.why}: {done.value:.4g} of the printed figure counts"]

@@ -23,7 +23,7 @@ _WHOLE_BATCHES = 20  # steps of an epoch from which on its last batch hardly mat
 
 
 @dataclass(frozen=True)
-class Share:
+class Completion:
     """Which part of what a total divides was done: ``value`` of the whole, 1 if all was.
 
     None if the log does not show it; ``doubt`` then says why, and ``wrong`` that the total is known
@@ -36,36 +36,35 @@ class Share:
     wrong: bool = False
 
 
-def share_done(reading: Reading, total: Total) -> Share | None:
+def _is_wrong(doubt: str) -> Completion:
+    return Completion(None, doubt=doubt, wrong=True)
+
+
+def completion(reading: Reading, total: Total) -> Completion | None:
     """The part of the planned work that was done in a total's time; None for the total of a program
     that says nothing of a plan."""
     counts = _counts_of(reading, total)
     if not counts:
         return None
-    steps = _by_steps(counts, reading)
-    epochs = _by_epochs(counts, total)
     before = _before(counts, total)
-    done = [each for each in (steps, epochs) if each is not None]
+    ways = _by_steps(counts, reading), _by_epochs(counts, total)
+    done = [each for each in ways if each is not None]
+    if not done and before == 0:
+        return Completion(None, doubt="no line says how many were trained")
     if not done:
-        if before != 0:
-            return Share(None, doubt="the run went on from a checkpoint", wrong=True)
-        return Share(None, doubt="no line says how many were trained")
-    if len(done) == 2 and abs(done[0][0] - done[1][0]) > NEARLY * max(done[0][0], done[1][0]):
-        return Share(
-            None, doubt=f"{done[0][1]}, but {done[1][1]}: these contradict each other", wrong=True
-        )
-    part, why = done[0]
+        return _is_wrong("the run went on from a checkpoint")
+    (part, why), (other, counted_otherwise) = done[0], done[-1]
+    if abs(part - other) > NEARLY * max(part, other):
+        return _is_wrong(f"{why}, but {counted_otherwise}: these contradict each other")
     if before is None:
-        return Share(
-            None, doubt="the run went on from a checkpoint, of an unknown step", wrong=True
-        )
+        return _is_wrong("the run went on from a checkpoint, of an unknown step")
     if before:
         part, why = part - before, f"{why}, {100 * before:.4g} % of them before a checkpoint"
     if part > 1 + NEARLY:
-        return Share(None, doubt=f"{why}: more than was planned", wrong=True)
+        return _is_wrong(f"{why}: more than was planned")
     if not part > 0:
-        return Share(None, doubt=f"{why}: nothing is left for the time of the total", wrong=True)
-    return Share(part, why)
+        return _is_wrong(f"{why}: nothing is left for the time of the total")
+    return Completion(part, why)
 
 
 def _counts_of(reading: Reading, total: Total) -> dict[str, float]:

@@ -31,7 +31,7 @@ from dlperf_hpc.logs.interpret.speed import (
     on_other_basis,
     optimizer_steps,
 )
-from dlperf_hpc.logs.interpret.window import Figure, NoFigure
+from dlperf_hpc.logs.interpret.window import Figure, NoFigure, losses_of
 from dlperf_hpc.logs.recognised import no_speed
 from dlperf_hpc.logs.scan.prefixes import CONTAINER
 from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Trouble, Unit
@@ -85,6 +85,13 @@ class _Outcome:
     short: bool = False
     warnings: tuple[str, ...] = ()
 
+    @property
+    def end_line(self) -> int | None:
+        """The last line of a complete window; None without one."""
+        if self.measured is None or self.measured.figure.lacking:
+            return None
+        return self.measured.figure.end_line
+
 
 @dataclass(frozen=True)
 class _Ended:
@@ -125,12 +132,14 @@ def interpret(
         found = [result for run in runs if (result := run.result()) is not None]
         if not best or _rank(found) > _rank(best):
             best = found
-    problems: tuple[str, ...] = ()
-    if scanned.readings and not any(map(_has_speed, scanned.readings)):
-        problems = (no_speed(", ".join(reading.format for reading in scanned.readings)),)
-    elif scanned.readings and not best:
-        problems = (_unplaced(scanned, named, stated),)
-    return Interpretation(tuple(best), problems)
+    if not scanned.readings:
+        return Interpretation()
+    if not any(map(_has_speed, scanned.readings)):
+        formats = ", ".join(reading.format for reading in scanned.readings)
+        return Interpretation(tuple(best), (no_speed(formats),))
+    if not best:
+        return Interpretation(problems=(_unplaced(scanned, named, stated),))
+    return Interpretation(tuple(best))
 
 
 def _has_speed(reading: Reading) -> bool:
@@ -194,35 +203,36 @@ class _Run:
         case = self._case(settings)
         assert case is not None, "a batch says nothing of devices"
         ended = self._ended(outcome)
-        partly = [note.text for note in self.scanned.notes if note.partly]
-        if self.scanned.launcher == CONTAINER and self.reading.stamps is Stamps.NONE:
-            partly.append(
-                "what stands before the lines is a container's or a journal's: its stamps are when "
-                "a line was collected, and no clock of the program"
-            )
-        warnings = [*self.segment.notes, *partly, *settings.warnings, *outcome.warnings]
-        warnings += ended.warnings
         _, assumed = topology_of(settings.values)
-        warnings += [assumed] if assumed else []
+        warnings = [*self._notes(), *settings.warnings, *outcome.warnings, *ended.warnings, assumed]
         window = None
         if outcome.measured is not None:
             window, checked = self._window(outcome.measured, settings)
             warnings += checked
-        repeat = settings.values.get("repeat", 1)
         return RunResult(
-            run=ObservedRun(case, repeat, self.scanned.path),
+            run=ObservedRun(case, settings.values.get("repeat", 1), self.scanned.path),
             status=ended.status,
             reason=ended.reason,
             attempt=self.segment.number,
             source="log",
             log=self.scanned.path,
             facts={**settings.values, **({EVENT: self.scanned.nccl} if self.scanned.nccl else {})},
-            warnings=tuple(dict.fromkeys(warnings)),
+            warnings=tuple(filter(None, dict.fromkeys(warnings))),
             external=window,
             whole=ended.behind and ended.status in FROM_OUTSIDE,
             decided_by=ended.decided_by,
             cause=ended.cause,
         )
+
+    def _notes(self) -> Iterator[str]:
+        """What the scan has noted of the run's lines."""
+        yield from self.segment.notes
+        yield from (note.text for note in self.scanned.notes if note.partly)
+        if self.scanned.launcher == CONTAINER and self.reading.stamps is Stamps.NONE:
+            yield (
+                "what stands before the lines is a container's or a journal's: its stamps are when "
+                "a line was collected, and no clock of the program"
+            )
 
     def _settings(self, measured: Figure | None = None) -> Settings:
         """The run's settings; the global batch that iterations' lines state is the window's."""
@@ -237,12 +247,10 @@ class _Run:
 
     def _outcome(self, settings: Settings) -> _Outcome:
         """The first of the rule's alternatives that gives a complete window, else a partial one."""
-        if self.rule.formats and self.reading.format not in self.rule.formats:
-            own = " or ".join(self.rule.formats)
-            there = self.reading.format
-            return _Outcome(
-                None, f"{self.rule.name} takes lines of {own}: there are none, but of {there}"
-            )
+        there, own = self.reading.format, self.rule.formats
+        if own and there not in own:
+            wanted = f"{self.rule.name} takes lines of {' or '.join(own)}"
+            return _Outcome(None, f"{wanted}: there are none, but of {there}")
         partial: _Measured | None = None
         reasons: list[str] = []
         expected: list[str] = []
@@ -289,10 +297,9 @@ class _Run:
     def _ended(self, outcome: _Outcome) -> _Ended:
         """How the run ended, with a warning of trouble that does not count against it."""
         troubles = [t for t in self.scanned.troubles if self.segment.holds(t.line)]
-        if outcome.measured is not None and not outcome.measured.figure.lacking:
-            end = outcome.measured.figure.end_line
-            early = [trouble for trouble in troubles if trouble.line <= end]
-            if not early and troubles:
+        if troubles and outcome.end_line is not None:
+            early = [trouble for trouble in troubles if trouble.line <= outcome.end_line]
+            if not early:
                 return self._after(troubles)
             troubles = early
         if troubles:
@@ -346,26 +353,13 @@ class _Run:
         check, check_basis, warnings = self._check(measured, settings)
         if check is None:
             warnings += speed.assumed  # no other basis confirms it
-        if speed.unit is Unit.TOKENS_PER_S:
-            why = str(MissingFact(["seq_len"]))
-            if found.unit is Unit.UNPADDED_TOKENS_PER_S:
-                why = "the program counts tokens without padding"
-            warnings.append(f"{why}: tokens/s are known, samples/s are not")
         rest = behind_window(found, self.reading, self.segment, settings.values)
-        if rest is not None and abs(rest.value / speed.value - 1) > REST_DIFFERS:
-            change = 100 * (rest.value / speed.value - 1)
-            warnings.append(
-                f"behind the window, from iteration {found.last} on, it is {rest.value:.6g} "
-                f"{rest.label}: {change:+.1f} %"
-            )
-        losses = found.steps.numbers("loss")
-        places = [place for place, loss in enumerate(losses) if loss == loss]
-        if places and _lacks_one(places, len(losses)):
-            at = found.steps[-1].iteration
-            warnings.append(f"iteration {at} has no finite loss, though earlier ones have")
+        warnings += [*_without_samples(measured), *_of_rest(measured, rest)]
+        loss_first, loss_last, lost = losses_of(found)
         times = found.times()
-        times = times if len(times) >= MIN_FOR_STEADY else ()
-        return ExternalWindow(
+        if len(times) < MIN_FOR_STEADY:
+            times = ()
+        window = ExternalWindow(
             rates=self._rates(measured, settings),
             rule=found.rule.name,
             basis=found.rule.basis.value,
@@ -382,12 +376,13 @@ class _Run:
             optimizer_steps=optimizer_steps(
                 settings.values, self.reading.counter, found.first, found.last
             ),
-            loss_first=losses[places[0]] if places else None,
-            loss_last=found.steps[-1].loss if places else None,
+            loss_first=loss_first,
+            loss_last=loss_last,
             memory_mb=self._memory(found.end_line),
             drift=drift(times) if times else None,
             steady=is_steady(times) if times else None,
-        ), warnings
+        )
+        return window, [*warnings, *lost]
 
     def _rates(self, measured: _Measured, settings: Settings) -> Rates:
         """The throughput in each unit that is known. Without the length of a sequence the tokens
@@ -456,11 +451,24 @@ class _Run:
                 yield f"{reading.format} lines by {check[0].value}", *check
 
 
-def _lacks_one(places: Sequence[int], count: int) -> bool:
-    """Whether the last of ``count`` lines has no loss where, as those at the other ``places`` have
-    theirs, it would be."""
-    apart = max((b - a for a, b in zip(places, places[1:])), default=places[0] + 1)
-    return count - places[-1] > 2 * apart - 1
+def _without_samples(measured: _Measured) -> Iterator[str]:
+    """Why a speed is in tokens/s alone."""
+    if measured.speed.unit is not Unit.TOKENS_PER_S:
+        return
+    why = str(MissingFact(["seq_len"]))
+    if measured.figure.unit is Unit.UNPADDED_TOKENS_PER_S:
+        why = "the program counts tokens without padding"
+    yield f"{why}: tokens/s are known, samples/s are not"
+
+
+def _of_rest(measured: _Measured, rest: Converted | None) -> Iterator[str]:
+    """That the speed behind the window is another one."""
+    change = 0.0 if rest is None else rest.value / measured.speed.value - 1
+    if rest is not None and abs(change) > REST_DIFFERS:
+        yield (
+            f"behind the window, from iteration {measured.figure.last} on, it is {rest.value:.6g} "
+            f"{rest.label}: {100 * change:+.1f} %"
+        )
 
 
 def _called(basis: Basis) -> str:

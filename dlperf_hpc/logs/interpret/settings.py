@@ -211,6 +211,10 @@ def topology_of(values: Mapping[str, Any]) -> tuple[Topology | None, str]:
         return Topology(devices // per_node, per_node), ""
     if nodes and devices % nodes == 0:
         return Topology(nodes, devices // nodes), ""
+    return _assumed_topology(devices)
+
+
+def _assumed_topology(devices: int) -> tuple[Topology | None, str]:
     if devices == 1:
         return Topology(1, 1), ""
     if devices > _PER_NODE and devices % _PER_NODE:

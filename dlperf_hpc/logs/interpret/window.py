@@ -58,6 +58,25 @@ class Figure:
     batch: float | None = None
 
 
+def losses_of(found: Figure) -> tuple[float | None, float | None, list[str]]:
+    """The first and the last loss of a window, and a warning if the last line lacks its own."""
+    losses = found.steps.numbers("loss")
+    places = [place for place, loss in enumerate(losses) if loss == loss]
+    if not places:
+        return None, None, []
+    last, warnings = found.steps[-1], []
+    if _lacks_one(places, len(losses)):
+        warnings = [f"iteration {last.iteration} has no finite loss, though earlier ones have"]
+    return losses[places[0]], last.loss, warnings
+
+
+def _lacks_one(places: Sequence[int], count: int) -> bool:
+    """Whether the last of ``count`` lines has no loss where, as those at the other ``places`` have
+    theirs, it would be."""
+    apart = max((b - a for a, b in zip(places, places[1:])), default=places[0] + 1)
+    return count - places[-1] > 2 * apart - 1
+
+
 class Window(NamedTuple):
     """Positions in a list of iterations; why the window is not complete, and a warning, or ''."""
 

@@ -37,23 +37,31 @@ _ALL_COLUMNS: tuple[Column[tuple[str, str]], ...] = (
 
 def provenance_sections(runs: Sequence[RunResult]) -> list[Section]:
     """What differs between the runs, and all that their logs tell of machine and software."""
-    told = [{name: _text(value) for name, value in facts_of(run).items()} for run in runs]
-    names = list(dict.fromkeys(name for facts in told for name in facts))[:_MOST_KEYS]
-    if not names:
+    facts = [_texts(run) for run in runs]
+    values: dict[str, Counter[str]] = {}
+    for name, text in (item for each in facts for item in each.items()):
+        if name in values or len(values) < _MOST_KEYS:
+            values.setdefault(name, Counter())[text] += 1
+    if not values:
         return []
-    values = {name: Counter(facts[name] for facts in told if name in facts) for name in names}
-    differing = [name for name in names if name not in _FOLLOWS and len(values[name]) > 1]
-    rows = [row for name in differing for row in _differing_rows(name, values[name], told, runs)]
-    lines = ["Machine, software and settings in which the runs are not alike."]
-    if not rows:
-        lines = ["All runs were made alike, as far as their logs tell."]
-    table = Table("In what the runs differ", _COLUMNS, rows, name="differs") if rows else None
-    lines_of_all = [(name, _all_values(values[name])) for name in names]
+    rows: list[Line] = []
+    for name, texts in values.items():
+        if name not in _FOLLOWS and len(texts) > 1:
+            rows += _differing_rows(name, texts, facts, runs)
+    lines, table = ["All runs were made alike, as far as their logs tell."], None
+    if rows:
+        lines = ["Machine, software and settings in which the runs are not alike."]
+        table = Table("In what the runs differ", _COLUMNS, rows, name="differs")
+    lines_of_all = [(name, _all_values(texts)) for name, texts in values.items()]
     everything = Table("All that the logs tell", _ALL_COLUMNS, lines_of_all, name="provenance")
     return [
         Section("differs", "Provenance: what differs", tuple(lines), table),
         Section("provenance", "Provenance: all of it", (), everything, folded=True),
     ]
+
+
+def _texts(run: RunResult) -> dict[str, str]:
+    return {name: _text(value) for name, value in facts_of(run).items()}
 
 
 def _text(value: Any) -> str:
@@ -64,7 +72,7 @@ def _text(value: Any) -> str:
 
 
 def _differing_rows(
-    name: str, values: Mapping[str, int], told: Sequence[Mapping[str, str]],
+    name: str, values: Mapping[str, int], facts: Sequence[Mapping[str, str]],
     runs: Sequence[RunResult],
 ) -> list[Line]:  # fmt: skip
     """A row for each value; where nearly every run has its own, one row."""
@@ -74,7 +82,7 @@ def _differing_rows(
         return [(name, shown, sum(values.values()), "")]
     rows = []
     for value in sorted(values, key=lambda each: (-values[each], natural(each))):
-        where = _topologies(run for run, facts in zip(runs, told) if facts.get(name) == value)
+        where = _topologies(run for run, each in zip(runs, facts) if each.get(name) == value)
         rows.append((name, value or "(empty)", values[value], where))
     return rows
 
