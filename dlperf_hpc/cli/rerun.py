@@ -261,7 +261,7 @@ def _arrays(
 def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence[str]) -> list[str]:
     """The runs that nothing measures now; those of their jobs that wait are cancelled first."""
     from dlperf_hpc.engines import get_engine
-    from dlperf_hpc.engines.retire import LivingJobs, cancel_waiting, living_jobs
+    from dlperf_hpc.engines.submit import LivingJobs, cancel_waiting, living_jobs
 
     engine = get_engine(ledger.manifest.engine)
     try:

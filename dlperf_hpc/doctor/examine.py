@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.doctor import collectives, fleet, job, programs
-from dlperf_hpc.doctor.beforehand import grade_of
+from dlperf_hpc.doctor import collectives, fleet, job
+from dlperf_hpc.doctor.beforehand import examine_programs, grade_of, needed_paths
 from dlperf_hpc.doctor.diagnosis import interpret
 from dlperf_hpc.doctor.trial import (
     LIMIT_S,
@@ -38,7 +38,7 @@ def examine(question: Question) -> fleet.Results:
     capacity = yield from engine.examine(question.site, question.arrays, question.root)
     if question.manifest is not None:
         graded = partial(grade_of, engine, question.root)
-        yield from programs.examine(question.manifest, question.site, graded)
+        yield from examine_programs(question.manifest, question.site, graded)
     targets = _targets(question, capacity) if capacity else []
     if not targets:
         return []
@@ -112,7 +112,7 @@ def _with_paths(question: Question, target: Target) -> Target:
     if question.manifest is None:
         return target
     arrays = [a for a in question.arrays if a.environment == target.environment]
-    return replace(target, paths=programs.needed_paths(question.manifest, arrays))
+    return replace(target, paths=needed_paths(question.manifest, arrays))
 
 
 def _in_directory(question: Question, of: Callable[[Path], fleet.Results]) -> fleet.Results:

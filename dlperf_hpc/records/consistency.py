@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dlperf_hpc.records.checks import is_number
+from dlperf_hpc.records.lines import Timeline
 from dlperf_hpc.records.results import Contradiction, Window
-from dlperf_hpc.records.timeline import Timeline
 
 Table = Mapping[str, Any]
 

@@ -20,7 +20,16 @@ from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import open_regular, read_regular
 from dlperf_hpc.records.checks import is_number, misfits
 from dlperf_hpc.records.consistency import in_log
-from dlperf_hpc.records.lines import PREFIX, Line, read_line, read_values, split_line, unflatten
+from dlperf_hpc.records.lines import (
+    PREFIX,
+    Line,
+    Timeline,
+    read_line,
+    read_timeline,
+    read_values,
+    split_line,
+    unflatten,
+)
 from dlperf_hpc.records.observed import OBSERVED, ObservedCase, ObservedRun
 from dlperf_hpc.records.results import (
     Checkpoint,
@@ -31,7 +40,6 @@ from dlperf_hpc.records.results import (
     Window,
 )
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.records.timeline import Timeline, read_timeline
 from dlperf_hpc.records.transport import EVENT as NCCL
 from dlperf_hpc.sweepfile.case import Case, Run
 

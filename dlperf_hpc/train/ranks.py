@@ -14,7 +14,7 @@ from dlperf_hpc.errors import DeviceError, WorldError
 from dlperf_hpc.records.task import MPI_VARIABLE, NO_MPI
 from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.train.probe.launchers import counts, launched
-from dlperf_hpc.train.probe.own_gpus import share_out
+from dlperf_hpc.train.probe.node import share_out
 
 
 class Alone:
@@ -184,7 +184,7 @@ def gpu_indices(
     """Which ``count`` of the GPUs it sees are this rank's; ``seen[r]`` are the UUIDs rank r sees.
 
     Each GPU of a host is at most one rank's, whatever the site shows to whom: see
-    :mod:`dlperf_hpc.train.probe.own_gpus`. DeviceError if there are not so many, beginning with
+    :mod:`dlperf_hpc.train.probe.node`. DeviceError if there are not so many, beginning with
     ``nobody`` where this rank sees none at all.
     """
     mine = seen[world.rank]

@@ -6,11 +6,14 @@ rank; the array index in the environment and the manifest say which run it is.
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import AttemptError, DeviceError
+from dlperf_hpc.errors import AttemptError, DeviceError, RunError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
@@ -18,8 +21,8 @@ from dlperf_hpc.records.results import Checkpoint
 from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
 from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index, task_name
 from dlperf_hpc.sweepfile.case import NO_FP16, Limits, Run
-from dlperf_hpc.train import faults, joblog, provenance, ranks, summary, transport
-from dlperf_hpc.train.checkpoint_timing import measure_checkpoint, remove
+from dlperf_hpc.train import joblog, provenance, ranks, summary, transport
+from dlperf_hpc.train.checkpoints import measure_checkpoint, remove
 from dlperf_hpc.train.communication import measure_communication
 from dlperf_hpc.train.joblog import Measured
 from dlperf_hpc.train.ranks import World
@@ -88,7 +91,7 @@ def _measure(
     if world.rank == 0:
         joblog.log_world(attempt, world, all_facts)
     _enter(attempt, world, watchdog, "warmup", limits.startup_s)
-    faults.drill(world.rank)
+    drill(world.rank)
     estimates = world.gather(warm_up(session, manifest.measure.warmup, watchdog.beat))
     transport.flush()
     iterations = window_length(manifest.measure, run.case.accumulation, max(estimates))
@@ -187,3 +190,25 @@ def _leave(session: Session, world: World) -> None:
     """All ranks end together: srun's --wait must not see one of them linger."""
     world.barrier()
     session.close()
+
+
+def drill(rank: int) -> None:
+    """Let a chosen rank fail on purpose, to see that a site ends and reports it: do what
+    ``DLPERF_FAULT=raise@1`` (or ``oom``, ``kill``, ``hang``, ``stop``; ``@rank``) says, if it names
+    this rank. It strikes in the warm-up: the window pays nothing."""
+    kind, _, where = os.environ.get("DLPERF_FAULT", "").partition("@")
+    if not kind or rank != int(where or 0):
+        return
+    if kind == "raise":
+        raise RunError(f"fault drill: rank {rank} raises")
+    if kind == "oom":
+        raise MemoryError(f"fault drill: rank {rank} is out of memory")
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "stop":  # as a rank on a node that no longer answers
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
+    if kind == "hang":
+        while True:
+            time.sleep(60)
+    raise RunError(f"DLPERF_FAULT={kind!r} is none of raise, oom, kill, hang, stop")

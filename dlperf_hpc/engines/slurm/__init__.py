@@ -22,8 +22,8 @@ from dlperf_hpc.engines.base import (
 )
 from dlperf_hpc.engines.command import find, run
 from dlperf_hpc.engines.slurm import limits, query
-from dlperf_hpc.engines.slurm.configuration import settings
 from dlperf_hpc.engines.slurm.hints import NO_CONFIGURATION, out_of_reach
+from dlperf_hpc.engines.slurm.limits import settings
 from dlperf_hpc.engines.slurm.states import status_of, to_do_of
 from dlperf_hpc.errors import Issue, SiteError, SpecError
 from dlperf_hpc.records import layout

@@ -5,6 +5,9 @@ The two differ in what they may guess. What applies to a job is decided by its Q
 and an association that a site's plug-in may choose. Before anything is submitted, the likely limits
 help; once sbatch has refused, a value is told only where it can be no other's, for what it says is
 written into site profiles, and decides whether `sweep --wait` goes on.
+
+Some sites forbid ``scontrol`` or ``sacctmgr``, and some have no accounting: that is no error, what
+they would tell is not known then.
 """
 
 from __future__ import annotations
@@ -12,16 +15,49 @@ from __future__ import annotations
 import functools
 import os
 import pwd
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlperf_hpc.engines.base import CheckResult, Limit
+from dlperf_hpc.engines.command import run
 from dlperf_hpc.engines.slurm import query
-from dlperf_hpc.engines.slurm.configuration import accounting_rows, partition_qos, settings
+from dlperf_hpc.errors import SiteError
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.manifest import Array
+
+_PATIENCE_S = 20.0
+
+
+def settings() -> dict[str, str]:
+    """``scontrol show config`` as keys and values; empty where it is not known."""
+    rows = (line.partition("=") for line in _printed("scontrol", "show", "config").splitlines())
+    return {key.strip(): value.strip() for key, equals, value in rows if equals}
+
+
+def partition_qos(partition: str) -> str | None:
+    """The quality of service that a partition brings with it, '' for none; None where it is not
+    known."""
+    found = re.search(r"\bQoS=(\S+)", _printed("scontrol", "show", "partition", partition))
+    return found and found[1].replace("N/A", "")
+
+
+def accounting_rows(what: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
+    """The rows of ``sacctmgr show <what>`` with these columns; none where they are not known."""
+    argv = ["sacctmgr", "--noheader", "--parsable2", "show", *what, f"format={','.join(columns)}"]
+    rows = [line.split("|") for line in _printed(*argv).splitlines()]
+    return [row for row in rows if len(row) == len(columns)]
+
+
+def _printed(*argv: str) -> str:
+    """What a command prints; nothing if it is absent, forbidden or silent."""
+    try:
+        done = run(argv, timeout_s=_PATIENCE_S)
+    except SiteError:
+        return ""
+    return done.stdout if done.code == 0 else ""
 
 
 class _Source(NamedTuple):

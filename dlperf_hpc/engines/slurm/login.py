@@ -16,11 +16,11 @@ from pathlib import Path
 from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckResult, Nodes
 from dlperf_hpc.engines.command import Output, run
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.engines.slurm.configuration import settings
 from dlperf_hpc.engines.slurm.hints import other_gpus, out_of_reach
 from dlperf_hpc.engines.slurm.limits import (
     SubmitLimit,
     names_limit,
+    settings,
     submit_check,
     submit_limits,
     submit_remedy,

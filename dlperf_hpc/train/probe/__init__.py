@@ -6,10 +6,9 @@ the standard library and mpi4py, and torch only where there are GPUs to be joine
 
 speech      how it speaks
 tell        the order of things: the process's entry
-node        the Python, its modules, the node's GPUs
+node        the Python, its modules, the node's GPUs, which of them are a rank's own (real ranks
+            go by it too), steps that a rank computes by itself
 launchers   the variables that tell a rank its place; real ranks and a Timer go by them too
-own_gpus    which of the GPUs that a rank sees are its own; real ranks go by it too
 together    what ranks do with each other, files to and from the login node
-collective  all-reduce between the ranks, timed
-compute     steps that a rank computes by itself
+collectives all-reduce and others between the ranks, timed
 """

@@ -1,8 +1,10 @@
-"""All-reduce, reduce-scatter and all-gather over a sweep of sizes, checked and timed.
+"""All-reduce, reduce-scatter and all-gather, checked and timed: over a sweep of sizes, or one
+all-reduce between the ranks of any short job.
 
 A size is counted as nccl-tests do (PERFORMANCE.md): the whole buffer of an all-reduce, and of the
 others what all ranks hold together. The time of an iteration is that of its slowest rank, and a row
-has the median of its iterations. ``comm`` is mpi4py's communicator of all ranks.
+has the median of its iterations. ``comm`` is mpi4py's communicator of all ranks. Nothing here needs
+more than the standard library and mpi4py; torch is imported where GPUs are to be joined.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ import statistics
 import time
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Callable
-
-from .collective import joined
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 SIZES = (*(8 * 4**power for power in range(14)), 1 << 30)  # bytes
+HOST_BYTES, GPU_BYTES = 16 << 20, 256 << 20  # of the one all-reduce of every short job
 _FEWEST, _MOST = 3, 200  # iterations
 _ABOUT_S = 0.2  # of iterations
 _COPIES = 4  # of a buffer, that a rank may hold at one time: what it sends, what it receives, spare
@@ -114,6 +116,44 @@ def by_torch(device: Any) -> Callable[[Any, str, int], Prepared]:
         return operation, right
 
     return prepare
+
+
+def host_allreduce(comm: Any) -> dict[str, Any]:
+    """MPI's all-reduce in host memory, of one size; ``gb_per_s`` is bus bandwidth."""
+    return _rate("MPI, host memory", comm, by_mpi, HOST_BYTES)
+
+
+def gpu_allreduce(comm: Any, host: str, gpu: int) -> dict[str, Any]:
+    """NCCL's by torch.distributed; ``gpu`` is this rank's GPU, ``host`` where rank 0 is reached."""
+    with joined(comm, host, gpu, "cuda") as device:
+        return _rate("torch.distributed, nccl", comm, by_torch(device), GPU_BYTES)
+
+
+def _rate(what: str, comm: Any, prepare: Callable[..., Prepared], size: int) -> dict[str, Any]:
+    row = _row(comm, prepare, "all-reduce", size, _ABOUT_S)
+    rate = {"seconds": row["us"] / 1e6, "gb_per_s": row["bus_gb_per_s"]}
+    return {"what": what, "bytes": size, **rate}
+
+
+@contextmanager
+def joined(comm: Any, host: str, index: int, kind: str) -> Iterator[Any]:
+    """A process group of all ranks of ``comm``, and this rank's device in it; ``index`` is that of
+    its GPU. A group in which something failed is left as it is: its other ranks may be stuck."""
+    import torch
+    import torch.distributed as dist
+
+    rank, size = comm.Get_rank(), comm.Get_size()
+    device = torch.device(kind, index) if kind == "cuda" else torch.device(kind)
+    store = dist.TCPStore(host, 0, size, True, wait_for_workers=False) if rank == 0 else None
+    port = comm.bcast(store.port if store else None)
+    if store is None:
+        store = dist.TCPStore(host, port, size, False)
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    backend = "nccl" if kind == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    yield device
+    dist.destroy_process_group()
 
 
 def sweeps(comm: Any, host: str, gpu: int | None, budget_s: float) -> Iterator[dict[str, Any]]:

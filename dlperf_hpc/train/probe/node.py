@@ -1,19 +1,27 @@
-"""One node as a rank finds it: its Python, the modules in it, its CPUs and its GPUs.
+"""One node as a rank finds it: its Python, the modules in it, its CPUs and its GPUs, which of them
+are whose, and how fast a rank computes by itself.
 
 GPUs are asked of NVML, else of nvidia-smi; where neither answers, only the environment tells them.
+What a process sees of them depends on the site: all of its node's (CUDA_VISIBLE_DEVICES alike), its
+own only (``--gpus-per-task``), those near its cores (``--gpu-bind=closest``), or all of them with
+its own first (a rotated CUDA_VISIBLE_DEVICES). A number among those it sees means nothing to
+another process; a UUID means the same to all.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import importlib.metadata
 import json
 import os
 import re
 import subprocess
 import sys
-from typing import Any
+import time
+from collections.abc import Sequence
+from typing import Any, Callable
 
 _IMPORT_LIMIT_S = 90.0
 _NVLINKS = 18  # NVML_NVLINK_MAX_LINKS
@@ -187,3 +195,96 @@ def _shown(devices: list[dict[str, Any]], visible: str | None) -> list[dict[str,
             break
         shown.append(match[0])
     return shown
+
+
+def share_out(
+    hosts: Sequence[str], seen: Sequence[Sequence[str]], count: int = 1
+) -> list[list[int] | None]:
+    """For each process which ``count`` of the GPUs it sees are its own, as indices into its list.
+
+    ``seen[r]`` are the UUIDs that process r sees on ``hosts[r]``. No GPU is given twice. A process
+    takes the first of its list that nobody has; where that leaves a later one without, earlier ones
+    give way (augmenting paths of a bipartite matching). All processes that call this with the same
+    lists get the same answer. None for a process that cannot have so many, whoever gives way.
+    """
+    slots = [rank for rank in range(len(hosts)) for _ in range(count)]
+    takers: dict[tuple[str, str], int] = {}  # of each GPU the slot that has it
+
+    def place(slot: int, tried: set[tuple[str, str]]) -> bool:
+        rank = slots[slot]
+        mine = [(hosts[rank], uuid) for uuid in seen[rank]]
+        free = [gpu for gpu in mine if gpu not in takers]
+        if free:
+            takers[free[0]] = slot
+            return True
+        for gpu in mine:
+            if gpu not in tried:
+                tried.add(gpu)
+                if place(takers[gpu], tried):
+                    takers[gpu] = slot
+                    return True
+        return False
+
+    placed = [place(slot, set()) for slot in range(len(slots))]
+    own: list[list[int] | None] = []
+    for rank, host in enumerate(hosts):
+        held = [i for i, uuid in enumerate(seen[rank]) if _is_of(takers, (host, uuid), slots, rank)]
+        whole = all(placed[slot] for slot, of in enumerate(slots) if of == rank)
+        own.append(held[:count] if whole else None)
+    return own
+
+
+def _is_of(
+    takers: dict[tuple[str, str], int], gpu: tuple[str, str], slots: Sequence[int], rank: int
+) -> bool:
+    return gpu in takers and slots[takers[gpu]] == rank
+
+
+_ABOUT_S = 0.5  # of steps
+_MOST_STEPS = 1000
+_HOST_BYTES = 16 << 20
+_PRODUCTS, _WIDTH = 10, 4096
+
+
+def own_steps(comm: Any, gpu: int | None) -> dict[str, Any]:
+    """``ms``, the mean time of steps of fixed work, after a barrier of all ranks: products of
+    matrices on the device ``gpu``, else SHA-256 of a buffer on the CPU.
+
+    The mean, not the median: a device that is throttled now and then is as slow as its mean.
+    """
+    what, step = ("SHA-256", _hashing()) if gpu is None else ("matrix products", _products(gpu))
+    step()
+    begin = time.perf_counter()
+    step()
+    estimate = time.perf_counter() - begin
+    count = max(2, min(_MOST_STEPS, int(_ABOUT_S / max(estimate, 1e-6))))
+    comm.Barrier()
+    begin = time.perf_counter()
+    for _ in range(count):
+        step()
+    took = time.perf_counter() - begin
+    return {"what": what, "steps": count, "ms": 1e3 * took / count}
+
+
+def _hashing() -> Callable[[], None]:
+    buffer = bytes(_HOST_BYTES)
+
+    def step() -> None:
+        hashlib.sha256(buffer).digest()
+
+    return step
+
+
+def _products(gpu: int) -> Callable[[], None]:
+    import torch
+
+    device = torch.device("cuda", gpu)
+    torch.cuda.set_device(device)
+    matrix = torch.ones(_WIDTH, _WIDTH, device=device) / _WIDTH
+
+    def step() -> None:
+        for _ in range(_PRODUCTS):
+            torch.matmul(matrix, matrix)
+        torch.cuda.synchronize(device)
+
+    return step

@@ -12,9 +12,8 @@ import sys
 from typing import Any
 
 from .collectives import sweeps
-from .compute import own_steps
 from .launchers import launched
-from .node import cpus, gpus, imported, installed, ports
+from .node import cpus, gpus, imported, installed, own_steps, ports
 from .speech import Reporter
 from .together import exchange, own_gpu, together, wait_for_nodes
 

@@ -1,5 +1,5 @@
 """What the ranks of doctor's job do with each other and with the login node: files to and from it
-through the log directory, connections between the nodes, all-reduce (:mod:`.collective`).
+through the log directory, connections between the nodes, all-reduce (:mod:`.collectives`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import socket
 import time
 from typing import Any
 
-from .collective import host_allreduce, torch_allreduce
-from .own_gpus import share_out
+from .collectives import gpu_allreduce, host_allreduce
+from .node import share_out
 from .speech import Reporter
 
 _PINGS = 3
@@ -108,7 +108,7 @@ def together(comm: Any, report: Reporter, use_torch: bool) -> dict[str, Any]:
         return {**facts, "gpu_skipped": why_not}
     host = hosts[0] if len(set(hosts)) > 1 else "127.0.0.1"
     try:
-        facts["rates"] += torch_allreduce(comm, host, own, "cuda")
+        facts["rates"].append(gpu_allreduce(comm, host, own))
     except Exception as error:  # noqa: BLE001 - whatever it is, the user shall read it
         facts["gpu_error"] = f"{type(error).__name__}: {error}"[:500]
     return facts

@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from dlperf_hpc.sweepfile.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.torch.execution import attention_kernels, compiler_options, narrow_stream
 from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer, set_lr
 from dlperf_hpc.train.torch.session import TorchSession, join
-from dlperf_hpc.train.torch.tuned import attention_kernels, compiler_options, narrow_stream
 
 _PLACED = "with optimizer_placement the ranks exchange their shares of the parameters in each step"
 _NEVER = 2**31 - 1  # iterations

@@ -549,7 +549,7 @@ def test_tuned_is_eager_within_rounding(
 def test_a_narrow_stream_is_bf16_from_layer_to_layer(model: str) -> None:
     import torch
 
-    from dlperf_hpc.train.torch.tuned import narrow_stream
+    from dlperf_hpc.train.torch.execution import narrow_stream
 
     workload = registry().workloads[model]
     options = tuple((option.name, option.default) for option in workload.options)
@@ -583,7 +583,7 @@ def test_tuned_tries_attentions_kernels_in_the_cards_order(
     import torch
     from torch.nn.attention import SDPBackend
 
-    from dlperf_hpc.train.torch.tuned import attention_kernels
+    from dlperf_hpc.train.torch.execution import attention_kernels
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     before = torch._C._get_sdp_priority_order()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from dlperf_hpc.doctor.pairs import Pairing, judge, rounds_of
+from dlperf_hpc.doctor.fleet import Pairing, judge, rounds_of
 from dlperf_hpc.doctor.trial import on_so_many_nodes, targets_of_site
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.site import Site

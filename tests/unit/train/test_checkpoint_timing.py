@@ -24,8 +24,7 @@ from dlperf_hpc.records.results import Checkpoint, RunResult
 from dlperf_hpc.records.store import log_event
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
-from dlperf_hpc.train.checkpoint_timing import measure_checkpoint
-from dlperf_hpc.train.checkpoints import Resumable, files_of_rank, rank_file
+from dlperf_hpc.train.checkpoints import Resumable, files_of_rank, measure_checkpoint, rank_file
 from dlperf_hpc.train.ranks import World
 
 COLUMNS = ("save_s", "load_s", "mb_per_rank", "save_mb_s", "load_mb_s")
