@@ -12,7 +12,7 @@ from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.reporting.comparison import comparison_json, summary_lines
 from dlperf_hpc.reporting.page import Figure, Page, Remark, Section, figure
-from dlperf_hpc.reporting.page.still import StillRatio, still_ratios
+from dlperf_hpc.reporting.page.still import ratios_in_page
 from dlperf_hpc.reporting.table import Cell, Column, Table, figures, words
 from dlperf_hpc.reporting.tables import TO, interval_cell
 from dlperf_hpc.reporting.text import natural, percent
@@ -132,7 +132,7 @@ def _figure(cases: Sequence[Compared], tolerance: float) -> Figure:
         return Figure("Ratios", "", empty="No case has a ratio, so that there is nothing to draw.")
     low, high = band(tolerance)
     ratios = [
-        StillRatio(_label(case), case.outcome.value, case.ratio or 0.0, case.interval)
+        (_label(case), case.outcome.value, case.ratio or 0.0, case.interval)
         for case in drawn[:_MOST_DRAWN]
     ]
     left = len(drawn) - len(ratios)
@@ -140,7 +140,7 @@ def _figure(cases: Sequence[Compared], tolerance: float) -> Figure:
         "Ratios",
         "Marks are ratios of medians, bars their intervals; the grey band counts as the same. "
         "Left of it B is slower, right of it faster.",
-        still=still_ratios(ratios, low, high),
+        still=ratios_in_page(ratios, low, high),
         still_caption=f"{left} more cases are in the table." if left else "",
         specs={"ratios": figure.ratios(low, high)},
     )

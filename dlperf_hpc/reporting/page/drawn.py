@@ -6,13 +6,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary, series_name
+from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S, RunResult, rates_of
 from dlperf_hpc.reporting.page import Choice, Figure, Series, figure
-from dlperf_hpc.reporting.page.shown import MOST_SERIES, Shown, name_of
-from dlperf_hpc.reporting.page.still import Dot, StillCase, still
+from dlperf_hpc.reporting.page.shown import MOST_SERIES, Shown
+from dlperf_hpc.reporting.page.still import picture_in_page
+from dlperf_hpc.reporting.picture import Dot, colour_of, mark_of
+from dlperf_hpc.reporting.text import number
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def figure_of(shown: Shown) -> Figure:
             Choice("y", "Scale", axes, "linear" if linear else "log"),
         ),
         series=tuple(
-            Series(printable(name), figure.colour_of(place), figure.mark_of(place).path)
+            Series(printable(name), colour_of(place), mark_of(place).path)
             for place, name in enumerate(shown.series)
         ),
         most_series=MOST_SERIES,
@@ -149,36 +151,22 @@ def figure_of(shown: Shown) -> Figure:
 
 def _still(shown: Shown) -> str:
     """The picture for readers without scripts: of the first series."""
-    unit = shown.units[0]
-    places = {name: place for place, name in enumerate(shown.series[:MOST_SERIES])}
-    cases = [
-        StillCase(
-            series=places[case.series],
-            name=name_of(case),
-            devices=case.case.topology.devices,
-            speed=case.samples[unit].median,
-            interval=case.samples[unit].interval,
-            efficiency=case.efficiency,
-            efficiency_interval=case.efficiency_interval,
-            is_base=case.case.topology == case.base,
-        )
-        for case in shown.cases
-        if case.series in places and unit in case.samples
-    ]
-    dots = [
-        Dot(
-            series=places[series_name(run.run.case, run.sweep)],
-            name=printable(run.run.id),
-            devices=run.run.case.topology.devices,
-            speed=found[unit],
-            counts=place in shown.counted,
-            told=printable(f"{run.status.value} {run.reason}".strip()),
-        )
-        for place, run in enumerate(shown.runs)
-        if series_name(run.run.case, run.sweep) in places
-        and unit in (found := measures_of_run(run, shown.cases[shown.place_of(run)]))
-    ]
-    return still(unit, [printable(name) for name in places], cases, dots)
+    runs: dict[tuple[str, str], list[Dot]] = {}
+    for place, run in enumerate(shown.runs):
+        summary = shown.cases[shown.place_of(run)]
+        speed = measures_of_run(run, summary).get(summary.unit)
+        if speed is not None:
+            counts = place in shown.counted
+            dot = Dot(speed, _title(run, f"{number(speed)} {summary.unit}", counts), counts)
+            runs.setdefault((run.sweep, run.run.case.id), []).append(dot)
+    return picture_in_page(shown.report, shown.series[:MOST_SERIES], runs)
+
+
+def _title(run: RunResult, speed: str, counts: bool) -> str:
+    why = "counts"
+    if not counts:
+        why = f"does not count: {run.status.value} {run.reason}".strip()
+    return printable(f"{run.run.id}: {speed} ({why})")
 
 
 def _still_caption(shown: Shown) -> str:

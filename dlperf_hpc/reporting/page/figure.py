@@ -1,4 +1,4 @@
-"""What the figures look like: Vega-Lite specifications as plain dicts, and the marks of series.
+"""What the figures look like: Vega-Lite specifications as plain dicts.
 
 The specifications name their data (``cases``, ``runs``, ``ideal`` ...), which the page's script
 fills from what is chosen and filtered. ``currentColor`` is the page's own: light, dark or paper.
@@ -7,43 +7,9 @@ fills from what is chosen and filtered. ``currentColor`` is the page's own: ligh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-COLOURS = (
-    "#3b7dd8", "#d9730d", "#2f9650", "#d6409f", "#8f63d9", "#0f968a",
-    "#b8860b", "#e5484d", "#6f8f14", "#2090c0", "#a0693f", "#7a8696",
-)  # fmt: skip
-"""Twelve, each with a contrast of 3 : 1 or more to white and to the dark page."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """One shape: as a path within -1 to 1, and by matplotlib's name."""
-
-    path: str
-    marker: str
-
-
-MARKS = (
-    Mark("M-1,0A1,1,0,1,1,1,0A1,1,0,1,1,-1,0Z", "o"),
-    Mark("M-.9,-.9H.9V.9H-.9Z", "s"),
-    Mark("M0,-1.15L1.15,0L0,1.15L-1.15,0Z", "D"),
-    Mark("M0,-1.1L1.1,.85H-1.1Z", "^"),
-    Mark("M0,1.1L1.1,-.85H-1.1Z", "v"),
-    Mark("M-.4,-1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z", "P"),
-    Mark("M-.5,-1.1H.5L1.1,-.5V.5L.5,1.1H-.5L-1.1,.5V-.5Z", "8"),
-)
-
-
-def colour_of(place: int) -> str:
-    """The colour of a series by its place among all."""
-    return COLOURS[place % len(COLOURS)]
-
-
-def mark_of(place: int) -> Mark:
-    """Its shape: no two of 84 series have both in common."""
-    return MARKS[(place + place // len(COLOURS)) % len(MARKS)]
+from dlperf_hpc.reporting.picture import COLOURS, colour_of, mark_of
 
 
 def _config() -> dict[str, Any]:

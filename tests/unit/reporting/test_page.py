@@ -27,10 +27,10 @@ from dlperf_hpc.reporting.columns import CASE_COLUMNS
 from dlperf_hpc.reporting.nodes import nodes_of
 from dlperf_hpc.reporting.page import compared, render
 from dlperf_hpc.reporting.page.drawn import measures_of_run
-from dlperf_hpc.reporting.page.figure import COLOURS, MARKS, colour_of, mark_of
 from dlperf_hpc.reporting.page.head import facts
 from dlperf_hpc.reporting.page.shown import MOST_RUNS, Shown, sentence
 from dlperf_hpc.reporting.page.traces import MOST_POINTS, trace_of
+from dlperf_hpc.reporting.picture import COLOURS, MARKS, colour_of, mark_of
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.reporting.tables import case_table, node_table
@@ -120,9 +120,9 @@ def test_flags_are_sentences_with_their_cases_before_the_figure() -> None:
 
 
 def test_every_mark_of_the_still_figure_has_a_title(few: Parsed) -> None:
-    """Of nine cases: each in two panels, and 27 runs in one."""
+    """Of nine cases and 27 runs, each in three panels."""
     titles = [tag for tag, _ in few.tags if tag == "title"]
-    assert len(titles) == 1 + 2 * 9 + 27
+    assert len(titles) == 1 + 3 * (9 + 27)
     assert any("(counts)" in text for text in few.texts)
     assert any("interval" in text and "(covers 75.0 %)" in text for text in few.texts)
 
