@@ -19,53 +19,18 @@ import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
+from dlperf_hpc.reporting.page.figure import colour_of, mark_of
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.text import common_beginning, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-PICTURE = "speedup.png"
-
-COLOURS = (
-    "#3b7dd8", "#d9730d", "#2f9650", "#d6409f", "#8f63d9", "#0f968a",
-    "#b8860b", "#e5484d", "#6f8f14", "#2090c0", "#a0693f", "#7a8696",
-)  # fmt: skip
-"""Twelve, each with a contrast of 3 : 1 or more to white and to the dark page."""
-
-
-class Mark(NamedTuple):
-    """One shape: as a path within -1 to 1, and by matplotlib's name."""
-
-    path: str
-    marker: str
-
-
-MARKS = (
-    Mark("M-1,0A1,1,0,1,1,1,0A1,1,0,1,1,-1,0Z", "o"),
-    Mark("M-.9,-.9H.9V.9H-.9Z", "s"),
-    Mark("M0,-1.15L1.15,0L0,1.15L-1.15,0Z", "D"),
-    Mark("M0,-1.1L1.1,.85H-1.1Z", "^"),
-    Mark("M0,1.1L1.1,-.85H-1.1Z", "v"),
-    Mark("M-.4,-1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z", "P"),
-    Mark("M-.5,-1.1H.5L1.1,-.5V.5L.5,1.1H-.5L-1.1,.5V-.5Z", "8"),
-)
-
-
-def colour_of(place: int) -> str:
-    """The colour of a series by its place among all."""
-    return COLOURS[place % len(COLOURS)]
-
-
-def mark_of(place: int) -> Mark:
-    """Its shape: no two of 84 series have both in common."""
-    return MARKS[(place + place // len(COLOURS)) % len(MARKS)]
 
 
 @dataclass(frozen=True)
@@ -356,37 +321,62 @@ def _styles(all_names: Sequence[str], names: Sequence[str]) -> Mapping[str, _Sty
     }
 
 
+@dataclass(frozen=True)
+class _Point:
+    """A median as it is drawn; ``low`` and ``high`` are the median's own without an interval."""
+
+    summary: CaseSummary
+    devices: int
+    value: float
+    low: float
+    high: float
+
+
+def _points(panel: _Panel, members: Sequence[CaseSummary]) -> list[_Point]:
+    found = []
+    for summary in members:
+        value, interval = panel.value(summary), panel.interval(summary)
+        if value is None:
+            continue
+        low = high = value
+        if interval is not None:
+            low, high = interval.low, interval.high
+        found.append(_Point(summary, summary.case.topology.devices, value, low, high))
+    return found
+
+
 def _draw(chart: Chart, axis: Axes, panel: _Panel, name: str) -> list[float]:
     """Draw one series; return the heights of all that was drawn."""
     style = chart.styles[name]
-    shown = [(s, value) for s in chart.series[name] if (value := panel.value(s)) is not None]
-    if not shown:
+    points = _points(panel, chart.series[name])
+    if not points:
         return []
-    x = [summary.case.topology.devices for summary, _ in shown]
-    values = [value for _, value in shown]
-    intervals = [panel.interval(summary) for summary, _ in shown]
-    lows = [v if i is None else i.low for v, i in zip(values, intervals)]
-    highs = [v if i is None else i.high for v, i in zip(values, intervals)]
+    members = [point.summary for point in points]
     # beside a sloping line a shifted point would seem to lie above or below it
     shift = 0.0 if axis.get_yscale() == "log" else style.shift
     moved, colour = _moved(axis, shift), {"color": style.colour}
-    ends = [height for low, high in zip(lows, highs) for height in (low, high, math.nan)]
-    at = [n for n in x for _ in range(3)]  # the gap between two intervals is a nan
+    at: list[float] = []
+    ends: list[float] = []
+    for point in points:
+        at += [point.devices] * 3
+        ends += [point.low, point.high, math.nan]  # the gap between two intervals
     caps = {"marker": "_", "markersize": _CAP_SIZE, "zorder": 1.9}  # below all markers
     _line(axis, at, ends, transform=moved, **caps, **colour)
     marker = {"marker": style.marker, "markersize": _MARKER_SIZE, "linestyle": "none"}
-    medians = _line(axis, x, values, transform=moved, label=style.label, **marker, **colour)
-    chart.name(medians, (_title(panel, *each) for each in zip(shown, intervals)))
-    heights = _draw_runs(chart, axis, panel, [summary for summary, _ in shown], style, shift)
-    line = _promised(axis, panel, style, [summary for summary, _ in shown])
-    return [*lows, *highs, *line, *heights]
+    x, y = [point.devices for point in points], [point.value for point in points]
+    medians = _line(axis, x, y, transform=moved, label=style.label, **marker, **colour)
+    chart.name(medians, (_title(panel, point) for point in points))
+    heights = _draw_runs(chart, axis, panel, members, style, shift)
+    heights += _promised(axis, panel, style, members)
+    return heights + [end for end in ends if not math.isnan(end)]
 
 
-def _title(panel: _Panel, shown: tuple[CaseSummary, float], interval: Interval | None) -> str:
+def _title(panel: _Panel, point: _Point) -> str:
     """Of a median's mark: the case, the figure, and what its interval covers."""
-    summary, value = shown
     unit = panel.label.partition(",")[0]
-    text = f"{printable(summary.series)} {summary.case.topology}: {panel.form(value)} {unit}"
+    name = f"{printable(point.summary.series)} {point.summary.case.topology}"
+    text = f"{name}: {panel.form(point.value)} {unit}"
+    interval = panel.interval(point.summary)
     if interval is None:
         return text
     ends = f"{panel.form(interval.low)}-{panel.form(interval.high)}"
