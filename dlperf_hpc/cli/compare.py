@@ -190,35 +190,10 @@ def _compare(arguments: argparse.Namespace) -> int:
     hints = _hints(comparison, a, b)
     sides = {name: [place.text for place in side] for name, side in places.items()}
     bad = {outcome for word in fail_on for outcome in _FAIL_ON[word]}
-    _write(arguments, comparison, sides, hints, bad)
-    _show(arguments, comparison, sides, hints)
+    _show(arguments, comparison, sides, hints, bad)
     if hints:
         return 2
     return 1 if any(case.outcome.value in bad for case in comparison.cases) else 0
-
-
-def _write(
-    arguments: argparse.Namespace,
-    comparison: Comparison,
-    sides: Mapping[str, Sequence[str]],
-    hints: Sequence[str],
-    bad: Collection[str],
-) -> None:
-    """The files that the command asks for."""
-    if not (arguments.markdown or arguments.html or arguments.junit):
-        return
-    from dlperf_hpc.reporting import comparison as reporting
-    from dlperf_hpc.reporting.writers import write_atomic
-
-    if arguments.markdown:
-        text = reporting.comparison_markdown(comparison, sides, hints)
-        write_atomic(arguments.markdown, text.encode())
-    if arguments.html:
-        from dlperf_hpc.reporting.page import compared, render
-
-        write_atomic(arguments.html, render(compared.page(comparison, sides, hints)))
-    if arguments.junit:
-        write_atomic(arguments.junit, reporting.comparison_junit(comparison, bad))
 
 
 def _show(
@@ -226,14 +201,24 @@ def _show(
     comparison: Comparison,
     sides: Mapping[str, Sequence[str]],
     hints: Sequence[str],
+    bad: Collection[str],
 ) -> None:
+    """Write the files that the command asks for, and print the comparison."""
     from dlperf_hpc.reporting import comparison as reporting
 
-    if arguments.json:
-        import json
+    def page() -> bytes:
+        from dlperf_hpc.reporting.page import compared, render
 
-        told = reporting.comparison_json(comparison, sides)
-        print(json.dumps(told, indent=1, allow_nan=False))
+        return render(compared.page(comparison, sides, hints))
+
+    files = {
+        "markdown": lambda: reporting.comparison_markdown(comparison, sides, hints).encode(),
+        "html": page,
+        "junit": lambda: reporting.comparison_junit(comparison, bad),
+    }
+    options.write_files(arguments, files)
+    if arguments.json:
+        options.print_json(reporting.comparison_json(comparison, sides))
         for line in hints:
             print(printable(line), file=sys.stderr)
     else:

@@ -141,7 +141,7 @@ def _extract(arguments: argparse.Namespace) -> int:
     ]
     if arguments.json:
         told = extraction.as_json(arguments.log_dir, rule.name, zip(paths, made), notes)
-        print(json.dumps(told, indent=1, allow_nan=False))
+        options.print_json(told)
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     others = [name for name in (*found.unrecognised, *found.programs) if not _is_log(name)]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import LedgerError, printable
 
 if TYPE_CHECKING:
     from dlperf_hpc.analysis.history import History, Measurement
@@ -64,9 +63,9 @@ def _history(arguments: argparse.Namespace) -> int:
     bad |= {"slower", "faster", "drift"} if "changed" in bad else set()
     if arguments.since and not _DAY.fullmatch(arguments.since):
         raise usage_error("--since", f"{arguments.since!r} is no day", "write it as 2026-05-14")
-    found = [
-        each for path in options.places(arguments.paths) for each in _measured(arguments, path)
-    ]
+    found: list[Measurement] = []
+    for path, results in options.sweeps(arguments):
+        found += analysis.measurements(str(path), results)
     told = analysis.history(found, datetime.now(timezone.utc), tolerance, risk)
     told = analysis.since(told, arguments.since)
     if not told.trends:
@@ -76,32 +75,16 @@ def _history(arguments: argparse.Namespace) -> int:
     return 1 if any(bad & set(trend.verdicts) for trend in told.trends) else 0
 
 
-def _measured(arguments: argparse.Namespace, path: Path) -> list[Measurement]:
-    """What one place gave. LedgerError if it is named on the command line and cannot be read; one
-    that was only found below a directory is told, and left out."""
-    from dlperf_hpc.analysis.history import measurements
-
-    try:
-        return measurements(str(path), options.results_below(arguments, path))
-    except LedgerError as error:
-        if path in arguments.paths:
-            raise
-        print(f"not read: {printable(str(error))}", file=sys.stderr)
-        return []
-
-
 def _show(arguments: argparse.Namespace, told: History, bad: set[str]) -> None:
     from dlperf_hpc.reporting import history as reporting
-    from dlperf_hpc.reporting.writers import write_atomic
 
-    if arguments.markdown:
-        write_atomic(arguments.markdown, reporting.history_markdown(told).encode())
-    if arguments.junit:
-        write_atomic(arguments.junit, reporting.history_junit(told, bad))
+    files = {
+        "markdown": lambda: reporting.history_markdown(told).encode(),
+        "junit": lambda: reporting.history_junit(told, bad),
+    }
+    options.write_files(arguments, files)
     if arguments.json:
-        import json
-
-        print(json.dumps(reporting.history_json(told), indent=1, allow_nan=False))
+        options.print_json(reporting.history_json(told))
     else:
         reporting.print_history(told)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import LedgerError, printable
 
 SUMMARY = "tell which node is slow, from the runs that are there"
 
@@ -45,20 +43,13 @@ def _nodes(arguments: argparse.Namespace) -> int:
 
     tolerance = options.fraction("--tolerance", arguments.tolerance)
     risk = options.risk(arguments.risk)
-    sweeps = []
-    for path in options.places(arguments.paths):
-        try:
-            sweeps.append(options.results_below(arguments, path))
-        except LedgerError as error:
-            if path in arguments.paths:
-                raise
-            print(f"not read: {printable(str(error))}", file=sys.stderr)
+    sweeps = [results for _, results in options.sweeps(arguments)]
     found = examine(sweeps, tolerance, risk)
     if not found.something:
         hint = "nodes are told by logs of dlperf_hpc, of runs that ended ok"
         raise usage_error("DIR", "no run that counts tells its nodes", hint)
     if arguments.json:
-        print(json.dumps(nodes_json(found), indent=1, allow_nan=False))
+        options.print_json(nodes_json(found))
     else:
         only = arguments.paths[0] if len(sweeps) == 1 else None
         print_nodes(found, shortest(only) if only else "DIR")

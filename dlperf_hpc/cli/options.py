@@ -8,14 +8,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dlperf_hpc import version_line
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.engines import CHOICES
-from dlperf_hpc.errors import Issue, SpecError, printable, visible
+from dlperf_hpc.errors import Issue, LedgerError, SpecError, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import Rule
@@ -316,6 +316,37 @@ def places(paths: Iterable[Path]) -> Iterator[Path]:
             if place.resolve() not in seen:
                 seen.add(place.resolve())
                 yield place
+
+
+def sweeps(arguments: argparse.Namespace) -> Iterator[tuple[Path, Sequence[RunResult]]]:
+    """Each sweep below the verb's directories, with its results. LedgerError if one is named on the
+    command line and cannot be read; one that was only found below a directory is left out, and
+    standard error says so."""
+    for path in places(arguments.paths):
+        try:
+            yield path, results_below(arguments, path)
+        except LedgerError as error:
+            if path in arguments.paths:
+                raise
+            print(f"not read: {printable(str(error))}", file=sys.stderr)
+
+
+def write_files(arguments: argparse.Namespace, contents: Mapping[str, Callable[[], bytes]]) -> None:
+    """Write the files that the command line asks for: ``--NAME FILE`` by the name of its content.
+    LedgerError if one cannot be written."""
+    from dlperf_hpc.reporting.writers import write_atomic
+
+    for name, content in contents.items():
+        path = getattr(arguments, name)
+        if path is not None:
+            write_atomic(path, content())
+
+
+def print_json(value: Any) -> None:
+    """Print plain JSON values to standard output."""
+    import json
+
+    print(json.dumps(value, indent=1, allow_nan=False))
 
 
 def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[RunResult]:

@@ -88,7 +88,7 @@ def _report(arguments: argparse.Namespace) -> int:
             own_format=own,
         )
     manifest = found.manifest
-    report = Report.of(
+    report = Report(
         manifest.sweep if manifest else arguments.paths[0].absolute().name,
         found.results,
         base or found.base,

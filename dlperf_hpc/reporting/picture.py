@@ -8,47 +8,56 @@ panel of its own, with a linear axis. Throughputs in samples/s and in tokens/s h
 
 More than a few series in one panel hide each other, and a legend of so many is not read. Then each
 series has a small panel of its own, all with the same axes, and says its efficiency in words.
+
+The page has the same picture within it (:mod:`.page.still`), without a legend, for it has one, and
+with a title for each mark.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
+from dlperf_hpc.reporting.page.figure import colour_of, mark_of
 from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.text import common_beginning, percent
+from dlperf_hpc.reporting.text import common_beginning, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PICTURE = "speedup.png"
 
-Series = Mapping[str, Sequence[CaseSummary]]
-Runs = Mapping[tuple[str, str], Sequence[float]]
-"""Throughputs by sweep and case."""
+@dataclass(frozen=True)
+class Dot:
+    """A run by its throughput, with the title of its mark; hollow where it does not count."""
 
-_MARKERS = "osD^vPX<>*"
+    speed: float
+    title: str = ""
+    counts: bool = True
+
+
+Runs = Mapping[tuple[str, str], Sequence[Dot]]
+"""Runs by sweep and case."""
+
 _LEGEND_INSIDE = 3
 _TOGETHER = 4  # series in one panel
 _ACROSS = 4  # small panels in a row
 _PANEL = 2.1  # inches from one row of small panels to the next
-_TITLE_WIDTH = 40  # characters
-_LONGEST_KIND = 40  # characters of the devices' name
-_ONE_COLOUR = "tab:blue"
+_LONGEST = 40  # characters of a line of a small panel's title, and of the devices' name
 _POINT_WIDTH = 24.0  # points (1/72 inch) that all series' markers at one device count share
-_MARKER_SIZE = 5
-_CAP_SIZE = 6
-_SPOT_SIZE = 3
+_MARKER_SIZE, _CAP_SIZE, _SPOT_SIZE = 5, 6, 3  # points
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.95, 0.12, 0.38, 0.5  # inches around all panels
 _GAP_ACROSS, _GAP_DOWN = 0.95, 0.55  # and between them
 _ROWS_APART = 0.25  # between two panels of throughput, of a panel's height
+
+# names come from logs: a $ in one is a dollar, not mathematics
+SETTINGS = {"text.parse_math": False, "svg.hashsalt": "dlperf", "svg.fonttype": "none"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ class _Style:
     """How one series looks; ``shift`` (points) keeps the series at one device count apart."""
 
     label: str
-    colour: Any
+    colour: str
     marker: str
     shift: float
     room: float
@@ -64,13 +73,15 @@ class _Style:
 
 @dataclass(frozen=True)
 class _Panel:
-    """One quantity. ``unit`` is throughput per 1 of it; ``linear`` what the base promises."""
+    """One quantity, of which people read ``form``. ``unit`` is throughput per 1 of it; ``linear``
+    what the base promises."""
 
     label: str
     value: Callable[[CaseSummary], float | None]
     interval: Callable[[CaseSummary], Interval | None]
     unit: Callable[[CaseSummary], float]
     linear: Callable[[CaseSummary, int], float]
+    form: Callable[[float], str] = number
 
 
 def _base_median(summary: CaseSummary) -> float:
@@ -105,7 +116,47 @@ _EFFICIENCY = _Panel(
     interval=lambda s: s.efficiency_interval,
     unit=lambda s: _base_median(s) * _growth(s, s.case.topology.devices),
     linear=lambda s, devices: 1.0,
+    form=percent,
 )
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What is drawn. ``titles`` are None but within the page: then the titles of marks, by the
+    number of the group that matplotlib writes in an SVG for the marks of one kind."""
+
+    series: Mapping[str, Sequence[CaseSummary]]
+    runs: Runs
+    title: str
+    along: str
+    styles: Mapping[str, _Style]
+    titles: list[Sequence[str]] | None = None
+
+    @property
+    def devices(self) -> list[int]:
+        """All device counts, rising."""
+        members = (s for members in self.series.values() for s in members)
+        return sorted({summary.case.topology.devices for summary in members})
+
+    def name(self, artist: Any, titles: Iterable[str]) -> None:
+        """Each mark of ``artist``, in order, gets a title."""
+        if self.titles is not None:
+            artist.set_gid(f"titled-{len(self.titles)}")
+            self.titles.append(list(titles))
+
+    def draw(self) -> Figure:
+        """Few series in common panels, more in a small panel each."""
+        return _panels(self) if len(self.series) <= _TOGETHER else _small_panels(self)
+
+
+def chart_of(
+    report: Report, names: Sequence[str], runs: Runs, titles: list[Sequence[str]] | None = None
+) -> Chart:
+    """The picture of these series with these runs; of series without a median there is nothing."""
+    measured = {name: [s for s in report.series[name] if s.sample is not None] for name in names}
+    series = {name: members for name, members in measured.items() if members}
+    title, along = printable(report.name), _axis_of_devices(report)
+    return Chart(series, runs, title, along, _styles(list(report.series), list(series)), titles)
 
 
 def picture(report: Report, file_format: str = "png") -> bytes | None:
@@ -114,40 +165,32 @@ def picture(report: Report, file_format: str = "png") -> bytes | None:
     ``file_format`` may be ``svg``. A picture of one topology, or of series without a base, has no
     panels for speedup and efficiency.
     """
-    measured = {
-        name: [summary for summary in members if summary.sample is not None]
-        for name, members in report.series.items()
-    }
-    series = {name: members for name, members in measured.items() if members}
-    if not series:
+    chart = chart_of(report, list(report.series), _runs_of(report))
+    if not chart.series:
         return None
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    # names come from logs: a $ in one is a dollar, not mathematics
-    look = {"text.parse_math": False, "svg.hashsalt": "dlperf", "svg.fonttype": "none"}
-    with matplotlib.rc_context(look):
-        drawn = _figure if len(series) <= _TOGETHER else _small_panels
-        figure = drawn(series, _speeds(report), printable(report.name), _axis_of_devices(report))
+    with matplotlib.rc_context(SETTINGS):
+        figure = chart.draw()
         stream = io.BytesIO()
         if file_format == "svg":  # no date: the same results give the same picture
             figure.savefig(stream, format=file_format, metadata={"Date": None})
         else:  # savefig would draw twice: first to see what a cut to the drawing leaves
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-
             FigureCanvasAgg(figure).print_png(stream, pil_kwargs={"compress_level": 3})
     return stream.getvalue()
 
 
-def _speeds(report: Report) -> Runs:
-    """Throughputs of the runs that count, by case, in the unit of its case."""
+def _runs_of(report: Report) -> Runs:
+    """The runs that count, by case, in the unit of its case."""
     units = {(s.sweep, s.case.id): s.unit for s in report.cases}
-    values: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, str], list[Dot]] = {}
     for result in chosen(report.runs):
         name = result.sweep, result.run.case.id
         value = result.rates.get(units[name])
         if value is not None:
-            values.setdefault(name, []).append(value)
-    return values
+            found.setdefault(name, []).append(Dot(value))
+    return found
 
 
 def _axis_of_devices(report: Report) -> str:
@@ -155,53 +198,53 @@ def _axis_of_devices(report: Report) -> str:
     kinds = report.machines.get("Device", "")
     if kinds == "cpu":
         kinds = f"CPU processes, {report.machines.get('CPU', 'unknown CPU')}"
-    kinds = printable(kinds)
-    kinds = f"{kinds[:_LONGEST_KIND]}..." if len(kinds) > _LONGEST_KIND else kinds
+    if len(kinds) > _LONGEST:
+        kinds = f"{kinds[:_LONGEST]}..."
     modes = sorted({summary.scaling for summary in report.cases if summary.scaling})
     scaling = f", {' and '.join(modes)} scaling" if modes else ""
-    return f"devices ({kinds}){scaling}" if kinds else f"devices{scaling}"
+    return f"devices ({printable(kinds)}){scaling}" if kinds else f"devices{scaling}"
 
 
-def _blank(title: str, height: float) -> Figure:
+def _blank(chart: Chart, height: float) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, height), dpi=100)
     FigureCanvasAgg(figure)
-    told = f"{title}: medians with their intervals, and every run"
-    figure.suptitle(told, y=1 - 0.09 / height, va="top")
+    if chart.titles is None:  # the page has the name and the legend
+        title = f"{chart.title}: medians with their intervals, and every run"
+        figure.suptitle(title, y=1 - 0.09 / height, va="top")
     return figure
 
 
-def _small_panels(series: Series, runs: Runs, title: str, devices: str) -> Figure:
+def _small_panels(chart: Chart) -> Figure:
     """A panel for each series, of its throughput, all with the same axes, in rows of four."""
-    rows = -(-len(series) // _ACROSS)
+    rows = -(-len(chart.series) // _ACROSS)
     height = _TOP + 0.4 + rows * _PANEL + _BOTTOM
-    figure = _blank(title, height)
-    counts = sorted({s.case.topology.devices for members in series.values() for s in members})
-    common = common_beginning(list(series))
+    figure = _blank(chart, height)
+    devices = chart.devices
+    common = common_beginning(list(chart.series))
     heights: dict[str, list[float]] = {}
     drawn: list[tuple[Axes, _Panel, str]] = []
-    axes: dict[str, Axes] = {}
-    for place, (name, members) in enumerate(series.items()):
+    first: Axes | None = None
+    for place, (name, members) in enumerate(chart.series.items()):
         unit = members[0].unit
         panel = _throughput(unit)
-        axis = figure.add_subplot(rows, _ACROSS, place + 1, sharex=next(iter(axes.values()), None))
-        axes.setdefault(unit, axis)
-        _scales(axis, panel, counts, "")
-        style = _Style("", _ONE_COLOUR, "o", 0.0, _POINT_WIDTH / 2)
-        heights.setdefault(unit, []).extend(_draw(axis, panel, style, members, runs))
+        axis = figure.add_subplot(rows, _ACROSS, place + 1, sharex=first)
+        first = first or axis
+        _scales(axis, panel, devices, "")
+        heights.setdefault(unit, []).extend(_draw(chart, axis, panel, name))
         drawn.append((axis, panel, unit))
         axis.set_title(_fold(printable(name.removeprefix(common))), fontsize=8, pad=3)
-        _tell_efficiency(axis, members)
+        _write_efficiency(axis, members)
         axis.tick_params(labelsize=7)
         axis.set_ylabel(unit if place % _ACROSS == 0 else "", fontsize=8)
     for axis, panel, unit in drawn:
         _limits(axis, panel, heights[unit])
-    figure.supxlabel(f"{devices}; dashed: linear from the base", fontsize=9, y=0.06 / height)
+    figure.supxlabel(f"{chart.along}; dashed: linear from the base", fontsize=9, y=0.06 / height)
     if common:
-        told = f"all series: {printable(common)}..."
-        figure.text(0.01, 1 - 0.36 / height, told, fontsize=8, va="top")
+        line = f"all series: {printable(common)}..."
+        figure.text(0.01, 1 - 0.36 / height, line, fontsize=8, va="top")
     figure.subplots_adjust(
         left=0.08, right=0.985, wspace=0.22, bottom=(_BOTTOM + 0.1) / height,
         top=1 - (_TOP + 0.4) / height, hspace=0.4,
@@ -209,46 +252,42 @@ def _small_panels(series: Series, runs: Runs, title: str, devices: str) -> Figur
     return figure
 
 
-def _tell_efficiency(axis: Axes, members: Sequence[CaseSummary]) -> None:
+def _write_efficiency(axis: Axes, members: Sequence[CaseSummary]) -> None:
     """In a corner of the panel, of the most devices: a few per cent are less than a marker."""
     last = members[-1]
     if last.efficiency is not None and last.case.topology != last.base:
-        told = f"{percent(last.efficiency)} of linear on {last.case.topology}"
-        axis.text(0.97, 0.05, told, transform=axis.transAxes, fontsize=7, ha="right")
+        text = f"{percent(last.efficiency)} of linear on {last.case.topology}"
+        axis.text(0.97, 0.05, text, transform=axis.transAxes, fontsize=7, ha="right")
 
 
 def _fold(name: str) -> str:
     """In lines that a small panel has room for, three at most."""
-    lines = [name[start : start + _TITLE_WIDTH] for start in range(0, len(name), _TITLE_WIDTH)]
+    lines = [name[start : start + _LONGEST] for start in range(0, len(name), _LONGEST)]
     return "\n".join([*lines[:2], f"{lines[2][:-3]}..."] if len(lines) > 3 else lines)
 
 
-def _figure(series: Series, runs: Runs, title: str, along: str) -> Figure:
-    figure = _blank(title, 6.0)
+def _panels(chart: Chart) -> Figure:
+    figure = _blank(chart, 6.0)
     grid = figure.add_gridspec(2, 2)
-    scaled = any(
-        summary.speedup is not None and summary.case.topology != summary.base
-        for members in series.values()
-        for summary in members
-    )
-    units = list(dict.fromkeys(s.unit for members in series.values() for s in members))
+    members = [summary for members in chart.series.values() for summary in members]
+    scaled = any(s.speedup is not None and s.case.topology != s.base for s in members)
+    units = list(dict.fromkeys(summary.unit for summary in members))
     rows = (grid[:, 0] if scaled else grid[:, :]).subgridspec(len(units), 1, hspace=_ROWS_APART)
     left = [figure.add_subplot(rows[row]) for row in range(len(units))]
     panels = [*zip(left, map(_throughput, units))]
     if scaled:
         panels.append((figure.add_subplot(grid[0, 1], sharex=left[0]), _SPEEDUP))
         panels.append((figure.add_subplot(grid[1, 1], sharex=left[0]), _EFFICIENCY))
-    devices = sorted({s.case.topology.devices for members in series.values() for s in members})
-    styles = _styles(list(series))
     for axis, panel in panels:
-        _scales(axis, panel, devices, along)
-        heights = [
-            height
-            for style, members in zip(styles, series.values())
-            for height in _draw(axis, panel, style, members, runs)
-        ]
+        _scales(axis, panel, chart.devices, chart.along)
+        heights: list[float] = []
+        for name in chart.series:
+            heights += _draw(chart, axis, panel, name)
         _limits(axis, panel, heights)
-    _place(figure, _legend(figure, left, len(series)))
+    if chart.titles is None:
+        _place(figure, _legend(figure, left, len(chart.series)))
+    else:
+        _place(figure, 0.0)
     return figure
 
 
@@ -266,62 +305,114 @@ def _place(figure: Figure, beside: float) -> None:
     )  # fmt: skip
 
 
-def _styles(names: Sequence[str]) -> list[_Style]:
-    from matplotlib import colormaps
-
-    many = 10 if len(names) <= 10 else 20
-    colours = colormaps[f"tab{many}"]
-    room = min(_POINT_WIDTH / len(names), _POINT_WIDTH / 2)
-    return [
-        _Style(
+def _styles(all_names: Sequence[str], names: Sequence[str]) -> Mapping[str, _Style]:
+    """How series look that are drawn, by their places among all series."""
+    room = min(_POINT_WIDTH / max(len(names), 1), _POINT_WIDTH / 2)
+    places = {name: place for place, name in enumerate(all_names)}
+    return {
+        name: _Style(
             label=printable(name),
-            colour=colours(i % many),
-            marker=_MARKERS[(i + i // many) % len(_MARKERS)],
+            colour=colour_of(places[name]),
+            marker=mark_of(places[name]).marker,
             shift=room * (i - (len(names) - 1) / 2),
             room=room,
         )
         for i, name in enumerate(names)
-    ]
+    }
 
 
-def _draw(
-    axis: Axes, panel: _Panel, style: _Style, members: Sequence[CaseSummary], runs: Runs
-) -> list[float]:
+@dataclass(frozen=True)
+class _Point:
+    """A median as it is drawn; ``low`` and ``high`` are the median's own without an interval."""
+
+    summary: CaseSummary
+    devices: int
+    value: float
+    low: float
+    high: float
+
+
+def _points(panel: _Panel, members: Sequence[CaseSummary]) -> list[_Point]:
+    found = []
+    for summary in members:
+        value, interval = panel.value(summary), panel.interval(summary)
+        if value is None:
+            continue
+        low = high = value
+        if interval is not None:
+            low, high = interval.low, interval.high
+        found.append(_Point(summary, summary.case.topology.devices, value, low, high))
+    return found
+
+
+def _draw(chart: Chart, axis: Axes, panel: _Panel, name: str) -> list[float]:
     """Draw one series; return the heights of all that was drawn."""
-    shown = [(s, value) for s in members if (value := panel.value(s)) is not None]
-    if not shown:
+    style = chart.styles[name]
+    points = _points(panel, chart.series[name])
+    if not points:
         return []
-    x = [summary.case.topology.devices for summary, _ in shown]
-    values = [value for _, value in shown]
-    intervals = [panel.interval(summary) for summary, _ in shown]
-    lows = [v if i is None else i.low for v, i in zip(values, intervals)]
-    highs = [v if i is None else i.high for v, i in zip(values, intervals)]
+    members = [point.summary for point in points]
     # beside a sloping line a shifted point would seem to lie above or below it
     shift = 0.0 if axis.get_yscale() == "log" else style.shift
     moved, colour = _moved(axis, shift), {"color": style.colour}
-    ends = [height for low, high in zip(lows, highs) for height in (low, high, math.nan)]
-    at = [n for n in x for _ in range(3)]  # the gap between two intervals is a nan
+    at: list[float] = []
+    ends: list[float] = []
+    for point in points:
+        at += [point.devices] * 3
+        ends += [point.low, point.high, math.nan]  # the gap between two intervals
     caps = {"marker": "_", "markersize": _CAP_SIZE, "zorder": 1.9}  # below all markers
     _line(axis, at, ends, transform=moved, **caps, **colour)
     marker = {"marker": style.marker, "markersize": _MARKER_SIZE, "linestyle": "none"}
-    _line(axis, x, values, transform=moved, label=style.label, **marker, **colour)
-    spots = [
-        (summary.case.topology.devices, run / panel.unit(summary))
-        for summary, _ in shown
-        for run in runs[summary.sweep, summary.case.id]
-    ]
+    x, y = [point.devices for point in points], [point.value for point in points]
+    medians = _line(axis, x, y, transform=moved, label=style.label, **marker, **colour)
+    chart.name(medians, (_title(panel, point) for point in points))
+    heights = _draw_runs(chart, axis, panel, members, style, shift)
+    heights += _promised(axis, panel, style, members)
+    return heights + [end for end in ends if not math.isnan(end)]
+
+
+def _title(panel: _Panel, point: _Point) -> str:
+    """Of a median's mark: the case, the figure, and what its interval covers."""
+    unit = panel.label.partition(",")[0]
+    name = f"{printable(point.summary.series)} {point.summary.case.topology}"
+    text = f"{name}: {panel.form(point.value)} {unit}"
+    interval = panel.interval(point.summary)
+    if interval is None:
+        return text
+    ends = f"{panel.form(interval.low)}-{panel.form(interval.high)}"
+    return f"{text}, interval {ends} (covers {percent(interval.coverage)})"
+
+
+def _draw_runs(
+    chart: Chart, axis: Axes, panel: _Panel, members: Sequence[CaseSummary], style: _Style,
+    shift: float,
+) -> list[float]:  # fmt: skip
+    """Draw the runs of a series beside its medians; return their heights."""
     moved = _moved(axis, shift + max(style.room / 2, _MARKER_SIZE))
-    look = {"marker": ".", "linestyle": "none", "markersize": _SPOT_SIZE, **colour}
-    _line(axis, [n for n, _ in spots], [y for _, y in spots], transform=moved, **look)
-    line = _promised(axis, panel, style, [summary for summary, _ in shown])
-    return [*lows, *highs, *line, *(y for _, y in spots)]
+    filled = {"marker": ".", "markersize": _SPOT_SIZE}
+    hollow = {"marker": "o", "markersize": _MARKER_SIZE, "markerfacecolor": "none"}
+    heights: list[float] = []
+    for counts, look in ((True, filled), (False, hollow)):
+        spots = [
+            (summary.case.topology.devices, dot.speed / panel.unit(summary), dot.title)
+            for summary in members
+            for dot in chart.runs.get((summary.sweep, summary.case.id), ())
+            if dot.counts is counts
+        ]
+        if not spots:
+            continue
+        x, y, titles = zip(*spots)
+        dots = _line(axis, x, y, transform=moved, linestyle="none", color=style.colour, **look)
+        chart.name(dots, titles)
+        heights += y
+    return heights
 
 
-def _line(axis: Axes, x: Sequence[float], y: Sequence[float], **look: Any) -> None:
+def _line(axis: Axes, x: Sequence[float], y: Sequence[float], **look: Any) -> Any:
     """Draw a line as it is: ``plot`` would look for limits, which are set here anyway."""
     from matplotlib.lines import Line2D
 
-    axis.add_artist(Line2D(x, y, **look))
+    return axis.add_artist(Line2D(x, y, **look))
 
 
 def _promised(

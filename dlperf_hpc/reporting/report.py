@@ -22,6 +22,7 @@ from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.status import warnings_of
 from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.reporting.text import natural, span
 from dlperf_hpc.sweepfile.case import Topology
@@ -32,8 +33,8 @@ class Report:
     """What is reported of one sweep, or of the logs below some paths.
 
     ``name`` is the sweep's, or the directory's. ``runs`` are all results, in the order in which
-    they were found; ``cases`` what the runs of each case say together. ``base`` is the topology
-    that speedup refers to as it was asked for (None: 1n1g). ``source`` says in one line what the
+    they were found. ``base`` is the topology that speedup refers to as it was asked for (None:
+    1n1g). ``source`` says in one line what the
     figures come from; ``unread`` says what could not be read, and why; ``unrecognised`` are files
     in no known format. ``accelerator`` is the user's word for the device of logs that name none.
     ``limits_s`` are the time limits of runs, by run id, as far as they are known.
@@ -41,44 +42,19 @@ class Report:
     """
 
     name: str
-    runs: tuple[RunResult, ...]
-    cases: tuple[CaseSummary, ...]
+    runs: Sequence[RunResult]
     base: str | None = None
     source: str = ""
-    unread: tuple[str, ...] = ()
-    unrecognised: tuple[str, ...] = ()
+    unread: Sequence[str] = ()
+    unrecognised: Sequence[str] = ()
     accelerator: str | None = None
-    limits_s: Mapping[str, int] = field(default_factory=dict, hash=False)
+    limits_s: Mapping[str, int] = field(default_factory=dict)
     site: str = ""
 
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        results: Sequence[RunResult],
-        base: str | None = None,
-        *,
-        source: str = "",
-        unread: Sequence[str] = (),
-        unrecognised: Sequence[str] = (),
-        accelerator: str | None = None,
-        limits_s: Mapping[str, int] | None = None,
-        site: str = "",
-    ) -> Report:
-        """The report of these results; ValueError if ``base`` is no topology."""
-        cases = tuple(summarise(results, base, accelerator))
-        return cls(
-            name=name,
-            runs=tuple(results),
-            cases=cases,
-            base=base,
-            source=source,
-            unread=tuple(unread),
-            unrecognised=tuple(unrecognised),
-            accelerator=accelerator,
-            limits_s=limits_s or {},
-            site=site,
-        )
+    @cached_property
+    def cases(self) -> Sequence[CaseSummary]:
+        """What the runs of each case say together. ValueError if ``base`` is no topology."""
+        return summarise(self.runs, self.base, self.accelerator)
 
     @cached_property
     def case_rows(self) -> list[dict[str, Any]]:
@@ -147,15 +123,9 @@ class Report:
         return tuple(r for r in self.runs if r.status.bad or r.status is Status.UNKNOWN)
 
     @cached_property
-    def warnings(self) -> Mapping[str, tuple[RunResult, ...]]:
-        """What logs warn of, each sentence once, with the runs that it is about. What is a reason
-        why a run does not count is no warning."""
-        found: dict[str, list[RunResult]] = {}
-        for result in self.runs:
-            for warning in dict.fromkeys(result.warnings):
-                if warning and warning != result.reason:
-                    found.setdefault(warning, []).append(result)
-        return {text: tuple(runs) for text, runs in found.items()}
+    def warnings(self) -> Mapping[str, Sequence[RunResult]]:
+        """What logs warn of, each sentence once, with the runs that it is about."""
+        return warnings_of(self.runs)
 
     @cached_property
     def measured(self) -> str:

@@ -16,7 +16,7 @@ from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.records.collect import RunJob
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.table import Column, Table, drawn, figures, words
-from dlperf_hpc.reporting.text import common_beginning
+from dlperf_hpc.reporting.text import at_most, common_beginning
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -259,31 +259,38 @@ def clock(seconds: float) -> str:
 
 def status_parts(collection: RunCollection, directory: str) -> list[RenderableType]:
     """All tables on how the runs stand, but for those that ended badly."""
+    from rich.text import Text
+
     results = collection.results
     parts: list[RenderableType] = [drawn(status_table(results, collection.unsubmitted))]
     for table in (cases_table(collection), waiting_table(results, directory)):
         if table is not None:
             parts += ["", drawn(table)]
-    warned = _warnings(results)
-    return [*parts, *(["", *warned] if warned else [])]
+    warned = warning_lines(warnings_of(results), "--json shows them all")
+    if warned:
+        parts += ["", *(Text(printable(line), style="yellow") for line in warned)]
+    return parts
 
 
-def _warnings(results: Sequence[RunResult]) -> list[RenderableType]:
-    """What is doubtful about runs that ended ok, each sentence once."""
-    from rich.text import Text
-
+def warnings_of(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
+    """What logs warn of, each sentence once, with the runs that it is about. What is a reason why a
+    run does not count is no warning."""
     found: dict[str, list[RunResult]] = {}
     for result in results:
-        for warning in result.warnings:
-            if warning != result.reason:
+        for warning in dict.fromkeys(result.warnings):
+            if warning and warning != result.reason:
                 found.setdefault(warning, []).append(result)
+    return found
+
+
+def warning_lines(found: Mapping[str, Sequence[RunResult]], more: str) -> list[str]:
+    """Each warning with its run, or with how many runs it is about; ``more`` says where those are
+    for which there is no room."""
     lines = []
-    for text, runs in [*found.items()][:_MOST_REASONS]:
-        of = runs[0].run.id if len(runs) == 1 else number_of(len(runs), "run")
+    for text, runs in found.items():
+        of = runs[0].title if len(runs) == 1 else number_of(len(runs), "run")
         lines.append(f"warning of {of}: {text}")
-    if len(found) > _MOST_REASONS:
-        lines.append(f"and {len(found) - _MOST_REASONS} more warnings: --json shows them all")
-    return [Text(printable(line), style="yellow") for line in lines]
+    return at_most(lines, _MOST_REASONS, f" warnings: {more}")
 
 
 def print_status(collection: RunCollection, directory: str) -> None:

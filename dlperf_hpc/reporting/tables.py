@@ -275,13 +275,20 @@ _PAGE_REST: Sequence[Column[CaseSummary]] = (
 _NOT_MISSED = ("interval", "flags")
 
 
+def units_of(cases: Sequence[CaseSummary]) -> tuple[str, ...]:
+    """Throughputs that some case has: samples/s, tokens/s, then others."""
+    known = dict.fromkeys(unit for case in cases for unit in case.samples)
+    order = [unit for unit in (SAMPLES_PER_S, TOKENS_PER_S) if unit in known]
+    return (*order, *(unit for unit in known if unit not in order))
+
+
 def case_table(cases: Sequence[CaseSummary]) -> tuple[Table[CaseSummary], list[str]]:
     """A row for each case, and the names of columns that would be empty."""
-    units = dict.fromkeys(unit for case in cases for unit in case.samples)
-    order = [u for u in (SAMPLES_PER_S, TOKENS_PER_S) if u in units or u == SAMPLES_PER_S]
-    speeds = [_speed_columns(unit) for unit in dict.fromkeys([*order, *units])]
-    others = [column for part in speeds[1:] for column in part]
-    columns = [*_PAGE_HEAD, *speeds[0], *_PAGE_SPEEDUP, *others, *_PAGE_REST]
+    columns = [*_PAGE_HEAD, *_speed_columns(SAMPLES_PER_S), *_PAGE_SPEEDUP]
+    for unit in units_of(cases):
+        if unit != SAMPLES_PER_S:
+            columns += _speed_columns(unit)
+    columns += _PAGE_REST
     if len({case.series for case in cases}) == 1:
         columns = columns[1:]
     whole = Table(

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import number_of, printable
-from dlperf_hpc.reporting.status import print_troubles
+from dlperf_hpc.reporting.status import print_troubles, warning_lines
 from dlperf_hpc.reporting.table import Table, drawn
 from dlperf_hpc.reporting.tables import Overview, SeriesRow, narrow_table, overview, remarks
-from dlperf_hpc.reporting.text import percent
+from dlperf_hpc.reporting.text import at_most, percent
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -55,9 +55,7 @@ def _beneath(members: Sequence[CaseSummary]) -> list[str]:
     whole = {s.speedup_missing for s in members if s.base is None and s.speedup_missing}
     lines = [f"no speedup: {why}" for why in whole]
     odd = remarks(members, without=_SAID_AS_COVERAGE)
-    lines += odd[:_MOST_REMARKS]
-    if len(odd) > _MOST_REMARKS:
-        lines.append(f"and {len(odd) - _MOST_REMARKS} more remarks: report.md has them all")
+    lines += at_most(odd, _MOST_REMARKS, " remarks: report.md has them all")
     samples = [summary.sample for summary in members if summary.sample is not None]
     covered = {sample.n: sample.interval.coverage for sample in samples if sample.interval}
     if covered:
@@ -90,16 +88,6 @@ def _head(report: Report) -> list[str]:
     return [f"measured {measured}" if measured else "", "; ".join(told)]
 
 
-def _warnings(report: Report) -> list[str]:
-    """What logs warn of, each once, with the run or how many runs it is about."""
-    lines = []
-    for text, runs in [*report.warnings.items()][:_MOST_REMARKS]:
-        of = runs[0].title if len(runs) == 1 else number_of(len(runs), "run")
-        lines.append(f"warning of {of}: {text}")
-    left = len(report.warnings) - len(lines)
-    return [*lines, *([f"and {left} more warnings: runs.csv has them all"] if left else [])]
-
-
 def print_report(report: Report, damaged: Mapping[str, str] = MappingProxyType({})) -> None:
     """Print what a report says, what its logs warn of and which runs do not count to standard
     output; ``damaged`` as in :func:`.status.trouble_table`."""
@@ -112,6 +100,6 @@ def print_report(report: Report, damaged: Mapping[str, str] = MappingProxyType({
         console.print(Text(printable(line), style="dim"))
     console.print()
     console.print(speedup_table(report, console.width))
-    for line in _warnings(report):
+    for line in warning_lines(report.warnings, "runs.csv has them all"):
         console.print(Text(printable(line), style="yellow"))
     print_troubles(console, report.troubles, "runs.csv has them all", damaged)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import printable
@@ -58,6 +58,12 @@ def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
     return between.join(names[:most]) + more
 
 
+def at_most(lines: Sequence[str], most: int, others: str) -> list[str]:
+    """The first lines, then how many more there are, with what is to be said of the ``others``."""
+    left = len(lines) - most
+    return [*lines[:most], f"and {left} more{others}"] if left > 0 else list(lines)
+
+
 def two_digits(value: float | None) -> str:
     """Two digits after the point, as of a speedup; '' for None."""
     return "" if value is None else f"{value:.2f}"
@@ -82,6 +88,11 @@ def speed_heading(units: Iterable[str]) -> str:
 def speed_text(value: float | None, unit: str, heading: str) -> str:
     """A throughput, with its unit where the column's heading does not say it."""
     return number(value) if value is None or unit == heading else f"{number(value)} {unit}"
+
+
+def with_unit(unit: str) -> Callable[[float], str]:
+    """A form of numbers: ``12.50 MB``."""
+    return lambda value: f"{number(value)} {unit}"
 
 
 def interval_text(interval: Interval | None) -> str:

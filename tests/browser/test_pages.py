@@ -24,7 +24,7 @@ from dlperf_hpc.reporting.columns import RUN_COLUMNS
 from dlperf_hpc.reporting.page import compared, render
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import csv_table
-from dlperf_hpc.reporting.writers.pictures import page
+from dlperf_hpc.reporting.writers.builtin import page
 
 AXE = SUPPORT / "axe" / "axe.min.js"
 
@@ -44,7 +44,7 @@ def many() -> Report:
 def pages(tmp_path_factory: pytest.TempPathFactory, many: Report) -> dict[str, Path]:
     """Every page of these tests, made once."""
     place = tmp_path_factory.mktemp("pages")
-    traced = Report.of("traced", [ended_ok(place / "logs", a_run(repeat=n)) for n in (1, 2)])
+    traced = Report("traced", [ended_ok(place / "logs", a_run(repeat=n)) for n in (1, 2)])
     slower = [
         run
         for of in ("1n1g", "1n2g", "1n4g")
@@ -58,8 +58,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory, many: Report) -> dict[str, P
         "few": page(page_samples.few_series()),
         "hostile": page(page_samples.hostile()),
         "traced": page(traced),
-        "empty": page(Report.of("empty", [bad(case(), 1, Status.FAILED, "no GPU")])),
-        "one": page(Report.of("one", oks(case(), 42.0))),
+        "empty": page(Report("empty", [bad(case(), 1, Status.FAILED, "no GPU")])),
+        "one": page(Report("one", oks(case(), 42.0))),
         "compare": render(compared.page(compare(*sides), {"A": ["may"], "B": ["<b>june</b>"]})),
     }
     files = {name: place / f"{name}.html" for name in made}
@@ -185,7 +185,7 @@ def test_menus_change_the_figure_the_table_and_the_address(
     choose(chromium, "base", "1n2g")
     assert hash_of(chromium) == "#quantity=efficiency&base=1n2g&y=linear"
     assert "efficiency, share of ideal" in shown(chromium, "#live svg text")
-    wanted = Report.of("again", many.runs, "1n2g")
+    wanted = Report("again", many.runs, "1n2g")
     rows = {(row["series"], row["topology"]): row for row in wanted.case_rows}
     cells = chromium.run(
         "return [...document.querySelectorAll('#t-cases tbody tr')].map(tr => "

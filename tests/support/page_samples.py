@@ -84,7 +84,7 @@ def few_series(repeats: int = 3) -> Report:
     ]
     of = case("1n4g", framework="ddp", model="bert-base", batch_size=64)
     found.append(bad(of, 9, Status.FAILED, "rank 2: ValueError: x"))
-    return Report.of("few", found, source="28 runs", site="Example cluster")
+    return Report("few", found, source="28 runs", site="Example cluster")
 
 
 def many_series(repeats: int = 6) -> Report:
@@ -107,7 +107,7 @@ def many_series(repeats: int = 6) -> Report:
     of = case("1n2g", framework="ddp", model="bert-base", batch_size=2, precision="fp32")
     found.append(bad(of, 7, Status.PARTIAL, "log and record differ", window(of, 190.0)))
     found += external("1n1g", {"tokens/s": 9000.0}, {"tokens/s": 9100.0})
-    return Report.of("bert_base_h100", found, source="481 runs of logs/bert_base_h100",
+    return Report("bert_base_h100", found, source="481 runs of logs/bert_base_h100",
                      site="Example cluster, partition gpu")  # fmt: skip
 
 
@@ -123,5 +123,5 @@ def hostile() -> Report:
         of = runs[0].run.case
         assert isinstance(of, ObservedCase)
         found.append(RunResult(ObservedRun(of, 9, f"{place}.log"), Status.FAILED, name))
-    return Report.of(HOSTILE[0], found, source=HOSTILE[1], unread=[f"{HOSTILE[0]}: {HOSTILE[1]}"],
+    return Report(HOSTILE[0], found, source=HOSTILE[1], unread=[f"{HOSTILE[0]}: {HOSTILE[1]}"],
                      unrecognised=[HOSTILE[2]], site=HOSTILE[6])  # fmt: skip

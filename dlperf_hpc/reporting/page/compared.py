@@ -12,10 +12,11 @@ from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.reporting.comparison import comparison_json, summary_lines
 from dlperf_hpc.reporting.page import Figure, Page, Remark, Section, figure
-from dlperf_hpc.reporting.page.still import StillRatio, still_ratios
+from dlperf_hpc.reporting.page.shown import filters
+from dlperf_hpc.reporting.page.still import ratios_in_page
 from dlperf_hpc.reporting.table import Cell, Column, Table, figures, words
 from dlperf_hpc.reporting.tables import TO, interval_cell
-from dlperf_hpc.reporting.text import natural, percent
+from dlperf_hpc.reporting.text import percent
 
 MOST_CASES = 1000
 _MOST_DRAWN = 60  # by matplotlib; the scripts draw all
@@ -65,7 +66,7 @@ def page(
             Section("cases", "Cases, by evidence", (_ORDERED,), _table(shown)),
             *_differences(shown),
         ),
-        filters=_filters(shown),
+        filters=filters(map(_keys, shown)),
         data={"cases": [_data(case) for case in shown]},
         files={"compare.json": f"{told}\n".encode()},
         how_to_read=_HOW_TO_READ,
@@ -132,7 +133,7 @@ def _figure(cases: Sequence[Compared], tolerance: float) -> Figure:
         return Figure("Ratios", "", empty="No case has a ratio, so that there is nothing to draw.")
     low, high = band(tolerance)
     ratios = [
-        StillRatio(_label(case), case.outcome.value, case.ratio or 0.0, case.interval)
+        (_label(case), case.outcome.value, case.ratio or 0.0, case.interval)
         for case in drawn[:_MOST_DRAWN]
     ]
     left = len(drawn) - len(ratios)
@@ -140,7 +141,7 @@ def _figure(cases: Sequence[Compared], tolerance: float) -> Figure:
         "Ratios",
         "Marks are ratios of medians, bars their intervals; the grey band counts as the same. "
         "Left of it B is slower, right of it faster.",
-        still=still_ratios(ratios, low, high),
+        still=ratios_in_page(ratios, low, high),
         still_caption=f"{left} more cases are in the table." if left else "",
         specs={"ratios": figure.ratios(low, high)},
     )
@@ -229,14 +230,6 @@ def _keys(case: Compared) -> dict[str, str]:
     return {"outcome": case.outcome.value} | {
         key: printable(value) or "(none)" for key, value in told.items()
     }
-
-
-def _filters(cases: Sequence[Compared]) -> dict[str, Sequence[str]]:
-    found: dict[str, set[str]] = {}
-    for case in cases:
-        for key, value in _keys(case).items():
-            found.setdefault(key, set()).add(value)
-    return {key: sorted(values, key=natural) for key, values in found.items() if len(values) > 1}
 
 
 def _data(case: Compared) -> dict[str, Any]:

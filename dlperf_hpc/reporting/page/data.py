@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.records.results import ExternalWindow, GpuUse, RunResult, Window
 from dlperf_hpc.reporting.page.drawn import measures_of_case, measures_of_run, quantities
 from dlperf_hpc.reporting.page.shown import (
     MOST_NAMED,
@@ -18,8 +18,9 @@ from dlperf_hpc.reporting.page.shown import (
     name_of,
 )
 from dlperf_hpc.reporting.page.traces import trace_of
+from dlperf_hpc.reporting.table import Column, figures, words
 from dlperf_hpc.reporting.tables import nodes_of
-from dlperf_hpc.reporting.text import listed, number, percent, span
+from dlperf_hpc.reporting.text import listed, number, percent, span, with_unit
 
 
 def data_of(shown: Shown) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def _run_data(shown: Shown, place: int, run: RunResult) -> dict[str, Any]:
         "repeat": run.run.repeat,
         "ok": place in shown.counted,
         "m": measures_of_run(run, shown.cases[case]),
-        "told": [[name, printable(text)] for name, text in run_facts(run).items() if text],
+        "told": [[name, text] for name, text in run_facts(run).items()],
         **({"trace": trace} if trace else {}),
     }
 
@@ -73,48 +74,77 @@ HOVER = ("status", "nodes", "job", "clocks", "drift", "exposed communication", "
 
 
 def run_facts(run: RunResult) -> dict[str, str]:
-    """What is told of one run, for people."""
-    window, gpu = run.window, run.gpu
-    why = f": {run.reason}" if run.reason else ""
-    facts = {
-        "status": f"{run.status.value}{why}" if run.status is not Status.OK or why else "ok",
-        "nodes": listed(nodes_of(run), MOST_NAMED),
-        "job": run.launch,
-        "measured": span([when for when in (run.started, run.ended) if when]),
-        "attempt": str(run.attempt) if run.attempt != 1 else "",
-    }
-    if window is not None:
-        facts |= {
-            "window": f"{window.iterations} iterations after {window.warmup} of warm-up, "
-            f"{number(window.elapsed_s)} s",
-            "step time": f"{number(window.step_ms_p50)} ms (p5 {number(window.step_ms_p5)}, "
-            f"p95 {number(window.step_ms_p95)}, p99 {number(window.step_ms_p99)})",
-            "drift": percent(window.drift) + ("" if window.steady is not False else ", not steady"),
-            "exposed communication": percent(window.exposed_comm),
-            "attention": window.attention or "",
-            "graphs": ""
-            if window.graphs is None
-            else f"{window.graphs} ({window.graph_breaks} "
-            f"breaks, {window.recompiles} made in the window)",
-            "spread of ranks": percent(window.rank_spread),
-            "waited for data": f"{number(window.data_wait_s)} s" if window.data_wait_s else "",
-            "memory": f"{number(window.memory_mb)} MB" if window.memory_mb else "",
-        }
+    """What people read of one run, by what it is; nothing of what is not known."""
+    found = {fact.name: fact.shown(run).text for fact in _FACTS}
+    return {name: text for name, text in found.items() if text}
+
+
+def _window(of: Callable[[Window], Any]) -> Callable[[RunResult], Any]:
+    return lambda run: None if run.window is None else of(run.window)
+
+
+def _external(of: Callable[[ExternalWindow], Any]) -> Callable[[RunResult], Any]:
+    return lambda run: None if run.external is None else of(run.external)
+
+
+def _gpu(of: Callable[[GpuUse], Any]) -> Callable[[RunResult], Any]:
+    return lambda run: None if run.gpu is None else of(run.gpu) or None
+
+
+def _status(run: RunResult) -> str:
+    return f"{run.status.value}: {run.reason}" if run.reason else run.status.value
+
+
+def _length(window: Window) -> str:
+    seconds = number(window.elapsed_s)
+    return f"{window.iterations} iterations after {window.warmup} of warm-up, {seconds} s"
+
+
+def _step_time(window: Window) -> str:
+    p5, p95, p99 = map(number, (window.step_ms_p5, window.step_ms_p95, window.step_ms_p99))
+    return f"{number(window.step_ms_p50)} ms (p5 {p5}, p95 {p95}, p99 {p99})"
+
+
+def _drift(run: RunResult) -> str:
     if run.external is not None:
-        facts |= {
-            "format": run.external.format,
-            "rule": f"{run.external.rule}, by {run.external.basis}",
-            "drift": percent(run.external.drift),
-        }
-    if gpu is not None:
-        facts |= {
-            "clocks": f"{number(gpu.sm_mhz)} MHz SM" if gpu.sm_mhz else "",
-            "power": f"{number(gpu.watts)} W a device" if gpu.watts else "",
-            "temperature": f"{number(gpu.celsius)} °C" if gpu.celsius else "",
-            "throttle reasons": f"NVML bits {gpu.throttle:#x}" if gpu.throttle else "",
-        }
-    if doubts := energy_doubts(run):
-        facts["energy in doubt"] = "; ".join(doubts)
-    if run.warnings:
-        facts["warnings"] = " | ".join(run.warnings[:MOST_NAMED])
-    return facts | {"log": run.log}
+        return percent(run.external.drift)
+    if run.window is None:
+        return ""
+    unsteady = ", not steady" if run.window.steady is False else ""
+    return f"{percent(run.window.drift)}{unsteady}"
+
+
+def _graphs(window: Window) -> str | None:
+    if window.graphs is None:
+        return None
+    made = f"{window.recompiles} made in the window"
+    return f"{window.graphs} ({window.graph_breaks} breaks, {made})"
+
+
+_FACTS: tuple[Column[RunResult], ...] = (
+    words("status", _status),
+    words("nodes", lambda run: listed(nodes_of(run), MOST_NAMED)),
+    words("job", lambda run: run.launch),
+    words("measured", lambda run: span([*filter(None, (run.started, run.ended))])),
+    words("attempt", lambda run: str(run.attempt) if run.attempt != 1 else ""),
+    words("window", _window(_length)),
+    words("step time", _window(_step_time)),
+    words("drift", _drift),
+    figures("exposed communication", _window(lambda w: w.exposed_comm), form=percent),
+    words("attention", _window(lambda w: w.attention)),
+    words("graphs", _window(_graphs)),
+    figures("spread of ranks", _window(lambda w: w.rank_spread), form=percent),
+    figures("waited for data", _window(lambda w: w.data_wait_s or None), form=with_unit("s")),
+    figures("memory", _window(lambda w: w.memory_mb or None), form=with_unit("MB")),
+    words("format", _external(lambda w: w.format)),
+    words("rule", _external(lambda w: f"{w.rule}, by {w.basis}")),
+    figures("clocks", _gpu(lambda g: g.sm_mhz), form=with_unit("MHz SM")),
+    figures("power", _gpu(lambda g: g.watts), form=with_unit("W a device")),
+    figures("temperature", _gpu(lambda g: g.celsius), form=with_unit("\N{DEGREE SIGN}C")),
+    figures(
+        "throttle reasons", _gpu(lambda g: g.throttle), form=lambda bits: f"NVML bits {bits:#x}"
+    ),
+    words("energy in doubt", lambda run: "; ".join(energy_doubts(run))),
+    words("warnings", lambda run: " | ".join(run.warnings[:MOST_NAMED])),
+    words("log", lambda run: run.log),
+)

@@ -4,15 +4,18 @@ and the picture for readers without scripts."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary, series_name
-from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
+from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import SAMPLES_PER_S, RunResult, rates_of
+from dlperf_hpc.records.results import SAMPLES_PER_S, GpuUse, RunResult, Window, rates_of
 from dlperf_hpc.reporting.page import Choice, Figure, Series, figure
-from dlperf_hpc.reporting.page.shown import MOST_SERIES, Shown, name_of
-from dlperf_hpc.reporting.page.still import Dot, StillCase, still
+from dlperf_hpc.reporting.page.shown import MOST_SERIES, Shown
+from dlperf_hpc.reporting.page.still import picture_in_page
+from dlperf_hpc.reporting.picture import Dot
+from dlperf_hpc.reporting.text import number
 
 
 @dataclass(frozen=True)
@@ -57,54 +60,72 @@ def quantities(shown: Shown) -> dict[str, Quantity]:
 
 def measures_of_case(summary: CaseSummary) -> dict[str, tuple[float | None, ...]]:
     """By unit or name: median, and the ends of its interval where there is one."""
-    found: dict[str, tuple[float | None, ...]] = {
-        unit: (sample.median, *_ends(sample.interval)) for unit, sample in summary.samples.items()
-    }
+    found: dict[str, tuple[float | None, ...]] = {}
+    for unit, sample in summary.samples.items():
+        found[unit] = (sample.median, *_ends(sample.interval))
     rate = summary.samples.get(SAMPLES_PER_S)
     if summary.mfu is not None and rate is not None:
-        ends = (None if e is None else summary.mfu * e / rate.median for e in _ends(rate.interval))
-        found["mfu"] = (summary.mfu, *ends)
-    if summary.step_ms_p50 is not None:
-        found["step"] = (summary.step_ms_p50, None, None)
-    if summary.joules_per_sample is not None:
-        found["joules"] = (summary.joules_per_sample, None, None)
-    if summary.memory_mb is not None:
-        found["memory"] = (summary.memory_mb, None, None)
+        low, high = _ends(rate.interval)
+        found["mfu"] = (
+            summary.mfu,
+            _times(low, summary.mfu, rate),
+            _times(high, summary.mfu, rate),
+        )
+    found["step"] = (summary.step_ms_p50, None, None)
+    found["joules"] = (summary.joules_per_sample, None, None)
+    found["memory"] = (summary.memory_mb, None, None)
     return {
-        name: tuple(None if v is None else _short(v) for v in values)
+        name: tuple(map(_short, values))
         for name, values in found.items()
         if values[0] is not None and math.isfinite(values[0])
     }
+
+
+def _times(end: float | None, mfu: float, rate: Sample) -> float | None:
+    """The MFU at an end of the interval of the throughput."""
+    return None if end is None else mfu * end / rate.median
 
 
 def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
     return (None, None) if interval is None else (interval.low, interval.high)
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.7g}")
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.7g}")
 
 
 def measures_of_run(run: RunResult, summary: CaseSummary) -> dict[str, float]:
     """Those of one run, also of one that does not count but has a whole window."""
-    rates = dict(run.rates)
-    if not rates and run.window is not None and run.window.elapsed_s > 0:
-        rates = dict(rates_of(run.window.samples_per_s, run.run.case.seq_len))
-    elif not rates and run.external is not None:
-        rates = dict(run.external.rates)
-    found = {unit: value for unit, value in rates.items() if math.isfinite(value) and value > 0}
+    found = {
+        unit: rate for unit, rate in _rates_of(run).items() if math.isfinite(rate) and rate > 0
+    }
     middle = summary.samples.get(SAMPLES_PER_S)
     if summary.mfu is not None and middle is not None and SAMPLES_PER_S in found:
         found["mfu"] = summary.mfu * found[SAMPLES_PER_S] / middle.median
     window = run.window or run.external
     if window is not None and window.memory_mb is not None:
         found["memory"] = window.memory_mb
-    if run.window is not None and run.window.step_ms_p50 > 0:
-        found["step"] = run.window.step_ms_p50
-    energy = None if run.gpu is None else run.gpu.joules
-    if energy is not None and run.window is not None and run.window.samples:
-        found["joules"] = energy / run.window.samples
-    return {name: _short(value) for name, value in found.items() if math.isfinite(value)}
+    if run.window is not None:
+        found |= _measures_of_window(run.window, run.gpu)
+    return {name: float(f"{value:.7g}") for name, value in found.items() if math.isfinite(value)}
+
+
+def _rates_of(run: RunResult) -> Mapping[str, float]:
+    """Its throughputs, by unit; of a run that does not count those of its whole window."""
+    if run.rates:
+        return run.rates
+    if run.window is not None and run.window.elapsed_s > 0:
+        return rates_of(run.window.samples_per_s, run.run.case.seq_len)
+    return {} if run.external is None else run.external.rates
+
+
+def _measures_of_window(window: Window, gpu: GpuUse | None) -> dict[str, float]:
+    found = {}
+    if window.step_ms_p50 > 0:
+        found["step"] = window.step_ms_p50
+    if gpu is not None and gpu.joules is not None and window.samples:
+        found["joules"] = gpu.joules / window.samples
+    return found
 
 
 def figure_of(shown: Shown) -> Figure:
@@ -149,36 +170,22 @@ def figure_of(shown: Shown) -> Figure:
 
 def _still(shown: Shown) -> str:
     """The picture for readers without scripts: of the first series."""
-    unit = shown.units[0]
-    places = {name: place for place, name in enumerate(shown.series[:MOST_SERIES])}
-    cases = [
-        StillCase(
-            series=places[case.series],
-            name=name_of(case),
-            devices=case.case.topology.devices,
-            speed=case.samples[unit].median,
-            interval=case.samples[unit].interval,
-            efficiency=case.efficiency,
-            efficiency_interval=case.efficiency_interval,
-            is_base=case.case.topology == case.base,
-        )
-        for case in shown.cases
-        if case.series in places and unit in case.samples
-    ]
-    dots = [
-        Dot(
-            series=places[series_name(run.run.case, run.sweep)],
-            name=printable(run.run.id),
-            devices=run.run.case.topology.devices,
-            speed=found[unit],
-            counts=place in shown.counted,
-            told=printable(f"{run.status.value} {run.reason}".strip()),
-        )
-        for place, run in enumerate(shown.runs)
-        if series_name(run.run.case, run.sweep) in places
-        and unit in (found := measures_of_run(run, shown.cases[shown.place_of(run)]))
-    ]
-    return still(unit, [printable(name) for name in places], cases, dots)
+    runs: dict[tuple[str, str], list[Dot]] = {}
+    for place, run in enumerate(shown.runs):
+        summary = shown.cases[shown.place_of(run)]
+        speed = measures_of_run(run, summary).get(summary.unit)
+        if speed is not None:
+            counts = place in shown.counted
+            dot = Dot(speed, _title(run, f"{number(speed)} {summary.unit}", counts), counts)
+            runs.setdefault((run.sweep, run.run.case.id), []).append(dot)
+    return picture_in_page(shown.report, shown.series[:MOST_SERIES], runs)
+
+
+def _title(run: RunResult, speed: str, counts: bool) -> str:
+    why = "counts"
+    if not counts:
+        why = f"does not count: {run.status.value} {run.reason}".strip()
+    return printable(f"{run.run.id}: {speed} ({why})")
 
 
 def _still_caption(shown: Shown) -> str:

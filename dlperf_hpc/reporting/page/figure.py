@@ -1,4 +1,4 @@
-"""What the figures look like: Vega-Lite specifications as plain dicts, and the marks of series.
+"""What the figures look like: the marks of series, and Vega-Lite specifications as plain dicts.
 
 The specifications name their data (``cases``, ``runs``, ``ideal`` ...), which the page's script
 fills from what is chosen and filtered. ``currentColor`` is the page's own: light, dark or paper.
@@ -6,9 +6,8 @@ fills from what is chosen and filtered. ``currentColor`` is the page's own: ligh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 COLOURS = (
     "#3b7dd8", "#d9730d", "#2f9650", "#d6409f", "#8f63d9", "#0f968a",
@@ -17,8 +16,7 @@ COLOURS = (
 """Twelve, each with a contrast of 3 : 1 or more to white and to the dark page."""
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """One shape: as a path within -1 to 1, and by matplotlib's name."""
 
     path: str
@@ -72,91 +70,70 @@ def _base(height: int) -> dict[str, Any]:
     }
 
 
+def _number(field: str, **look: Any) -> dict[str, Any]:
+    return {"field": field, "type": "quantitative", **look}
+
+
+def _layer(data: str, mark: Mapping[str, Any], **encoding: Any) -> dict[str, Any]:
+    """One layer, whose data are filled in by the page's script."""
+    return {"data": {"name": data, "values": []}, "mark": mark, "encoding": encoding}
+
+
+def _points(**look: Any) -> dict[str, Any]:
+    """Marks that tell something when a mouse rests on them or clicks."""
+    hover = {"tooltip": {"signal": "datum"}, "cursor": "pointer"}
+    return {"type": "point", "filled": True, **hover, **look}
+
+
 def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
     """A quantity against devices: medians with their intervals, every run a dot, hollow where it
     does not count, and what the base would give if it scaled ideally."""
     numbers = list(range(series))
-    colour = {
-        "field": "s", "type": "nominal", "legend": None,
-        "scale": {"domain": numbers, "range": [colour_of(place) for place in numbers]},
-    }  # fmt: skip
-    shape = {
-        "field": "s", "type": "nominal", "legend": None,
-        "scale": {"domain": numbers, "range": [mark_of(place).path for place in numbers]},
-    }  # fmt: skip
-    hover = {"tooltip": {"signal": "datum"}, "cursor": "pointer"}
-    y = {"field": "y", "type": "quantitative"}
+    colours = [colour_of(place) for place in numbers]
+    shapes = [mark_of(place).path for place in numbers]
+    by_series = {"field": "s", "type": "nominal", "legend": None}
+    axis = {"title": "devices, over all nodes", "values": list(devices), "format": "d"}
+    dashed = {"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.2, "opacity": 0.6}
+    cross = "M-.8,-.8L.8,.8M-.8,.8L.8,-.8"
+    hollow = _points(filled=False, shape="circle", size=46, strokeWidth=1.4)
+    without = _points(filled=False, shape=cross, size=70, strokeWidth=1.6)
     return {
         **_base(440),
         "encoding": {
-            "x": {
-                "field": "x", "type": "quantitative",
-                "axis": {"title": "devices, over all nodes", "values": list(devices),
-                         "format": "d"},
-                "scale": {"nice": False},
-            },
-            "y": {"field": "y", "type": "quantitative", "axis": {}, "scale": {}},
-            "color": colour,
+            "x": _number("x", axis=axis, scale={"nice": False}),
+            "y": _number("y", axis={}, scale={}),
+            "color": {**by_series, "scale": {"domain": numbers, "range": colours}},
         },
         "layer": [
-            {
-                "data": {"name": "ideal", "values": []},
-                "mark": {"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.2, "opacity": 0.6,
-                         "clip": True},
-                "encoding": {"detail": {"field": "s"}},
-            },
-            {
-                "data": {"name": "runs", "values": []},
-                "mark": {"type": "point", "filled": True, "shape": "circle", "size": 22,
-                         "opacity": 0.75, **hover},
-                "encoding": {"y": y},
-            },
-            {
-                "data": {"name": "hollow", "values": []},
-                "mark": {"type": "point", "filled": False, "shape": "circle", "size": 46,
-                         "strokeWidth": 1.4, **hover},
-                "encoding": {"y": y},
-            },
-            {
-                "data": {"name": "without", "values": []},
-                "mark": {"type": "point", "filled": False, "shape": "M-.8,-.8L.8,.8M-.8,.8L.8,-.8",
-                         "size": 70, "strokeWidth": 1.6, **hover},
-                "encoding": {"y": {"value": {"expr": "height - 7"}}},
-            },
-            {
-                "data": {"name": "intervals", "values": []},
-                "mark": {"type": "rule", "strokeWidth": 2},
-                "encoding": {"y": {"field": "low", "type": "quantitative"},
-                             "y2": {"field": "high"}},
-            },
-            {
-                "data": {"name": "cases", "values": []},
-                "mark": {"type": "point", "filled": True, "size": 95, "opacity": 1, **hover},
-                "encoding": {"y": y, "shape": shape},
-            },
+            _layer("ideal", {**dashed, "clip": True}, detail={"field": "s"}),
+            _layer("runs", _points(shape="circle", size=22, opacity=0.75), y=_number("y")),
+            _layer("hollow", hollow, y=_number("y")),
+            _layer("without", without, y={"value": {"expr": "height - 7"}}),
+            _layer("intervals", {"type": "rule", "strokeWidth": 2},
+                   y=_number("low"), y2={"field": "high"}),
+            _layer("cases", _points(size=95, opacity=1), y=_number("y"),
+                   shape={**by_series, "scale": {"domain": numbers, "range": shapes}}),
         ],
     }  # fmt: skip
 
 
 def trace() -> dict[str, Any]:
     """The iterations of one run: the slowest rank's time of each, p5 to p95 over the ranks."""
-    y = {"type": "quantitative", "axis": {"title": "iteration, ms"},
-         "scale": {"zero": False}}  # fmt: skip
+    from_data = {"zero": False}
+    y = {"axis": {"title": "iteration, ms"}, "scale": from_data}
+    axis = {"title": "iteration of the run", "format": "d", "tickMinStep": 1}
+    area = {"type": "area", "opacity": 0.25, "color": COLOURS[0]}
+    point = {"size": 14, "color": COLOURS[0]}
+    line = {"type": "line", "strokeWidth": 1.5, "color": COLOURS[0], "point": point}
     return {
         **_base(220),
         "data": {"name": "trace", "values": []},
-        "encoding": {
-            "x": {"field": "n", "type": "quantitative", "scale": {"zero": False, "nice": False},
-                  "axis": {"title": "iteration of the run", "format": "d", "tickMinStep": 1}},
-        },
+        "encoding": {"x": _number("n", scale={**from_data, "nice": False}, axis=axis)},
         "layer": [
-            {"mark": {"type": "area", "opacity": 0.25, "color": COLOURS[0]},
-             "encoding": {"y": {"field": "low", **y}, "y2": {"field": "high"}}},
-            {"mark": {"type": "line", "strokeWidth": 1.5, "color": COLOURS[0],
-                      "point": {"size": 14, "color": COLOURS[0]}},
-             "encoding": {"y": {"field": "slowest", **y}}},
+            {"mark": area, "encoding": {"y": _number("low", **y), "y2": {"field": "high"}}},
+            {"mark": line, "encoding": {"y": _number("slowest", **y)}},
         ],
-    }  # fmt: skip
+    }
 
 
 OUTCOME_COLOURS = {
@@ -167,33 +144,28 @@ OUTCOME_COLOURS = {
 def ratios(low: float, high: float) -> dict[str, Any]:
     """B / A of each case with its interval, against the band ``low`` to ``high`` that counts as the
     same."""
-    hover = {"tooltip": {"signal": "datum"}, "cursor": "pointer"}
-    names, colours = list(OUTCOME_COLOURS), list(OUTCOME_COLOURS.values())
-    x = {"field": "x", "type": "quantitative"}
+    colours = {**OUTCOME_COLOURS, "too few runs": OUTCOME_COLOURS["same"]}
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    outcome = {"field": "outcome", "type": "nominal", "legend": None, "scale": scale}
+    labels = {"title": None, "labelLimit": 260, "grid": True}
+    band = {"type": "rect", "color": "currentColor", "opacity": 0.09}
+    one = {"type": "rule", "color": "currentColor", "opacity": 0.5}
+    from_low = {"x": _number("low"), "x2": {"field": "high"}}
+    alone = {"y": None, "color": None}
+    axis = {"title": "B / A", "format": ".3~f"}
     return {
         **_base(300),
         "encoding": {
-            "y": {"field": "label", "type": "nominal", "sort": None,
-                  "axis": {"title": None, "labelLimit": 260, "grid": True}},
-            "color": {"field": "outcome", "type": "nominal", "legend": None,
-                      "scale": {"domain": [*names, "too few runs"],
-                                "range": [*colours, "#7a8696"]}},
+            "y": {"field": "label", "type": "nominal", "sort": None, "axis": labels},
+            "color": outcome,
         },
         "layer": [
-            {"data": {"values": [{"low": low, "high": high}]},
-             "mark": {"type": "rect", "color": "currentColor", "opacity": 0.09},
-             "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"},
-                          "y": None, "color": None}},
-            {"data": {"values": [{"one": 1}]},
-             "mark": {"type": "rule", "color": "currentColor", "opacity": 0.5},
-             "encoding": {"x": {"field": "one", "type": "quantitative"}, "y": None,
-                          "color": None}},
-            {"data": {"name": "intervals", "values": []},
-             "mark": {"type": "rule", "strokeWidth": 2.5},
-             "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}},
-            {"data": {"name": "cases", "values": []},
-             "mark": {"type": "point", "filled": True, "size": 85, "opacity": 1, **hover},
-             "encoding": {"x": {**x, "axis": {"title": "B / A", "format": ".3~f"},
-                                "scale": {"zero": False}}}},
+            {"data": {"values": [{"low": low, "high": high}]}, "mark": band,
+             "encoding": {**from_low, **alone}},
+            {"data": {"values": [{"one": 1}]}, "mark": one,
+             "encoding": {"x": _number("one"), **alone}},
+            _layer("intervals", {"type": "rule", "strokeWidth": 2.5}, **from_low),
+            _layer("cases", _points(size=85, opacity=1),
+                   x=_number("x", axis=axis, scale={"zero": False})),
         ],
     }  # fmt: skip

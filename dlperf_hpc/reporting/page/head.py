@@ -18,12 +18,13 @@ from dlperf_hpc.reporting.page.shown import (
     MOST_NAMED,
     NONE,
     Shown,
+    key_values,
     keys,
     name_of,
     sentence,
 )
 from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.text import listed, natural, span
+from dlperf_hpc.reporting.text import at_most, listed, natural, span
 
 _MOST_LISTED = 100
 
@@ -42,7 +43,7 @@ def facts(shown: Shown) -> tuple[tuple[str, str], ...]:
         "Base of speedup": shown.base or f"none: {report.base or DEFAULT_BASE} has no run",
         "Alike in all cases": "; ".join(
             f"{key} {values[0]}"
-            for key, values in keys(report.cases).items()
+            for key, values in keys(map(key_values, report.cases)).items()
             if len(values) == 1 and values[0] != NONE
         ),
         "Source": report.source,
@@ -146,9 +147,7 @@ def _troubles(report: Report) -> list[str]:
         )
         why = f": {reason}" if reason else ""
         lines.append(f"{number_of(len(runs), 'run')} {status.value}{why} ({names})")
-    if len(lines) > _MOST_LISTED:
-        lines[_MOST_LISTED:] = [f"and {len(lines) - _MOST_LISTED} more reasons: see the runs below"]
-    return lines
+    return at_most(lines, _MOST_LISTED, " reasons: see the runs below")
 
 
 def _holes(report: Report) -> list[str]:

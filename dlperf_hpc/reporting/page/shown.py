@@ -10,8 +10,9 @@ from typing import Any
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult
+from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.tables import units_of
 from dlperf_hpc.reporting.text import natural
 
 MOST_RUNS = 1000
@@ -82,9 +83,7 @@ class Shown:
     @cached_property
     def units(self) -> tuple[str, ...]:
         """Throughputs that some case has: samples/s, tokens/s, then others."""
-        known = dict.fromkeys(unit for case in self.cases for unit in case.samples)
-        order = [unit for unit in (SAMPLES_PER_S, TOKENS_PER_S) if unit in known]
-        return (*order, *(unit for unit in known if unit not in order))
+        return units_of(self.cases)
 
 
 def name_of(summary: CaseSummary) -> str:
@@ -126,15 +125,15 @@ def key_values(summary: CaseSummary) -> dict[str, str]:
     return {key: printable(str(value)) if value else NONE for key, value in told.items()}
 
 
-def keys(cases: Iterable[CaseSummary]) -> dict[str, list[str]]:
-    """Every key with the values that some case has, in natural order."""
-    found: dict[str, set[str]] = {key: set() for key in _KEYS}
-    for summary in cases:
-        for key, value in key_values(summary).items():
-            found[key].add(value)
-    return {key: sorted(values, key=natural) for key, values in found.items() if values}
+def keys(cases: Iterable[Mapping[str, str]]) -> dict[str, Sequence[str]]:
+    """Every key of cases with the values that some case has, in natural order."""
+    found: dict[str, set[str]] = {}
+    for values in cases:
+        for key, value in values.items():
+            found.setdefault(key, set()).add(value)
+    return {key: sorted(values, key=natural) for key, values in found.items()}
 
 
-def filters(cases: Sequence[CaseSummary]) -> dict[str, Sequence[str]]:
-    """Keys in which cases differ, but for those that say the same as another."""
+def filters(cases: Iterable[Mapping[str, str]]) -> dict[str, Sequence[str]]:
+    """Keys in which cases differ, with their values."""
     return {key: values for key, values in keys(cases).items() if len(values) > 1}

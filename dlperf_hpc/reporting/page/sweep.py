@@ -18,7 +18,7 @@ from dlperf_hpc.reporting.page.data import data_of
 from dlperf_hpc.reporting.page.drawn import figure_of
 from dlperf_hpc.reporting.page.head import counts, facts, missing, remarks
 from dlperf_hpc.reporting.page.provenance import provenance_sections
-from dlperf_hpc.reporting.page.shown import MOST_FILES, Shown, filters, sentence
+from dlperf_hpc.reporting.page.shown import MOST_FILES, Shown, filters, key_values, sentence
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import csv_table
 from dlperf_hpc.reporting.tables import RunRow, case_table, node_table, option_table, run_table
@@ -44,7 +44,7 @@ def page(report: Report) -> Page:
         missing=missing(shown, files),
         figure=figure_of(shown),
         sections=tuple(made for make in SECTIONS for made in make(shown)),
-        filters=filters(shown.cases),
+        filters=filters(map(key_values, shown.cases)),
         data=data_of(shown),
         files={name: content for name, content in files.items() if len(content) <= MOST_FILES * 8},
         how_to_read=HOW_TO_READ,

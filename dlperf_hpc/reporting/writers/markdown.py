@@ -11,7 +11,6 @@ from dlperf_hpc.analysis.statistics import Sample
 from dlperf_hpc.errors import number_of
 from dlperf_hpc.records.results import TOKENS_PER_S, RunResult, own_unit
 from dlperf_hpc.records.status import Status
-from dlperf_hpc.reporting.picture import PICTURE, picture
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import markdown_lines, markdown_row, markdown_table
 from dlperf_hpc.reporting.tables import (
@@ -22,8 +21,10 @@ from dlperf_hpc.reporting.tables import (
     wide_table,
     with_coverage,
 )
-from dlperf_hpc.reporting.text import code, escape, number
+from dlperf_hpc.reporting.text import at_most, code, escape, number
 from dlperf_hpc.reporting.writers import Writer
+
+PICTURE = "speedup.png"
 
 _MOST_UNREAD = 100
 _MOST_HOSTS = 32
@@ -173,13 +174,12 @@ def _warnings(warnings: Mapping[str, Sequence[RunResult]]) -> str:
     """What logs warn of, each sentence once."""
     if not warnings:
         return ""
-    shown = []
-    for text, runs in [*warnings.items()][:_MOST_UNREAD]:
+    lines = []
+    for text, runs in warnings.items():
         others = f" and {number_of(len(runs) - 1, 'other')}" if len(runs) > 1 else ""
-        shown.append(f"- {code(runs[0].title)}{others}: {escape(text)}")
-    if len(warnings) > _MOST_UNREAD:
-        shown.append(f"- and {len(warnings) - _MOST_UNREAD} more (runs.csv has them all)")
-    return "\n".join(["## Warnings of runs", "", *shown])
+        lines.append(f"{code(runs[0].title)}{others}: {escape(text)}")
+    shown = at_most(lines, _MOST_UNREAD, " (runs.csv has them all)")
+    return "\n".join(["## Warnings of runs", "", *(f"- {line}" for line in shown)])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -189,15 +189,20 @@ def _listed(names: Sequence[str]) -> str:
 def _unread(lines: Sequence[str]) -> str:
     if not lines:
         return ""
-    shown = [f"- {escape(line)}" for line in lines[:_MOST_UNREAD]]
-    if len(lines) > _MOST_UNREAD:
-        shown.append(f"- and {len(lines) - _MOST_UNREAD} more (report.json has them all)")
-    return "\n".join(["## Not read", "", *shown])
+    shown = at_most(lines, _MOST_UNREAD, " (report.json has them all)")
+    return f"## Not read\n\n{markdown_lines(shown)}"
 
 
 def _legend(report: Report) -> str:
-    lines = [f"- {flag}: {escape(meaning)}" for flag, meaning in report.flags.items()]
-    return "\n".join(["## Flags", "", *lines]) if lines else ""
+    lines = markdown_lines(f"{flag}: {meaning}" for flag, meaning in report.flags.items())
+    return f"## Flags\n\n{lines}" if lines else ""
+
+
+def picture(report: Report) -> bytes | None:
+    """The picture that the tables stand with; None if no run counts."""
+    from dlperf_hpc.reporting.picture import picture as drawn
+
+    return drawn(report)
 
 
 WRITERS = (

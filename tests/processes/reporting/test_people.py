@@ -64,14 +64,14 @@ def test_numbers_in_names_are_sorted_as_numbers() -> None:
     assert sorted(["bz16", "bz2", "bz2/b", "a", "10n8g", "2n8g"], key=natural) == [
         *("2n8g", "10n8g", "a", "bz2", "bz2/b", "bz16"),
     ]
-    assert list(Report.of("x", measured("1n1g", batches=(16, 2))).series) == [
+    assert list(Report("x", measured("1n1g", batches=(16, 2))).series) == [
         *("torch/bert/bz2/fp32", "torch/bert/bz16/fp32"),
     ]
     assert common_beginning(["a/b/c", "a/b/d-e"]) == "a/b/" and common_beginning(["a", "a"]) == ""
 
 
 def test_what_people_decide_by_is_in_the_table() -> None:
-    report = Report.of("x", measured("1n1g", "4n8g"))
+    report = Report("x", measured("1n1g", "4n8g"))
     wide = shown(speedup_table(report, 160), 160)
     head = wide.splitlines()[1].split()
     assert " ".join(head) == ("case samples/s CI speedup eff. % ms/it. MFU % mem GB tokens/s runs")
@@ -84,26 +84,26 @@ def test_what_people_decide_by_is_in_the_table() -> None:
 
 
 def test_columns_without_a_figure_are_left_out_without_a_word() -> None:
-    text = shown(speedup_table(Report.of("x", oks(case("1n1g"), 100)), 80))
+    text = shown(speedup_table(Report("x", oks(case("1n1g"), 100)), 80))
     assert "MFU" not in text and "mem GB" not in text and "no room" not in text
 
 
 def test_all_series_stand_side_by_side() -> None:
     results = measured("1n1g", "1n8g", "4n8g", batches=(16, 2))
-    text = shown(speedup_table(Report.of("x", results), 80))
+    text = shown(speedup_table(Report("x", results), 80))
     lines = [line.split() for line in text.splitlines()]
     assert "all series: speedup over 1n1g" in text
     assert ["series", "(torch/bert/...)", "1n1g", "1n8g", "4n8g"] in lines
     assert lines.index(["bz2/fp32", "1.00", "7.83", "31.24"]) + 1 == lines.index(
         ["bz16/fp32", "1.00", "7.83", "31.24"]
     )
-    assert "| bz2/fp32 | 1.00 | 7.83 | 31.24 |" in markdown(Report.of("x", results))
-    assert "all series" not in shown(speedup_table(Report.of("x", measured("1n1g")), 80))
-    assert "no room for 1n1g: the tables" in shown(speedup_table(Report.of("x", results), 25))
+    assert "| bz2/fp32 | 1.00 | 7.83 | 31.24 |" in markdown(Report("x", results))
+    assert "all series" not in shown(speedup_table(Report("x", measured("1n1g")), 80))
+    assert "no room for 1n1g: the tables" in shown(speedup_table(Report("x", results), 25))
 
 
 def test_the_head_says_when_where_and_on_what(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report.of("x", measured("2n1g"))
+    report = Report("x", measured("2n1g"))
     print_report(report)
     head = capsys.readouterr().out.splitlines()[:3]
     assert head[1] == "measured 2026-11-20 10:00 to 2026-11-21 09:30 UTC on 2 hosts (n2, n10)"
@@ -114,7 +114,7 @@ def test_the_head_says_when_where_and_on_what(capsys: pytest.CaptureFixture[str]
 def test_what_logs_warn_of_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     warned = [replace(each, warnings=("the [clock] jumps\x1b[2J",)) for each in oks(case(), 5, 6)]
     reason = bad(case(), 3, Status.FAILED, "it broke")
-    report = Report.of("x", [*warned, replace(reason, warnings=("it broke",))])
+    report = Report("x", [*warned, replace(reason, warnings=("it broke",))])
     print_report(report)
     text = capsys.readouterr().out
     assert text.count("warning of 2 runs: the [clock] jumps") == 1 and "\x1b" not in text
@@ -256,7 +256,7 @@ def test_the_pace_is_that_of_the_runs_that_ended_meanwhile(monkeypatch: pytest.M
 
 def test_many_series_have_a_panel_each() -> None:
     results = measured("1n1g", "1n8g", batches=(1, 2, 4, 8, 16, 32))
-    data = picture(Report.of("x", results), "svg")
+    data = picture(Report("x", results), "svg")
     assert data is not None
     text = data.decode()
     for batch in (1, 2, 4, 8, 16, 32):
@@ -266,11 +266,11 @@ def test_many_series_have_a_panel_each() -> None:
 
 
 def test_the_picture_is_written_in_vectors_too(tmp_path: Path) -> None:
-    report = Report.of("x", measured("1n1g", "1n8g"))
+    report = Report("x", measured("1n1g", "1n8g"))
     (path,) = write_report(tmp_path, report, ["svg"])
     assert path.name == "speedup.svg" and "weak scaling" in path.read_text()
     assert picture(report, "svg") == path.read_bytes()
-    assert write_report(tmp_path, Report.of("x", []), ["svg"]) == () and not path.exists()
+    assert write_report(tmp_path, Report("x", []), ["svg"]) == () and not path.exists()
 
 
 def test_a_run_of_one_sweep_has_its_id_as_title() -> None:

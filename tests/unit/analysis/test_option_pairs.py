@@ -36,7 +36,7 @@ def test_the_published_deltas_of_optimizer_placement_come_out() -> None:
         *(replace(run, gpu=GpuUse(util=73)) for run in oks(off, 104, 104, memory_mb=5603.0)),
         *(replace(run, gpu=GpuUse(util=43)) for run in oks(on, 89, 89, memory_mb=3849.0)),
     ]
-    report = Report.of("placement", results, "1n8g")
+    report = Report("placement", results, "1n8g")
     (found,) = report.option_pairs
     assert (found.name, found.memory_mb) == ("optimizerplacement", -1754)
     assert found.ratio == pytest.approx(89 / 104)

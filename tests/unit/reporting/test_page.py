@@ -35,7 +35,7 @@ from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.reporting.tables import case_table, node_table
 from dlperf_hpc.reporting.text import natural
-from dlperf_hpc.reporting.writers.pictures import page
+from dlperf_hpc.reporting.writers.builtin import page
 
 
 class Parsed(HTMLParser):
@@ -120,9 +120,9 @@ def test_flags_are_sentences_with_their_cases_before_the_figure() -> None:
 
 
 def test_every_mark_of_the_still_figure_has_a_title(few: Parsed) -> None:
-    """Of nine cases: each in two panels, and 27 runs in one."""
+    """Of nine cases and 27 runs, each in three panels."""
     titles = [tag for tag, _ in few.tags if tag == "title"]
-    assert len(titles) == 1 + 2 * 9 + 27
+    assert len(titles) == 1 + 3 * (9 + 27)
     assert any("(counts)" in text for text in few.texts)
     assert any("interval" in text and "(covers 75.0 %)" in text for text in few.texts)
 
@@ -138,7 +138,7 @@ def test_a_run_that_does_not_count_is_hollow_and_told() -> None:
 def test_energy_without_samples_is_no_number() -> None:
     """Nothing is divided by no samples: the run has an energy, and none for a sample."""
     (run, *_) = page_samples.measured(case(), 100.0, 1)
-    (summary,) = Report.of("a", [run]).cases
+    (summary,) = Report("a", [run]).cases
     assert run.window is not None and "joules" in measures_of_run(run, summary)
     without = replace(run, window=replace(run.window, samples=0))
     assert "joules" not in measures_of_run(without, summary)
@@ -154,7 +154,7 @@ def test_the_nodes_of_the_runs_are_a_table_that_names_the_slow_one() -> None:
             pairs,
         )
     ]  # fmt: skip
-    report = Report.of("a", runs)
+    report = Report("a", runs)
     assert report.nodes.slow_nodes == ("n1",)
     table = node_table(nodes_of(report.nodes))
     titles = [column.name for column in table.columns]
@@ -163,24 +163,24 @@ def test_the_nodes_of_the_runs_are_a_table_that_names_the_slow_one() -> None:
     assert sorted(cells[0].text for cells in table.cells) == ["n1", "n2", "n3"]
     text = Parsed(page(report)).text
     assert "Slow: n1: runs with it are" in text and "to runs without it" in text
-    assert 'id="nodes"' not in page(Report.of("a", oks(case(), 1.0, 1.1))).decode()
+    assert 'id="nodes"' not in page(Report("a", oks(case(), 1.0, 1.1))).decode()
 
 
 def test_the_head_tells_node_hours_and_the_share_of_the_window() -> None:
     (run,) = oks(case("2n1g"), 640.0)
     long = replace(run, started="2026-11-21T10:00:00Z", ended="2026-11-21T10:06:00Z")
     limits = {run.run.id: 1800}
-    report = Report.of("a", [long], limits_s=limits)
+    report = Report("a", [long], limits_s=limits)
     told = dict(facts(Shown(report)))["Node-hours"]
     assert told.startswith("0.2 used of 1 asked for by 1 run, 3 % window")
-    assert "Node-hours" not in dict(facts(Shown(Report.of("a", [run]))))
+    assert "Node-hours" not in dict(facts(Shown(Report("a", [run]))))
 
 
 def test_step_time_is_a_quantity_and_a_column() -> None:
     """The median of the runs' own medians; a run that does not count has its own."""
     runs = [ok(case(), n, 100.0, step_ms_p50=ms) for n, ms in ((1, 30.0), (2, 10.0))]
     runs.append(bad(case(), 3, Status.PARTIAL, "x", window(case(), 90.0, step_ms_p50=99.0)))
-    report = Report.of("a", runs)
+    report = Report("a", runs)
     data = Parsed(page(report)).data
     assert data["quantities"]["step"]["label"] == "step time"
     assert data["cases"][0]["m"]["step"] == [20.0, None, None]
@@ -190,7 +190,7 @@ def test_step_time_is_a_quantity_and_a_column() -> None:
     assert (table.columns[place].unit, table.cells[0][place].text) == ("ms", "20.00")
     (row,) = rows(CASE_COLUMNS, report.cases)
     assert row["step_ms_p50"] == 20.0 and row["iteration_ms"] == report.cases[0].iteration_ms
-    alone = Report.of("b", external("1n1g", {"tokens/s": 9.0}))
+    alone = Report("b", external("1n1g", {"tokens/s": 9.0}))
     assert "step" not in Parsed(page(alone)).data["quantities"]
 
 
@@ -198,7 +198,7 @@ def test_doubts_of_energy_stand_with_the_run() -> None:
     """In the table, for readers without scripts too, and in what is told when it is opened."""
     well, odd = oks(case("1n2g"), 100.0, 101.0)
     use = GpuUse(joules=100.0, devices=2)
-    report = Report.of("a", [replace(well, gpu=use), replace(odd, gpu=replace(use, devices=1))])
+    report = Report("a", [replace(well, gpu=use), replace(odd, gpu=replace(use, devices=1))])
     doubt = "1 of 2 devices told their energy"
     parsed = Parsed(page(report))
     assert [dict(run["told"]).get("energy in doubt") for run in parsed.data["runs"]] == [
@@ -226,7 +226,7 @@ def test_names_are_text_everywhere() -> None:
 def test_what_differs_stands_before_the_rest() -> None:
     runs = page_samples.measured(case(), 100.0, 2)
     runs += page_samples.measured(case("1n2g"), 190.0, 2, driver="575.51")
-    text = Parsed(page(Report.of("x", runs))).text
+    text = Parsed(page(Report("x", runs))).text
     differs = text[text.index("Provenance: what differs Machine") :]
     assert differs.index("575.51") < differs.index("Provenance: all of it")
     assert "EPYC" not in differs[: differs.index("Provenance: all of it")]
@@ -235,12 +235,12 @@ def test_what_differs_stands_before_the_rest() -> None:
 @pytest.mark.parametrize(
     "report, words",
     [
-        (Report.of("a", []), ["No run is known yet.", "there is nothing to draw"]),
-        (Report.of("a", [bad(case(), 1, Status.FAILED, "no GPU")]), ["No run counts", "no GPU"]),
-        (Report.of("a", oks(case(), 1.0)), ["A single run counts", "no confidence interval"]),
-        (Report.of("a", oks(case("1n2g"), 1.0)), ["none: 1n1g has no run", "the default base"]),
+        (Report("a", []), ["No run is known yet.", "there is nothing to draw"]),
+        (Report("a", [bad(case(), 1, Status.FAILED, "no GPU")]), ["No run counts", "no GPU"]),
+        (Report("a", oks(case(), 1.0)), ["A single run counts", "no confidence interval"]),
+        (Report("a", oks(case("1n2g"), 1.0)), ["none: 1n1g has no run", "the default base"]),
         (
-            Report.of("a", [*oks(case(), 1.0), *oks(case("1n2g", model="gpt"), 1.0)]),
+            Report("a", [*oks(case(), 1.0), *oks(case("1n2g", model="gpt"), 1.0)]),
             ["No case of 1n2g, which other series have: torch/bert/bz32/fp32."],
         ),
     ],
@@ -252,7 +252,7 @@ def test_a_page_says_what_there_is_not(report: Report, words: list[str]) -> None
 
 def test_twelve_frameworks_are_told_apart() -> None:
     runs = [run for n in range(12) for run in oks(case(framework=f"framework{n}"), 10.0 + n)]
-    parsed = Parsed(page(Report.of("a", runs)))
+    parsed = Parsed(page(Report("a", runs)))
     assert "later" not in [attributes.get("class") for _, attributes in parsed.tags]
     assert next(iter(parsed.data["cases"][0]["keys"])) == "framework"
     assert parsed.data["series"][2] == "framework2/bert/bz32/fp32"  # before framework10
@@ -266,7 +266,7 @@ def test_too_many_runs_are_cut_and_the_page_says_so() -> None:
         for run in oks(case(batch_size=n + 1), *(10.0 + i for i in range(50)))
     ]
     runs.append(bad(case(batch_size=1), 99, Status.FAILED, "x"))
-    report = Report.of("a", runs)
+    report = Report("a", runs)
     shown = Shown(report).runs
     assert len(shown) <= MOST_RUNS and any(run.status is Status.FAILED for run in shown)
     parsed = Parsed(page(report))

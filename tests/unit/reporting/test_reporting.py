@@ -62,7 +62,7 @@ def sweep() -> list[RunResult]:
 
 
 def report_of(results: list[RunResult], name: str = "quick", **more: Any) -> Report:
-    return Report.of(name, results, **more)
+    return Report(name, results, **more)
 
 
 def cells(content: str | bytes | None) -> list[dict[str, str]]:
@@ -335,7 +335,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def markdown(results: list[RunResult], base: str | None = None) -> str:
-    return markdown_of(Report.of("my_sweep", results, base, source="logs/my_sweep"))
+    return markdown_of(Report("my_sweep", results, base, source="logs/my_sweep"))
 
 
 def table_rows(text: str) -> Iterator[list[str]]:
@@ -643,7 +643,7 @@ def test_option_pairs_name_their_unit() -> None:
 
 
 def png(results: list[RunResult], title: str = "sweep", base: str | None = None) -> bytes | None:
-    return picture(Report.of(title, results, base))
+    return picture(Report(title, results, base))
 
 
 def size(data: bytes | None) -> tuple[int, int]:
@@ -676,7 +676,7 @@ def test_picture_of_many_series_grows_with_its_legend() -> None:
 
 
 def svg(results: list[RunResult], title: str = "sweep", base: str | None = None) -> str:
-    data = picture(Report.of(title, results, base), file_format="svg")
+    data = picture(Report(title, results, base), file_format="svg")
     assert data is not None
     return data.decode()
 

@@ -46,7 +46,7 @@ def results() -> list[RunResult]:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    report = Report.of("odd", results(), None)
+    report = Report("odd", results(), None)
     paths = write_report(tmp_path, report, ["csv", "sqlite", "parquet"])
     assert {path.name for path in paths} == {
         *("speedup.csv", "runs.csv", "report.sqlite", "speedup.parquet", "runs.parquet"),

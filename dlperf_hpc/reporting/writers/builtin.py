@@ -1,4 +1,5 @@
-"""The tables of a report for programs: CSV (docs/csv.md), Parquet, SQLite, JUnit."""
+"""Every file but JSON and Markdown: tables for programs (CSV, Parquet, SQLite, JUnit), the page and
+the picture. What page and picture take is imported only when they are made."""
 
 from __future__ import annotations
 
@@ -16,6 +17,25 @@ from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import Column, Entry, csv_table, frame, junit
 from dlperf_hpc.reporting.text import number
 from dlperf_hpc.reporting.writers import Writer
+from dlperf_hpc.reporting.writers.markdown import PICTURE, picture
+
+PAGE = "report.html"
+VECTORS = "speedup.svg"
+
+
+def page(report: Report) -> bytes:
+    """The report as one page."""
+    from dlperf_hpc.reporting.page import render
+    from dlperf_hpc.reporting.page.sweep import page as page_of
+
+    return render(page_of(report))
+
+
+def vectors(report: Report) -> bytes | None:
+    """The picture in lines and letters, for papers and slides; None if no run counts."""
+    from dlperf_hpc.reporting.picture import picture
+
+    return picture(report, "svg")
 
 
 def _nodes(report: Report) -> bytes | None:
@@ -92,4 +112,9 @@ WRITERS = (
     ),
     Writer("sqlite", "the tables for SQL", {"report.sqlite": database}),
     Writer("junit", "a test for each run, for CI servers", {"junit.xml": tests}),
+    Writer("html", "a page to look at, offline", {PAGE: page}, frozenset({PAGE})),
+    Writer(
+        "png", "one picture of speedup and efficiency", {PICTURE: picture}, frozenset({PICTURE})
+    ),
+    Writer("svg", "the same picture in vectors", {VECTORS: vectors}, frozenset({VECTORS})),
 )
