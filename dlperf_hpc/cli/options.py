@@ -384,10 +384,14 @@ def resolve_run(ledger: Ledger, text: str) -> Run:
     tasks = ledger.tasks()
     by_id = [run for run in runs if text == run.id]
     by_task = [run for run in runs if run.id in tasks and tasks[run.id].name == text]
-    by_part = [run for run in runs if text in run.id]
-    found = by_id or by_task or by_part
+    found = by_id or by_task or [run for run in runs if text in run.id]
     if len(found) == 1:
         return found[0]
+    raise _ambiguous(text, found, runs)
+
+
+def _ambiguous(text: str, found: Sequence[Run], runs: Sequence[Run]) -> SpecError:
+    """The error of a text that names no run, or several."""
     what = f"no run's id has {text!r}"
     if found:
         what = f"{len(found)} runs have {text!r} in their id"
@@ -395,4 +399,4 @@ def resolve_run(ledger: Ledger, text: str) -> Run:
     listed = "".join(f"\n  {run.id}" for run in offered[:_MOST_LISTED])
     if len(offered) > _MOST_LISTED:
         listed += f"\n  ... {len(offered)} in all"
-    raise usage_error("RUN", f"{what}; the ids are{listed}")
+    return usage_error("RUN", f"{what}; the ids are{listed}")

@@ -88,12 +88,13 @@ def untaken_by_sweep(root: Path, asked: Manifest) -> Untaken:
 def compared(root: Path, asked: Manifest) -> dict[str, Any] | None:
     """How many runs of a plan the directory has, how many it does not, and what contradicts the
     sweep there; None if there is none, or none that can be read."""
-    from dlperf_hpc.engines.growth import differences
     from dlperf_hpc.records import layout
-    from dlperf_hpc.records.manifest import read_manifest
 
     if not os.path.exists(root / layout.MANIFEST):  # nor if nobody may look there
         return None
+    from dlperf_hpc.engines.growth import differences
+    from dlperf_hpc.records.manifest import read_manifest
+
     try:
         there = read_manifest(root)
     except LedgerError as error:

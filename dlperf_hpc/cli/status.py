@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
+from dlperf_hpc.errors import printable
 
 if TYPE_CHECKING:
     from dlperf_hpc.records.collect import Collection, RunJob
@@ -117,7 +118,6 @@ def _why(arguments: argparse.Namespace, root: Path) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
-    from dlperf_hpc.errors import printable
     from dlperf_hpc.records.archive import unpacked
     from dlperf_hpc.records.status import Status
 
@@ -138,18 +138,23 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(collection), indent=1))
     elif not arguments.watch:
-        from dlperf_hpc.cli.messages import shortest
-        from dlperf_hpc.cli.submission import of_report_job
-        from dlperf_hpc.reporting.status import print_status
-
-        shown = shortest(arguments.directory)
-        print_status(collection, shown)
-        for line in of_report_job(collection.report_job, shown):
-            print(f"\n{line}")
+        _print(collection, arguments.directory)
     if not archived:
         _say_held(collection)
-    unclear = any(result.status is Status.UNKNOWN for result in collection.results)
-    return 1 if unclear or any(result.status.bad for result in collection.results) else 0
+    statuses = {result.status for result in collection.results}
+    return int(any(status.bad or status is Status.UNKNOWN for status in statuses))
+
+
+def _print(collection: Collection, directory: Path) -> None:
+    """The table of a sweep's runs, and a line on the job that reports at its end."""
+    from dlperf_hpc.cli.messages import shortest
+    from dlperf_hpc.cli.submission import of_report_job
+    from dlperf_hpc.reporting.status import print_status
+
+    shown = shortest(directory)
+    print_status(collection, shown)
+    for line in of_report_job(collection.report_job, shown):
+        print(f"\n{line}")
 
 
 def main(argv: list[str] | None = None) -> int:

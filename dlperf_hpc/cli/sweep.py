@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,10 +122,10 @@ def _with_value(cases: list[Case], item: str) -> list[Case]:
 
     ((key, wanted),) = _pairs([item], "--only").items()
     tables = [flatten({**case.to_dict(), **dict(case.options)}) for case in cases]
-    if not any(key in table for table in tables):
+    names = {name for table in tables for name in table}
+    if key not in names:
         key, wanted = renamed(key, wanted)
-    if not any(key in table for table in tables):
-        names = {name for table in tables for name in table}
+    if key not in names:
         raise usage_error(f"--only {item}", f"no case has a key {key!r}", nearest(key, names))
     kept = [case for case, table in zip(cases, tables) if table.get(key) == wanted]
     if not kept:
@@ -270,26 +270,16 @@ def _run_here(root: Path, manifest: Manifest, site: Site, outcome: Outcome, as_j
 
 def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json: bool) -> int:
     from dlperf_hpc.cli.standing import compared, compared_text
-    from dlperf_hpc.engines.plan import node_hours
 
     children = _children(root, manifest, site)
     scripts = {array.name: engine.script(root, array, site) for array in manifest.arrays}
     found = compared(root, manifest)
     if as_json:
-        plan = [
-            {
-                "array": array.name,
-                "topology": str(array.topology),
-                "runs": [run.id for run in array.tasks],
-                "time_limit_s": array.time_limit_s,
-                "node_hours": node_hours(array),
-                "script": scripts[array.name],
-                **({"command": children[key]} if (key := _child_key(array)) in children else {}),
-            }
-            for array in manifest.arrays
-        ]
-        made = {"sweep": manifest.sweep, "root": str(root), "arrays": plan}
-        print(json.dumps({**made, "directory": found} if found else made, indent=1))
+        plan = [_planned(array, scripts[array.name], children) for array in manifest.arrays]
+        made: dict[str, Any] = {"sweep": manifest.sweep, "root": str(root), "arrays": plan}
+        if found:
+            made["directory"] = found
+        print(json.dumps(made, indent=1))
         return 0
     print(visible(plan_text(manifest, engine, root)))
     for (topology, program), words in children.items():
@@ -305,6 +295,25 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
         if script is not None:
             print(visible(f"\n===== {name}: the batch script\n{script}"))
     return 0
+
+
+def _planned(
+    array: Array, script: str | None, children: Mapping[tuple[str, str], str]
+) -> dict[str, Any]:
+    """An array of the plan, for scripts."""
+    from dlperf_hpc.engines.plan import node_hours
+
+    row = {
+        "array": array.name,
+        "topology": str(array.topology),
+        "runs": [run.id for run in array.tasks],
+        "time_limit_s": array.time_limit_s,
+        "node_hours": node_hours(array),
+        "script": script,
+    }
+    if _child_key(array) in children:
+        row["command"] = children[_child_key(array)]
+    return row
 
 
 def _child_key(array: Array) -> tuple[str, str]:
