@@ -16,7 +16,7 @@ from dlperf_hpc.records.manifest import Array, Submission
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine, Limit
-    from dlperf_hpc.engines.report_job import Reporting
+    from dlperf_hpc.engines.dependency import Reporting
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import Outcome
     from dlperf_hpc.records.ledger import Ledger
