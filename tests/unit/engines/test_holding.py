@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from record_samples import SWEEP, a_run, a_sweep, begun, ended, ended_ok, opened, paths
 
-from dlperf_hpc.cli import held as told
+from dlperf_hpc.cli import submission as told
 from dlperf_hpc.engines import epilogue, holding
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.engines.nodes import suspects
@@ -334,12 +334,12 @@ def test_verbs_say_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     runs = runs_of(50)
     a_sweep(tmp_path, runs, "slurm")
     held.hold_back(tmp_path, "default", ENTRY)
-    told.say(tmp_path, (run.case for run in runs))
+    told.say_held_back(tmp_path, (run.case for run in runs))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("note: runs are held back: environment default: ")
-    told.let_go(tmp_path, read_ledger(tmp_path).arrays)
+    told.try_anew(tmp_path, read_ledger(tmp_path).arrays)
     assert capsys.readouterr().err == "note: environment default is tried anew\n"
-    told.say(tmp_path, (run.case for run in runs))
+    told.say_held_back(tmp_path, (run.case for run in runs))
     assert capsys.readouterr().err == ""
 
 
