@@ -263,8 +263,8 @@ class _StateResolver:
         if told is None:
             return result
         reason = f"{told.reason} (jobs/{task.name}.out)"
-        told_by = {"decided_by": told.decided_by, "cause": told.cause, "source": "scheduler"}
-        return replace(result, status=told.status, reason=reason, to_do="", **told_by)
+        told_by = replace(result, decided_by=told.decided_by, cause=told.cause, to_do="")
+        return replace(told_by, status=told.status, reason=reason, source="scheduler")
 
 
 _WHEN_IT_ANSWERS = "look again when the scheduler answers; until then nothing is submitted again"
