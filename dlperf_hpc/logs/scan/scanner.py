@@ -52,9 +52,8 @@ _NONE: frozenset[int] = frozenset()
 _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
 
 SHARED = (
-    *("_per_sec", "hroughput", "train_step_timing in s", "total_ips", "/sec", "(train) "),
-    *(" tok/s", " Step: ", "Loss: ", "ps: ", " iter", "time: "),
-    *(" error", "Error", "emory", "lloc", "kill", "DUE TO "),
+    *("_per_sec", "hroughput", "train_step_timing in s", "total_ips", " img/sec ", "(train) "),
+    *(": error: ", " tok/s", " Step: ", "Loss: ", "ps: "),
     *("batch_size", "atch size", "accum", "dtype", "seq_len"),
 )
 """What needles of several formats have in common, and few other lines hold: with the first of
@@ -85,6 +84,7 @@ class Scanner:
         known = (*known, LAUNCH)
         failing = [text for row in patterns(Where.LOG) for text in row.literals]
         wanting: dict[str, list[Format]] = {text: [] for text in failing}
+        self._first_figure = len(wanting)
         for each in known:
             for needle in dict.fromkeys(each.needles):
                 wanting.setdefault(needle, []).append(each)
@@ -253,13 +253,14 @@ class Scanner:
         return self._groups(early, frozenset(state.drafts) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
-        """The needles to look for, of formats in ``known`` and of others.
+        """The needles to look for, of formats in ``known`` and of others, and those of failures,
+        which together with the figures would be more than a fast pass takes.
 
         Needles without a letter or a digit (a table's rows) are in many progress bars: they are
         looked for once their format was recognised.
         """
-        firm, loose = [], []
-        for needle, takers in enumerate(self._wanting):
+        failing, firm, loose = list(range(self._first_figure)), [], []
+        for needle, takers in list(enumerate(self._wanting))[self._first_figure :]:
             recognised = not known.isdisjoint(each.name for each in takers)
             if needle in self._rows:
                 if recognised:
@@ -268,7 +269,7 @@ class Scanner:
                 firm.append(needle)
             elif early or recognised:
                 loose.append(needle)
-        return tuple(self._needles.groups(firm, loose))
+        return tuple(self._needles.groups(failing, firm, loose))
 
     def _tagged(self, blocks: Iterable[bytes], state: State) -> None:
         """Lines put together from chunks of many ranks."""
