@@ -23,7 +23,7 @@ _STATED = ("framework_name", "framework_version", "drivers")
 _TABLES = ("provenance", "world", "measure", EVENT)
 
 # What two sides may differ in, and the facts that tell it; several are joined by a blank.
-_TOLD: Mapping[str, tuple[str, ...]] = {
+_ENVIRONMENT_DIFF: Mapping[str, tuple[str, ...]] = {
     "CPU": ("cpu",),
     "hosts": ("hosts",),
     "framework": ("framework_name", "framework_version"),
@@ -99,8 +99,8 @@ def _flat(facts: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
 def machine_of(result: RunResult) -> dict[str, str]:
     """Hardware and software of one run by what they are (``CPU``); '' where its log tells none."""
     facts = facts_of(result)
-    told = {what: str(facts.get(name, "")) for what, name in _MACHINE.items()}
-    return {**told, "Framework": _framework(facts), "Transport": in_words(result.facts)}
+    machine = {what: str(facts.get(name, "")) for what, name in _MACHINE.items()}
+    return {**machine, "Framework": _framework(facts), "Transport": in_words(result.facts)}
 
 
 def _framework(facts: Mapping[str, Any]) -> str:
@@ -118,7 +118,7 @@ def setup_of(results: Iterable[RunResult]) -> Setup:
 
 def _setup(result: RunResult) -> dict[str, list[str]]:
     facts = facts_of(result)
-    found = {what: _values(facts, names) for what, names in _TOLD.items()}
+    found = {what: _values(facts, names) for what, names in _ENVIRONMENT_DIFF.items()}
     variables = _variables(result.facts.get("provenance"))
     return {HARDWARE: device_names(result), **found, VARIABLES: variables}
 
@@ -127,15 +127,15 @@ def _values(facts: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
     first = facts.get(keys[0])
     if isinstance(first, (list, tuple)):
         return [str(each) for each in first]
-    told = " ".join(str(facts[key]) for key in keys if facts.get(key) not in (None, ""))
-    return [told] if told else []
+    text = " ".join(str(facts[key]) for key in keys if facts.get(key) not in (None, ""))
+    return [text] if text else []
 
 
 def _variables(provenance: object) -> list[str]:
-    told = provenance.get("env") if isinstance(provenance, Mapping) else None
-    if not isinstance(told, Mapping):
+    variables = provenance.get("env") if isinstance(provenance, Mapping) else None
+    if not isinstance(variables, Mapping):
         return []
-    return ["", *(f"{key}={value}" for key, value in told.items() if not _OF_A_JOB.match(key))]
+    return ["", *(f"{key}={value}" for key, value in variables.items() if not _OF_A_JOB.match(key))]
 
 
 def together(setups: Iterable[Mapping[str, Iterable[str]]]) -> Setup:
@@ -151,7 +151,7 @@ def differences(a: Setup, b: Setup) -> tuple[Difference, ...]:
     """In what two setups are known not to be alike: what one of them does not tell is no
     difference, and one accelerator by two names is none either."""
     found = []
-    for what in (HARDWARE, *_TOLD):
+    for what in (HARDWARE, *_ENVIRONMENT_DIFF):
         mine, theirs = a.get(what, ()), b.get(what, ())
         if not mine or not theirs or mine == theirs:
             continue

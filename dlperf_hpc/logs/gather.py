@@ -1,4 +1,4 @@
-"""What `report` and `compare` start from: every run told of below some paths, whoever wrote it.
+"""What `report` and `compare` start from: every run below some paths, whoever wrote it.
 
 A directory with a manifest of ours is a sweep and is read as one. All other files are looked at
 for what is in them: a log of ours, one of another program's in a known format, or neither.
@@ -30,9 +30,9 @@ from dlperf_hpc.records.record import settled
 from dlperf_hpc.records.results import RunResult
 
 if TYPE_CHECKING:  # a report of nothing but sweeps does without
-    from dlperf_hpc.logs.rankfiles import RankFile, Told
+    from dlperf_hpc.logs.rankfiles import FileRuns, RankFile
     from dlperf_hpc.logs.scan.search import ScanCache, Scanned
-    from dlperf_hpc.logs.scan.search import Told as ToldFormat
+    from dlperf_hpc.logs.scan.search import Told as OwnFormat
     from dlperf_hpc.logs.scanned import ScannedFile
 
 _SHORTER_THAN_A_LINE = 1000
@@ -68,8 +68,10 @@ class Gathered:
     def summary(self) -> str:
         """One line: how many files, and what became of the runs in them."""
         counts = Counter(result.status.value for result in self.results)
-        told = [f"{count} {status}" for status, count in sorted(counts.items())]
-        parts = [number_of(len(self.results), "run") + (f" ({', '.join(told)})" if told else "")]
+        by_status = [f"{count} {status}" for status, count in sorted(counts.items())]
+        parts = [number_of(len(self.results), "run")]
+        if by_status:
+            parts[0] += f" ({', '.join(by_status)})"
         if self.files:
             parts.insert(0, number_of(self.files, "file"))
             if self.programs:
@@ -88,7 +90,7 @@ def gather(
     cache: ScanCache,
     progress: Progress = lambda *_: None,
     leave_out: Iterable[Path] = (),
-    own_format: ToldFormat | None = None,
+    own_format: OwnFormat | None = None,
 ) -> Gathered:
     """Read everything at and below ``paths`` but for ``leave_out``.
 
@@ -141,8 +143,8 @@ def _gathered(
     sweeps, unread = read_sweeps(roots, paths)
     unread += copies_of(sweeps, places)
     sweeps = distinct(sweeps, places)
-    others = [path for path in paths if path not in roots]
-    found = list(find(others, leave_out=[*roots, *leave_out]))
+    rest = [path for path in paths if path not in roots]
+    found = list(find(rest, leave_out=[*roots, *leave_out]))
     sources = [each for each in found if isinstance(each, Source)]
     unread += [f"{each.path}: {each.why}" for each in found if isinstance(each, Unread)]
     unread += [line for sweep in sweeps for line in sweep.unreadable]
@@ -195,9 +197,7 @@ def _scan(
 class UnmanagedLogs:
     """Logs that no manifest speaks for, one after another."""
 
-    def __init__(
-        self, rule: Rule, stated: Mapping[str, Any], own_format: ToldFormat | None
-    ) -> None:
+    def __init__(self, rule: Rule, stated: Mapping[str, Any], own_format: OwnFormat | None) -> None:
         self.results: list[RunResult] = []
         self.unread: list[str] = []
         self.unrecognised: list[str] = []
@@ -231,14 +231,14 @@ class UnmanagedLogs:
 
         name, file = scanned.source.name, scanned.file
         where = f"{scanned.source.path}/{scanned.source.member}"
-        found, rank = self._told(file, name, where), rank_name(where.rstrip("/"))
+        found, rank = self._runs_of(file, name, where), rank_name(where.rstrip("/"))
         if rank is None:
             self.unread += found.problems
             self.results += self._numbered(found)
             return
-        bare = self._told(file, name, rank.bare)
-        shown = "/".join(name.split("/")[-2:])
-        self._ranks.append(RankFile(rank, shown, content_of(file), found, bare))
+        bare = self._runs_of(file, name, rank.bare)
+        label = "/".join(name.split("/")[-2:])
+        self._ranks.append(RankFile(rank, label, content_of(file), found, bare))
 
     def _unread(self, scanned: Scanned) -> None:
         """Tell of a file in which no format was recognised."""
@@ -258,23 +258,23 @@ class UnmanagedLogs:
     def finish(self) -> None:
         """Add the runs of which every rank has a file, each once, and tell which runs fall out of a
         series: both are known at the end."""
-        from dlperf_hpc.logs.neighbours import with_missing_settings
-        from dlperf_hpc.logs.rankfiles import told_once
+        from dlperf_hpc.logs.missing_settings import with_missing_settings
+        from dlperf_hpc.logs.rankfiles import each_run_once
 
-        results, remarks = told_once(self._ranks, self._numbered)
+        results, remarks = each_run_once(self._ranks, self._numbered)
         self.results = with_missing_settings([*self.results, *results])
         self.unread += remarks
 
-    def _told(self, file: ScannedFile, name: str, where: str) -> Told:
+    def _runs_of(self, file: ScannedFile, name: str, where: str) -> FileRuns:
         """The runs of a file by the settings in a path, and what keeps it from having any."""
         from dlperf_hpc.logs.interpret.runs import interpret
         from dlperf_hpc.logs.names import facts_of_path, variant_of_path
-        from dlperf_hpc.logs.rankfiles import Told
+        from dlperf_hpc.logs.rankfiles import FileRuns
 
         named = facts_of_path(where)
         found = interpret(file, named, variant_of_path(where), self._stated, self._rule)
         problems = tuple(f"{name}: {problem}" for problem in found.problems)
-        return Told(found.results, problems, any(fact.name == "repeat" for fact in named))
+        return FileRuns(found.results, problems, any(fact.name == "repeat" for fact in named))
 
     def _own(self, source: Source) -> None:
         try:
@@ -310,10 +310,10 @@ class UnmanagedLogs:
         self.unread.append(why)
         self.damaged[name] = why.removeprefix(f"{name}: ")
 
-    def _numbered(self, told: Told) -> list[RunResult]:
+    def _numbered(self, runs: FileRuns) -> list[RunResult]:
         """Runs whose repeat nothing names are counted in the order in which they are found."""
-        kept = list(told.results)
-        if told.named or not kept or not isinstance(kept[0].run, ObservedRun):
+        kept = list(runs.results)
+        if runs.named or not kept or not isinstance(kept[0].run, ObservedRun):
             return kept
         case = kept[0].run.case.id
         self._taken[case] += 1
@@ -345,14 +345,14 @@ def _head(source: Source) -> bytes:
 
 def _without_figure(results: Iterable[RunResult]) -> list[str]:
     """Why a user's program has no figure although its run is ok."""
-    told = [result for result in results if PROGRAM in result.facts and not result.rates]
-    if not told:
+    silent = [result for result in results if PROGRAM in result.facts and not result.rates]
+    if not silent:
         return []
     from dlperf_hpc.logs.timers import NO_FIGURE
 
     return [
         f"{result.log}: {line}"
-        for result in told
+        for result in silent
         for line in result.warnings
         if line.startswith(NO_FIGURE)
     ]

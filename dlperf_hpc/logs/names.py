@@ -188,8 +188,8 @@ def _topmost(frameworks: list[str]) -> list[str]:
     loops = [each for each in kept if each in ("deepspeed", "megatron")]
     if not loops:
         return kept
-    others = [each for each in kept if each not in ("deepspeed", "megatron", "pytorch")]
-    return [loops[0], *others]
+    rest = [each for each in kept if each not in ("deepspeed", "megatron", "pytorch")]
+    return [loops[0], *rest]
 
 
 @lru_cache(maxsize=16)  # facts and variant of one path
@@ -457,13 +457,13 @@ def _add_unknown(part: _Part, word: str, before: str) -> None:
     part.words.append((word, False))
 
 
-def _same(model: str, others: Sequence[str]) -> bool:
-    """Whether one of the others names this model, be it less exactly (``bert``, ``bert_base``).
+def _same(model: str, names: Sequence[str]) -> bool:
+    """Whether one of the names is this model's, be it less exactly (``bert``, ``bert_base``).
 
     The names of ResNet are one model: ``rn50``, ``r50``, ``resnet50``.
     """
     key = _key(model)
-    return any(key.startswith(each) or each.startswith(key) for each in map(_key, others))
+    return any(key.startswith(each) or each.startswith(key) for each in map(_key, names))
 
 
 def _key(model: str) -> str:

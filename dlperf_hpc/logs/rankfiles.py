@@ -71,8 +71,8 @@ def rank_name(path: str) -> RankName | None:
     return None
 
 
-class Told(NamedTuple):
-    """What one file tells: its runs, why it has none, and whether its name says which repeat."""
+class FileRuns(NamedTuple):
+    """The runs of one file, why it has none, and whether its name says which repeat."""
 
     results: tuple[RunResult, ...]
     problems: tuple[str, ...] = ()
@@ -111,10 +111,10 @@ class RankFile:
     """A rank's file: what it tells by its own name, and by the name without the rank."""
 
     name: RankName
-    shown: str
+    label: str
     file: Content
-    told: Told
-    bare: Told
+    named: FileRuns
+    bare: FileRuns
 
 
 def one_run(one: RankFile, other: RankFile) -> bool:
@@ -173,22 +173,22 @@ def _merit(each: RankFile) -> tuple[bool, bool, int, int]:
     return (not broken, not numbers, -each.file.lines, each.name.rank)
 
 
-def _merged(cluster: Sequence[RankFile]) -> Told:
+def _merged(cluster: Sequence[RankFile]) -> FileRuns:
     """What the file that counts tells, with a remark of which files the run has."""
     best = cluster[0]
     if len(cluster) == 1:
         return best.bare
     ranks = sorted(cluster, key=lambda each: each.name.rank)
     remark = (
-        f"one run of {len(cluster)} files, one per rank ({ranks[0].shown} to {ranks[-1].shown}): "
+        f"one run of {len(cluster)} files, one per rank ({ranks[0].label} to {ranks[-1].label}): "
         f"that of rank {best.name.rank} counts"
     )
     results = [replace(each, warnings=(*each.warnings, remark)) for each in best.bare.results]
     return best.bare._replace(results=tuple(results))
 
 
-def told_once(
-    files: Sequence[RankFile], numbered: Callable[[Told], list[RunResult]]
+def each_run_once(
+    files: Sequence[RankFile], numbered: Callable[[FileRuns], list[RunResult]]
 ) -> tuple[list[RunResult], list[str]]:
     """The runs of all rank files, each once, and the remarks on files that tell of none."""
     results: list[RunResult] = []
@@ -196,14 +196,14 @@ def told_once(
     for attempts, several in runs_of(files):
         if not several:
             ((alone,),) = attempts
-            results += numbered(alone.told)
-            remarks += alone.told.problems
+            results += numbered(alone.named)
+            remarks += alone.named.problems
             continue
-        told = [_merged(cluster) for cluster in attempts]
+        found = [_merged(cluster) for cluster in attempts]
         made = [
             replace(result, attempt=attempt)
-            for attempt, result in enumerate((one for each in told for one in each.results), 1)
+            for attempt, result in enumerate((one for each in found for one in each.results), 1)
         ]
-        results += numbered(Told(tuple(made), named=told[0].named))
-        remarks += [problem for each in told if not each.results for problem in each.problems]
+        results += numbered(FileRuns(tuple(made), named=found[0].named))
+        remarks += [problem for each in found if not each.results for problem in each.problems]
     return results, remarks

@@ -123,6 +123,6 @@ def _timed(
         drift=window.drift,
         steady=window.steady,
     )
-    told = tuple(dict.fromkeys(warnings))
+    every = tuple(dict.fromkeys(warnings))
     facts = by_lines.facts  # with what the lines tell besides
-    return replace(result, window=window, external=external, warnings=told, facts=facts)
+    return replace(result, window=window, external=external, warnings=every, facts=facts)

@@ -174,9 +174,9 @@ def _of_several(rule: Rule, named: Sequence[Total], best: Total) -> Iterator[str
     own = best.unit is Unit.OWN
     if own and len({total.value for total in named if total.name == best.name}) > 1:
         yield f"there are several figures in {best.name}: that of line {best.line} is the last"
-    others = sorted({total.name for total in named} - {best.name})
-    if others and not rule.total:
-        yield f"the total is {best.name}; there is also {', '.join(others[:5])}"
+    names = sorted({total.name for total in named} - {best.name})
+    if names and not rule.total:
+        yield f"the total is {best.name}; there is also {', '.join(names[:5])}"
 
 
 def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:

@@ -69,9 +69,9 @@ def completion(reading: Reading, total: Total) -> Completion | None:
 
 def _counts_of(reading: Reading, total: Total) -> dict[str, float]:
     """The counts that belong to a total: those behind the total before it, up to the next."""
-    others = [each.line for each in reading.totals]
-    first = max((line for line in others if line < total.line), default=0)
-    last = min((line for line in others if line > total.line), default=None)
+    lines = [each.line for each in reading.totals]
+    first = max((line for line in lines if line < total.line), default=0)
+    last = min((line for line in lines if line > total.line), default=None)
     return {
         count.name: count.value
         for count in reading.counts
@@ -79,7 +79,7 @@ def _counts_of(reading: Reading, total: Total) -> dict[str, float]:
     }
 
 
-def _asked_steps(counts: Mapping[str, float]) -> float | None:
+def _planned_steps(counts: Mapping[str, float]) -> float | None:
     """The steps that were to be done: as stated, else those that the total's own rate gives."""
     if counts.get("steps_asked"):
         return counts["steps_asked"]
@@ -89,8 +89,8 @@ def _asked_steps(counts: Mapping[str, float]) -> float | None:
 
 
 def _by_steps(counts: Mapping[str, float], reading: Reading) -> tuple[float, str] | None:
-    asked = _asked_steps(counts)
-    if not asked:
+    planned = _planned_steps(counts)
+    if not planned:
         return None
     if "steps" in counts:
         done = counts["steps"]
@@ -98,11 +98,11 @@ def _by_steps(counts: Mapping[str, float], reading: Reading) -> tuple[float, str
         # The last line may be of some steps before the end, but not of more than lie between two.
         done = reading.steps[-1].iteration
         between = done - reading.steps[-2].iteration
-        done = asked if done <= asked < done + max(between, 1) else done
+        done = planned if done <= planned < done + max(between, 1) else done
     else:
         return None
-    part = done / asked
-    return 1.0 if abs(part - 1) <= EXACT else part, f"{done:g} of {asked:g} steps were done"
+    part = done / planned
+    return 1.0 if abs(part - 1) <= EXACT else part, f"{done:g} of {planned:g} steps were done"
 
 
 def _by_epochs(counts: Mapping[str, float], total: Total) -> tuple[float, str] | None:
@@ -113,10 +113,10 @@ def _by_epochs(counts: Mapping[str, float], total: Total) -> tuple[float, str] |
     for each in (stated, by_samples):
         if each and abs(done - each) <= NEARLY * each + error:
             return 1.0, f"{done:g} of {each:.4g} epochs were done"
-    asked = _asked_epochs(counts, total)
-    if not asked or error > NEARLY * done:
+    planned = _planned_epochs(counts, total)
+    if not planned or error > NEARLY * done:
         return None  # 0.01 may be anything from 0.005 to 0.015
-    return done / asked, f"{done:g} of {asked:.4g} epochs were done"
+    return done / planned, f"{done:g} of {planned:.4g} epochs were done"
 
 
 def _epochs_by_samples(counts: Mapping[str, float], total: Total) -> float | None:
@@ -126,7 +126,7 @@ def _epochs_by_samples(counts: Mapping[str, float], total: Total) -> float | Non
     return total.value * counts.get("seconds", 0.0) / counts["epoch_samples"] or None
 
 
-def _asked_epochs(counts: Mapping[str, float], total: Total) -> float | None:
+def _planned_epochs(counts: Mapping[str, float], total: Total) -> float | None:
     """Epochs that were to be done. The stated number is rounded up; by the samples it is exact,
     unless steps were asked for and an epoch has so few batches that its last one matters."""
     stated, by_samples = counts.get("epochs_asked"), _epochs_by_samples(counts, total)
@@ -134,7 +134,7 @@ def _asked_epochs(counts: Mapping[str, float], total: Total) -> float | None:
         return stated or None
     if abs(by_samples - round(by_samples)) <= EXACT * by_samples:
         return by_samples  # of whole epochs, as asked for
-    steps = _asked_steps(counts)
+    steps = _planned_steps(counts)
     return by_samples if steps and steps / by_samples >= _WHOLE_BATCHES else None
 
 
@@ -142,15 +142,15 @@ def _before(counts: Mapping[str, float], total: Total) -> float | None:
     """The part that was done before a checkpoint from which the run went on; 0 if there was none,
     None if it is not known how much."""
     steps, epochs = counts.get("resumed"), counts.get("resumed_epochs")
-    asked_steps, asked_epochs = _asked_steps(counts), _asked_epochs(counts, total)
-    if steps and asked_steps:
-        return steps / asked_steps
-    if epochs and asked_epochs:
-        return epochs / asked_epochs
+    planned_steps, planned_epochs = _planned_steps(counts), _planned_epochs(counts, total)
+    if steps and planned_steps:
+        return steps / planned_steps
+    if epochs and planned_epochs:
+        return epochs / planned_epochs
     if steps or epochs:
         return None
     first, second = counts.get("first_epochs", 0.0), counts.get("second_epochs", 0.0)
     # From the start on, the first line stands as far behind it as the second behind the first.
     if not 0 < 2 * (second - first) < first:
         return 0.0
-    return (2 * first - second) / asked_epochs if asked_epochs else None
+    return (2 * first - second) / planned_epochs if planned_epochs else None

@@ -183,15 +183,15 @@ def _points(reading: Reading, steps: Steps) -> _Points:
 def _by_epoch(reading: Reading, steps: Steps) -> Iterator[tuple[int, int, int]]:
     """The iteration after which each epoch's averages begin, and which of ``steps`` are its own:
     from one up to another."""
-    begun = [epoch.line for epoch in reading.epochs]
+    starts = [epoch.line for epoch in reading.epochs]
     origins = [reading.printed.origin + after for after in (0, *(e.after for e in reading.epochs))]
     lines = steps.numbers("line")
     if is_rising(lines):
-        cuts = [0, *(bisect_left(lines, line) for line in begun), len(lines)]
+        cuts = [0, *(bisect_left(lines, line) for line in starts), len(lines)]
         yield from zip(origins, cuts, cuts[1:])
         return
     for at, line in enumerate(lines):
-        yield origins[bisect_right(begun, line)], at, at + 1
+        yield origins[bisect_right(starts, line)], at, at + 1
 
 
 def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:

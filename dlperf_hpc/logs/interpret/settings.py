@@ -46,7 +46,7 @@ class _Claim:
 
     def __str__(self) -> str:
         at = f" (line {self.line})" if self.line else ""
-        return f"{self.source} says {_shown(self.value)}{at}"
+        return f"{self.source} says {_short(self.value)}{at}"
 
 
 def resolved(
@@ -92,12 +92,12 @@ def _of_log(facts: Sequence[Fact], line: int, warnings: list[str]) -> list[_Clai
         return []
     before = [fact for fact in facts if fact.line <= line]
     fact = before[-1] if before else facts[0]
-    others = [other for other in facts if not _same(other.value, fact.value)]
-    if others:
+    differing = [other for other in facts if not _same(other.value, fact.value)]
+    if differing:
+        latest = differing[-1]
         warnings.append(
-            f"the log says {_shown_name(fact.name)} {_shown(others[-1].value)} "
-            f"(line {others[-1].line}) and {_shown(fact.value)} (line {fact.line}): the latter is "
-            "taken for this run"
+            f"the log says {_spelt_out(fact.name)} {_short(latest.value)} (line {latest.line}) and "
+            f"{_short(fact.value)} (line {fact.line}): the latter is taken for this run"
         )
     return [_Claim(LOG, fact.value, fact.line)]
 
@@ -107,7 +107,7 @@ def _best(name: str, claims: Sequence[_Claim], warnings: list[str]) -> _Claim:
     best = min(claims, key=lambda claim: _PRECEDENCE.index(claim.source))
     for claim in claims:
         if not _same(claim.value, best.value):
-            warnings.append(f"{_shown_name(name)}: {best}, {claim}: {_WHY[best.source]}")
+            warnings.append(f"{_spelt_out(name)}: {best}, {claim}: {_WHY[best.source]}")
     return best
 
 
@@ -141,11 +141,11 @@ def _same(one: Any, other: Any) -> bool:
     return str(one).casefold() == str(other).casefold()
 
 
-def _shown_name(name: str) -> str:
+def _spelt_out(name: str) -> str:
     return name.replace("_", " ").replace("gpus", "GPUs").replace("seq len", "sequence length")
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     return str(value)[:60]
 
 

@@ -59,8 +59,8 @@ def _but(case: ObservedCase, part: str) -> tuple[Any, ...]:
     return (case.framework, *parts, case.tags)
 
 
-def _gap(part: str, others: Sequence[ObservedCase]) -> str:
-    rows = sorted({(case.topology, getattr(case, part)) for case in others}, key=str)
+def _gap(part: str, cases: Sequence[ObservedCase]) -> str:
+    rows = sorted({(case.topology, getattr(case, part)) for case in cases}, key=str)
     named = ", ".join(f"{topology} ({value})" for topology, value in rows[:_NAMED])
     more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
     option = OPTIONS.get(part, f"--{part}")
