@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -125,7 +125,7 @@ def missing_arrays(
         array
         for array in ledger.arrays
         if array.token in kept_back
-        or any(tasks[r.id].array is array if r.id in tasks else True for r in ledger.rest(array))
+        or any(_is_left(run, array, tasks) for run in ledger.rest(array))
     )
     return tuple(
         array
@@ -186,27 +186,37 @@ def _without_ok(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """These arrays, but for runs that are ok on disk although no job is known: what told of their
     jobs was lost. The other runs of such an array get new arrays, which are written down."""
     files, tasks = Files(ledger.root), ledger.tasks()
-    outcomes = [(array, ledger.outcome(array)) for array in arrays]
-    open_arrays = [array for array, was in outcomes if was is None or not was.job_id]
-    ok = {
+    open_arrays = ledger.without_job(arrays)
+    taken = {
         run.id
         for array in open_arrays
         for run in ledger.rest(array)
         if files.may_have(run)
         and quick_result(run, ledger.root, None, float("inf")).status is Status.OK
     }
-    done = [array for array in open_arrays if any(run.id in ok for run in ledger.rest(array))]
+    done: list[Array] = []
+    covered: set[str] = set()
+    for array in open_arrays:
+        runs = {run.id for run in ledger.rest(array)}
+        if taken.isdisjoint(runs):
+            covered |= runs
+        else:
+            done.append(array)
     if not done:
         return arrays
+    left: dict[str, Run] = {}
+    for array in done:
+        for run in ledger.rest(array):
+            if run.id not in taken | covered and _is_left(run, array, tasks):
+                left[run.id] = run
     kept = tuple(array for array in arrays if array not in done)
-    covered = {run.id for array in open_arrays if array not in done for run in ledger.rest(array)}
-    left = {
-        run.id: run
-        for array in done
-        for run in ledger.rest(array)
-        if run.id not in ok | covered and (run.id not in tasks or tasks[run.id].array is array)
-    }
     return (*kept, *save_arrays(ledger, rerun_arrays(ledger, left.values())))
+
+
+def _is_left(run: Run, array: Array, tasks: Mapping[str, Task]) -> bool:
+    """Whether no other array's task has measured a run since this array was made."""
+    latest = tasks.get(run.id)
+    return latest is None or latest.array is array
 
 
 def save_arrays(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -284,25 +294,23 @@ def submit(
     wish.
     """
     asked = stop_asked(ledger.root) if asked is None else asked
-    outcomes = [(array, ledger.outcome(array)) for array in arrays]
-    todo = [array for array, was in outcomes if was is None or not was.job_id]
+    waiting, why_not = ledger.without_job(arrays), ""
     submitted: list[Submission] = []
     refused: list[Submission] = []
-    for position, array in enumerate(todo):
-        if stop_asked(ledger.root) != asked:
-            return Outcome(tuple(submitted), tuple(refused), tuple(todo[position:]), "", asked)
+    while waiting and stop_asked(ledger.root) == asked:
+        array = waiting[0]
         response = submit_noted(ledger, site, array, run_program(ledger.root, array))
         if response.error:
             rejected = (Status.REJECTED, response.error)
             states = [FinalState(run.id, *rejected, job=array.token) for run in array.tasks]
             add_final_states(ledger.root, states)
-        submission = Submission(array.name, array.token, response.job_id, response.error)
         why_not = response.limit or response.silence
         if why_not:
-            left = tuple(todo[position:])
-            return Outcome(tuple(submitted), tuple(refused), left, why_not, asked)
+            break
+        submission = Submission(array.name, array.token, response.job_id, response.error)
         (refused if submission.error else submitted).append(submission)
-    return Outcome(tuple(submitted), tuple(refused), asked=asked)
+        del waiting[0]
+    return Outcome(tuple(submitted), tuple(refused), tuple(waiting), why_not, asked)
 
 
 def never_fits(array: Array, limit: Limit) -> bool:

@@ -59,25 +59,32 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     With ``insist`` SiteError if it cannot be asked: for who submits again what does not live. An
     engine whose queue is a process's own is not asked: its runs tell everything on disk.
     """
-    collection = quick_results(ledger)
     reporting = _report_task(ledger)
-    told = _report_end(ledger.root, reporting)
+    end = _report_end(ledger.root, reporting)
+    collection = replace(quick_results(ledger), report_job=end)
     engine = get_engine(ledger.manifest.engine)
     if not engine.detached:
-        jobs = _jobs_by_logs(ledger, collection.results)
-        return replace(collection, report_job=told, jobs=jobs)
+        return replace(collection, jobs=_jobs_by_logs(ledger, collection.results))
     if not ask_scheduler:
-        return replace(collection, report_job=told)
+        return collection
+    return _with_engine(ledger, engine, collection, None if end else reporting, insist)
+
+
+def _with_engine(
+    ledger: Ledger, engine: Engine, collection: Collection, reporting: Task | None, insist: bool
+) -> Collection:
+    """What is on disk, and what the engine says besides: of runs that are not ok, of every job, and
+    of the job that reports."""
     tasks = {run: task for run, task in ledger.tasks().items() if task.job_id}
-    names = [result.run.id for result in collection.results]
-    asked = {
-        name: result
-        for name, result in zip(names, collection.results)
-        if name in tasks and result.status is not Status.OK
-    }
-    ended = [tasks[name] for name, result in asked.items() if result.status.finished]
-    left = [tasks[name] for name, result in asked.items() if not result.status.finished]
-    also = [*ended, reporting] if reporting is not None and not told else ended
+    asked = [
+        result
+        for result in collection.results
+        if result.run.id in tasks and result.status is not Status.OK
+    ]
+    also = [tasks[result.run.id] for result in asked if result.status.finished]
+    left = [tasks[result.run.id] for result in asked if not result.status.finished]
+    if reporting is not None:
+        also.append(reporting)
     try:
         answer = engine.states(ledger.root, left, also, insist)
     except SiteError as error:
@@ -86,13 +93,14 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
         ) from error
     jobs = {name: _job_of(task, answer.states.get(task.name)) for name, task in tasks.items()}
     resolve = _StateResolver(ledger.root, engine, answer)
-    found = {name: resolve.resolved(result, tasks[name]) for name, result in asked.items()}
+    found = {each.run.id: resolve.resolved(each, tasks[each.run.id]) for each in asked}
     with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to
         _keep(ledger.root, resolve.final_states)
-    results = (found.get(name, result) for name, result in zip(names, collection.results))
-    if reporting is not None and not told:
-        told = _report_state(engine, reporting, answer)
-    return replace(collection, results=tuple(results), report_job=told, jobs=jobs)
+    results = tuple([found.get(each.run.id, each) for each in collection.results])
+    if reporting is not None:
+        words = _report_state(engine, reporting, answer)
+        collection = replace(collection, report_job=words)
+    return replace(collection, results=results, jobs=jobs)
 
 
 def _report_task(ledger: Ledger) -> Task | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +93,11 @@ class Ledger:
         rows = [each for each in self.submissions if each.token == array.token]
         taken = [each for each in rows if each.job_id]
         return taken[0] if taken else rows[-1] if rows else None
+
+    def without_job(self, arrays: Iterable[Array]) -> list[Array]:
+        """Those of these arrays that no job stands for yet."""
+        outcomes = ((array, self.outcome(array)) for array in arrays)
+        return [array for array, was in outcomes if was is None or not was.job_id]
 
     def unanswered(self) -> list[Array]:
         """Arrays that the scheduler may have taken although no answer came."""
