@@ -275,9 +275,9 @@ def comparison_markdown(
     comparison: Comparison, sides: Mapping[str, Sequence[str]], hints: Sequence[str] = ()
 ) -> str:
     """The tables of :func:`comparison_tables` as GitHub-flavoured Markdown."""
-    lines = [f"{name}: {', '.join(places)}" for name, places in sides.items()]
-    lines += [*summary_lines(comparison), *hints]
-    return markdown_tables("Comparison: B over A", comparison_tables(comparison), lines)
+    first = [f"{name}: {', '.join(places)}" for name, places in sides.items()]
+    lines = [*summary_lines(comparison), *hints]
+    return markdown_tables("Comparison: B over A", comparison_tables(comparison), lines, first)
 
 
 def comparison_junit(comparison: Comparison, bad: Collection[str]) -> bytes:
@@ -289,7 +289,7 @@ def comparison_junit(comparison: Comparison, bad: Collection[str]) -> bytes:
 
 
 def _entry(case: Compared, failed: bool) -> Entry:
-    cells = [(column.name, column.shown(case).text) for column in _COLUMNS[1:]]
+    cells = [(column.name, column.view(case).text) for column in _COLUMNS[1:]]
     row = "; ".join(f"{name} {text}" for name, text in cells if text.strip())
     undecided = not failed and case.ratio is None
     return Entry(

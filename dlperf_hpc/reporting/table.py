@@ -70,7 +70,7 @@ class Column(Generic[Row]):
             return None
         return (printable(value) or None) if isinstance(value, str) else value
 
-    def shown(self, row: Row) -> Cell:
+    def view(self, row: Row) -> Cell:
         """The value as people read it."""
         value = self.cell(row)
         if value is None:
@@ -127,7 +127,7 @@ class Table(Generic[Row]):
     @cached_property
     def cells(self) -> Sequence[Sequence[Cell]]:
         """The cells of each row, as people read them."""
-        return [[column.shown(row) for column in self.columns] for row in self.rows]
+        return [[column.view(row) for column in self.columns] for row in self.rows]
 
     def is_bad(self, place: int) -> bool:
         """Whether what the row at this place tells of does not count."""
@@ -226,9 +226,11 @@ def markdown_lines(lines: Iterable[str]) -> str:
     return "\n".join(f"- {escape(line)}" for line in lines)
 
 
-def markdown_tables(title: str, tables: Iterable[Table[Any]], lines: Iterable[str]) -> str:
-    """Tables with the lines beneath them, each with a heading, then other lines."""
-    parts = [f"# {escape(title)}"]
+def markdown_tables(
+    title: str, tables: Iterable[Table[Any]], lines: Iterable[str], first: Iterable[str] = ()
+) -> str:
+    """Tables with the lines beneath them, each with a heading; other lines before and behind."""
+    parts = [f"# {escape(title)}", markdown_lines(first)]
     for table in tables:
         parts += [f"## {escape(table.title)}", markdown_table(table), markdown_lines(table.beneath)]
     parts.append(markdown_lines(lines))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import LedgerError, printable
+from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.reporting.table import Table
 
 _HERE = Path(__file__).parent
@@ -138,7 +138,6 @@ def render(page: Page) -> bytes:
         script=Markup(script),
         still=Markup(page.figure.still),
         packed=packed,
-        shown=printable,
     )
     return made.encode("utf-8", errors="backslashreplace")
 

@@ -12,8 +12,8 @@ from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.reporting.comparison import comparison_json, summary_lines
 from dlperf_hpc.reporting.page import Figure, Page, Remark, Section, figure
-from dlperf_hpc.reporting.page.shown import filters
-from dlperf_hpc.reporting.page.still import ratios_in_page
+from dlperf_hpc.reporting.page.limits import filters
+from dlperf_hpc.reporting.page.static_chart import ratios_in_page
 from dlperf_hpc.reporting.table import Cell, Column, Table, figures, words
 from dlperf_hpc.reporting.tables import TO, interval_cell
 from dlperf_hpc.reporting.text import percent
@@ -41,7 +41,7 @@ def page(
     """The page; ``sides`` says what A and B were read from, ``hints`` what to do if nothing could
     be compared."""
     cases = sorted(comparison.cases, key=_evidence)
-    shown = cases[:MOST_CASES]
+    visible = cases[:MOST_CASES]
     told = json.dumps(comparison_json(comparison, sides), indent=1, allow_nan=False)
     low, high = band(comparison.tolerance)
     return Page(
@@ -59,15 +59,15 @@ def page(
             for outcome in _ORDER
             if comparison.count(outcome)
         ),
-        remarks=_remarks(shown),
-        missing=_missing(comparison, hints, len(cases) - len(shown)),
-        figure=_figure(shown, comparison.tolerance),
+        remarks=_remarks(visible),
+        missing=_missing(comparison, hints, len(cases) - len(visible)),
+        figure=_figure(visible, comparison.tolerance),
         sections=(
-            Section("cases", "Cases, by evidence", (_ORDERED,), _table(shown)),
-            *_differences(shown),
+            Section("cases", "Cases, by evidence", (_ORDERED,), _table(visible)),
+            *_differences(visible),
         ),
-        filters=filters(map(_keys, shown)),
-        data={"cases": [_data(case) for case in shown]},
+        filters=filters(map(_keys, visible)),
+        data={"cases": [_data(case) for case in visible]},
         files={"compare.json": f"{told}\n".encode()},
         how_to_read=_HOW_TO_READ,
     )

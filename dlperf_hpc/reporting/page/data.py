@@ -9,11 +9,11 @@ from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import ExternalWindow, GpuUse, RunResult, Window
-from dlperf_hpc.reporting.page.drawn import measures_of_case, measures_of_run, quantities
-from dlperf_hpc.reporting.page.shown import (
+from dlperf_hpc.reporting.page.chart_data import measures_of_case, measures_of_run, quantities
+from dlperf_hpc.reporting.page.limits import (
     MOST_NAMED,
     MOST_SERIES,
-    Shown,
+    VisibleReport,
     key_values,
     name_of,
 )
@@ -23,16 +23,16 @@ from dlperf_hpc.reporting.tables import nodes_of
 from dlperf_hpc.reporting.text import listed, number, percent, span, with_unit
 
 
-def data_of(shown: Shown) -> dict[str, Any]:
+def data_of(visible: VisibleReport) -> dict[str, Any]:
     """Plain JSON values: quantities, series, cases and runs."""
-    series = {name: place for place, name in enumerate(shown.series)}
+    series = {name: place for place, name in enumerate(visible.series)}
     return {
-        "quantities": {name: vars(each) for name, each in quantities(shown).items()},
-        "series": [printable(name) for name in shown.series],
+        "quantities": {name: vars(each) for name, each in quantities(visible).items()},
+        "series": [printable(name) for name in visible.series],
         "most": MOST_SERIES,
         "hover": HOVER,
-        "cases": [_case_data(case, series[case.series]) for case in shown.cases],
-        "runs": [_run_data(shown, place, run) for place, run in enumerate(shown.runs)],
+        "cases": [_case_data(case, series[case.series]) for case in visible.cases],
+        "runs": [_run_data(visible, place, run) for place, run in enumerate(visible.runs)],
     }
 
 
@@ -55,15 +55,15 @@ def _case_data(summary: CaseSummary, series: int) -> dict[str, Any]:
     }
 
 
-def _run_data(shown: Shown, place: int, run: RunResult) -> dict[str, Any]:
-    case = shown.place_of(run)
+def _run_data(visible: VisibleReport, place: int, run: RunResult) -> dict[str, Any]:
+    case = visible.place_of(run)
     trace = trace_of(run)
     return {
         "name": printable(run.run.id),
         "c": case,
         "repeat": run.run.repeat,
-        "ok": place in shown.counted,
-        "m": measures_of_run(run, shown.cases[case]),
+        "ok": place in visible.counted,
+        "m": measures_of_run(run, visible.cases[case]),
         "told": [[name, text] for name, text in run_facts(run).items()],
         **({"trace": trace} if trace else {}),
     }
@@ -75,7 +75,7 @@ HOVER = ("status", "nodes", "job", "clocks", "drift", "exposed communication", "
 
 def run_facts(run: RunResult) -> dict[str, str]:
     """What people read of one run, by what it is; nothing of what is not known."""
-    found = {fact.name: fact.shown(run).text for fact in _FACTS}
+    found = {fact.name: fact.view(run).text for fact in _FACTS}
     return {name: text for name, text in found.items() if text}
 
 

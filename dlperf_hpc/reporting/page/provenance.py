@@ -67,8 +67,8 @@ def _texts(run: RunResult) -> dict[str, str]:
 def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         value = ", ".join(dict.fromkeys(map(str, value)))
-    shown = printable(str(value))
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+    text = printable(str(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _differing_rows(
@@ -78,8 +78,8 @@ def _differing_rows(
     """A row for each value; where nearly every run has its own, one row."""
     if len(values) > _MOST_VALUES:
         some = ", ".join(sorted(values, key=natural)[:2])
-        shown = f"{number_of(len(values), 'value')}: {some} ..."
-        return [(name, shown, sum(values.values()), "")]
+        text = f"{number_of(len(values), 'value')}: {some} ..."
+        return [(name, text, sum(values.values()), "")]
     rows = []
     for value in sorted(values, key=lambda each: (-values[each], natural(each))):
         where = _topologies(run for run, each in zip(runs, facts) if each.get(name) == value)

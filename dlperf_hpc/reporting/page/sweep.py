@@ -1,7 +1,7 @@
-"""The page of a report, put together: head (:mod:`.head`), figure (:mod:`.drawn`) with its data
-(:mod:`.data`), and the tables.
+"""The page of a report, put together: its head (:mod:`.summary`), the figure (:mod:`.chart_data`)
+with its data (:mod:`.data`), and the tables.
 
-:data:`SECTIONS` are the parts behind the figure, in order: a function from what is shown to
+:data:`SECTIONS` are the parts behind the figure, in order: a function from what is visible to
 sections, none where there is nothing to show. Another table of the report is one more of them.
 """
 
@@ -14,11 +14,17 @@ from dlperf_hpc.errors import printable
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.nodes import nodes_of, sentences
 from dlperf_hpc.reporting.page import Page, Section
+from dlperf_hpc.reporting.page.chart_data import figure_of
 from dlperf_hpc.reporting.page.data import data_of
-from dlperf_hpc.reporting.page.drawn import figure_of
-from dlperf_hpc.reporting.page.head import counts, facts, missing, remarks
+from dlperf_hpc.reporting.page.limits import (
+    MOST_FILES,
+    VisibleReport,
+    filters,
+    key_values,
+    sentence,
+)
 from dlperf_hpc.reporting.page.provenance import provenance_sections
-from dlperf_hpc.reporting.page.shown import MOST_FILES, Shown, filters, key_values, sentence
+from dlperf_hpc.reporting.page.summary import counts, facts, missing, remarks
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import csv_table
 from dlperf_hpc.reporting.tables import RunRow, case_table, node_table, option_table, run_table
@@ -32,57 +38,57 @@ _WORDS = ("slow: ", "no node ", "no rank", "to be sure", "to leave out")  # else
 
 def page(report: Report) -> Page:
     """The page of one sweep, or of logs below some paths."""
-    shown = Shown(report)
+    visible = VisibleReport(report)
     files = _files(report)
     return Page(
         kind="report",
         title=printable(report.name),
         subtitle="Throughput and scaling",
-        facts=facts(shown),
+        facts=facts(visible),
         counts=counts(report),
         remarks=remarks(report),
-        missing=missing(shown, files),
-        figure=figure_of(shown),
-        sections=tuple(made for make in SECTIONS for made in make(shown)),
-        filters=filters(map(key_values, shown.cases)),
-        data=data_of(shown),
+        missing=missing(visible, files),
+        figure=figure_of(visible),
+        sections=tuple(made for make in SECTIONS for made in make(visible)),
+        filters=filters(map(key_values, visible.cases)),
+        data=data_of(visible),
         files={name: content for name, content in files.items() if len(content) <= MOST_FILES * 8},
         how_to_read=HOW_TO_READ,
     )
 
 
-def _cases(shown: Shown) -> list[Section]:
-    if not shown.cases:
+def _cases(visible: VisibleReport) -> list[Section]:
+    if not visible.cases:
         return []
-    table, left_out = case_table(shown.cases)
+    table, left_out = case_table(visible.cases)
     lines = [f"Not measured in any case: {', '.join(left_out)}."] if left_out else []
-    if len(shown.series) == 1:
-        lines.insert(0, f"All cases are of the series {printable(shown.series[0])}.")
+    if len(visible.series) == 1:
+        lines.insert(0, f"All cases are of the series {printable(visible.series[0])}.")
     return [Section("cases", "Cases", tuple(lines), table)]
 
 
-def _runs(shown: Shown) -> list[Section]:
-    if not shown.runs:
+def _runs(visible: VisibleReport) -> list[Section]:
+    if not visible.runs:
         return []
     rows = [
-        RunRow(run, shown.place_of(run), place in shown.counted)
-        for place, run in enumerate(shown.runs)
+        RunRow(run, visible.place_of(run), place in visible.counted)
+        for place, run in enumerate(visible.runs)
     ]
     line = "The button of a run opens its iterations and what its log tells."
     return [Section("runs", "Runs", (line,), run_table(rows))]
 
 
-def _options(shown: Shown) -> list[Section]:
-    if not shown.report.option_pairs:
+def _options(visible: VisibleReport) -> list[Section]:
+    if not visible.report.option_pairs:
         return []
     line = "Cases that differ in one option, side by side: what the option changes."
-    table = option_table(shown.report.option_pairs)
+    table = option_table(visible.report.option_pairs)
     return [Section("options", "One option switched on", (line,), table)]
 
 
-def _nodes(shown: Shown) -> list[Section]:
+def _nodes(visible: VisibleReport) -> list[Section]:
     """Where there are several nodes, or ranks tell their own times, as in ``nodes.csv``."""
-    found = shown.report.nodes
+    found = visible.report.nodes
     nodes = {node for effect in found.effects for node in effect.nodes}
     if len(nodes) < 2 and not found.devices:
         return []
@@ -94,11 +100,11 @@ def _nodes(shown: Shown) -> list[Section]:
     return [Section("nodes", "Nodes", tuple(lines), node_table(rows[:MOST_NODES]))]
 
 
-def _provenance(shown: Shown) -> list[Section]:
-    return provenance_sections(shown.report.counted or shown.report.runs)
+def _provenance(visible: VisibleReport) -> list[Section]:
+    return provenance_sections(visible.report.counted or visible.report.runs)
 
 
-SECTIONS: tuple[Callable[[Shown], list[Section]], ...] = (
+SECTIONS: tuple[Callable[[VisibleReport], list[Section]], ...] = (
     _cases, _runs, _options, _nodes, _provenance,
 )  # fmt: skip
 """The parts behind the figure, in order."""

@@ -26,10 +26,10 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS
 from dlperf_hpc.reporting.nodes import nodes_of
 from dlperf_hpc.reporting.page import compared, render
-from dlperf_hpc.reporting.page.drawn import measures_of_run
+from dlperf_hpc.reporting.page.chart_data import measures_of_run
 from dlperf_hpc.reporting.page.figure import COLOURS, MARKS, colour_of, mark_of
-from dlperf_hpc.reporting.page.head import facts
-from dlperf_hpc.reporting.page.shown import MOST_RUNS, Shown, sentence
+from dlperf_hpc.reporting.page.limits import MOST_RUNS, VisibleReport, sentence
+from dlperf_hpc.reporting.page.summary import facts
 from dlperf_hpc.reporting.page.traces import MOST_POINTS, trace_of
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import rows
@@ -171,9 +171,9 @@ def test_the_head_tells_node_hours_and_the_share_of_the_window() -> None:
     long = replace(run, started="2026-11-21T10:00:00Z", ended="2026-11-21T10:06:00Z")
     limits = {run.run.id: 1800}
     report = Report("a", [long], limits_s=limits)
-    told = dict(facts(Shown(report)))["Node-hours"]
+    told = dict(facts(VisibleReport(report)))["Node-hours"]
     assert told.startswith("0.2 used of 1 asked for by 1 run, 3 % window")
-    assert "Node-hours" not in dict(facts(Shown(Report("a", [run]))))
+    assert "Node-hours" not in dict(facts(VisibleReport(Report("a", [run]))))
 
 
 def test_step_time_is_a_quantity_and_a_column() -> None:
@@ -267,7 +267,7 @@ def test_too_many_runs_are_cut_and_the_page_says_so() -> None:
     ]
     runs.append(bad(case(batch_size=1), 99, Status.FAILED, "x"))
     report = Report("a", runs)
-    shown = Shown(report).runs
+    shown = VisibleReport(report).runs
     assert len(shown) <= MOST_RUNS and any(run.status is Status.FAILED for run in shown)
     parsed = Parsed(page(report))
     assert f"This page shows {len(shown)} of 1501 runs one by one" in parsed.text

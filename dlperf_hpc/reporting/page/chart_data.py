@@ -12,8 +12,8 @@ from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.errors import printable
 from dlperf_hpc.records.results import SAMPLES_PER_S, GpuUse, RunResult, Window, rates_of
 from dlperf_hpc.reporting.page import Choice, Figure, Series, figure
-from dlperf_hpc.reporting.page.shown import MOST_SERIES, Shown
-from dlperf_hpc.reporting.page.still import picture_in_page
+from dlperf_hpc.reporting.page.limits import MOST_SERIES, VisibleReport
+from dlperf_hpc.reporting.page.static_chart import picture_in_page
 from dlperf_hpc.reporting.picture import Dot
 from dlperf_hpc.reporting.text import number
 
@@ -32,15 +32,15 @@ class Quantity:
     zero: bool = False
 
 
-def quantities(shown: Shown) -> dict[str, Quantity]:
+def quantities(visible: VisibleReport) -> dict[str, Quantity]:
     """What the menu offers, by name: what some case has."""
     found: dict[str, Quantity] = {}
-    for unit in shown.units:
+    for unit in visible.units:
         found[unit] = Quantity(unit, f"{unit}, all devices", unit, "total", "line", zero=True)
-    for unit in shown.units:
+    for unit in visible.units:
         label = f"{unit} per device"
         found[label] = Quantity(label, label, unit, "device", "flat")
-    if any(case.base is not None for case in shown.cases) or len(shown.cases) > 1:
+    if any(case.base is not None for case in visible.cases) or len(visible.cases) > 1:
         speed = "speedup over the base"
         found["speedup"] = Quantity("speedup", speed, "", "speedup", "line", zero=True)
         found["efficiency"] = Quantity(
@@ -53,7 +53,7 @@ def quantities(shown: Shown) -> dict[str, Quantity]:
         "memory": Quantity("memory", "peak memory of a device, MB", "memory", "total"),
     }
     for name, quantity in others.items():
-        if any(name in measures_of_case(case) for case in shown.cases):
+        if any(name in measures_of_case(case) for case in visible.cases):
             found[name] = quantity
     return found
 
@@ -128,57 +128,57 @@ def _measures_of_window(window: Window, gpu: GpuUse | None) -> dict[str, float]:
     return found
 
 
-def figure_of(shown: Shown) -> Figure:
+def figure_of(visible: VisibleReport) -> Figure:
     """The figure with its menus; a sentence where no run counts."""
-    report = shown.report
+    report = visible.report
     title = "Scaling"
     if not report.counted:
         return Figure(title, "", empty="No run counts yet, so that there is nothing to draw.")
-    devices = sorted({case.case.topology.devices for case in shown.cases})
-    pairs = ((str(case.case.topology), case) for case in shown.cases if case.samples)
+    devices = sorted({case.case.topology.devices for case in visible.cases})
+    pairs = ((str(case.case.topology), case) for case in visible.cases if case.samples)
     topologies = dict(sorted(pairs, key=lambda pair: pair[1].case.topology.devices))
     bases = {name: name for name in topologies}
-    if not shown.base:
+    if not visible.base:
         bases = {"": f"none ({report.base or DEFAULT_BASE} has no run)", **bases}
     axes = {"log": "log2", "linear": "linear"}
-    labels = {name: each.label for name, each in quantities(shown).items()}
+    labels = {name: each.label for name, each in quantities(visible).items()}
     linear = len(devices) < 2
     return Figure(
         title=title,
         caption="Large marks are medians, bars their confidence intervals, small dots single runs. "
         "Hollow dots are runs that do not count; a cross at the lower edge is a run without a "
         "number. Dashed: the base scaled ideally, through the origin.",
-        still=_still(shown),
-        still_caption=_still_caption(shown),
+        still=_still(visible),
+        still_caption=_still_caption(visible),
         specs={
-            "scaling": figure.scaling(len(shown.series), devices),
+            "scaling": figure.scaling(len(visible.series), devices),
             "trace": figure.trace(),
         },
         menus=(
             Choice("quantity", "Quantity", labels, next(iter(labels))),
-            Choice("base", "Base", bases, shown.base),
+            Choice("base", "Base", bases, visible.base),
             Choice("x", "Devices", axes, "linear" if linear else "log"),
             Choice("y", "Scale", axes, "linear" if linear else "log"),
         ),
         series=tuple(
             Series(printable(name), figure.colour_of(place), figure.mark_of(place).path)
-            for place, name in enumerate(shown.series)
+            for place, name in enumerate(visible.series)
         ),
         most_series=MOST_SERIES,
     )
 
 
-def _still(shown: Shown) -> str:
+def _still(visible: VisibleReport) -> str:
     """The picture for readers without scripts: of the first series."""
     runs: dict[tuple[str, str], list[Dot]] = {}
-    for place, run in enumerate(shown.runs):
-        summary = shown.cases[shown.place_of(run)]
+    for place, run in enumerate(visible.runs):
+        summary = visible.cases[visible.place_of(run)]
         speed = measures_of_run(run, summary).get(summary.unit)
         if speed is not None:
-            counts = place in shown.counted
+            counts = place in visible.counted
             dot = Dot(speed, _title(run, f"{number(speed)} {summary.unit}", counts), counts)
             runs.setdefault((run.sweep, run.run.case.id), []).append(dot)
-    return picture_in_page(shown.report, shown.series[:MOST_SERIES], runs)
+    return picture_in_page(visible.report, visible.series[:MOST_SERIES], runs)
 
 
 def _title(run: RunResult, speed: str, counts: bool) -> str:
@@ -188,8 +188,8 @@ def _title(run: RunResult, speed: str, counts: bool) -> str:
     return printable(f"{run.run.id}: {speed} ({why})")
 
 
-def _still_caption(shown: Shown) -> str:
-    left = len(shown.series) - MOST_SERIES
+def _still_caption(visible: VisibleReport) -> str:
+    left = len(visible.series) - MOST_SERIES
     if left <= 0:
         return ""
-    return f"{MOST_SERIES} of {len(shown.series)} series are drawn; the tables have all."
+    return f"{MOST_SERIES} of {len(visible.series)} series are drawn; the tables have all."

@@ -25,7 +25,7 @@ MOST_NAMED = 6
 
 
 @dataclass(frozen=True)
-class Shown:
+class VisibleReport:
     """A report as far as the page shows it: ``cases`` in natural order, of ``runs`` all where there
     are few enough."""
 
@@ -48,7 +48,7 @@ class Shown:
         return {(summary.case.id, summary.sweep): n for n, summary in enumerate(self.cases)}
 
     def place_of(self, run: RunResult) -> int:
-        """The number of a run's case; KeyError if that is not shown."""
+        """The number of a run's case; KeyError if that is not visible."""
         return self.places[run.run.case.id, run.sweep]
 
     @cached_property

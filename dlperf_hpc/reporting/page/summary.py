@@ -13,11 +13,11 @@ from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.nodes import cost_text
 from dlperf_hpc.reporting.page import Remark
-from dlperf_hpc.reporting.page.shown import (
+from dlperf_hpc.reporting.page.limits import (
     MOST_FILES,
     MOST_NAMED,
     NONE,
-    Shown,
+    VisibleReport,
     key_values,
     keys,
     name_of,
@@ -29,9 +29,9 @@ from dlperf_hpc.reporting.text import at_most, listed, natural, span
 _MOST_LISTED = 100
 
 
-def facts(shown: Shown) -> tuple[tuple[str, str], ...]:
+def facts(visible: VisibleReport) -> tuple[tuple[str, str], ...]:
     """What was measured, where and on what, as names with texts."""
-    report = shown.report
+    report = visible.report
     began = sorted(run.started for run in report.runs if run.started)
     ended = sorted(run.ended for run in report.runs if run.ended)
     found = {
@@ -40,7 +40,7 @@ def facts(shown: Shown) -> tuple[tuple[str, str], ...]:
         "Node-hours": cost_text(report.cost).partition(": ")[2].strip(),
         "Nodes": listed(report.hosts, MOST_NAMED),
         **report.machines,
-        "Base of speedup": shown.base or f"none: {report.base or DEFAULT_BASE} has no run",
+        "Base of speedup": visible.base or f"none: {report.base or DEFAULT_BASE} has no run",
         "Alike in all cases": "; ".join(
             f"{key} {values[0]}"
             for key, values in keys(map(key_values, report.cases)).items()
@@ -89,9 +89,9 @@ def remarks(report: Report) -> tuple[Remark, ...]:
     )
 
 
-def missing(shown: Shown, files: Mapping[str, bytes]) -> tuple[str, ...]:
+def missing(visible: VisibleReport, files: Mapping[str, bytes]) -> tuple[str, ...]:
     """What a reader may expect and does not find, a sentence each."""
-    report = shown.report
+    report = visible.report
     lines = [*_without_number(report), *_troubles(report), *_holes(report)]
     lines += [f"Not read: {line}" for line in report.unread[:_MOST_LISTED]]
     if len(report.unread) > _MOST_LISTED:
@@ -101,16 +101,16 @@ def missing(shown: Shown, files: Mapping[str, bytes]) -> tuple[str, ...]:
             f"In no known format: {number_of(len(report.unrecognised), 'file')}, among them "
             f"{listed(report.unrecognised[:MOST_NAMED], MOST_NAMED)}."
         )
-    if len(shown.cases) < len(report.cases):
+    if len(visible.cases) < len(report.cases):
         lines.append(
-            f"This page shows {len(shown.cases)} of {len(report.cases)} cases; "
+            f"This page shows {len(visible.cases)} of {len(report.cases)} cases; "
             "the files for download have all of them."
         )
-    if len(shown.runs) < len(report.runs):
+    if len(visible.runs) < len(report.runs):
         lines.append(
-            f"This page shows {len(shown.runs)} of {len(report.runs)} runs one by one: those that "
-            "do not count, and the first of each case. Medians and intervals are of all runs, and "
-            "the files for download have all of them."
+            f"This page shows {len(visible.runs)} of {len(report.runs)} runs one by one: those "
+            "that do not count, and the first of each case. Medians and intervals are of all "
+            "runs, and the files for download have all of them."
         )
     lines += [
         f"{name} is too large for this page: it lies beside it."
