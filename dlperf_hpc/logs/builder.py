@@ -31,6 +31,7 @@ MAX_FACTS = 1000
 """Settings kept of one file."""
 
 _MAX_HELD = 100
+_APART_S = 86400.0  # seconds between two runs whose clocks begin at 0
 
 HIGHEST = 1e15
 """No program prints a speed, a loss or a stamp beyond this: a larger number is damage."""
@@ -251,7 +252,7 @@ class Draft:
 
     def first_epoch_up_to(self, epoch: int, done: int) -> bool:
         """Whether ``epoch`` alone was read until now, so that its numbers count as they stand, as
-        those of :attr:`Format.rows` do; if so, ``done`` of its iterations are known of."""
+        they do where lines are read at once; if so, ``done`` of its iterations are known of."""
         most: dict[int, int] = self.state.get("most_of_epoch", {})
         if self.state.get("first_epoch") != epoch or len(self.epochs) != 1:
             return False
@@ -288,6 +289,19 @@ class Draft:
                 )
         most[epoch] = max(most.get(epoch, 0), done)
         return before[epoch] + done
+
+    def on_one_line(self, done: int, seconds: float) -> float:
+        """The time of step ``done``, ``seconds`` since its run began, on one time line of the file.
+
+        This is for clocks that begin at 0 with each run. A run begins where the step is lower than
+        that of the line before; its stamps lie behind those of the run before, or else a line with
+        an earlier stamp would be taken for another rank's. What lies between two runs is not known,
+        and does not matter: a window lies in one run. Call it before the step is added.
+        """
+        before = self.steps[-1] if self.steps else None
+        if before and before.stamp is not None and done < before.iteration:
+            self.state["since"] = before.stamp + _APART_S
+        return float(self.state.get("since", 0.0) + seconds)
 
     def recognise(self, line: Line) -> None:
         """Note that this line shows which program wrote the log, though it has no figure."""

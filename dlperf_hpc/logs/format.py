@@ -29,6 +29,7 @@ __all__ = [
     "Draft",
     "Format",
     "Found",
+    "Groups",
     "Line",
     "LinePattern",
     "whole",
@@ -46,6 +47,9 @@ _FLOATS = ("printed", "loss", "lr", "memory_mb", "global_batch", "consumed")
 Columns = Mapping[str, Sequence[str]]
 """The groups of many lines, by their names."""
 
+Groups = Mapping[str, Any]
+"""The groups of a line, by their names: a text, or None for one that holds nothing."""
+
 Found = Sequence[Any]
 """The groups of each line in which a pattern was found."""
 
@@ -60,7 +64,9 @@ class LinePattern:
     settings by their names in ``FACTS``, and time stamps by their names in ``CLOCKS``. ``clock``
     names the stamp that stands before what the pattern finds. Settings are ``held`` back if any
     program may print them so. A line with a ``note`` is only noted, one that is ``passed_over`` is
-    another format's. ``take`` does what a pattern cannot say with the line and what was found.
+    another format's. ``take`` does what a pattern cannot say with the line and its groups. ``find``
+    looks for a pattern that is not one of Python's: it gives a text's groups, None if there is
+    nothing to be found.
 
     Lines that follow each other are taken apart by one call, if the pattern finds each of them, and
     ``usual``, which is given the draft and the lines' groups, is true. If it is not, ``take`` reads
@@ -73,7 +79,8 @@ class LinePattern:
     clock: str = ""
     held: bool = False
     note: str = ""
-    take: Callable[[Line, Draft, re.Match[str]], None] | None = None
+    take: Callable[[Line, Draft, Groups], None] | None = None
+    find: Callable[[str], Groups | None] | None = None
     usual: Callable[[Draft, Columns], bool] | None = None
     then: Callable[[Draft, Sequence[int] | None], None] = lambda draft, ranks: None
     passed_over: bool = False
@@ -84,24 +91,25 @@ class LinePattern:
 
     def read(self, line: Line, draft: Draft) -> bool:
         """Read a line; False, and nothing done, if it is not of this form."""
-        match = self._one.search(line.text)
-        if match is None:
+        match = self._one.search(line.text) if self.find is None else None
+        found = match.groupdict() if match else self.find and self.find(line.text)
+        if found is None:
             return False
         if self.take is not None:
-            self.take(line, draft, match)
+            self.take(line, draft, found)
             return True
-        groups = {name: text for name, text in match.groupdict().items() if text}
+        groups = {name: text for name, text in found.items() if text}
         if self.usual is not None and not self.usual(draft, {k: [v] for k, v in groups.items()}):
             return False
         if self.note:
             draft.note(line, self.note)
         elif not self.passed_over:
-            self._add(line, draft, groups, line.text[: match.start()])
+            self._add(line, draft, groups, line.text[: match.start()] if match else "")
         return True
 
     def find_all(self, text: str) -> Found:
         """The groups of each line of a text in which the pattern is found."""
-        return self._many.findall(text)
+        return self._many.findall(text) if self.find is None else ()
 
     def columns(self, found: Found) -> Columns | None:
         """The groups of lines; None if only some of the lines have a group, or if such lines are
@@ -147,6 +155,8 @@ class LinePattern:
     @functools.cached_property
     def at_once(self) -> bool:
         """Whether many lines can be read at once."""
+        if self.find is not None:
+            return False
         names = self._many.groupindex
         alone = self.note or "epoch" in names or (self.take and not self.usual)
         counts = self.passed_over or "index" in names or "iteration" in names

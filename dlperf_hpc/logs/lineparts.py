@@ -25,6 +25,7 @@ _FULL = re.compile(
     r"(?:[.,]([0-9]{1,9}))?"
 )
 _ABSL = re.compile(r"[IWEF](?<!\w[IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\b")
+_MONTH_DAY = re.compile(r"(?<![0-9/])([0-9]{2})/([0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})(?![0-9])")
 _POWERS = tuple(10**digits for digits in range(10))
 _DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
@@ -102,6 +103,12 @@ def _seconds_of_year(*parts: str) -> float | None:
         return None
     days = _DAYS_BEFORE[month - 1] + day - 1
     return ((days * 24 + hour) * 60 + minute) * 60 + second + millionths / 10**6
+
+
+def month_day_stamp(text: str) -> float | None:
+    """``04/05 01:30:24``: seconds since 1 January of a year of 365 days, or None."""
+    match = _MONTH_DAY.search(text)
+    return absl_stamp(f"I{match[1]}{match[2]} {match[3]}.000000") if match else None
 
 
 class Clock(NamedTuple):

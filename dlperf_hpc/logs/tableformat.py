@@ -1,7 +1,7 @@
 """A log format made of a table: ``[program.NAME.read]``, or a file of ``report --format-file``.
 
 It tells what a module of :mod:`dlperf_hpc.logs.formats` tells, and is read by the same reader. The
-pattern of a line stands for the module's ``read``; the longest text that each line has which fits
+pattern of a line is a :class:`.format.LinePattern`; the longest text that each line has which fits
 it is the needle.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from dlperf_hpc.logs.format import OUR_OWN, Draft, Format, Line
+from dlperf_hpc.logs.format import OUR_OWN, Draft, Format, Groups, Line, LinePattern
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.lineparts import full_stamp
 from dlperf_hpc.logs.scanned import (
@@ -62,14 +62,16 @@ def format_of(table: ReadTable, name: str) -> Format:
     step = compiled(table.line) if table.line else None
     total = compiled(table.total) if table.total else None
 
-    def read(line: Line, draft: Draft) -> None:
-        figures = step.named(line.text) if step else None
-        if figures is not None:
-            _add_step(table, line, draft, figures)
+    def read_total(line: Line, draft: Draft) -> None:
         whole = total.first(line.text) if total else None
         if whole is not None:
             _add_total(table, line, draft, whole)
 
+    def read_step(line: Line, draft: Draft, figures: Groups) -> None:
+        _add_step(table, line, draft, figures)
+        read_total(line, draft)  # a line may be both
+
+    lines = (LinePattern(table.line, find=step.named, take=read_step),) if step else ()
     return Format(
         name=own_name(name),
         title=f"lines as a table tells them ({name})",
@@ -77,7 +79,8 @@ def format_of(table: ReadTable, name: str) -> Format:
         evidence=Evidence.TOLD,
         source="",
         needles=tuple(dict.fromkeys(needle for each in (step, total) for needle in _needles(each))),
-        rest=read,
+        lines=lines,
+        rest=read_total,
         printed=_printed(table),
         counter=_COUNTERS[table.counts],
     )
@@ -117,7 +120,7 @@ def _add_total(table: ReadTable, line: Line, draft: Draft, text: str) -> None:
     draft.total(line, name, _number(text), unit)
 
 
-def _add_step(table: ReadTable, line: Line, draft: Draft, figures: dict[str, str]) -> None:
+def _add_step(table: ReadTable, line: Line, draft: Draft, figures: Groups) -> None:
     if figures.get("rank", "").isdecimal() and len(figures["rank"]) <= _MOST_DIGITS:
         line = line._replace(rank=int(figures["rank"]))
     done = _next_line(table, line, draft) if table.each else _done(table, line, draft, figures)
@@ -145,7 +148,7 @@ def _next_line(table: ReadTable, line: Line, draft: Draft) -> int:
     return seen[line.rank] * table.each
 
 
-def _done(table: ReadTable, line: Line, draft: Draft, figures: dict[str, str]) -> int | None:
+def _done(table: ReadTable, line: Line, draft: Draft, figures: Groups) -> int | None:
     """Iterations done by a line's number; None for one that is none, which is noted."""
     number, epoch = _whole(figures.get("iteration")), _whole(figures.get("epoch"))
     if number is None or (epoch is None and "epoch" in figures):

@@ -26,8 +26,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats._month_day import month_day_stamp
-from dlperf_hpc.logs.lineparts import one_more
+from dlperf_hpc.logs.lineparts import month_day_stamp, one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps, Unit
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement

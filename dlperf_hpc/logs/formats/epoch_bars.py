@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
 from dlperf_hpc.logs.formats import _bars
 from dlperf_hpc.logs.lineparts import NUMBER
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
@@ -39,6 +39,10 @@ from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 _VERSION = "v_num="
 _LIGHTNING = "TPU available: "
 _VALIDATES = "Validati"
+_NO_BAR = LinePattern(
+    rf"^(?!.*(?:{_LIGHTNING}|{_VALIDATES}))[^\[\n]*$",  # each bar has its times in brackets
+    passed_over=True,
+)
 _NAME = re.compile(r"(?:^|\W)[Ee]poch\W{0,3}(?P<epoch>[0-9]{1,9})(?!\w)")
 _NO_TRAINING = re.compile(r"(?i)val|eval|test|sanity|predict|infer")
 _LOSS = re.compile(rf"[, ](?:train[_/])?loss(?:_step)?=(?P<loss>{NUMBER})[,\]]")
@@ -77,6 +81,7 @@ FORMATS = (
         source="Lightning-AI/pytorch-lightning src/lightning/pytorch/callbacks/progress/"
         "tqdm_progress.py; tqdm/tqdm tqdm/std.py",
         needles=(_VERSION,),
+        lines=(_NO_BAR,),
         rest=read,
         printed=Printed(Unit.ITERATIONS_PER_S, averaging=Averaging.RUNNING),
         counter=Counter.MICRO_STEPS,

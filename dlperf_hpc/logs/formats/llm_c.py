@@ -58,7 +58,6 @@ _ROWS = LinePattern(
     rf"^step +(?P<iteration>{WHOLE})/{WHOLE} \| loss +(?P<loss>{DECIMAL}) {_Z}\| norm +{DECIMAL}"
     rf" {_Z}\| lr (?P<lr>{DECIMAL}) \| (?P<printed>{DECIMAL}) ms \| -?[0-9]{{1,9}}\.[0-9]% bf16 MFU"
     r" \| [0-9]{1,15} tok/s$",
-    usual=lambda draft, columns: bool(draft.steps),
 )
 
 

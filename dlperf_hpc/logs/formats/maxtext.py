@@ -29,25 +29,16 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
-from dlperf_hpc.logs.lineparts import ABSL_STAMP, DECIMAL, NUMBER, WHOLE, absl_stamp, one_more
+from dlperf_hpc.logs.format import Columns, Draft, Format, Groups, Line, LinePattern
+from dlperf_hpc.logs.lineparts import NUMBER, absl_stamp, one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps, Unit
 
 _RAMP_UP = "[Rampup Batch Size Phase]"
-_STEP = re.compile(
+_STEP = (
     rf"completed step: (?P<index>[0-9]+), seconds: (?P<seconds>{NUMBER}), "
     rf"(?:live slice count: (?P<slices>[0-9]{{1,6}}), )?TFLOP/s(?:/device)?: {NUMBER}, "
-    rf"(?:Tokens/s/device: (?P<tokens>{NUMBER}), )?(?:total_weights: {NUMBER}, )?"
+    rf"(?:Tokens/s/device: (?P<printed>{NUMBER}), )?(?:total_weights: {NUMBER}, )?"
     r"loss: (?P<loss>[0-9]{1,15}\.[0-9]{3}(?![0-9])|[-+]?(?:nan|inf))"
-)
-_ROWS = LinePattern(
-    rf"^I(?P<absl>{ABSL_STAMP}) +[0-9]{{1,20}} [\w./-]{{1,80}}:[0-9]{{1,6}}\] "
-    rf"completed step: (?P<index>{WHOLE}), seconds: {DECIMAL}, TFLOP/s/device: {DECIMAL}, "
-    rf"Tokens/s/device: (?P<printed>{DECIMAL}), (?:total_weights: {DECIMAL}, )?"
-    r"loss: (?P<loss>[0-9]{1,15}\.[0-9]{3})(?:, [a-z_]{1,40}: [-+.0-9a-z]{1,30}){0,20}$",
-    usual=lambda draft, columns: (
-        draft.printed.unit is Unit.TOKENS_PER_S and draft.state.get("slices") is None
-    ),
 )
 _SETTING = re.compile(r"Config param (?P<name>[a-z_]{1,60}): (?P<value>[\w.+-]{1,80})\s*$")
 _SETTINGS = {
@@ -64,38 +55,42 @@ _NOT_QUANTIZED = ("", "QuantizationType.NONE", "None")
 
 
 def read(line: Line, draft: Draft) -> None:
-    """A step, a line of the configuration, or the number of devices."""
-    if "completed step: " in line.text:
-        _read_step(line, draft)
-    elif setting := _SETTING.search(line.text):
+    """A line of the configuration, or the number of devices."""
+    if setting := _SETTING.search(line.text):
         _read_setting(line, draft, setting["name"], setting["value"])
     elif devices := _DEVICES.search(line.text):
         draft.fact(line, "devices", devices["devices"])
 
 
-def _read_step(line: Line, draft: Draft) -> None:
-    if _RAMP_UP in line.text:
+def _read_ramp_up(line: Line, draft: Draft, _: Groups) -> None:
+    if "completed step: " in line.text:
         draft.recognise(line)
         _note_once(line, draft, "the batch grows, and no line says what it is: steps not read")
-        return
-    match = _STEP.search(line.text)
-    if match is None:
-        draft.note(line, "a step of MaxText's, but not as it prints it")
-        return
-    if match["slices"] != draft.state.setdefault("slices", match["slices"]):
+    else:
+        read(line, draft)
+
+
+def _read_step(line: Line, draft: Draft, step: Groups) -> None:
+    if step["slices"] != draft.state.setdefault("slices", step["slices"]):
         _note_once(line, draft, "the number of slices has changed: steps not read")
         return
-    if not draft.steps and match["tokens"] is None:
+    if not draft.steps and step["printed"] is None:
         draft.printed = Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE)
     of_tokens = draft.printed.unit is Unit.TOKENS_PER_S
     draft.step(
         line,
-        one_more(match["index"]),
-        stamp=absl_stamp(line.text[: match.start()]),
+        one_more(step["index"]),
+        stamp=absl_stamp(line.text),
         stamps=Stamps.NO_YEAR,
-        printed=match["tokens"] if of_tokens else match["seconds"],
-        loss=match["loss"],
+        printed=step["printed"] if of_tokens else step["seconds"],
+        loss=step["loss"],
     )
+
+
+def _are_usual(draft: Draft, columns: Columns) -> bool:
+    """Whether the lines' speeds are in tokens, as those before, and none names its slices."""
+    of_tokens = draft.printed.unit is Unit.TOKENS_PER_S
+    return of_tokens and "slices" not in columns and draft.state.get("slices", "") is None
 
 
 def _note_once(line: Line, draft: Draft, text: str) -> None:
@@ -126,9 +121,13 @@ FORMATS = (
         source="AI-Hypercomputer/maxtext src/maxtext/common/metric_logger.py; its issue 8, its"
         " pull requests 761 and 4847",
         needles=("completed step: ",),
+        lines=(
+            LinePattern(re.escape(_RAMP_UP), take=_read_ramp_up),
+            LinePattern(_STEP, clock="absl", take=_read_step, usual=_are_usual),
+            LinePattern("completed step: ", note="a step of MaxText's, but not as it prints it"),
+        ),
         rest=read,
         printed=Printed(Unit.TOKENS_PER_S, Scope.DEVICE, Averaging.LAST_ONE),
         facts_needles=("Config param ", "Num_devices: "),
-        lines=(_ROWS,),
     ),
 )

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Draft, Format, Groups, Line, LinePattern
 from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
@@ -39,7 +39,7 @@ def read(line: Line, draft: Draft) -> None:
         _time(line, draft, match["ms"] or match["old"])
 
 
-def _step(line: Line, draft: Draft, match: re.Match[str]) -> None:
+def _step(line: Line, draft: Draft, match: Groups) -> None:
     before = len(draft.steps)
     loss = _LOSS.search(match["outputs"])
     done = int(match["done"])

@@ -39,9 +39,7 @@ iterations / seconds x ranks), since the line before. Rank 0 prints.
 
 from __future__ import annotations
 
-import re
-
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Draft, Format, Groups, Line, LinePattern
 from dlperf_hpc.logs.lineparts import (
     NUMBER,
     cut_short,
@@ -53,7 +51,7 @@ from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 # --- mxnet_gluon_bert
 
 
-def _read_step(line: Line, draft: Draft, match: re.Match[str]) -> None:
+def _read_step(line: Line, draft: Draft, match: Groups) -> None:
     """A step, without a latency that is cut."""
     latency = match["printed"]
     if latency is not None and cut_short(latency, 1):

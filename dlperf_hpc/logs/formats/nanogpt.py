@@ -67,7 +67,6 @@ import re
 from dataclasses import replace
 
 from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
-from dlperf_hpc.logs.formats._elapsed import on_one_line
 from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, WHOLE, full_stamp, one_more, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
@@ -328,7 +327,7 @@ def _read_speedrun(line: Line, draft: Draft, match: re.Match[str]) -> None:
     draft.step(
         line,
         done,
-        stamp=on_one_line(draft, done, seconds),
+        stamp=draft.on_one_line(done, seconds),
         printed=_running_mean(draft, done, seconds, match["mean"]) if ms else None,
         loss=loss["loss"] if loss else None,
     )

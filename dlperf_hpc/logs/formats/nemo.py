@@ -75,8 +75,7 @@ _ROWS = LinePattern(
     rf" \| global_batch_size: (?P<global_batch>{WHOLE}) \| global_step: (?P<index>{WHOLE})"
     rf" \| reduced_train_loss: (?P<loss>{DECIMAL}) \| {_NEEDLE}(?P<printed>{DECIMAL})"
     rf"(?: \| TFLOPS_per_GPU: {DECIMAL})?(?: \| tokens_per_sec_per_gpu: {DECIMAL})?"
-    rf" \| consumed_samples: {WHOLE}(?: \| val_loss: {DECIMAL})?$",
-    usual=lambda draft, _: "held" not in draft.state,
+    rf" \| consumed_samples: {WHOLE}(?: \| val_loss: {DECIMAL})?$"
 )
 
 

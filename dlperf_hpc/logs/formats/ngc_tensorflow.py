@@ -337,7 +337,11 @@ TF2_BERT = Format(
     ),
     rest=_read_tf2_bert,
     facts_needles=_PHASES,
-    lines=(BERT_STEP.of_another(), *(each.of_another(_before_any_round) for each in _ROWS)),
+    lines=(
+        LinePattern(" / time = ", take=lambda line, draft, _: _read_tf2_bert(line, draft)),
+        BERT_STEP.of_another(),
+        *(each.of_another(_before_any_round) for each in _ROWS),
+    ),
 )
 
 FORMATS = (TF1_BERT, TF1_RESNET, TF2_BERT)

@@ -64,9 +64,7 @@ samples/s of all devices over the iterations since the line before. There is no 
 
 from __future__ import annotations
 
-import re
-
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Draft, Format, Groups, Line, LinePattern
 from dlperf_hpc.logs.lineparts import NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.logs.scanned import Evidence
 
@@ -76,7 +74,7 @@ def _argument(name: str, fact: str) -> LinePattern:
     return LinePattern(rf"^\s*{name} = (?P<{fact}>[0-9]+)\s*$")
 
 
-def _read_memory(line: Line, draft: Draft, match: re.Match[str]) -> None:
+def _read_memory(line: Line, draft: Draft, match: Groups) -> None:
     """The next iteration has the fullest GPU of the readings since the one before."""
     most = float(draft.ahead.get("memory_mb", 0.0))
     draft.ahead["memory_mb"] = max(most, float(match["mib"]))
@@ -193,7 +191,7 @@ GPT = Format(
             for name, fact in _GPT_FACTS.items()
         ),
         _MEMORY,
-        LinePattern(r"^[^|]*\bstep=[^|]*$", note="a step of OneFlow GPT, but not whole"),
+        LinePattern(r"^(?!.*\|).*step=", note="a step of OneFlow GPT, but not whole"),
     ),
     rest=_read_row,
     facts_needles=(*(f"{name} ...." for name in _GPT_FACTS), " %, "),

@@ -18,9 +18,7 @@ both times the same.
 
 from __future__ import annotations
 
-import re
-
-from dlperf_hpc.logs.format import Columns, Draft, Format, Line, LinePattern, whole
+from dlperf_hpc.logs.format import Columns, Draft, Format, Groups, Line, LinePattern, whole
 from dlperf_hpc.logs.lineparts import NUMBER, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
@@ -39,7 +37,7 @@ def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
     return not from_one and draft.first_epoch_up_to(int(epoch), 0)
 
 
-def _read_batch(line: Line, draft: Draft, match: re.Match[str]) -> None:
+def _read_batch(line: Line, draft: Draft, match: Groups) -> None:
     """A printed batch."""
     done = _done(match["index"], match["last"] == match["printed"], draft)
     at = draft.in_epoch(line, int(match["era"]), done, int(match["length"]))

@@ -77,7 +77,7 @@ def strategy_facts(line: Line, draft: Draft) -> None:
 # --- tf2_bert
 
 BERT_STEP = LinePattern(
-    rf"Train Step: (?P<iteration>[0-9]+)/[0-9]+  / loss = (?P<loss>{NUMBER})(?!.* / time = )",
+    rf"Train Step: (?P<iteration>[0-9]+)/[0-9]+  / loss = (?P<loss>{NUMBER})",
     clock="absl",
 )
 _STRATEGY = LinePattern(
@@ -94,11 +94,9 @@ BERT = Format(
     instead="the clock",
     lines=(
         _STRATEGY,
+        LinePattern(" / time = ", passed_over=True),  # another program's
         BERT_STEP,
-        LinePattern(
-            "Train Step: (?!.* / time = )",
-            note="Train Step, but not as the training loop prints it",
-        ),
+        LinePattern("Train Step: ", note="Train Step, but not as the training loop prints it"),
     ),
     facts_needles=STRATEGY_NEEDLES,
 )

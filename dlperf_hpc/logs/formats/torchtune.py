@@ -27,7 +27,6 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats._elapsed import on_one_line
 from dlperf_hpc.logs.lineparts import NUMBER, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Step, Unit
 
@@ -102,7 +101,7 @@ def _read_bar(line: Line, draft: Draft, bar: re.Match[str]) -> None:
     _begin(line, draft)
     hours, minutes, seconds = (int(bar[name] or 0) for name in ("hours", "minutes", "seconds"))
     elapsed = float((hours * 60 + minutes) * 60 + seconds)
-    draft.step(line, done, stamp=on_one_line(draft, done, elapsed), loss=bar["loss"])
+    draft.step(line, done, stamp=draft.on_one_line(done, elapsed), loss=bar["loss"])
 
 
 def _begin(line: Line, draft: Draft) -> None:

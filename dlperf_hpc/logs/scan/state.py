@@ -1,13 +1,16 @@
-"""How far the pass over one file has come, what was found in it so far, and where its lines end."""
+"""How far the pass over one file has come, what was found in it so far, and where its lines end.
+
+Of the last line of a file, which has no newline, it is looked whether it was written to its end.
+"""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dlperf_hpc.logs.format import Draft
-from dlperf_hpc.logs.scan.last_line import is_whole
 from dlperf_hpc.logs.scan.launch import LAUNCH
 from dlperf_hpc.logs.scan.needles import Group, Hit
 from dlperf_hpc.logs.scan.prefixes import Launcher
@@ -17,6 +20,8 @@ from dlperf_hpc.records.transport import Connections
 LONGEST_LINE = 1 << 16
 _MOST_NOTES = 100
 _LEAST_COMPARED, _MOST_COMPARED = 1 << 15, 1 << 22
+_NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
+_LAST_NUMBER = re.compile(rb"(?<![0-9.eE+-])[0-9]{1,15}\.([0-9]{2,4})\Z")
 _TOO_LONG = f"longer than {LONGEST_LINE} bytes: not read"
 
 
@@ -64,7 +69,7 @@ class State:
     def is_whole(self, line: bytes, needles: frozenset[int]) -> bool:
         """Whether a line without an end was written to it, by those before it that are alike."""
         earlier, before = self.last.get(needles, b""), self.before.get(needles, b"")
-        return len(line) <= LONGEST_LINE and is_whole(line, earlier, before, bool(needles))
+        return len(line) <= LONGEST_LINE and _is_whole(line, earlier, before, bool(needles))
 
     def note(self, line: int, text: str) -> None:
         """Keep why a line was not read, unless that is known of many."""
@@ -181,3 +186,41 @@ def _nearest(drafts: Iterable[Draft]) -> str:
     if draft is None or not draft.notes:
         return ""
     return f"line {draft.notes[0].line} is nearest to {draft.format.name}: {draft.notes[0].text}"
+
+
+# --- the last line
+
+
+def _is_whole(line: bytes, earlier: bytes, before: bytes, is_known: bool) -> bool:
+    """Whether a line was written to its end, by the last two lines that hold the same needles:
+    ``earlier``, and ``before`` it.
+
+    Where a number was cut cannot be seen, but the text behind the last number can be compared with
+    earlier lines. A line that ends with a dictionary is whole if all that it opened is closed and
+    it holds a needle (``is_known``); one that ends with a number, if it is the same figure as that
+    of the two lines before it, with as many decimals.
+    """
+    tail = _tail(line)
+    if tail:
+        return tail == _tail(earlier) or (is_known and _is_closed(line))
+    places = _places(line)
+    return places is not None and places == _places(earlier) == _places(before)
+
+
+def _tail(line: bytes) -> bytes:
+    """What follows the last digit."""
+    return line[len(line.rstrip(_NO_DIGITS)) :] if line else b""
+
+
+def _is_closed(line: bytes) -> bool:
+    """Whether a line ends with the end of a dictionary, and leaves none open."""
+    opened = line.count(b"{")
+    return line.rstrip().endswith(b"}") and opened == line.count(b"}") > 0
+
+
+def _places(line: bytes) -> tuple[bytes, int] | None:
+    """What stands before the number with which a line ends, behind the number before that, and its
+    decimals; None if they are so few or so many that it may not be printed with a fixed number of
+    them."""
+    match = _LAST_NUMBER.search(line)
+    return (_tail(line[: match.start()]), len(match[1])) if match else None
