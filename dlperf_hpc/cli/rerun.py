@@ -17,7 +17,7 @@ from dlperf_hpc.errors import Issue, SiteError, SpecError, number_of, printable,
 from dlperf_hpc.records.forms import NODE_LIST
 
 if TYPE_CHECKING:
-    from dlperf_hpc.cli.standing import Untaken
+    from dlperf_hpc.cli.unresolved import UnresolvedRuns
     from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.ledger import Ledger
@@ -84,14 +84,16 @@ def taken_by_default() -> set[str]:
     return _statuses(_DEFAULT)
 
 
-def _not_taken(arguments: argparse.Namespace, results: Sequence[RunResult], root: Path) -> Untaken:
+def _not_taken(
+    arguments: argparse.Namespace, results: Sequence[RunResult], root: Path
+) -> UnresolvedRuns:
     """The selected runs that ended badly and that this command leaves alone."""
-    from dlperf_hpc.cli.standing import untaken
+    from dlperf_hpc.cli.unresolved import unresolved
 
     typed = [("--only", text) for text in arguments.only] + [("--run", t) for t in arguments.run]
     options = "".join(f" {option} {shlex.quote(text)}" for option, text in typed)
     selected, taken = _selected(arguments, results), _statuses(arguments.status)
-    return untaken(selected, root, taken, options)
+    return unresolved(selected, root, taken, options)
 
 
 def _stretch(text: str | None) -> Callable[[int], int]:
@@ -220,7 +222,7 @@ def _submit_again(
 
 def _arrays(
     arguments: argparse.Namespace, ledger: Ledger, site: Site, kept_back: Sequence[Array] = ()
-) -> tuple[tuple[Array, ...], Untaken]:
+) -> tuple[tuple[Array, ...], UnresolvedRuns]:
     """New arrays of the runs asked for, not yet on disk; not of those that are kept back. And the
     runs that ended badly and stay as they are."""
     from dlperf_hpc.engines import get_engine
@@ -261,15 +263,15 @@ def _arrays(
 def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence[str]) -> list[str]:
     """The runs that nothing measures now; those of their jobs that wait are cancelled first."""
     from dlperf_hpc.engines import get_engine
-    from dlperf_hpc.engines.submit import LivingJobs, cancel_waiting, living_jobs
+    from dlperf_hpc.engines.submit import ActiveJobs, active_jobs, cancel_waiting
 
     engine = get_engine(ledger.manifest.engine)
     try:
-        jobs = living_jobs(ledger, engine, names)
+        jobs = active_jobs(ledger, engine, names)
     except SiteError:
         if not arguments.dry_run:
             raise
-        jobs = LivingJobs()
+        jobs = ActiveJobs()
     for run, task in jobs.running.items():
         line = f"not submitted again: {run}: job {task} measures it now"
         print(printable(line), file=sys.stderr)

@@ -134,19 +134,19 @@ def wait_and_report(
         return max(follow_and_report(root, site.poll_s, as_json), failed)
     if outcome.waiting:
         report_waiting(outcome, engine, site)
-    untaken: dict[str, int] = {}
+    unresolved: dict[str, int] = {}
     if not (rows or outcome.waiting):
-        untaken.update(left())
+        unresolved.update(left())
     if as_json:
-        print(json.dumps(_as_json(root, rows, outcome, last, untaken), indent=1))
+        print(json.dumps(_as_json(root, rows, outcome, last, unresolved), indent=1))
     elif not outcome.waiting:
         print_next(root, engine, rows, last, nothing)
-    return int(any((outcome.refused, outcome.waiting, failed, untaken)))
+    return int(any((outcome.refused, outcome.waiting, failed, unresolved)))
 
 
 def _as_json(
     root: Path, rows: Iterable[Submission], outcome: Outcome, last: Reporting | None,
-    untaken: Mapping[str, int],
+    unresolved: Mapping[str, int],
 ) -> dict[str, Any]:  # fmt: skip
     """What was submitted, for scripts: the arrays with their jobs, and those that wait; the job
     that reports, and the runs that were left alone, where there are any."""
@@ -158,8 +158,8 @@ def _as_json(
     }
     if last is not None:
         told["report_job"] = vars(last)
-    if untaken:
-        told["untaken"] = untaken
+    if unresolved:
+        told["untaken"] = unresolved
     return told
 
 

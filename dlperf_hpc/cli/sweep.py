@@ -250,9 +250,9 @@ def _line_of(result: CheckResult) -> str:
 def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:
     """Tell of the runs that ended badly, which only ``rerun`` takes; how many, by status."""
     from dlperf_hpc.cli.rerun import taken_by_default
-    from dlperf_hpc.cli.standing import untaken_by_sweep
+    from dlperf_hpc.cli.unresolved import unresolved_in_sweep
 
-    found = untaken_by_sweep(root, manifest)
+    found = unresolved_in_sweep(root, manifest)
     found.tell(taken_by_default())
     return found.counts
 
@@ -269,7 +269,7 @@ def _run_here(root: Path, manifest: Manifest, site: Site, outcome: Outcome, as_j
 
 
 def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json: bool) -> int:
-    from dlperf_hpc.cli.standing import compared, compared_text
+    from dlperf_hpc.cli.unresolved import compared, compared_text
 
     children = _children(root, manifest, site)
     scripts = {array.name: engine.script(root, array, site) for array in manifest.arrays}

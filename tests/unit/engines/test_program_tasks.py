@@ -10,7 +10,7 @@ import pytest
 
 from dlperf_hpc.engines.base import run_program
 from dlperf_hpc.engines.environments import Environment, task_command
-from dlperf_hpc.engines.growth import differences
+from dlperf_hpc.engines.extend import differences
 from dlperf_hpc.engines.plan import make_manifest
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.script import batch_script

@@ -24,7 +24,7 @@ _DONE_TO = (Status.CANCELLED, Status.REJECTED, Status.PREEMPTED)
 
 
 @dataclass(frozen=True)
-class Untaken:
+class UnresolvedRuns:
     """Runs that ended badly and that a command leaves alone: how many of ``runs``, by status; of
     ``unknown`` ones nobody knows yet how they ended. ``options`` are those with which ``dlperf
     rerun`` selects these ``runs`` among all of the sweep in ``root``."""
@@ -62,18 +62,18 @@ def _became(number: int, names: list[str]) -> str:
     return f"ended as {' or '.join(names)}"
 
 
-def untaken(
+def unresolved(
     results: Iterable[RunResult], root: Path, taken: Collection[str] = (), options: str = ""
-) -> Untaken:
+) -> UnresolvedRuns:
     """Those of the results that are bad or unknown, and of no status in ``taken``."""
     found = Counter(result.status for result in results)
     left = {status: number for status, number in found.items() if status.value not in taken}
     counts = {status.value: left[status] for status in Status if status.bad and status in left}
     unknown = left.get(Status.UNKNOWN, 0)
-    return Untaken(counts, unknown, sum(found.values()), root, options)
+    return UnresolvedRuns(counts, unknown, sum(found.values()), root, options)
 
 
-def untaken_by_sweep(root: Path, asked: Manifest) -> Untaken:
+def unresolved_in_sweep(root: Path, asked: Manifest) -> UnresolvedRuns:
     """Those of the runs asked for that are bad or unknown; asks the scheduler once."""
     from dlperf_hpc.engines.watch import current
 
@@ -82,7 +82,7 @@ def untaken_by_sweep(root: Path, asked: Manifest) -> Untaken:
     among = [result for result in results if result.run.id in wanted]
     topologies = dict.fromkeys(str(result.run.case.topology) for result in among)
     options = f" --only {','.join(topologies)}" if len(among) < len(results) else ""
-    return untaken(among, root, options=options)
+    return unresolved(among, root, options=options)
 
 
 def compared(root: Path, asked: Manifest) -> dict[str, Any] | None:
@@ -92,7 +92,7 @@ def compared(root: Path, asked: Manifest) -> dict[str, Any] | None:
 
     if not os.path.exists(root / layout.MANIFEST):  # nor if nobody may look there
         return None
-    from dlperf_hpc.engines.growth import differences
+    from dlperf_hpc.engines.extend import differences
     from dlperf_hpc.records.manifest import read_manifest
 
     try:

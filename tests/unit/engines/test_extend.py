@@ -13,8 +13,8 @@ from record_samples import a_sweep, ended_ok, many, token_of
 from report_samples import case
 from spec_samples import load, write
 
-from dlperf_hpc.engines import growth
-from dlperf_hpc.engines.growth import differences
+from dlperf_hpc.engines import extend
+from dlperf_hpc.engines.extend import differences
 from dlperf_hpc.engines.plan import make_manifest, rerun_arrays
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.submit import missing_arrays, open_sweep, save_arrays, split_arrays
@@ -221,7 +221,7 @@ def test_a_sweep_cannot_grow_without_end(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(root, plan(tmp_path, repeats=1))
-    monkeypatch.setattr(growth, "MOST_RUNS", 10)
+    monkeypatch.setattr(extend, "MOST_RUNS", 10)
     before = (root / layout.MANIFEST).read_bytes()
     with pytest.raises(LedgerError, match="has 4 runs, and 8 more would be above 10"):
         open_sweep(root, plan(tmp_path), "")
