@@ -18,8 +18,8 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.failures import (
     ENDED_BY,
     EXIT_CODES,
-    HOST_MEMORY,
     KILLED,
+    SIGNS,
     Verdict,
     Where,
     read_in,
@@ -63,7 +63,7 @@ def explain(code: int, output: str, failures: Sequence[Failure], ranks: int = 0)
         return found
     own = [failure for failure in failures if not failure.consequence]
     for failure in own[:1]:
-        return _killed_for_memory(failure, output) or failure.verdict
+        return _who_killed(failure, output) or failure.verdict
     found = _who_did_not_come(output, failures, ranks) or read_in(output, Where.OUTPUT)
     if found is not None:
         return found
@@ -76,10 +76,10 @@ def explain(code: int, output: str, failures: Sequence[Failure], ranks: int = 0)
     return found or _with_what_is_behind(_by_exit_code(code, output), output)
 
 
-def _killed_for_memory(failure: Failure, output: str) -> Verdict | None:
+def _who_killed(failure: Failure, output: str) -> Verdict | None:
     """Who killed a process: its supervisor does not know it, slurmstepd and the kernel say it."""
     found = read_in(output, Where.OUTPUT) if failure.cause == KILLED else None
-    return found if found is not None and found.cause == HOST_MEMORY else None
+    return found if found is not None and found.decided_by == SIGNS else None
 
 
 def _printed(output: str) -> Verdict | None:

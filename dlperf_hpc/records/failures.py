@@ -149,7 +149,7 @@ _CANNOT_START = (
     r"(?:slurmstepd\S*: error: (?=execve)|(?=execvp))(exec(?:ve\(\): |vp error on file )"
 )
 _NO_PROGRAM = r"(?:No such file|Permission denied|Exec format)"
-_GPU_SAYS = r"(?:(?i:CUDA|HIP|cuDNN|GPU)|Error:|Exception:)"
+_GPU_SAYS = r"(?:(?i:CUDA|HIP|cuDNN|GPU).{0,80}|(?:Error|Exception): .{0,400})"
 
 FAILURES: tuple[FailurePattern, ...] = (
     *_rows(
@@ -158,15 +158,6 @@ FAILURES: tuple[FailurePattern, ...] = (
         " properly terminated), as it does now and then under load: start the run again",
     ),
     *_rows(_OUTPUT, _FAILED, "", r"AttemptError: (another attempt .*)$", say="{0}"),
-    # A device that broke: its node is named, and `rerun` may leave it out.
-    *_rows(
-        _LINE, _FAILED, HARDWARE,
-        (r"\bXid(?: \(PCI:[0-9A-Fa-f:.]+\))?(?: error)?[:=]? ?\d{1,3}\b", "Xid"),
-        (r"[Uu]ncorrectable ECC error\b(?! count)", "ncorrectable ECC error"),
-        "GPU has fallen off the bus",
-        "HW Exception by GPU",
-        (r"\bGPU Hang\b", "GPU Hang"),
-    ),
     # What ended a job from outside.
     *_rows(_LOG | _OUTPUT, Status.TIMEOUT, "", "DUE TO TIME LIMIT"),
     *_rows(
@@ -177,31 +168,12 @@ FAILURES: tuple[FailurePattern, ...] = (
     *_rows(_LOG | _OUTPUT, Status.PREEMPTED, "", "DUE TO PREEMPTION"),
     *_rows(_OUTPUT, Status.NODE_FAILED, "", "Node failure on"),
     *_rows(_LOG | _OUTPUT, Status.NODE_FAILED, "", "DUE TO NODE FAIL"),
-    # Memory of a device. TensorFlow's allocator also tells of what "is not a failure"; gRPC says
-    # RESOURCE_EXHAUSTED of a message that is too long.
-    *_rows(
-        _LINE, _NO_MEMORY, DEVICE_MEMORY,
-        (rf"{_GPU_SAYS}.{{0,80}}[Oo]ut of memory(?!.*not a failure)", "ut of memory"),
-        (
-            r"RESOURCE_EXHAUSTED: .{0,80}(?:[Oo]ut of memory|[Ff]ailed to allocate)",
-            *("ut of memory", "ailed to allocate"),
-        ),
-        "ResourceExhaustedError",
-        "OOM when allocating",
-        "STATUS_ALLOC_FAILED",  # of cuDNN and cuBLAS, when their workspace no longer fits
-        "OutOfMemoryError",
-    ),
-    *_rows(_PROGRAM | _OUTPUT, _NO_MEMORY, DEVICE_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"),
-    # Memory of a node.
+    # A kill for memory: slurmstepd's and the kernel's words.
     *_rows(
         _LINE, _NO_MEMORY, HOST_MEMORY,
         (r"oom[-_]kill", "oom-kill", "oom_kill"),
         (r"[Oo]ut of memory: Kill(?:ed)? process", "ut of memory"),
-        "bad_alloc",
-        "MemoryError",
-        "DefaultCPUAllocator: ",
     ),
-    *_rows(_PROGRAM | _LOG, _NO_MEMORY, HOST_MEMORY, "Cannot allocate memory"),
     *_rows(
         _LOG | _OUTPUT, _NO_MEMORY, HOST_MEMORY,
         "Out Of Memory", (r"[Ee]xceeded (?:\w+ )?memory limit", "memory limit"),
@@ -216,6 +188,33 @@ FAILURES: tuple[FailurePattern, ...] = (
         _LOG, Status.CANCELLED, "",
         (r"slurmstepd: error: \*\*\* .* CANCELLED", "slurmstepd: error: *** "),
     ),
+    # A device that broke: its node is named, and `rerun` may leave it out.
+    *_rows(
+        _LINE, _FAILED, HARDWARE,
+        (r"\bXid(?: \(PCI:[0-9A-Fa-f:.]+\))?(?: error)?[:=]? ?\d{1,3}\b", "Xid"),
+        (r"[Uu]ncorrectable ECC error\b(?! count)", "ncorrectable ECC error"),
+        "GPU has fallen off the bus",
+        "HW Exception by GPU",
+        (r"\bGPU Hang\b", "GPU Hang"),
+    ),
+    # Memory of a device. TensorFlow's allocator also tells of what "is not a failure"; gRPC says
+    # RESOURCE_EXHAUSTED of a message that is too long.
+    *_rows(
+        _LINE, _NO_MEMORY, DEVICE_MEMORY,
+        (rf"{_GPU_SAYS}[Oo]ut of memory(?!.*not a failure)", "ut of memory"),
+        (
+            r"RESOURCE_EXHAUSTED: .{0,80}(?:[Oo]ut of memory|[Ff]ailed to allocate)",
+            *("ut of memory", "ailed to allocate"),
+        ),
+        "ResourceExhaustedError",
+        "OOM when allocating",
+        "STATUS_ALLOC_FAILED",  # of cuDNN and cuBLAS, when their workspace no longer fits
+        "OutOfMemoryError",
+    ),
+    *_rows(_PROGRAM | _OUTPUT, _NO_MEMORY, DEVICE_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"),
+    # Memory of a node, as a program says it.
+    *_rows(_LINE, _NO_MEMORY, HOST_MEMORY, "bad_alloc", "MemoryError", "DefaultCPUAllocator: "),
+    *_rows(_PROGRAM | _LOG, _NO_MEMORY, HOST_MEMORY, "Cannot allocate memory"),
     # How a rank died. /dev/shm is full where it is a bus error.
     *_rows(
         _LOG | _OUTPUT, _FAILED, KILLED, (rf"{_TASKS}(Killed)", "srun: error: "),
