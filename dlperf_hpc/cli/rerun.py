@@ -261,15 +261,15 @@ def _arrays(
 def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence[str]) -> list[str]:
     """The runs that nothing measures now; those of their jobs that wait are cancelled first."""
     from dlperf_hpc.engines import get_engine
-    from dlperf_hpc.engines.submit import LivingJobs, cancel_waiting, living_jobs
+    from dlperf_hpc.engines.submit import ActiveJobs, active_jobs, cancel_waiting
 
     engine = get_engine(ledger.manifest.engine)
     try:
-        jobs = living_jobs(ledger, engine, names)
+        jobs = active_jobs(ledger, engine, names)
     except SiteError:
         if not arguments.dry_run:
             raise
-        jobs = LivingJobs()
+        jobs = ActiveJobs()
     for run, task in jobs.running.items():
         line = f"not submitted again: {run}: job {task} measures it now"
         print(printable(line), file=sys.stderr)

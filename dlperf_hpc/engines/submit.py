@@ -374,7 +374,7 @@ _LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
-class LivingJobs:
+class ActiveJobs:
     """Tasks of some runs that have not ended. ``running`` names the task that measures a run, by
     run id; ``waiting`` are ``tasks`` of the other runs, and how each stands."""
 
@@ -383,12 +383,12 @@ class LivingJobs:
     tasks: tuple[Task, ...] = ()
 
 
-def living_jobs(ledger: Ledger, engine: Engine, runs: Collection[str]) -> LivingJobs:
+def active_jobs(ledger: Ledger, engine: Engine, runs: Collection[str]) -> ActiveJobs:
     """Every task of these runs that may still start or runs, also of earlier submissions; SiteError
     if the scheduler cannot be asked."""
     tasks = _all_tasks(ledger, runs)
     if not tasks or not engine.detached:
-        return LivingJobs()
+        return ActiveJobs()
     each = {task.name: task for _, task in tasks}
     states = engine.states(ledger.root, [], list(each.values()), insist=True).states
     living = [(run, task, states[task.name]) for run, task in tasks if task.name in states]
@@ -399,7 +399,7 @@ def living_jobs(ledger: Ledger, engine: Engine, runs: Collection[str]) -> Living
         for run, task, state in living
         if state.alive and run not in running and task.name not in measuring
     }
-    return LivingJobs(waiting, running, tuple(each[name] for name in waiting))
+    return ActiveJobs(waiting, running, tuple(each[name] for name in waiting))
 
 
 def _all_tasks(ledger: Ledger, runs: Collection[str]) -> list[tuple[str, Task]]:
@@ -414,7 +414,7 @@ def _all_tasks(ledger: Ledger, runs: Collection[str]) -> list[tuple[str, Task]]:
     ]
 
 
-def cancel_waiting(ledger: Ledger, engine: Engine, jobs: LivingJobs) -> None:
+def cancel_waiting(ledger: Ledger, engine: Engine, jobs: ActiveJobs) -> None:
     """End the tasks that wait; returns when the scheduler says that they are gone. SiteError if it
     does not."""
     if not jobs.waiting:
