@@ -124,11 +124,11 @@ class Run:
 def one_format(root: Path, paths: list[str]) -> Iterator[tuple[str, int]]:
     """As a script does that was written for a format: each file's is in its path."""
     for path in paths:
-        needle, pattern = KNOWN[path.split("/")[0]]
+        literal, pattern = KNOWN[path.split("/")[0]]
         search, count = re.compile(pattern).search, 0
         with open(root / path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                match = search(line) if needle in line else None
+                match = search(line) if literal in line else None
                 if match:
                     count += math.isfinite(float(match[1]))
         yield path, count

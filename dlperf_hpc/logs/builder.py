@@ -38,7 +38,7 @@ HIGHEST = 1e15
 
 
 class Declared(Protocol):
-    """What a draft has to know of its format."""
+    """What a builder has to know of its format."""
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ class Line(NamedTuple):
     host: str | None = None
 
 
-class Draft:
+class ReadingBuilder:
     """A file's reading as it grows: what a format has read in the lines that it was shown."""
 
     def __init__(self, declared: Declared) -> None:

@@ -1,10 +1,10 @@
 """What a log format is: the forms of its lines, and a function for what patterns cannot say.
 
 A module in :mod:`dlperf_hpc.logs.formats` declares the formats of one family in its ``FORMATS``.
-A format's ``needles`` are fixed strings; a line that holds none of them is never shown to it. Its
+A format's ``literals`` are fixed strings; a line that holds none of them is never shown to it. Its
 patterns (:class:`LinePattern`) take the figures out of a line, as they are printed, and add them to
-a :class:`Draft`; they convert no unit that :class:`~dlperf_hpc.logs.scanned.Printed` can name,
-average nothing and decide nothing.
+a :class:`ReadingBuilder`; they convert no unit that :class:`~dlperf_hpc.logs.scanned.Printed` can
+name, average nothing and decide nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlperf_hpc.logs.builder import HIGHEST, MAX_STEPS, Draft, Line
+from dlperf_hpc.logs.builder import HIGHEST, MAX_STEPS, Line, ReadingBuilder
 from dlperf_hpc.logs.columns import are_finite
 from dlperf_hpc.logs.lineparts import CLOCKS, one_more
 from dlperf_hpc.logs.scanned import FACTS, Counter, Evidence, Printed, Stamps
@@ -26,7 +26,7 @@ __all__ = [
     "MAX_STEPS",
     "OUR_OWN",
     "Columns",
-    "Draft",
+    "ReadingBuilder",
     "Format",
     "Found",
     "Groups",
@@ -69,9 +69,9 @@ class LinePattern:
     nothing to be found.
 
     Lines that follow each other are taken apart by one call, if the pattern finds each of them, and
-    ``usual``, which is given the draft and the lines' groups, is true. If it is not, ``take`` reads
-    the lines; without ``take`` they are left to the format's other patterns and its ``rest``.
-    ``then`` is given the draft and the ranks of the lines (None: they have none) when their
+    ``usual``, which is given the builder and the lines' groups, is true. If it is not, ``take``
+    reads the lines; without ``take`` they are left to the format's other patterns and its ``rest``.
+    ``then`` is given the builder and the ranks of the lines (None: they have none) when their
     iterations were added.
     """
 
@@ -79,32 +79,34 @@ class LinePattern:
     clock: str = ""
     held: bool = False
     note: str = ""
-    take: Callable[[Line, Draft, Groups], None] | None = None
+    take: Callable[[Line, ReadingBuilder, Groups], None] | None = None
     find: Callable[[str], Groups | None] | None = None
-    usual: Callable[[Draft, Columns], bool] | None = None
-    then: Callable[[Draft, Sequence[int] | None], None] = lambda draft, ranks: None
+    usual: Callable[[ReadingBuilder, Columns], bool] | None = None
+    then: Callable[[ReadingBuilder, Sequence[int] | None], None] = lambda builder, ranks: None
     passed_over: bool = False
 
-    def of_another(self, usual: Callable[[Draft, Columns], bool] | None = None) -> LinePattern:
-        """These lines, for a format that shares a needle with them and makes nothing of them."""
+    def of_another(
+        self, usual: Callable[[ReadingBuilder, Columns], bool] | None = None
+    ) -> LinePattern:
+        """These lines, for a format that shares a literal with them and makes nothing of them."""
         return LinePattern(self.pattern, usual=usual, passed_over=True)
 
-    def read(self, line: Line, draft: Draft) -> bool:
+    def read(self, line: Line, builder: ReadingBuilder) -> bool:
         """Read a line; False, and nothing done, if it is not of this form."""
         match = self._one.search(line.text) if self.find is None else None
         found = match.groupdict() if match else self.find and self.find(line.text)
         if found is None:
             return False
         if self.take is not None:
-            self.take(line, draft, found)
+            self.take(line, builder, found)
             return True
         groups = {name: text for name, text in found.items() if text}
-        if self.usual is not None and not self.usual(draft, {k: [v] for k, v in groups.items()}):
+        if self.usual is not None and not self.usual(builder, {k: [v] for k, v in groups.items()}):
             return False
         if self.note:
-            draft.note(line, self.note)
+            builder.note(line, self.note)
         elif not self.passed_over:
-            self._add(line, draft, groups, line.text[: match.start()] if match else "")
+            self._add(line, builder, groups, line.text[: match.start()] if match else "")
         return True
 
     def find_all(self, text: str) -> Found:
@@ -122,21 +124,25 @@ class LinePattern:
         return None if any(["" in column for column in there.values()]) else there
 
     def read_all(
-        self, columns: Columns, numbers: array[int], ranks: array[int] | None, draft: Draft
+        self,
+        columns: Columns,
+        numbers: array[int],
+        ranks: array[int] | None,
+        builder: ReadingBuilder,
     ) -> bool:
-        """Add the iterations of lines of this form to the draft; False, and none added, if one of
+        """Add the iterations of lines of this form to the builder; False, and none added, if one of
         the lines is unusual. ``numbers`` and ``ranks`` are those of the lines."""
-        if self.usual is not None and not self.usual(draft, columns):
+        if self.usual is not None and not self.usual(builder, columns):
             return False
         if self.passed_over:
             return True
-        waits = draft.ahead or "held" in draft.state
+        waits = builder.ahead or "held" in builder.state
         counted = "index" if "index" in columns else "iteration"
-        if waits or not draft.has_room(len(numbers)) or max(map(len, columns[counted])) > _DIGITS:
+        if waits or not builder.has_room(len(numbers)) or max(map(len, columns[counted])) > _DIGITS:
             return False
         try:
             floats = {name: _floats(name, columns[name]) for name in _FLOATS if name in columns}
-            if not _repeats_settings(columns, draft):
+            if not _repeats_settings(columns, builder):
                 return False
         except ValueError:
             return False
@@ -147,9 +153,9 @@ class LinePattern:
         stamp = None if stamps is None else array("d", [s for s in stamps if s is not None])
         first = [numbers, iterations, ranks, stamp]
         arrival = None  # which no line tells
-        draft.steps.add([*first, *map(floats.get, _FLOATS), arrival], len(numbers))
-        draft.stamps = kind if stamps else draft.stamps
-        self.then(draft, ranks)
+        builder.steps.add([*first, *map(floats.get, _FLOATS), arrival], len(numbers))
+        builder.stamps = kind if stamps else builder.stamps
+        self.then(builder, ranks)
         return True
 
     @functools.cached_property
@@ -183,28 +189,30 @@ class LinePattern:
         found = [clock.first(text) for text in columns.get("before", ())]
         return (found if found.count(None) < len(found) else None), clock.stamps
 
-    def _add(self, line: Line, draft: Draft, groups: Mapping[str, str], before: str) -> None:
+    def _add(
+        self, line: Line, builder: ReadingBuilder, groups: Mapping[str, str], before: str
+    ) -> None:
         """What a line states."""
         counted = "index" if "index" in groups else "iteration"
         if counted in groups:
-            draft.release_held()
-        state = draft.hold if self.held else draft.fact
+            builder.release_held()
+        state = builder.hold if self.held else builder.fact
         for name in filter(FACTS.__contains__, groups):
             state(line, name, groups[name])
         if counted not in groups:
             return
         done = one_more(groups["index"]) if counted == "index" else groups[counted]
         if "epoch" in groups:
-            done = draft.over_epochs(line, int(groups["epoch"]), int(done))
+            done = builder.over_epochs(line, int(groups["epoch"]), int(done))
         columns = {name: [text] for name, text in groups.items()}
         stamps, kind = self._stamps({**columns, "before": [before]})
         figures: dict[str, Any] = {name: groups[name] for name in _FLOATS if name in groups}
-        figures = {**draft.ahead, **figures}
-        draft.ahead.clear()
-        known = len(draft.steps)
-        draft.step(line, done, stamp=stamps[0] if stamps else None, stamps=kind, **figures)
-        if len(draft.steps) > known:
-            self.then(draft, None if line.rank is None else [line.rank])
+        figures = {**builder.ahead, **figures}
+        builder.ahead.clear()
+        known = len(builder.steps)
+        builder.step(line, done, stamp=stamps[0] if stamps else None, stamps=kind, **figures)
+        if len(builder.steps) > known:
+            self.then(builder, None if line.rank is None else [line.rank])
 
 
 def whole(texts: Sequence[str], first: int = 0) -> array[int]:
@@ -220,10 +228,10 @@ def _floats(name: str, texts: Sequence[str]) -> array[float] | None:
     return values if fits and are_finite(values) else None
 
 
-def _repeats_settings(columns: Columns, draft: Draft) -> bool:
-    """Whether every line states the settings that the draft has already."""
+def _repeats_settings(columns: Columns, builder: ReadingBuilder) -> bool:
+    """Whether every line states the settings that the builder has already."""
     return all(
-        {draft.latest(name)} == set(map(FACTS[name], set(columns[name])))
+        {builder.latest(name)} == set(map(FACTS[name], set(columns[name])))
         for name in columns
         if name in FACTS
     )
@@ -232,7 +240,7 @@ def _repeats_settings(columns: Columns, draft: Draft) -> bool:
 # --- formats
 
 
-def _nothing(line: Line, draft: Draft) -> None:
+def _nothing(line: Line, builder: ReadingBuilder) -> None:
     """What is done with lines that a format's patterns do not find, if it says nothing of them."""
 
 
@@ -241,11 +249,11 @@ class Format:
     """A log format.
 
     ``evidence`` says what its reader rests on, ``source`` where the lines come from (a file of a
-    public repository). Lines that hold one of the ``needles`` or of the ``facts_needles`` are read
-    by the first of the patterns in ``lines`` that finds something in them, or else by ``rest``. The
-    latter needles are in lines that state settings, and do not make a file one of this format.
-    ``instead`` names, for the docs, what a run's speed is taken from if the lines of an iteration
-    print none.
+    public repository). Lines that hold one of the ``literals`` or of the ``facts_literals`` are
+    read by the first of the patterns in ``lines`` that finds something in them, or else by
+    ``rest``. The latter literals are in lines that state settings, and do not make a file one of
+    this format. ``instead`` names, for the docs, what a run's speed is taken from if the lines of
+    an iteration print none.
     """
 
     name: str
@@ -253,20 +261,20 @@ class Format:
     framework: str
     evidence: Evidence
     source: str
-    needles: tuple[str, ...]
+    literals: tuple[str, ...]
     lines: tuple[LinePattern, ...] = ()
-    rest: Callable[[Line, Draft], None] = _nothing
+    rest: Callable[[Line, ReadingBuilder], None] = _nothing
     printed: Printed = field(default_factory=Printed)
     counter: Counter = Counter.OPTIMIZER_STEPS
-    facts_needles: tuple[str, ...] = field(default=())
+    facts_literals: tuple[str, ...] = field(default=())
     instead: str = ""
 
-    def read(self, line: Line, draft: Draft) -> None:
-        """Take out of a line what the draft is to have of it."""
+    def read(self, line: Line, builder: ReadingBuilder) -> None:
+        """Take out of a line what the builder is to have of it."""
         for each in self.lines:
-            if each.read(line, draft):
+            if each.read(line, builder):
                 return
-        self.rest(line, draft)
+        self.rest(line, builder)
 
     @property
     def at_once(self) -> bool:

@@ -161,7 +161,7 @@ def first_of(pattern: re.Pattern[str], text: str) -> str | None:
 
 def one_more(digits: str) -> int | str:
     """The iterations done, of an index from 0. Text that is too long comes back as it is, and
-    :meth:`.format.Draft.step` notes it."""
+    :meth:`.format.ReadingBuilder.step` notes it."""
     return int(digits) + 1 if len(digits) <= _MOST_DIGITS else digits
 
 

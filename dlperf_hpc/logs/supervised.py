@@ -160,11 +160,11 @@ def _shown(text: bytes, table: ReadTable) -> str:
 def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence[str]:
     """Of ``rows`` those with the text that each line has which fits the table's pattern, the last
     ones; without such the last of all."""
-    needles: tuple[str, ...] = ()
+    literals: tuple[str, ...] = ()
     for text in (table.line, table.total):
         with contextlib.suppress(PatternError):
-            needles = needles or (fixed_texts(text) if text else ())
-    near = [row for row in rows if any(needle in row for needle in needles)]
+            literals = literals or (fixed_texts(text) if text else ())
+    near = [row for row in rows if any(literal in row for literal in literals)]
     return (near or list(rows))[-most:]
 
 

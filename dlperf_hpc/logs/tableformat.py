@@ -2,7 +2,7 @@
 
 It tells what a module of :mod:`dlperf_hpc.logs.formats` tells, and is read by the same reader. The
 pattern of a line is a :class:`.format.LinePattern`; the longest text that each line has which fits
-it is the needle.
+it is the literal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from dlperf_hpc.logs.format import OUR_OWN, Draft, Format, Groups, Line, LinePattern
+from dlperf_hpc.logs.format import OUR_OWN, Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.lineparts import full_stamp
 from dlperf_hpc.logs.scanned import (
@@ -62,14 +62,14 @@ def format_of(table: ReadTable, name: str) -> Format:
     step = compiled(table.line) if table.line else None
     total = compiled(table.total) if table.total else None
 
-    def read_total(line: Line, draft: Draft) -> None:
+    def read_total(line: Line, builder: ReadingBuilder) -> None:
         whole = total.first(line.text) if total else None
         if whole is not None:
-            _add_total(table, line, draft, whole)
+            _add_total(table, line, builder, whole)
 
-    def read_step(line: Line, draft: Draft, figures: Groups) -> None:
-        _add_step(table, line, draft, figures)
-        read_total(line, draft)  # a line may be both
+    def read_step(line: Line, builder: ReadingBuilder, figures: Groups) -> None:
+        _add_step(table, line, builder, figures)
+        read_total(line, builder)  # a line may be both
 
     lines = (LinePattern(table.line, find=step.named, take=read_step),) if step else ()
     return Format(
@@ -78,7 +78,9 @@ def format_of(table: ReadTable, name: str) -> Format:
         framework=name,
         evidence=Evidence.TOLD,
         source="",
-        needles=tuple(dict.fromkeys(needle for each in (step, total) for needle in _needles(each))),
+        literals=tuple(
+            dict.fromkeys(literal for each in (step, total) for literal in _literals(each))
+        ),
         lines=lines,
         rest=read_total,
         printed=_printed(table),
@@ -86,7 +88,7 @@ def format_of(table: ReadTable, name: str) -> Format:
     )
 
 
-def _needles(pattern: Pattern | None) -> tuple[str, ...]:
+def _literals(pattern: Pattern | None) -> tuple[str, ...]:
     return fixed_texts(pattern.text) if pattern else ()
 
 
@@ -114,24 +116,24 @@ def _unit(text: str) -> Unit:
     return next((unit for unit in Unit if unit.value == text), Unit.OWN)
 
 
-def _add_total(table: ReadTable, line: Line, draft: Draft, text: str) -> None:
+def _add_total(table: ReadTable, line: Line, builder: ReadingBuilder, text: str) -> None:
     unit = _unit(table.unit)
     name = table.unit if unit is Unit.OWN else "total"
-    draft.total(line, name, _number(text), unit)
+    builder.total(line, name, _number(text), unit)
 
 
-def _add_step(table: ReadTable, line: Line, draft: Draft, figures: Groups) -> None:
+def _add_step(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Groups) -> None:
     if figures.get("rank", "").isdecimal() and len(figures["rank"]) <= _MOST_DIGITS:
         line = line._replace(rank=int(figures["rank"]))
-    done = _next_line(table, line, draft) if table.each else _done(table, line, draft, figures)
+    done = _next_line(table, line, builder) if table.each else _done(table, line, builder, figures)
     if done is None:
         return
     stamp = _stamp(figures.get("time", ""))
     if "time" in figures and stamp is None:
-        draft.note(line, f"time {figures['time'][:40]!r} is no time that is known")
+        builder.note(line, f"time {figures['time'][:40]!r} is no time that is known")
     seconds, kind = stamp or (None, Stamps.ABSOLUTE)
     printed = figures.get("printed")
-    draft.step(
+    builder.step(
         line,
         done,
         stamp=seconds,
@@ -141,29 +143,29 @@ def _add_step(table: ReadTable, line: Line, draft: Draft, figures: Groups) -> No
     )
 
 
-def _next_line(table: ReadTable, line: Line, draft: Draft) -> int:
+def _next_line(table: ReadTable, line: Line, builder: ReadingBuilder) -> int:
     """Iterations done, of a program that prints no number: each process counts its own lines."""
-    seen: dict[int | None, int] = draft.state.setdefault("lines", {})
+    seen: dict[int | None, int] = builder.state.setdefault("lines", {})
     seen[line.rank] = seen.get(line.rank, 0) + 1
     return seen[line.rank] * table.each
 
 
-def _done(table: ReadTable, line: Line, draft: Draft, figures: Groups) -> int | None:
+def _done(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Groups) -> int | None:
     """Iterations done by a line's number; None for one that is none, which is noted."""
     number, epoch = _whole(figures.get("iteration")), _whole(figures.get("epoch"))
     if number is None or (epoch is None and "epoch" in figures):
         what = "iteration" if number is None else "epoch"
-        draft.note(line, f"{what} {figures.get(what, '')[:40]!r} is no number")
+        builder.note(line, f"{what} {figures.get(what, '')[:40]!r} is no number")
         return None
     done = number - table.first + 1
     if done < 0:
-        draft.note(line, f"iteration {number} is below the first, {table.first}")
+        builder.note(line, f"iteration {number} is below the first, {table.first}")
         return None
     if epoch is None:
         return done
-    if draft.printed.averaging is Averaging.RUNNING:
-        return draft.in_epoch(line, epoch, done)
-    return draft.over_epochs(line, epoch, done)
+    if builder.printed.averaging is Averaging.RUNNING:
+        return builder.in_epoch(line, epoch, done)
+    return builder.over_epochs(line, epoch, done)
 
 
 def _number(text: str) -> str:

@@ -20,7 +20,7 @@ SUPERVISED = "DLPERF_SUPERVISED"
 
 _EVENT = "timed"
 _BEGINS = f"{PREFIX} 2"
-_NEEDLE = f" {_EVENT} status="
+_LITERAL = f" {_EVENT} status="
 _MOST_NOTES, _LONGEST = 10, 300  # so that one write to a pipe is one line: 4096 bytes
 
 
@@ -48,7 +48,7 @@ def timed_line(timed: Timed) -> str:
 def read_timed(text: str) -> Timed | None:
     """What a line of a program tells of its Timer, behind whatever label of a launcher; None for
     any other line, and for one that is damaged."""
-    if _NEEDLE not in text:
+    if _LITERAL not in text:
         return None
     line = read_line(text[max(text.find(_BEGINS), 0) :].rstrip())
     if line is None or line.event != _EVENT:

@@ -6,26 +6,26 @@ from collections.abc import Iterable
 
 from places import ROOT
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.records.results import RunResult
 
 
-def reads(kind: Format, lines: Iterable[str]) -> Draft:
-    """The draft of the lines that hold a needle of the format."""
-    draft = Draft(kind)
+def reads(kind: Format, lines: Iterable[str]) -> ReadingBuilder:
+    """The builder of the lines that hold a literal of the format."""
+    builder = ReadingBuilder(kind)
     for number, text in enumerate(lines, 1):
-        if any(needle in text for needle in (*kind.needles, *kind.facts_needles)):
-            kind.read(Line(number, text), draft)
-    return draft
+        if any(literal in text for literal in (*kind.literals, *kind.facts_literals)):
+            kind.read(Line(number, text), builder)
+    return builder
 
 
-def facts(draft: Draft) -> dict[str, object]:
+def facts(builder: ReadingBuilder) -> dict[str, object]:
     """The settings; each is stated once."""
-    assert len({fact.name for fact in draft.facts}) == len(draft.facts), draft.facts
-    return {fact.name: fact.value for fact in draft.facts}
+    assert len({fact.name for fact in builder.facts}) == len(builder.facts), builder.facts
+    return {fact.name: fact.value for fact in builder.facts}
 
 
 def sampled(name: str, by: str = "default") -> RunResult:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from dlperf_hpc.logs.format import Draft, Line
+from dlperf_hpc.logs.format import Line, ReadingBuilder
 from dlperf_hpc.logs.scanned import Stamps
 
-NEEDLE = "%|"
+LITERAL = "%|"
 """In each bar. It has no letter, so that it is looked for only once the format was recognised: bars
 are in most logs, and very many of them in some."""
 
@@ -66,19 +66,19 @@ def is_bare(text: str) -> bool:
     return text[3:5] == "%|"
 
 
-def add(line: Line, draft: Draft, bar: Bar, **figures: str | None) -> None:
+def add(line: Line, builder: ReadingBuilder, bar: Bar, **figures: str | None) -> None:
     """Add the step that a bar shows. Drawn again with the same step, a bar adds the figures alone:
     its time then has in it what came after the step, an evaluation for one."""
-    latest = draft.steps[-1] if draft.steps else None
+    latest = builder.steps[-1] if builder.steps else None
     again = latest is not None and latest.iteration == bar.done
     if again and not any(figures.values()):
         return
-    known = len(draft.steps)
-    draft.step(line, bar.done, stamp=bar.elapsed, stamps=Stamps.ELAPSED, **figures)
-    if latest is not None and again and len(draft.steps) > known:
-        speed = draft.steps[-1].printed or latest.printed
-        draft.steps[-2:] = [
-            draft.steps[-1]._replace(line=latest.line, stamp=latest.stamp, printed=speed)
+    known = len(builder.steps)
+    builder.step(line, bar.done, stamp=bar.elapsed, stamps=Stamps.ELAPSED, **figures)
+    if latest is not None and again and len(builder.steps) > known:
+        speed = builder.steps[-1].printed or latest.printed
+        builder.steps[-2:] = [
+            builder.steps[-1]._replace(line=latest.line, stamp=latest.stamp, printed=speed)
         ]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dlperf_hpc.logs.format import Draft, Line
+from dlperf_hpc.logs.format import Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, cut_short, full_stamp
 
 _RECORD = re.compile(
@@ -29,7 +29,7 @@ _TUPLE = re.compile(r"\([0-9]{1,15}, [0-9]{1,15}\)")
 _DIGITS = re.compile(r"[0-9]+")
 _VALUE = re.compile(NUMBER)
 PARAMETERS = " - PARAMETER "
-"""In every record of arguments: a needle."""
+"""In every record of arguments: a literal."""
 
 _WHOLE_RUN = ("", "()", "Summary:")
 
@@ -65,7 +65,7 @@ class Program:
     per_epoch: bool = False
     decimals: int = 0
     totals: Mapping[str, str] = field(default_factory=dict)
-    parameters: Callable[[Line, Draft, Record], None] | None = None
+    parameters: Callable[[Line, ReadingBuilder, Record], None] | None = None
 
 
 def records(text: str) -> Iterator[Record]:
@@ -106,34 +106,34 @@ def _metrics(body: str) -> tuple[str, dict[str, str]]:
 
 
 def read_lines(
-    program: Program, line: Line, draft: Draft, found: Iterable[Record] | None = None
+    program: Program, line: Line, builder: ReadingBuilder, found: Iterable[Record] | None = None
 ) -> None:
     """Read a line's records (``found``, if the caller has them). A line that has none, or a damaged
     one, is noted."""
     found = records(line.text) if found is None else found
-    known = [read_record(program, line, draft, record) for record in found]
+    known = [read_record(program, line, builder, record) for record in found]
     if not known or not all(known):
-        draft.note(line, "a line of dllogger's, but not as this program prints it")
+        builder.note(line, "a line of dllogger's, but not as this program prints it")
 
 
-def read_record(program: Program, line: Line, draft: Draft, record: Record) -> bool:
-    """Add what a record holds to the draft; False if no program would print such a record."""
+def read_record(program: Program, line: Line, builder: ReadingBuilder, record: Record) -> bool:
+    """Add what a record holds to the builder; False if no program would print such a record."""
     if record.parameters:
         if program.parameters:
-            program.parameters(line, draft, record)
+            program.parameters(line, builder, record)
     elif record.step is None:
         return False
     elif not record.step:
         for metric, name in program.totals.items():
             if metric in record.metrics:
-                draft.total(line, name, _plain(record.metrics[metric]) or "")
+                builder.total(line, name, _plain(record.metrics[metric]) or "")
     elif len(record.step) == program.depth and any(
         mark in record.metrics for mark in program.marks
     ):
-        _iteration(program, line, draft, record)
+        _iteration(program, line, builder, record)
     elif program.per_epoch and len(record.step) > program.depth:
         # A validation after this many iterations of the epoch: it may have printed fewer.
-        draft.over_epochs(line, record.step[0], record.step[1])
+        builder.over_epochs(line, record.step[0], record.step[1])
     return True
 
 
@@ -150,16 +150,16 @@ def precision(*half: Any) -> str | None:
     return "fp32" if False in flags else None
 
 
-def _iteration(program: Program, line: Line, draft: Draft, record: Record) -> None:
+def _iteration(program: Program, line: Line, builder: ReadingBuilder, record: Record) -> None:
     assert record.step is not None
     done = record.step[-1] + 1 - program.first
     if program.per_epoch:
-        done = draft.over_epochs(line, record.step[0], done)
+        done = builder.over_epochs(line, record.step[0], done)
     speed = _first(program.rates, record)
     if isinstance(speed, str) and cut_short(speed, program.decimals):
-        draft.note(line, f"the speed {speed[:40]!r} is cut")
+        builder.note(line, f"the speed {speed[:40]!r} is cut")
         speed = None
-    draft.step(
+    builder.step(
         line,
         done,
         stamp=record.stamp,
@@ -196,14 +196,14 @@ def _step(head: str) -> tuple[int, ...] | None:
 
 # --- settings that a benchmark's shell script shows with ``set -x``
 
-SHELL_NEEDLE = "+ num_gpus="
+SHELL_LITERAL = "+ num_gpus="
 _SHELL_FACTS = {"num_gpus": "gpus_per_node", "num_accumulation_steps_phase1": "accumulation"}
 _SHELL_SETTING = re.compile(rf"\++ (?P<name>{'|'.join(_SHELL_FACTS)})=(?P<value>[0-9]{{1,9}})\s*")
 
 
-def shell_fact(line: Line, draft: Draft) -> bool:
+def shell_fact(line: Line, builder: ReadingBuilder) -> bool:
     """Whether the line is a setting that the shell shows, which is then added."""
     match = _SHELL_SETTING.fullmatch(line.text)
     if match is not None:
-        draft.fact(line, _SHELL_FACTS[match["name"]], match["value"])
+        builder.fact(line, _SHELL_FACTS[match["name"]], match["value"])
     return match is not None

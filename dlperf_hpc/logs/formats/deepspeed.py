@@ -40,14 +40,14 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed
 
 # --- deepspeed
 
 _COUNT = r"[0-9]{1,18}"
-_RATE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
+_RATE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _GB = r"[0-9]{1,12}(?:\.[0-9]{1,12})? ?GB"
 _TIMER = re.compile(
     rf"(?:(?<![0-9])(?P<epoch>{_COUNT})/(?P<step>{_COUNT})"
@@ -59,7 +59,7 @@ _TIMER = re.compile(
 _ROWS = LinePattern(
     rf"^\[(?:INFO )?(?P<full>{FULL_STAMP})\] (?:\[INFO\] \[[a-z]+\.py:[0-9]+:[a-z]+\] )?"
     rf"0/(?P<iteration>{WHOLE}), SamplesPerSec=(?P<printed>{DECIMAL})$",
-    usual=lambda draft, _: bool(draft.steps) and draft.counter is Counter.MICRO_STEPS,
+    usual=lambda builder, _: bool(builder.steps) and builder.counter is Counter.MICRO_STEPS,
 )
 _SCHEDULE = re.compile(
     rf"(?<![a-z_])step=(?P<step>{_COUNT}), skipped={_COUNT}, lr=\[(?P<lr>{_RATE})[,\]]"
@@ -78,19 +78,19 @@ _SETTINGS = {
 _PRECISIONS = {"fp16_enabled": "fp16", "bfloat16_enabled": "bf16"}
 
 
-def _read_deepspeed(line: Line, draft: Draft) -> None:
+def _read_deepspeed(line: Line, builder: ReadingBuilder) -> None:
     """A line of the timer's, or one on which the engine or its launcher states a setting."""
     if "SamplesPerSec=" not in line.text:
-        _read_setting(line, draft)
+        _read_setting(line, builder)
         return
     start = 0
     counts = line.text.rfind(", ", 0, line.text.find("SamplesPerSec="))
     # There is no blank in what stands before that comma.
     for match in _TIMER.finditer(line.text, line.text.rfind(" ", 0, max(counts, 0)) + 1):
-        _read_timer(line, draft, match, full_stamp(line.text[start : match.start()]))
+        _read_timer(line, builder, match, full_stamp(line.text[start : match.start()]))
         start = match.end()
     if start == 0:
-        draft.note(line, "SamplesPerSec, but not as any DeepSpeed prints it")
+        builder.note(line, "SamplesPerSec, but not as any DeepSpeed prints it")
 
 
 def _config_setting(text: str) -> tuple[str, str] | None:
@@ -99,24 +99,26 @@ def _config_setting(text: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
-def _read_timer(line: Line, draft: Draft, match: re.Match[str], stamp: float | None) -> None:
+def _read_timer(
+    line: Line, builder: ReadingBuilder, match: re.Match[str], stamp: float | None
+) -> None:
     whole = match["whole"]
     counter = Counter.OPTIMIZER_STEPS if whole else Counter.MICRO_STEPS
-    if not draft.steps:
-        draft.counter = counter
-    if draft.counter is not counter:
-        draft.note(line, f"counts {counter.value}, unlike the lines before: not read")
+    if not builder.steps:
+        builder.counter = counter
+    if builder.counter is not counter:
+        builder.note(line, f"counts {counter.value}, unlike the lines before: not read")
         return
     if not whole and int(match["epoch"]):
-        if "epochs" not in draft.state:
-            draft.state["epochs"] = True
+        if "epochs" not in builder.state:
+            builder.state["epochs"] = True
             why = "steps are counted anew in each epoch: only the first was read"
-            draft.note(line, why, partly=True)
+            builder.note(line, why, partly=True)
         return
     if whole and int(match["era"]) == 0:
-        _read_accumulation(line, draft, int(match["micro"]), int(whole))
-    step, lr = draft.state.get("schedule", (None, None))
-    draft.step(
+        _read_accumulation(line, builder, int(match["micro"]), int(whole))
+    step, lr = builder.state.get("schedule", (None, None))
+    builder.step(
         line,
         whole or match["step"],
         stamp=stamp,
@@ -126,31 +128,31 @@ def _read_timer(line: Line, draft: Draft, match: re.Match[str], stamp: float | N
     )
 
 
-def _read_accumulation(line: Line, draft: Draft, micro: int, whole: int) -> None:
+def _read_accumulation(line: Line, builder: ReadingBuilder, micro: int, whole: int) -> None:
     # Equal counts prove nothing: a pipeline engine's timer does not see micro-steps.
     if whole and micro > whole and micro % whole == 0:
-        draft.fact(line, "accumulation", micro // whole)
+        builder.fact(line, "accumulation", micro // whole)
 
 
 def _megabytes(gigabytes: str | None) -> float | None:
     return float(gigabytes[:-2]) * 1024 if gigabytes else None
 
 
-def _read_setting(line: Line, draft: Draft) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder) -> None:
     setting = _config_setting(line.text)
     if setting is not None:
         key, value = setting
         if key in _SETTINGS:
-            draft.fact(line, _SETTINGS[key], value)
+            builder.fact(line, _SETTINGS[key], value)
         elif value == "True":
-            draft.fact(line, "precision", _PRECISIONS[key])
+            builder.fact(line, "precision", _PRECISIONS[key])
     elif match := _SCHEDULE.search(line.text):
-        draft.state["schedule"] = (match["step"], match["lr"])
+        builder.state["schedule"] = (match["step"], match["lr"])
     elif match := _LAUNCH.search(line.text):
-        draft.fact(line, "nodes", match["nodes"])
-        draft.fact(line, "gpus_per_node", match["local"])
+        builder.fact(line, "nodes", match["nodes"])
+        builder.fact(line, "gpus_per_node", match["local"])
     elif match := _WORLD.search(line.text):
-        draft.fact(line, "devices", match[1])
+        builder.fact(line, "devices", match[1])
 
 
 DEEPSPEED = Format(
@@ -159,11 +161,11 @@ DEEPSPEED = Format(
     framework="deepspeed",
     evidence=Evidence.REAL,
     source="deepspeedai/DeepSpeed deepspeed/utils/timer.py",
-    needles=("SamplesPerSec=",),
+    literals=("SamplesPerSec=",),
     rest=_read_deepspeed,
     printed=Printed(averaging=Averaging.RUNNING, origin=2),
     counter=Counter.MICRO_STEPS,
-    facts_needles=(
+    facts_literals=(
         ", skipped=",
         ", num_local_procs=",
         "dist_world_size=",
@@ -190,55 +192,55 @@ _THROUGHPUT = re.compile(
 _SEQ_LEN = re.compile(r"[( ,]max_seq_length=([0-9]{1,9})[,)]")
 
 
-def _read_bing_bert(line: Line, draft: Draft) -> None:
+def _read_bing_bert(line: Line, builder: ReadingBuilder) -> None:
     """A progress or a throughput line, or one that states a setting."""
     if match := _PROGRESS.search(line.text):
-        draft.release_held()
-        _read_progress(line, draft, match)
+        builder.release_held()
+        _read_progress(line, builder, match)
     elif match := _THROUGHPUT.search(line.text):
-        draft.release_held()
-        _read_throughput(line, draft, match)
+        builder.release_held()
+        _read_throughput(line, builder, match)
     elif "Args = Namespace(" in line.text:
         if match := _SEQ_LEN.search(line.text):
-            draft.hold(line, "seq_len", match[1])
+            builder.hold(line, "seq_len", match[1])
     elif setting := _config_setting(line.text):
         if setting[0] == "gradient_accumulation_steps" and setting[1] != "True":
-            draft.state["accumulation"] = int(setting[1])
+            builder.state["accumulation"] = int(setting[1])
     elif "bing_bert_progress: step=" in line.text or "Samples/s" in line.text:
-        draft.note(line, "a figure of bing_bert's, but not as it prints it")
+        builder.note(line, "a figure of bing_bert's, but not as it prints it")
 
 
-def _read_progress(line: Line, draft: Draft, match: re.Match[str]) -> None:
-    if draft.counter is Counter.OPTIMIZER_STEPS:
+def _read_progress(line: Line, builder: ReadingBuilder, match: re.Match[str]) -> None:
+    if builder.counter is Counter.OPTIMIZER_STEPS:
         stamp = full_stamp(line.text[: match.start()])
-        draft.step(line, match["step"], stamp=stamp, loss=match["loss"], lr=match["lr"])
+        builder.step(line, match["step"], stamp=stamp, loss=match["loss"], lr=match["lr"])
 
 
-def _read_throughput(line: Line, draft: Draft, match: re.Match[str]) -> None:
+def _read_throughput(line: Line, builder: ReadingBuilder, match: re.Match[str]) -> None:
     step = int(match["step"])
-    if draft.counter is Counter.OPTIMIZER_STEPS:
-        accumulation: int = draft.state.get("accumulation", 0)
+    if builder.counter is Counter.OPTIMIZER_STEPS:
+        accumulation: int = builder.state.get("accumulation", 0)
         if not accumulation:
-            _count_micro_steps(line, draft)
+            _count_micro_steps(line, builder)
         elif step % accumulation:
-            draft.note(line, f"step {step} is no multiple of the accumulation, {accumulation}")
+            builder.note(line, f"step {step} is no multiple of the accumulation, {accumulation}")
             return
         else:
             step //= accumulation
-    before, known = draft.steps[-1] if draft.steps else None, len(draft.steps)
+    before, known = builder.steps[-1] if builder.steps else None, len(builder.steps)
     stamp = full_stamp(line.text[: match.start()])
-    draft.step(line, step, stamp=stamp, printed=match["rate"])
-    if before and len(draft.steps) > known and before[1:3] == draft.steps[-1][1:3]:
+    builder.step(line, step, stamp=stamp, printed=match["rate"])
+    if before and len(builder.steps) > known and before[1:3] == builder.steps[-1][1:3]:
         # The progress line of the same step: one iteration, one step.
-        draft.steps[-2:] = [draft.steps[-1]._replace(loss=before.loss, lr=before.lr)]
+        builder.steps[-2:] = [builder.steps[-1]._replace(loss=before.loss, lr=before.lr)]
 
 
-def _count_micro_steps(line: Line, draft: Draft) -> None:
+def _count_micro_steps(line: Line, builder: ReadingBuilder) -> None:
     """A speed matters more than a loss."""
-    if draft.steps:
-        draft.note(line, "no gradient_accumulation_steps in the log: progress lines left out")
-    draft.steps.clear()
-    draft.counter = Counter.MICRO_STEPS
+    if builder.steps:
+        builder.note(line, "no gradient_accumulation_steps in the log: progress lines left out")
+    builder.steps.clear()
+    builder.counter = Counter.MICRO_STEPS
 
 
 BING_BERT = Format(
@@ -247,9 +249,9 @@ BING_BERT = Format(
     framework="deepspeed",
     evidence=Evidence.SOURCE,
     source="deepspeedai/DeepSpeedExamples bing_bert/deepspeed_train.py",
-    needles=("bing_bert_progress: step=", ", the throughput is "),
+    literals=("bing_bert_progress: step=", ", the throughput is "),
     rest=_read_bing_bert,
-    facts_needles=("Args = Namespace(", "gradient_accumulation_steps .."),
+    facts_literals=("Args = Namespace(", "gradient_accumulation_steps .."),
 )
 
 FORMATS = (DEEPSPEED, BING_BERT)

@@ -25,12 +25,12 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import month_day_stamp, one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps, Unit
 
-_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
-_NEEDLE = "d2.utils.events"
+_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
+_LITERAL = "d2.utils.events"
 _SPEED = "Overall training speed: "
 _ITERATION = re.compile(r" iter: ([0-9]{1,15})  ")
 _TIME = re.compile(rf"  time: ({_FIGURE})  ")
@@ -48,25 +48,25 @@ _BATCH = re.compile(
 _AMP = re.compile(r"^    ENABLED: (true|True|false|False)\s*$")
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A line of events, the speed of the whole run, or a setting."""
-    iteration = _ITERATION.search(line.text) if _NEEDLE in line.text else None
+    iteration = _ITERATION.search(line.text) if _LITERAL in line.text else None
     if iteration:
-        _read_step(line, draft, iteration)
+        _read_step(line, builder, iteration)
     elif match := _TOTAL.search(line.text):
-        draft.release_held()
-        draft.total(line, "overall training speed", match[1], Unit.S_PER_ITERATION)
+        builder.release_held()
+        builder.total(line, "overall training speed", match[1], Unit.S_PER_ITERATION)
     elif _SPEED in line.text:
-        draft.note(line, "the overall training speed without its number")
+        builder.note(line, "the overall training speed without its number")
     else:
-        _read_setting(line, draft)
+        _read_setting(line, builder)
 
 
-def _read_step(line: Line, draft: Draft, iteration: re.Match[str]) -> None:
+def _read_step(line: Line, builder: ReadingBuilder, iteration: re.Match[str]) -> None:
     text, at = line.text, iteration.end() - 2
     time, loss, lr, memory = (p.search(text, at) for p in (_TIME, _LOSS, _LR, _MEMORY))
-    draft.release_held()
-    draft.step(
+    builder.release_held()
+    builder.step(
         line,
         one_more(iteration[1]),
         stamp=month_day_stamp(text[: iteration.start()]),
@@ -78,16 +78,16 @@ def _read_step(line: Line, draft: Draft, iteration: re.Match[str]) -> None:
     )
 
 
-def _read_setting(line: Line, draft: Draft) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder) -> None:
     """The world's size, or a line of the configuration, which is printed as YAML."""
     if match := _WORLD.search(line.text):
-        draft.hold(line, "devices", match[1])
+        builder.hold(line, "devices", match[1])
     elif match := _BATCH.search(line.text):
-        draft.hold(line, "global_batch", match[1] or match[2])
+        builder.hold(line, "global_batch", match[1] or match[2])
     elif line.text.rstrip() == "  AMP:":
-        draft.state["amp"] = line.number
-    elif (match := _AMP.search(line.text)) and draft.state.get("amp") == line.number - 1:
-        draft.hold(line, "precision", "fp16" if match[1].lower() == "true" else "fp32")
+        builder.state["amp"] = line.number
+    elif (match := _AMP.search(line.text)) and builder.state.get("amp") == line.number - 1:
+        builder.hold(line, "precision", "fp16" if match[1].lower() == "true" else "fp32")
 
 
 FORMATS = (
@@ -97,10 +97,10 @@ FORMATS = (
         framework="detectron2",
         evidence=Evidence.REAL,
         source="facebookresearch/detectron2 detectron2/utils/events.py, engine/hooks.py",
-        needles=(_NEEDLE, _SPEED),
+        literals=(_LITERAL, _SPEED),
         rest=read,
         printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING, origin=2),
-        facts_needles=(
+        facts_literals=(
             ". World size: ",
             "IMS_PER_BATCH: ",
             " total_batch_size: ",

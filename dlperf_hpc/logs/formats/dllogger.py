@@ -52,11 +52,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import ngc_mxnet, ngc_tensorflow
 from dlperf_hpc.logs.formats._dllogger import (
     PARAMETERS,
-    SHELL_NEEDLE,
+    SHELL_LITERAL,
     Program,
     Record,
     precision,
@@ -70,19 +70,19 @@ from dlperf_hpc.logs.scanned import Counter, Evidence
 # --- dllogger_pytorch_resnet
 
 
-def _resnet_parameters(line: Line, draft: Draft, record: Record) -> None:
+def _resnet_parameters(line: Line, builder: ReadingBuilder, record: Record) -> None:
     metrics = record.metrics
     if "optimizer_batch_size" not in metrics:
         return
-    draft.fact(line, "model", str(metrics.get("arch", "")))
-    draft.fact(line, "batch_size", str(metrics.get("batch_size")))
-    draft.fact(line, "devices", str(metrics.get("world_size")))
-    draft.fact(line, "precision", precision(metrics.get("amp"), metrics.get("fp16")))
+    builder.fact(line, "model", str(metrics.get("arch", "")))
+    builder.fact(line, "batch_size", str(metrics.get("batch_size")))
+    builder.fact(line, "devices", str(metrics.get("world_size")))
+    builder.fact(line, "precision", precision(metrics.get("amp"), metrics.get("fp16")))
     whole = str(metrics["optimizer_batch_size"])
     if whole == "-1":
-        draft.fact(line, "accumulation", 1)
+        builder.fact(line, "accumulation", 1)
     else:
-        draft.fact(line, "global_batch", whole)
+        builder.fact(line, "global_batch", whole)
 
 
 RESNET_PROGRAM = Program(
@@ -102,10 +102,10 @@ _RESNET_MARKS = ("train.total_ips : ", "Validation Iteration: ", PARAMETERS)
 """The name of the metric alone is in dllogger's JSON too, and heads a table of MXNet's."""
 
 
-def _read_resnet(line: Line, draft: Draft) -> None:
+def _read_resnet(line: Line, builder: ReadingBuilder) -> None:
     """One line with the speed of an iteration, an epoch or the run, or with arguments."""
-    if any(needle in line.text for needle in _RESNET_MARKS):
-        read_lines(RESNET_PROGRAM, line, draft)
+    if any(literal in line.text for literal in _RESNET_MARKS):
+        read_lines(RESNET_PROGRAM, line, builder)
 
 
 RESNET = Format(
@@ -114,10 +114,10 @@ RESNET = Format(
     framework="ngc-pytorch",
     evidence=Evidence.REAL,
     source="NVIDIA/DeepLearningExamples PyTorch/Classification/ConvNets/image_classification",
-    needles=("train.total_ips",),
+    literals=("train.total_ips",),
     rest=_read_resnet,
     counter=Counter.MICRO_STEPS,
-    facts_needles=(PARAMETERS, "Validation Iteration: "),
+    facts_literals=(PARAMETERS, "Validation Iteration: "),
 )
 
 
@@ -133,16 +133,16 @@ _LENGTH = re.compile(r"\bmax_seq_length=([0-9]{1,9})\b", re.ASCII)
 _HALF = re.compile(r"\b(?:fp16|amp)=(True|False)\b", re.ASCII)
 
 
-def _bert_parameters(line: Line, draft: Draft, record: Record) -> None:
+def _bert_parameters(line: Line, builder: ReadingBuilder, record: Record) -> None:
     if "batch_size_per_gpu" in record.metrics:
-        draft.fact(line, "batch_size", str(record.metrics["batch_size_per_gpu"]))
+        builder.fact(line, "batch_size", str(record.metrics["batch_size_per_gpu"]))
     if "Namespace(" not in record.text:
         return
     for name, pattern in (("accumulation", _ACCUMULATION), ("seq_len", _LENGTH)):
         match = pattern.search(record.text)
         if match is not None:
-            draft.fact(line, name, match[1])
-    draft.fact(line, "precision", precision(*_HALF.findall(record.text)))
+            builder.fact(line, name, match[1])
+    builder.fact(line, "precision", precision(*_HALF.findall(record.text)))
 
 
 BERT_PROGRAM = Program(
@@ -155,10 +155,10 @@ BERT_PROGRAM = Program(
 )
 
 
-def _read_bert(line: Line, draft: Draft) -> None:
+def _read_bert(line: Line, builder: ReadingBuilder) -> None:
     """One line of an iteration, of the run, or with arguments."""
-    if not shell_fact(line, draft):
-        read_lines(BERT_PROGRAM, line, draft)
+    if not shell_fact(line, builder):
+        read_lines(BERT_PROGRAM, line, builder)
 
 
 BERT = Format(
@@ -167,10 +167,10 @@ BERT = Format(
     framework="ngc-pytorch",
     evidence=Evidence.REAL,
     source="NVIDIA/DeepLearningExamples PyTorch/LanguageModeling/BERT/run_pretraining.py",
-    needles=("Training Iteration: ", "training_sequences_per_second : "),
+    literals=("Training Iteration: ", "training_sequences_per_second : "),
     instead="the clock, or the total",
     rest=_read_bert,
-    facts_needles=(PARAMETERS, SHELL_NEEDLE),
+    facts_literals=(PARAMETERS, SHELL_LITERAL),
     lines=(_ROWS,),
 )
 
@@ -190,45 +190,47 @@ _MOST_UNITS = 1000
 _MOST_PARAMETERS = 50
 
 
-def _read_json(line: Line, draft: Draft) -> None:
+def _read_json(line: Line, builder: ReadingBuilder) -> None:
     """One record."""
     start = line.text.find("DLLL {")
     entry = _decoded(line.text[start + 5 :]) if start >= 0 else None
     if entry is None:
-        draft.note(line, "DLLL, but no JSON object that can be read")
+        builder.note(line, "DLLL, but no JSON object that can be read")
     elif entry.get("type") == "METADATA":
-        _metadata(draft, entry)
+        _metadata(builder, entry)
     elif isinstance(entry.get("data"), dict):
-        _log(line, draft, entry["data"], _record(entry))
+        _log(line, builder, entry["data"], _record(entry))
 
 
-def _log(line: Line, draft: Draft, data: Mapping[str, Any], record: Record) -> None:
-    program: Program | None = draft.state.get("program") or _recognise(line, draft, data)
+def _log(line: Line, builder: ReadingBuilder, data: Mapping[str, Any], record: Record) -> None:
+    program: Program | None = builder.state.get("program") or _recognise(line, builder, data)
     if program is not None:
-        if not read_record(program, line, draft, record):
-            draft.note(line, "a step that no program writes")
+        if not read_record(program, line, builder, record):
+            builder.note(line, "a step that no program writes")
     elif record.parameters:
         # The arguments come before the metrics that show which program wrote them.
-        waiting = draft.state.setdefault("waiting", [])
+        waiting = builder.state.setdefault("waiting", [])
         if len(waiting) < _MOST_PARAMETERS:
             waiting.append((line._replace(text=""), record))
 
 
-def _recognise(line: Line, draft: Draft, data: Mapping[str, Any]) -> Program | None:
+def _recognise(line: Line, builder: ReadingBuilder, data: Mapping[str, Any]) -> Program | None:
     found = next((each for each in _WRITERS if _wrote(each[0], data)), None)
     if found is None:
         return None
     program, written = found
-    draft.state["program"] = program
-    draft.framework = written.framework
-    draft.printed = written.printed
-    draft.counter = written.counter
-    units = draft.state.get("units", {})
+    builder.state["program"] = program
+    builder.framework = written.framework
+    builder.printed = written.printed
+    builder.counter = written.counter
+    units = builder.state.get("units", {})
     for metric in sorted({*program.rates, *program.totals} & units.keys()):
         if units[metric] not in _SAMPLES:
-            draft.note(line, f"{metric} is in {units[metric][:40]!r}, which is taken for samples/s")
-    for earlier, parameters in draft.state.pop("waiting", []):
-        read_record(program, earlier, draft, parameters)
+            builder.note(
+                line, f"{metric} is in {units[metric][:40]!r}, which is taken for samples/s"
+            )
+    for earlier, parameters in builder.state.pop("waiting", []):
+        read_record(program, earlier, builder, parameters)
     return program
 
 
@@ -259,8 +261,8 @@ def _stamp(entry: Mapping[str, Any]) -> float | None:
     return seconds if math.isfinite(seconds) and 0 < seconds < _LATEST else None
 
 
-def _metadata(draft: Draft, entry: Mapping[str, Any]) -> None:
-    units = draft.state.setdefault("units", {})
+def _metadata(builder: ReadingBuilder, entry: Mapping[str, Any]) -> None:
+    units = builder.state.setdefault("units", {})
     metadata = entry.get("metadata")
     unit = metadata.get("unit") if isinstance(metadata, dict) else None
     if isinstance(unit, str) and len(units) < _MOST_UNITS:
@@ -287,7 +289,7 @@ JSON = Format(
     framework="ngc-pytorch",
     evidence=Evidence.REAL,
     source="NVIDIA/dllogger dllogger/logger.py (JSONStreamBackend)",
-    needles=("DLLL {",),
+    literals=("DLLL {",),
     rest=_read_json,
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import OUR_OWN, Draft, Format, Line
+from dlperf_hpc.logs.format import OUR_OWN, Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
@@ -19,10 +19,10 @@ _ITERATION = re.compile(
 _SUMMARY = re.compile(_TIME + r" summary .* samples_per_s=(?P<rate>\S+)")
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """An ``iteration`` or the ``summary``; other events have no speed."""
     if match := _ITERATION.match(line.text):
-        draft.step(
+        builder.step(
             line,
             match["n"],
             stamp=full_stamp(match["time"]),
@@ -30,9 +30,9 @@ def read(line: Line, draft: Draft) -> None:
             loss=match["loss"],
         )
     elif match := _SUMMARY.match(line.text):
-        draft.total(line, "samples_per_s", match["rate"])
+        builder.total(line, "samples_per_s", match["rate"])
     elif " begin format=" in line.text:
-        draft.recognise(line)
+        builder.recognise(line)
 
 
 FORMATS = (
@@ -42,7 +42,7 @@ FORMATS = (
         framework="",
         evidence=Evidence.REAL,
         source="docs/log-format.md",
-        needles=("dlperf 2",),
+        literals=("dlperf 2",),
         rest=read,
         printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
         counter=Counter.MICRO_STEPS,

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import _bars
 from dlperf_hpc.logs.lineparts import NUMBER
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
@@ -48,28 +48,28 @@ _NO_TRAINING = re.compile(r"(?i)val|eval|test|sanity|predict|infer")
 _LOSS = re.compile(rf"[, ](?:train[_/])?loss(?:_step)?=(?P<loss>{NUMBER})[,\]]")
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A state of the bar of an epoch's batches, or what shows that Lightning draws it."""
     bar = _bars.bar_of(line.text) if "poch" in line.text else None
     if _LIGHTNING in line.text or (bar and _VERSION in bar.rest):
-        draft.state["lightning"] = True
+        builder.state["lightning"] = True
     if bar and bar.done and not _NO_TRAINING.search(bar.name):
         if name := _NAME.search(bar.name):
-            _read_bar(line, draft, bar, name["epoch"])
-    elif draft.steps and _VALIDATES in line.text:
-        draft.state["over"] = True
+            _read_bar(line, builder, bar, name["epoch"])
+    elif builder.steps and _VALIDATES in line.text:
+        builder.state["over"] = True
 
 
-def _read_bar(line: Line, draft: Draft, bar: _bars.Bar, epoch: str) -> None:
-    if draft.later_epoch(line, epoch) or draft.state.get("over"):
+def _read_bar(line: Line, builder: ReadingBuilder, bar: _bars.Bar, epoch: str) -> None:
+    if builder.later_epoch(line, epoch) or builder.state.get("over"):
         return
-    if bar.total != draft.state.setdefault("total", bar.total):
+    if bar.total != builder.state.setdefault("total", bar.total):
         return
-    again = bool(draft.steps) and draft.steps[-1].iteration == bar.done
-    lightning = "lightning" in draft.state
+    again = bool(builder.steps) and builder.steps[-1].iteration == bar.done
+    lightning = "lightning" in builder.state
     loss = _LOSS.search(bar.rest) if again == lightning else None
     speed = bar.rate if lightning and not again else None
-    _bars.add(line, draft, bar, printed=speed, loss=loss["loss"] if loss else None)
+    _bars.add(line, builder, bar, printed=speed, loss=loss["loss"] if loss else None)
 
 
 FORMATS = (
@@ -80,11 +80,11 @@ FORMATS = (
         evidence=Evidence.REAL,
         source="Lightning-AI/pytorch-lightning src/lightning/pytorch/callbacks/progress/"
         "tqdm_progress.py; tqdm/tqdm tqdm/std.py",
-        needles=(_VERSION,),
+        literals=(_VERSION,),
         lines=(_NO_BAR,),
         rest=read,
         printed=Printed(Unit.ITERATIONS_PER_S, averaging=Averaging.RUNNING),
         counter=Counter.MICRO_STEPS,
-        facts_needles=(_LIGHTNING, _VALIDATES, "Epoch ", "epoch "),
+        facts_literals=(_LIGHTNING, _VALIDATES, "Epoch ", "epoch "),
     ),
 )

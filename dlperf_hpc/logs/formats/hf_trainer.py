@@ -50,7 +50,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.formats import _bars
 from dlperf_hpc.logs.lineparts import full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
@@ -116,118 +116,118 @@ _AT_THE_END = (
 _EPOCH = re.compile(rf"'epoch': {_NUMBER}")
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A loss line, the end's speed in any of its forms, or a setting."""
     if _SPEED in line.text:
-        _read_total(line, draft)
+        _read_total(line, builder)
     elif match := _LOG.search(line.text):
-        _read_log(line, draft, match["loss"], match["rest"])
+        _read_log(line, builder, match["loss"], match["rest"])
     elif _INTERVAL in line.text:
-        _read_paddle(line, draft)
+        _read_paddle(line, builder)
     elif _bars.is_bare(line.text):
-        _read_bar(line, draft, _bars.bar_of(line.text))
-    elif _bars.NEEDLE in line.text:
+        _read_bar(line, builder, _bars.bar_of(line.text))
+    elif _bars.LITERAL in line.text:
         return  # another bar, of which there may be very many
     elif _RUNNING in line.text:
-        draft.state["evaluates"] = "training" not in line.text
+        builder.state["evaluates"] = "training" not in line.text
     elif match := _SETTING.search(line.text):
-        _read_setting(line, draft, _SETTINGS[match[1][0]], match[2].replace(",", ""))
+        _read_setting(line, builder, _SETTINGS[match[1][0]], match[2].replace(",", ""))
     elif match := _SPLIT.search(line.text):
         if int(match[1]) > 1:
-            draft.state["split"] = True
+            builder.state["split"] = True
     else:
-        _read_plan(line, draft)
+        _read_plan(line, builder)
 
 
-def _read_total(line: Line, draft: Draft) -> None:
+def _read_total(line: Line, builder: ReadingBuilder) -> None:
     match = _TOTAL.search(line.text)
     if match is None:
-        draft.note(line, f"{_SPEED} without a number")
+        builder.note(line, f"{_SPEED} without a number")
         return
-    known, before = len(draft.totals), [t.value for t in draft.totals if t.name == _SPEED][-1:]
+    known, before = len(builder.totals), [t.value for t in builder.totals if t.name == _SPEED][-1:]
     in_line = match["item"] and ("{'" in line.text or "'epoch'" in line.text)
     of_steps = in_line and _STEPS not in line.text
     unit = Unit.ITERATIONS_PER_S if of_steps else Unit.SAMPLES_PER_S
     figure = match["item"] or match["row"] or match["paddle"]
-    draft.total(line, _SPEED, figure, unit)
-    if len(draft.totals) > known and [draft.totals[-1].value] == before:
-        draft.totals.pop()  # printed as a dictionary, and again as a table
+    builder.total(line, _SPEED, figure, unit)
+    if len(builder.totals) > known and [builder.totals[-1].value] == before:
+        builder.totals.pop()  # printed as a dictionary, and again as a table
     if tokens := _TOKENS.search(line.text):
-        draft.total(line, _TOKENS_SPEED, tokens[1], Unit.TOKENS_PER_S)
-    if draft.totals:
-        draft.release_held()
+        builder.total(line, _TOKENS_SPEED, tokens[1], Unit.TOKENS_PER_S)
+    if builder.totals:
+        builder.release_held()
     if match["row"] is None:
         for name, pattern in _AT_THE_END:
             if found := pattern.search(line.text):
-                _count(line, draft, name, found["value"])
+                _count(line, builder, name, found["value"])
     if of_steps:
-        draft.count(line, "steps_per_s", figure)
-    draft.state.pop("epochs", None)
+        builder.count(line, "steps_per_s", figure)
+    builder.state.pop("epochs", None)
 
 
-def _read_log(line: Line, draft: Draft, loss: str, rest: str) -> None:
-    draft.release_held()
+def _read_log(line: Line, builder: ReadingBuilder, loss: str, rest: str) -> None:
+    builder.release_held()
     step, lr, tokens = _STEP.search(rest), _LR.search(rest), _TOKENS.search(rest)
     if epoch := _EPOCH.search(rest):
-        _read_epoch(line, draft, epoch["value"])
+        _read_epoch(line, builder, epoch["value"])
     figures: _Figures = {
         "loss": loss,
         "lr": lr[1] if lr else None,
         "printed": tokens[1] if tokens else None,
     }
-    if tokens and not draft.steps:
-        draft.printed = Printed(Unit.TOKENS_PER_S, averaging=Averaging.RUNNING)
+    if tokens and not builder.steps:
+        builder.printed = Printed(Unit.TOKENS_PER_S, averaging=Averaging.RUNNING)
     if step:
-        draft.step(line, step[1], loss=loss, lr=figures["lr"], printed=figures["printed"])
+        builder.step(line, step[1], loss=loss, lr=figures["lr"], printed=figures["printed"])
     else:
-        draft.recognise(line)
-        written = draft.state.setdefault("written", [])
+        builder.recognise(line)
+        written = builder.state.setdefault("written", [])
         written[1:] = [(line.number, figures)]  # one or several: that is all that matters
 
 
-def _read_epoch(line: Line, draft: Draft, epoch: str) -> None:
+def _read_epoch(line: Line, builder: ReadingBuilder, epoch: str) -> None:
     """The first two lines show whether the run began at epoch 0."""
-    seen: list[str] = draft.state.setdefault("epochs", [])
+    seen: list[str] = builder.state.setdefault("epochs", [])
     if len(seen) < 2 and epoch not in seen:
         seen.append(epoch)
-        draft.count(line, "first_epochs" if len(seen) == 1 else "second_epochs", epoch)
+        builder.count(line, "first_epochs" if len(seen) == 1 else "second_epochs", epoch)
 
 
-def _read_bar(line: Line, draft: Draft, bar: _bars.Bar | None) -> None:
+def _read_bar(line: Line, builder: ReadingBuilder, bar: _bars.Bar | None) -> None:
     """A step, if the bar is that of the training; until that is known the bar is held."""
     if bar is None:
         return
-    written = draft.state.pop("written", [])
+    written = builder.state.pop("written", [])
     behind = len(written) == 1 and line.number - written[0][0] <= _BEHIND
-    shown, draft.state["shown"] = draft.state.get("shown"), (bar.done, bar.total)
+    shown, builder.state["shown"] = builder.state.get("shown"), (bar.done, bar.total)
     # The loss line is of this step for certain if the bar had it before that line already.
     figures: _Figures = written[0][1] if behind and shown == (bar.done, bar.total) else {}
     if behind:
         # Once may be chance.
-        if draft.state.get("seen") == bar.total:
-            draft.state["learned"] = bar.total
-        draft.state["seen"] = bar.total
-    asked = draft.state.get("asked") or draft.state.get("learned")
-    held: list[tuple[Line, _bars.Bar, _Figures]] = draft.state.setdefault("held_bars", [])
+        if builder.state.get("seen") == bar.total:
+            builder.state["learned"] = bar.total
+        builder.state["seen"] = bar.total
+    asked = builder.state.get("asked") or builder.state.get("learned")
+    held: list[tuple[Line, _bars.Bar, _Figures]] = builder.state.setdefault("held_bars", [])
     if len(held) < _MOST_HELD and bar.done and asked in (None, bar.total):
         held.append((line._replace(text=""), bar, figures))
-    if asked and "recognised" in draft.state:
+    if asked and "recognised" in builder.state:
         for at, state, more in held:
             if state.total == asked:
-                _bars.add(at, draft, state, **more)
+                _bars.add(at, builder, state, **more)
         held.clear()
 
 
-def _read_paddle(line: Line, draft: Draft) -> None:
+def _read_paddle(line: Line, builder: ReadingBuilder) -> None:
     match = _PADDLE.search(line.text)
     if match is None:
-        draft.note(line, "a step of PaddleNLP's Trainer, but not as it prints it")
+        builder.note(line, "a step of PaddleNLP's Trainer, but not as it prints it")
         return
-    if not draft.steps:
-        draft.framework = "paddle"
-        draft.printed = Printed(Unit.ITERATIONS_PER_S)
-    draft.release_held()
-    draft.step(
+    if not builder.steps:
+        builder.framework = "paddle"
+        builder.printed = Printed(Unit.ITERATIONS_PER_S)
+    builder.release_held()
+    builder.step(
         line,
         match["step"],
         stamp=full_stamp(line.text[: match.start()]),
@@ -237,18 +237,18 @@ def _read_paddle(line: Line, draft: Draft) -> None:
     )
 
 
-def _read_setting(line: Line, draft: Draft, name: str, value: str) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
     """A setting; with the third of them the number of devices, unless the model is split."""
-    draft.hold(line, name, value)
-    known: dict[str, int] = draft.state.setdefault("batches", {})
+    builder.hold(line, name, value)
+    known: dict[str, int] = builder.state.setdefault("batches", {})
     known[name] = int(value or 0)
     one = known.get("batch_size", 0) * known.get("accumulation", 0)
-    if len(known) < len(_SETTINGS) or draft.state.get("split"):
+    if len(known) < len(_SETTINGS) or builder.state.get("split"):
         return
     if one and known["global_batch"] % one == 0:
-        draft.hold(line, "devices", known["global_batch"] // one)
+        builder.hold(line, "devices", known["global_batch"] // one)
     else:
-        draft.note(
+        builder.note(
             line,
             f"a total batch of {known['global_batch']} is no multiple of {known['batch_size']} per "
             f"device x {known['accumulation']} accumulated: the number of devices is not taken",
@@ -256,32 +256,32 @@ def _read_setting(line: Line, draft: Draft, name: str, value: str) -> None:
     known.clear()
 
 
-def _read_plan(line: Line, draft: Draft) -> None:
+def _read_plan(line: Line, builder: ReadingBuilder) -> None:
     """What is to be trained, or was; or a part of the end's table or file."""
     for name, pattern in _PLAN:
         if match := pattern.search(line.text):
             if "Num examples" in line.text:
-                if draft.state.get("evaluates"):
+                if builder.state.get("evaluates"):
                     return
                 # a run begins
-                draft.state.pop("epochs", None)
-                draft.count(line, "resumed", 0)
-                draft.count(line, "resumed_epochs", 0)
-            _count(line, draft, name, match["value"])
+                builder.state.pop("epochs", None)
+                builder.count(line, "resumed", 0)
+                builder.count(line, "resumed_epochs", 0)
+            _count(line, builder, name, match["value"])
             if "Total optimization steps" in line.text:
-                draft.state["asked"] = int(match["value"].replace(",", "").partition(".")[0])
+                builder.state["asked"] = int(match["value"].replace(",", "").partition(".")[0])
             return
     if match := _DURATION.search(line.text):
         days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))
         seconds = ((days * 24 + hours) * 60 + minutes) * 60 + float(match["seconds"])
-        draft.count(line, "seconds", seconds)
+        builder.count(line, "seconds", seconds)
 
 
-def _count(line: Line, draft: Draft, name: str, value: str) -> None:
-    draft.count(line, name, value.replace(",", ""))
+def _count(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
+    builder.count(line, name, value.replace(",", ""))
     if name == "epochs":
         decimals = len(value.partition(".")[2])
-        draft.count(line, "epochs_error", 0.5 * 10.0**-decimals)
+        builder.count(line, "epochs_error", 0.5 * 10.0**-decimals)
 
 
 FORMATS = (
@@ -291,10 +291,10 @@ FORMATS = (
         framework="transformers",
         evidence=Evidence.QUOTED,
         source="huggingface/transformers src/transformers/trainer.py, trainer_utils.py",
-        needles=(_SPEED, "{'loss': ", _INTERVAL),
+        literals=(_SPEED, "{'loss': ", _INTERVAL),
         instead="the clock (the bar's seconds), or the total",
         rest=read,
-        facts_needles=(
+        facts_literals=(
             "Instantaneous batch size per device = ",
             "Total train batch size (w. parallel",
             "Gradient Accumulation steps = ",
@@ -310,7 +310,7 @@ FORMATS = (
             '"epoch": ',
             '"global_step": ',
             '"max_steps": ',
-            _bars.NEEDLE,
+            _bars.LITERAL,
         ),
     ),
 )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Scope
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"
@@ -29,19 +29,19 @@ _SETTING = re.compile(r"^(Model|Batch size|Number of [A-Z]{1,8}s): (\S{1,60})\s*
 _SETTINGS = {"M": "model", "B": "batch_size", "N": "devices"}
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A block's speed, the total, or a line of the head."""
     if match := _ITER.search(line.text):
-        draft.release_held()
-        draft.step(line, int(match["n"]) + 1, printed=match["rate"])
+        builder.release_held()
+        builder.step(line, int(match["n"]) + 1, printed=match["rate"])
     elif match := _TOTAL.search(line.text):
-        draft.release_held()
-        draft.fact(line, "devices", match["devices"])
-        draft.total(line, "Total img/sec", match["rate"])
+        builder.release_held()
+        builder.fact(line, "devices", match["devices"])
+        builder.total(line, "Total img/sec", match["rate"])
     elif match := _SETTING.search(line.text):
-        draft.hold(line, _SETTINGS[match[1][0]], match[2])
+        builder.hold(line, _SETTINGS[match[1][0]], match[2])
     elif "img/sec" in line.text:
-        draft.note(line, "img/sec, but not as Horovod's benchmarks print it")
+        builder.note(line, "img/sec, but not as Horovod's benchmarks print it")
 
 
 FORMATS = (
@@ -51,10 +51,10 @@ FORMATS = (
         framework="horovod",
         evidence=Evidence.QUOTED,
         source="horovod/horovod examples/pytorch/pytorch_synthetic_benchmark.py and its kin",
-        needles=(" img/sec per ", "Total img/sec on "),
+        literals=(" img/sec per ", "Total img/sec on "),
         rest=read,
         printed=Printed(scope=Scope.DEVICE),
         counter=Counter.BLOCKS,
-        facts_needles=("Model: ", "Batch size: ", "Number of GPUs: ", "Number of CPUs: "),
+        facts_literals=("Model: ", "Batch size: ", "Number of GPUs: ", "Number of CPUs: "),
     ),
 )

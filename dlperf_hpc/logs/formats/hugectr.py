@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER
 from dlperf_hpc.logs.scanned import Evidence, Printed, Stamps, Unit
 
@@ -37,23 +37,23 @@ _CLOCK = re.compile(
 )
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A printed iteration."""
     match = _ITERATION.search(line.text)
     if match is None:
-        if _read_whole(line, draft):
+        if _read_whole(line, builder):
             return
         if "Iter: " in line.text:
-            draft.note(line, "an iteration of HugeCTR, but not whole")
+            builder.note(line, "an iteration of HugeCTR, but not whole")
         return
     count = int(match["count"])
-    if count and not draft.steps:
-        draft.printed = replace(draft.printed, scale=1 / count)
-    draft.release_held()
-    known = count > 0 and draft.printed.scale == 1 / count
+    if count and not builder.steps:
+        builder.printed = replace(builder.printed, scale=1 / count)
+    builder.release_held()
+    known = count > 0 and builder.printed.scale == 1 / count
     if not known:
-        draft.note(line, f"a time of {count} iterations, unlike the first line's")
-    draft.step(
+        builder.note(line, f"a time of {count} iterations, unlike the first line's")
+    builder.step(
         line,
         match["done"],
         stamp=_clock(line.text[: match.start()]),
@@ -64,19 +64,19 @@ def read(line: Line, draft: Draft) -> None:
     )
 
 
-def _read_whole(line: Line, draft: Draft) -> bool:
+def _read_whole(line: Line, builder: ReadingBuilder) -> bool:
     """The batch as the program begins, or its last line: iterations, batch and time of all."""
     if batch := _BATCH.search(line.text):
-        draft.hold(line, "global_batch", batch["batch"])
+        builder.hold(line, "global_batch", batch["batch"])
         return True
     finish = _FINISH.search(line.text)
     if finish is None:
         return False
-    draft.release_held()
-    draft.fact(line, "global_batch", finish["batch"])
+    builder.release_held()
+    builder.fact(line, "global_batch", finish["batch"])
     samples, seconds = int(finish["count"]) * int(finish["batch"]), float(finish["time"])
     if seconds > 0:
-        draft.total(line, "Finish", samples / seconds)
+        builder.total(line, "Finish", samples / seconds)
     return True
 
 
@@ -98,9 +98,9 @@ FORMATS = (
         framework="hugectr",
         evidence=Evidence.QUOTED,
         source="NVIDIA-Merlin/HugeCTR HugeCTR/src/pybind/model.cpp; its issue 186",
-        needles=(" iters): ",),
+        literals=(" iters): ",),
         rest=read,
         printed=Printed(Unit.S_PER_ITERATION),
-        facts_needles=("Training batchsize: ", " iterations with batchsize: "),
+        facts_literals=("Training batchsize: ", " iterations with batchsize: "),
     ),
 )

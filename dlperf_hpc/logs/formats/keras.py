@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
-from dlperf_hpc.logs.formats.tensorflow import STRATEGY_NEEDLES, strategy_facts
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.formats.tensorflow import STRATEGY_LITERALS, strategy_facts
 from dlperf_hpc.logs.lineparts import NUMBER
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
@@ -50,47 +50,47 @@ _MOST_OFF = 0.05
 _NEARLY = 0.9  # of an epoch's steps, which a line before its end has to have
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """The beginning or the end of an epoch, a state in it, or a setting."""
     if epoch := _EPOCH.search(line.text):
-        draft.state.update(epoch=int(epoch["epoch"]), inside=None)
-        draft.state["last"] = epoch["epoch"] == epoch["epochs"]
-        if draft.state["epoch"] == 1:  # perhaps another fit, with other data
-            draft.state.pop("steps", None)
+        builder.state.update(epoch=int(epoch["epoch"]), inside=None)
+        builder.state["last"] = epoch["epoch"] == epoch["epochs"]
+        if builder.state["epoch"] == 1:  # perhaps another fit, with other data
+            builder.state.pop("steps", None)
     elif _STEP in line.text:
-        _read_bar(line, draft)
+        _read_bar(line, builder)
     elif samples := _SAMPLES.search(line.text):
-        draft.state["samples"] = int(samples["samples"])
-    elif _SAMPLE in line.text and "epoch" in draft.state:
-        _note_samples(line, draft)
-    elif STRATEGY_NEEDLES[0] in line.text:
-        strategy_facts(line, draft)
+        builder.state["samples"] = int(samples["samples"])
+    elif _SAMPLE in line.text and "epoch" in builder.state:
+        _note_samples(line, builder)
+    elif STRATEGY_LITERALS[0] in line.text:
+        strategy_facts(line, builder)
 
 
-def _read_bar(line: Line, draft: Draft) -> None:
-    bar, each, state = _BAR.search(line.text), _EACH.search(line.text), draft.state
+def _read_bar(line: Line, builder: ReadingBuilder) -> None:
+    bar, each, state = _BAR.search(line.text), _EACH.search(line.text), builder.state
     if bar is None or each is None or "last" not in state or " - loss: " not in line.text:
         return
-    draft.recognise(line)
+    builder.recognise(line)
     done, steps, ms = int(bar["done"]), int(bar["steps"]), int(each["each"]) * _MS[each["unit"]]
     off = _HALF / max(int(each["each"]), _HALF)
     if steps == state.get("samples"):
-        _note_samples(line, draft)
+        _note_samples(line, builder)
     elif steps != state.setdefault("steps", steps):
-        _other_bar(line, draft)
+        _other_bar(line, builder)
     elif "epoch" in state and (done < steps or bar["time"] is None):
         state["inside"] = (done, ms, off)
     elif "epoch" in state and not state.get("unclear"):
-        _read_end(line, draft, steps, _best(ms, off, int(bar["time"]), steps))
+        _read_end(line, builder, steps, _best(ms, off, int(bar["time"]), steps))
 
 
-def _other_bar(line: Line, draft: Draft) -> None:
+def _other_bar(line: Line, builder: ReadingBuilder) -> None:
     """A bar of another length is of ``evaluate``: in a callback it stands before the epoch's end,
     behind ``fit`` after it. Behind the end of an epoch in the midst, that end was no end."""
-    if "epoch" not in draft.state and not draft.state["last"]:
-        draft.state["unclear"] = True
-        draft.steps.clear()
-        _note_once(line, draft, "bars of different lengths end an epoch: no speed is read")
+    if "epoch" not in builder.state and not builder.state["last"]:
+        builder.state["unclear"] = True
+        builder.steps.clear()
+        _note_once(line, builder, "bars of different lengths end an epoch: no speed is read")
 
 
 def _best(ms: float, off: float, elapsed: int, steps: int) -> tuple[float, float]:
@@ -99,36 +99,38 @@ def _best(ms: float, off: float, elapsed: int, steps: int) -> tuple[float, float
     return (1000 * elapsed / max(steps, 1), off_all) if off_all < off else (ms, off)
 
 
-def _read_end(line: Line, draft: Draft, steps: int, figure: tuple[float, float]) -> None:
+def _read_end(line: Line, builder: ReadingBuilder, steps: int, figure: tuple[float, float]) -> None:
     """The steps of an epoch, or of nearly all of it where the end has the validation in it."""
-    epoch, done, (ms, off) = draft.state.pop("epoch"), steps, figure
+    epoch, done, (ms, off) = builder.state.pop("epoch"), steps, figure
     if " - val_" in line.text:
-        done, ms, off = draft.state.get("inside") or (0, 0.0, 0.0)
+        done, ms, off = builder.state.get("inside") or (0, 0.0, 0.0)
     loss = _LOSS.search(line.text)
     if done < _NEARLY * steps or not done:
-        _note_once(line, draft, "validation is in the time of an epoch: no speed is read")
+        _note_once(line, builder, "validation is in the time of an epoch: no speed is read")
     else:
         if off > _MOST_OFF:
-            _note_once(line, draft, "the times of an epoch and a step are rounded by more than 5 %")
-        draft.state["epoch_length"] = steps
-        draft.step(
+            _note_once(
+                line, builder, "the times of an epoch and a step are rounded by more than 5 %"
+            )
+        builder.state["epoch_length"] = steps
+        builder.step(
             line,
-            draft.over_epochs(line, max(epoch - 1, 0), done),
+            builder.over_epochs(line, max(epoch - 1, 0), done),
             printed=ms if off <= _MOST_OFF else None,
             loss=loss["loss"] if loss else None,
         )
 
 
-def _note_samples(line: Line, draft: Draft) -> None:
-    draft.recognise(line)
-    _note_once(line, draft, "the bar counts samples, not steps: no speed is read")
+def _note_samples(line: Line, builder: ReadingBuilder) -> None:
+    builder.recognise(line)
+    _note_once(line, builder, "the bar counts samples, not steps: no speed is read")
 
 
-def _note_once(line: Line, draft: Draft, text: str) -> None:
-    noted: set[str] = draft.state.setdefault("noted", set())
+def _note_once(line: Line, builder: ReadingBuilder, text: str) -> None:
+    noted: set[str] = builder.state.setdefault("noted", set())
     if text not in noted:
         noted.add(text)
-        draft.note(line, text)
+        builder.note(line, text)
 
 
 FORMATS = (
@@ -139,10 +141,10 @@ FORMATS = (
         evidence=Evidence.REAL,
         source="keras-team/keras keras/src/utils/progbar.py; its pull request 8169;"
         " tensorflow/tensorflow issues 33809, 38810",
-        needles=(_STEP,),
+        literals=(_STEP,),
         rest=read,
         printed=Printed(Unit.MS_PER_ITERATION),
         counter=Counter.MICRO_STEPS,
-        facts_needles=("Epoch ", "Train on ", _SAMPLE, *STRATEGY_NEEDLES),
+        facts_literals=("Epoch ", "Train on ", _SAMPLE, *STRATEGY_LITERALS),
     ),
 )

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, full_stamp, word
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
@@ -34,15 +34,15 @@ _ITER = re.compile(
 )
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A micro-step. What an optimizer step consists of shows where one ends."""
     match = _ITER.search(line.text)
     if match is None:
         return
     done, steps = int(match["iter"]), int(match["step"])
-    before = draft.state.get("before")
-    draft.state["before"] = done
-    draft.step(
+    before = builder.state.get("before")
+    builder.state["before"] = done
+    builder.step(
         line,
         done,
         stamp=full_stamp(line.text[: match.start()]),
@@ -50,7 +50,7 @@ def read(line: Line, draft: Draft) -> None:
         loss=match["loss"],
     )
     if match["ends"] and "| loss train" in match[0] and steps and done % steps == 0:
-        draft.fact(line, "accumulation", done // steps)
+        builder.fact(line, "accumulation", done // steps)
 
 
 FORMATS = (
@@ -60,7 +60,7 @@ FORMATS = (
         framework="litgpt",
         evidence=Evidence.QUOTED,
         source="Lightning-AI/litgpt litgpt/finetune/lora.py, litgpt/pretrain.py; issues 689, 1110",
-        needles=(" iter time: ",),
+        literals=(" iter time: ",),
         rest=read,
         printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
         counter=Counter.MICRO_STEPS,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.formats import _bars
 from dlperf_hpc.logs.lineparts import NUMBER
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps, Unit
@@ -34,13 +34,13 @@ _THROUGHPUT = re.compile(rf'"throughput": ({NUMBER})[,}}]')
 _DAY_S = 86400.0
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A line with a loss; one without is an evaluation's or the end's."""
     head = _HEAD.search(line.text)
     if head is None:
         return
     lr, rate = _LR.search(line.text), _THROUGHPUT.search(line.text)
-    draft.step(
+    builder.step(
         line,
         head["step"],
         stamp=_elapsed(line.text),
@@ -64,7 +64,7 @@ FORMATS = (
         framework="transformers",
         evidence=Evidence.QUOTED,
         source="hiyouga/LlamaFactory src/llamafactory/train/callbacks.py; its issues 774, 7415",
-        needles=('{"current_steps": ',),
+        literals=('{"current_steps": ',),
         rest=read,
         printed=Printed(Unit.TOKENS_PER_S, averaging=Averaging.RUNNING),
     ),

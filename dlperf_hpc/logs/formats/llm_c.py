@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, WHOLE, full_stamp, one_more, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
@@ -61,38 +61,38 @@ _ROWS = LinePattern(
 )
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A step, a line of main.log, the end's mean, or a setting."""
     if step := _STEP.search(line.text):
-        _read_step(line, draft, step)
+        _read_step(line, builder, step)
     elif match := _MAIN_LOG.search(line.text):
         loss = match["loss"] or match["alone"]
-        draft.step(line, one_more(match["index"]), loss=loss, lr=match["lr"])
+        builder.step(line, one_more(match["index"]), loss=loss, lr=match["lr"])
     elif match := _TOTAL.search(line.text):
-        if draft.state.get("resumed") is False:
-            draft.total(line, _TOTAL_NAME, match["ms"], Unit.MS_PER_ITERATION)
+        if builder.state.get("resumed") is False:
+            builder.total(line, _TOTAL_NAME, match["ms"], Unit.MS_PER_ITERATION)
     elif match := _SHAPE.search(line.text):
         for name, value in match.groupdict().items():
-            draft.hold(line, name, value)
+            builder.hold(line, name, value)
     elif match := _ACCUMULATION.search(line.text):
-        draft.hold(line, "accumulation", match[1])
+        builder.hold(line, "accumulation", match[1])
     elif match := _PRECISION.search(line.text):
-        draft.hold(line, "precision", match[1].lower())
+        builder.hold(line, "precision", match[1].lower())
     elif line.text.startswith("val loss "):
-        draft.state["evaluated"] = True
+        builder.state["evaluated"] = True
     elif match := _WEIGHTS.search(line.text):
-        draft.state["resumed"] = match[1] == "intermediate checkpoint"
+        builder.state["resumed"] = match[1] == "intermediate checkpoint"
 
 
-def _read_step(line: Line, draft: Draft, step: re.Match[str]) -> None:
+def _read_step(line: Line, builder: ReadingBuilder, step: re.Match[str]) -> None:
     time = _TIME.search(line.text, step.end() - 1)
     if time is None:
-        draft.note(line, "a step with tok/s, but not as llm.c prints it")
+        builder.note(line, "a step with tok/s, but not as llm.c prints it")
         return
-    draft.release_held()
-    evaluated = draft.state.pop("evaluated", False) and time["python"]
+    builder.release_held()
+    evaluated = builder.state.pop("evaluated", False) and time["python"]
     lr = _LR.search(line.text, step.end() - 1)
-    draft.step(
+    builder.step(
         line,
         step["done"],
         stamp=full_stamp(line.text[: step.start()]),
@@ -109,10 +109,10 @@ FORMATS = (
         framework="llm.c",
         evidence=Evidence.QUOTED,
         source="karpathy/llm.c train_gpt2.cu, train_gpt2.py, llmc/logger.h; issue 796",
-        needles=(" MFU | ", " tok/s)", " trl:"),
+        literals=(" MFU | ", " tok/s)", " trl:"),
         rest=read,
         printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
-        facts_needles=(
+        facts_literals=(
             "batch_size B=",
             "=> setting grad_accum_steps=",
             "gradient accumulation steps: ",

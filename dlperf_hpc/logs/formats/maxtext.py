@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Columns, Draft, Format, Groups, Line, LinePattern
+from dlperf_hpc.logs.format import Columns, Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, absl_stamp, one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps, Unit
 
@@ -54,30 +54,30 @@ _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _NOT_QUANTIZED = ("", "QuantizationType.NONE", "None")
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A line of the configuration, or the number of devices."""
     if setting := _SETTING.search(line.text):
-        _read_setting(line, draft, setting["name"], setting["value"])
+        _read_setting(line, builder, setting["name"], setting["value"])
     elif devices := _DEVICES.search(line.text):
-        draft.fact(line, "devices", devices["devices"])
+        builder.fact(line, "devices", devices["devices"])
 
 
-def _read_ramp_up(line: Line, draft: Draft, _: Groups) -> None:
+def _read_ramp_up(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     if "completed step: " in line.text:
-        draft.recognise(line)
-        _note_once(line, draft, "the batch grows, and no line says what it is: steps not read")
+        builder.recognise(line)
+        _note_once(line, builder, "the batch grows, and no line says what it is: steps not read")
     else:
-        read(line, draft)
+        read(line, builder)
 
 
-def _read_step(line: Line, draft: Draft, step: Groups) -> None:
-    if step["slices"] != draft.state.setdefault("slices", step["slices"]):
-        _note_once(line, draft, "the number of slices has changed: steps not read")
+def _read_step(line: Line, builder: ReadingBuilder, step: Groups) -> None:
+    if step["slices"] != builder.state.setdefault("slices", step["slices"]):
+        _note_once(line, builder, "the number of slices has changed: steps not read")
         return
-    if not draft.steps and step["printed"] is None:
-        draft.printed = Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE)
-    of_tokens = draft.printed.unit is Unit.TOKENS_PER_S
-    draft.step(
+    if not builder.steps and step["printed"] is None:
+        builder.printed = Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE)
+    of_tokens = builder.printed.unit is Unit.TOKENS_PER_S
+    builder.step(
         line,
         one_more(step["index"]),
         stamp=absl_stamp(line.text),
@@ -87,29 +87,29 @@ def _read_step(line: Line, draft: Draft, step: Groups) -> None:
     )
 
 
-def _are_usual(draft: Draft, columns: Columns) -> bool:
+def _are_usual(builder: ReadingBuilder, columns: Columns) -> bool:
     """Whether the lines' speeds are in tokens, as those before, and none names its slices."""
-    of_tokens = draft.printed.unit is Unit.TOKENS_PER_S
-    return of_tokens and "slices" not in columns and draft.state.get("slices", "") is None
+    of_tokens = builder.printed.unit is Unit.TOKENS_PER_S
+    return of_tokens and "slices" not in columns and builder.state.get("slices", "") is None
 
 
-def _note_once(line: Line, draft: Draft, text: str) -> None:
-    if text not in draft.state.setdefault("noted", []):
-        draft.state["noted"].append(text)
-        draft.note(line, text)
+def _note_once(line: Line, builder: ReadingBuilder, text: str) -> None:
+    if text not in builder.state.setdefault("noted", []):
+        builder.state["noted"].append(text)
+        builder.note(line, text)
 
 
-def _read_setting(line: Line, draft: Draft, name: str, value: str) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
     """A setting; a batch of a part of a sample, and the precision of a model whose weights are
     quantized, are left out."""
     if name in _SETTINGS:
         if value != "default":
-            draft.fact(line, _SETTINGS[name], value.removesuffix(".0"))
+            builder.fact(line, _SETTINGS[name], value.removesuffix(".0"))
     elif name == "quantization" and value not in _NOT_QUANTIZED:
-        draft.fact(line, "precision", value)
-        draft.state["quantized"] = True
-    elif name == "dtype" and "quantized" not in draft.state:
-        draft.fact(line, "precision", _PRECISIONS.get(value))
+        builder.fact(line, "precision", value)
+        builder.state["quantized"] = True
+    elif name == "dtype" and "quantized" not in builder.state:
+        builder.fact(line, "precision", _PRECISIONS.get(value))
 
 
 FORMATS = (
@@ -120,7 +120,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="AI-Hypercomputer/maxtext src/maxtext/common/metric_logger.py; its issue 8, its"
         " pull requests 761 and 4847",
-        needles=("completed step: ",),
+        literals=("completed step: ",),
         lines=(
             LinePattern(re.escape(_RAMP_UP), take=_read_ramp_up),
             LinePattern(_STEP, clock="absl", take=_read_step, usual=_are_usual),
@@ -128,6 +128,6 @@ FORMATS = (
         ),
         rest=read,
         printed=Printed(Unit.TOKENS_PER_S, Scope.DEVICE, Averaging.LAST_ONE),
-        facts_needles=("Config param ", "Num_devices: "),
+        facts_literals=("Config param ", "Num_devices: "),
     ),
 )

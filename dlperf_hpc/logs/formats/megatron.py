@@ -47,15 +47,15 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, first_of, full_stamp
 from dlperf_hpc.logs.scanned import Evidence, Printed, Unit
 
 _FIGURE = r"[-+.0-9a-zA-Z]{1,40}"
-"""A number as it is printed, nan and inf too: :class:`Draft` notes what is no measurement."""
+"""A number as it is printed, nan and inf too: the builder notes what is no measurement."""
 
-_NEEDLE = "elapsed time per iteration"
-_FACTS_NEEDLES = (
+_LITERAL = "elapsed time per iteration"
+_FACTS_LITERALS = (
     "micro_batch_size ..",
     " batch_size ..",
     "seq_length ..",
@@ -89,44 +89,44 @@ _PRECISIONS = {
 }
 
 
-def _read_setting(line: Line, draft: Draft) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder) -> None:
     """A line with a setting, which is held back until an iteration is read, or with memory."""
     if match := _ARGUMENT.search(line.text) or _SUMMARY.search(line.text):
-        _read_argument(line, draft, match[1], match[2])
+        _read_argument(line, builder, match[1], match[2])
     elif match := _WORLD.search(line.text):
         sizes = [int(size) for size in _MODEL_PARALLEL.findall(line.text)]
-        draft.state["split"] = any(size > 1 for size in sizes)
-        draft.hold(line, "devices", match[1])
+        builder.state["split"] = any(size > 1 for size in sizes)
+        builder.hold(line, "devices", match[1])
     elif match := _ACCUMULATION.search(line.text):
-        draft.hold(line, "accumulation", match[1])
+        builder.hold(line, "accumulation", match[1])
     elif match := _MEMORY.search(line.text):
-        _read_memory(draft, int(match["iteration"]), float(match["peak"]))
+        _read_memory(builder, int(match["iteration"]), float(match["peak"]))
 
 
-def _memory_of(draft: Draft, iteration: str) -> float | None:
+def _memory_of(builder: ReadingBuilder, iteration: str) -> float | None:
     """The peak in MB (2**20 bytes) that a rank printed before the line of this iteration."""
-    at, peak = draft.state.get("memory", (None, None))
+    at, peak = builder.state.get("memory", (None, None))
     return peak if at == int(iteration) else None
 
 
-def _read_argument(line: Line, draft: Draft, name: str, value: str) -> None:
+def _read_argument(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
     if name == "seq_length":
-        draft.hold(line, "seq_len", value)
+        builder.hold(line, "seq_len", value)
     elif name == "params_dtype":
-        draft.hold(line, "precision", _PRECISIONS.get(value))
-    elif draft.state.get("split") is False:
+        builder.hold(line, "precision", _PRECISIONS.get(value))
+    elif builder.state.get("split") is False:
         # A micro-batch is one device's only where the model is not split over devices.
-        draft.hold(line, "batch_size", value)
+        builder.hold(line, "batch_size", value)
 
 
-def _read_memory(draft: Draft, iteration: int, peak: float) -> None:
+def _read_memory(builder: ReadingBuilder, iteration: int, peak: float) -> None:
     """Memory stands after its iteration's line, or before it where another rank prints that."""
-    last = draft.steps[-1] if draft.steps else None
+    last = builder.steps[-1] if builder.steps else None
     if last and last.iteration == iteration:
         peak = max(peak, last.memory_mb or 0.0)
-        draft.steps[-1] = last._replace(memory_mb=peak)
+        builder.steps[-1] = last._replace(memory_mb=peak)
     else:
-        draft.state["memory"] = (iteration, peak)
+        builder.state["memory"] = (iteration, peak)
 
 
 # --- megatron
@@ -148,20 +148,20 @@ _ROWS = LinePattern(
     rf"(?: throughput per GPU \(TFLOP/s/GPU\): {DECIMAL} \|)?"
     rf" learning rate: (?P<lr>{DECIMAL}) \| global batch size: +(?P<global_batch>{WHOLE}) \|"
     rf" lm loss: (?P<loss>{DECIMAL}) \|(?: [a-z ]+: +{DECIMAL} \|)*$",
-    usual=lambda draft, _: (
-        bool(draft.steps)
-        and draft.printed.unit is Unit.MS_PER_ITERATION
-        and not {"held", "memory"} & draft.state.keys()
+    usual=lambda builder, _: (
+        bool(builder.steps)
+        and builder.printed.unit is Unit.MS_PER_ITERATION
+        and not {"held", "memory"} & builder.state.keys()
     ),
 )
 _MARKS = ("| consumed samples:", "| learning rate:")
 _UNITS = {"ms": Unit.MS_PER_ITERATION, "s": Unit.S_PER_ITERATION}
 
 
-def _read_megatron(line: Line, draft: Draft) -> None:
+def _read_megatron(line: Line, builder: ReadingBuilder) -> None:
     """An iteration's line, or one of the lines that state settings or memory."""
-    if _NEEDLE not in line.text:
-        _read_setting(line, draft)
+    if _LITERAL not in line.text:
+        _read_setting(line, builder)
         return
     head_pattern = _MEGATRON_ITERATION if "samples/sec: " in line.text else _WITHOUT_RATE
     heads = list(head_pattern.finditer(line.text))
@@ -170,40 +170,40 @@ def _read_megatron(line: Line, draft: Draft) -> None:
         stamp = full_stamp(line.text[start : head.start()])
         start = head.end()
         keys = line.text[start - 1 : following.start() if following else None]
-        _read_iteration(line, draft, head, keys, stamp)
+        _read_iteration(line, builder, head, keys, stamp)
     if not heads:
-        draft.note(line, "time per iteration, but not as any Megatron prints it")
+        builder.note(line, "time per iteration, but not as any Megatron prints it")
 
 
 def _read_iteration(
-    line: Line, draft: Draft, head: re.Match[str], keys: str, stamp: float | None
+    line: Line, builder: ReadingBuilder, head: re.Match[str], keys: str, stamp: float | None
 ) -> None:
     """One iteration: its number is in ``head``, the rest in ``keys``, each between bars."""
     if not head["rate"] and not any(mark in keys for mark in _MARKS):
         return  # megatron_gpt2's line, or too little of any
     elapsed = _ELAPSED.search(keys)
     if elapsed is None:
-        draft.note(line, f"iteration {head['n']} without a time")
+        builder.note(line, f"iteration {head['n']} without a time")
         return
     batch = _BATCH.search(keys)
     by_rate = bool(head["rate"]) and batch is None
     unit = Unit.SAMPLES_PER_S if by_rate else _UNITS[elapsed["unit"]]
-    if not draft.steps:
-        draft.printed = Printed(unit)
-    if draft.printed.unit is not unit:
-        draft.note(line, f"prints {unit.value}, unlike the lines before: not read")
+    if not builder.steps:
+        builder.printed = Printed(unit)
+    if builder.printed.unit is not unit:
+        builder.note(line, f"prints {unit.value}, unlike the lines before: not read")
         return
-    draft.release_held()
+    builder.release_held()
     if batch:
-        draft.fact(line, "global_batch", batch[1])
-    draft.step(
+        builder.fact(line, "global_batch", batch[1])
+    builder.step(
         line,
         head["n"],
         stamp=stamp,
         printed=head["rate"] if by_rate else elapsed["time"],
         loss=first_of(_LOSS, keys),
         lr=first_of(_LR, keys),
-        memory_mb=_memory_of(draft, head["n"]),
+        memory_mb=_memory_of(builder, head["n"]),
         global_batch=batch[1] if batch else None,
         consumed=first_of(_CONSUMED, keys),
     )
@@ -215,10 +215,10 @@ MEGATRON = Format(
     framework="megatron",
     evidence=Evidence.REAL,
     source="NVIDIA/Megatron-LM megatron/training/training.py",
-    needles=(_NEEDLE,),
+    literals=(_LITERAL,),
     rest=_read_megatron,
     printed=Printed(Unit.MS_PER_ITERATION),
-    facts_needles=_FACTS_NEEDLES,
+    facts_literals=_FACTS_LITERALS,
     lines=(_ROWS,),
 )
 
@@ -233,23 +233,23 @@ _GPT2_ITERATION = re.compile(
 _LATER = ("consumed samples:", "learning rate:", "samples/sec:")
 
 
-def _read_gpt2(line: Line, draft: Draft) -> None:
+def _read_gpt2(line: Line, builder: ReadingBuilder) -> None:
     """An iteration's line, or one of the lines that state settings or memory."""
-    if _NEEDLE not in line.text:
-        _read_setting(line, draft)
+    if _LITERAL not in line.text:
+        _read_setting(line, builder)
     elif match := _GPT2_ITERATION.search(line.text):
-        draft.release_held()
-        draft.step(
+        builder.release_held()
+        builder.step(
             line,
             match["n"],
             stamp=full_stamp(line.text[: match.start()]),
             printed=match["ms"],
             loss=match["loss"],
             lr=match["lr"],
-            memory_mb=_memory_of(draft, match["n"]),
+            memory_mb=_memory_of(builder, match["n"]),
         )
     elif not any(mark in line.text for mark in _LATER):
-        draft.note(line, "time per iteration, but not as Megatron-LM prints it")
+        builder.note(line, "time per iteration, but not as Megatron-LM prints it")
 
 
 GPT2 = Format(
@@ -258,10 +258,10 @@ GPT2 = Format(
     framework="megatron",
     evidence=Evidence.SOURCE,
     source="deepspeedai/DeepSpeedExamples Megatron-LM/pretrain_gpt2.py",
-    needles=(_NEEDLE,),
+    literals=(_LITERAL,),
     rest=_read_gpt2,
     printed=Printed(Unit.MS_PER_ITERATION),
-    facts_needles=_FACTS_NEEDLES,
+    facts_literals=_FACTS_LITERALS,
     lines=(_ROWS.of_another(),),
 )
 

@@ -28,17 +28,17 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import full_stamp, one_more
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
-_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
+_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _COUNT = r"[0-9]{1,12}"
 _WINDOW = 20  # batches of a mean
-_NEEDLE = "]  eta: "
+_LITERAL = "]  eta: "
 _HEAD = re.compile(
     rf"(?:Epoch: \[(?P<era>{_COUNT})(?:/{_COUNT})?\]|\bTraining)"
-    rf"  \[ {{0,12}}(?P<index>{_COUNT})/{_COUNT}{re.escape(_NEEDLE)}"
+    rf"  \[ {{0,12}}(?P<index>{_COUNT})/{_COUNT}{re.escape(_LITERAL)}"
 )
 _TIME = re.compile(
     rf"  time: (?P<time>{_FIGURE})  data: {_FIGURE}(?:  max mem: (?P<memory>[0-9]{{1,9}}))?"
@@ -57,23 +57,23 @@ _SETTINGS = {
 }
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A batch of the training loop, or settings."""
     head = _HEAD.search(line.text)
     if head is None:
-        if _NEEDLE not in line.text:
-            _read_settings(line, draft)
+        if _LITERAL not in line.text:
+            _read_settings(line, builder)
         return
     time = _TIME.search(line.text, head.end() - 2)
     if time is None:
-        draft.note(line, "a batch of a MetricLogger's, but without its time")
+        builder.note(line, "a batch of a MetricLogger's, but without its time")
         return
-    draft.release_held()
-    if draft.later_epoch(line, head["era"] or "") or int(head["index"]) % _WINDOW:
+    builder.release_held()
+    if builder.later_epoch(line, head["era"] or "") or int(head["index"]) % _WINDOW:
         return
     loss = _LOSS.search(line.text, head.end() - 2)
     lr = _LR.search(line.text, head.end() - 2)
-    draft.step(
+    builder.step(
         line,
         one_more(head["index"]),
         stamp=_stamp(line.text[: head.start()]),
@@ -90,13 +90,13 @@ def _stamp(text: str) -> float | None:
     return full_stamp("{}-{}-{} {}".format(*match.groups()) if match else text)
 
 
-def _read_settings(line: Line, draft: Draft) -> None:
+def _read_settings(line: Line, builder: ReadingBuilder) -> None:
     """Arguments as argparse prints them, on one line or (MAE) on a line each."""
     if match := _PRINTED.search(line.text):
-        draft.hold(line, _SETTINGS[match[1]], match[2])
+        builder.hold(line, _SETTINGS[match[1]], match[2])
     elif line.text.startswith("Namespace(") or _ARGUMENT.match(line.text):
         for name, value in _ARGUMENT.findall(line.text):
-            draft.hold(line, _SETTINGS[name], value)
+            builder.hold(line, _SETTINGS[name], value)
 
 
 FORMATS = (
@@ -106,11 +106,11 @@ FORMATS = (
         framework="pytorch",
         evidence=Evidence.QUOTED,
         source="pytorch/vision references/classification/utils.py",
-        needles=(_NEEDLE,),
+        literals=(_LITERAL,),
         rest=read,
         printed=Printed(Unit.S_PER_ITERATION),
         counter=Counter.MICRO_STEPS,
-        facts_needles=(
+        facts_literals=(
             "batch_size=",
             "world_size=",
             "accum_iter=",

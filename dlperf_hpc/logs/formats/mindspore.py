@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dlperf_hpc.logs.format import Draft, Format, Groups, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
@@ -33,35 +33,35 @@ _TIME = re.compile(
 )
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """The time that belongs to the step before."""
     if (match := _TIME.search(line.text)) and not match["eval"]:
-        _time(line, draft, match["ms"] or match["old"])
+        _time(line, builder, match["ms"] or match["old"])
 
 
-def _step(line: Line, draft: Draft, match: Groups) -> None:
-    before = len(draft.steps)
+def _step(line: Line, builder: ReadingBuilder, match: Groups) -> None:
+    before = len(builder.steps)
     loss = _LOSS.search(match["outputs"])
     done = int(match["done"])
     if match["what"] == "loss is":
-        done = draft.over_epochs(line, int(match["epoch"]) - 1, done)
-    draft.step(line, done, loss=loss["loss"] if loss else None)
-    if len(draft.steps) > before:
-        draft.state[f"last of {line.rank}"] = before
+        done = builder.over_epochs(line, int(match["epoch"]) - 1, done)
+    builder.step(line, done, loss=loss["loss"] if loss else None)
+    if len(builder.steps) > before:
+        builder.state[f"last of {line.rank}"] = before
 
 
-def _remember_last(draft: Draft, ranks: Sequence[int] | None) -> None:
+def _remember_last(builder: ReadingBuilder, ranks: Sequence[int] | None) -> None:
     """Of many steps that were added: the last of each rank."""
     if ranks is None:
-        draft.state["last of None"] = len(draft.steps) - 1
+        builder.state["last of None"] = len(builder.steps) - 1
         return
-    for index, rank in enumerate(ranks, len(draft.steps) - len(ranks)):
-        draft.state[f"last of {None if rank < 0 else rank}"] = index
+    for index, rank in enumerate(ranks, len(builder.steps) - len(ranks)):
+        builder.state[f"last of {None if rank < 0 else rank}"] = index
 
 
-def _time(line: Line, draft: Draft, time: str) -> None:
+def _time(line: Line, builder: ReadingBuilder, time: str) -> None:
     """Once: other processes' times, and those of a second monitor, have no step of their own."""
-    index: int | None = draft.state.pop(f"last of {line.rank}", None)
+    index: int | None = builder.state.pop(f"last of {line.rank}", None)
     if index is None:
         return
     try:
@@ -69,9 +69,9 @@ def _time(line: Line, draft: Draft, time: str) -> None:
     except ValueError:
         milliseconds = 0.0
     if not 0 < milliseconds < 1e9:
-        draft.note(line, f"ms/iteration {time[:40]!r} is no measurement")
+        builder.note(line, f"ms/iteration {time[:40]!r} is no measurement")
         return
-    draft.steps[index] = draft.steps[index]._replace(printed=milliseconds)
+    builder.steps[index] = builder.steps[index]._replace(printed=milliseconds)
 
 
 FORMATS = (
@@ -81,7 +81,7 @@ FORMATS = (
         framework="mindspore",
         evidence=Evidence.QUOTED,
         source="mindspore model_zoo/official/nlp/bert/src/utils.py, mindspore/train/callback",
-        needles=(", outputs are ", ", loss is ", ", per step time: "),
+        literals=(", outputs are ", ", loss is ", ", per step time: "),
         lines=(
             LinePattern(
                 rf"{word('epoch: ')}[0-9]{{1,9}}, step: (?P<iteration>[0-9]{{1,9}}), outputs are "

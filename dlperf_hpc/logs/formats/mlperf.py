@@ -35,7 +35,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.scanned import Evidence, Printed
 
 _MARK = ":::MLLOG {"
@@ -62,32 +62,32 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
 _DECODER = json.JSONDecoder(parse_int=_bounded)
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """One event."""
     event = _decoded(line.text)
     if event is None:
-        draft.note(line, "MLLOG, but no JSON object that can be read")
+        builder.note(line, "MLLOG, but no JSON object that can be read")
         return
-    draft.recognise(line)
+    builder.recognise(line)
     key, value = event.get("key"), event.get("value")
     metadata = event.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     if key in _SETTINGS:
         if type(value) is int:
-            draft.fact(line, _SETTINGS[key], value)
+            builder.fact(line, _SETTINGS[key], value)
     elif key == "submission_benchmark":
         if isinstance(value, str) and _NAME.fullmatch(value):
-            draft.fact(line, "model", value)
+            builder.fact(line, "model", value)
     elif key == "run_start":
-        draft.state["run"] = {}
+        builder.state["run"] = {}
     elif key in ("block_start", "block_stop"):
-        _read_block(line, draft, event, metadata)
-    elif key == "eval_start" and _run(draft).get("open"):
-        _note_once(line, draft, _EVALUATION)
+        _read_block(line, builder, event, metadata)
+    elif key == "eval_start" and _run(builder).get("open"):
+        _note_once(line, builder, _EVALUATION)
     elif key == "tracked_stats" and isinstance(value, dict):
-        _run(draft)["printed"] = (metadata.get("step"), value.get("throughput"))
+        _run(builder)["printed"] = (metadata.get("step"), value.get("throughput"))
     elif key == "train_loss":
-        _run(draft)["loss"] = value
+        _run(builder)["loss"] = value
 
 
 def _decoded(text: str) -> dict[str, Any] | None:
@@ -99,48 +99,50 @@ def _decoded(text: str) -> dict[str, Any] | None:
     return event if start >= 0 and isinstance(event, dict) else None
 
 
-def _run(draft: Draft) -> dict[str, Any]:
+def _run(builder: ReadingBuilder) -> dict[str, Any]:
     """What is known of the run so far: where the last block ended and how long the clock stood."""
-    run: dict[str, Any] = draft.state.setdefault("run", {})
+    run: dict[str, Any] = builder.state.setdefault("run", {})
     return run
 
 
 def _read_block(
-    line: Line, draft: Draft, event: Mapping[str, Any], metadata: Mapping[str, Any]
+    line: Line, builder: ReadingBuilder, event: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> None:
     """An end of a block: the first one's start, and every stop."""
-    run, begins = _run(draft), event["key"] == "block_start"
+    run, begins = _run(builder), event["key"] == "block_start"
     now, samples = _number(event.get("time_ms")), metadata.get("samples_count")
     if type(samples) is not int or now is None or not 0 < now < _LATEST_MS:
-        _note_once(line, draft, _NO_SAMPLES)
+        _note_once(line, builder, _NO_SAMPLES)
         return
     if begins:
         first = "samples" not in run
         if not first and run["samples"] != samples:
             run["lost"] = True
-            _note_once(line, draft, _OTHER_COUNT)
+            _note_once(line, builder, _OTHER_COUNT)
         run["stood"] = run.get("stood", 0.0) + (now - run["since"] if "since" in run else 0.0)
         run.update(open=True, samples=samples, printed=(None, None))
         run.pop("since", None)
         if first:
-            _add(line, draft, now, samples)
+            _add(line, builder, now, samples)
     elif run.get("open"):
         run.update(open=False, samples=samples, since=now)
-        _add(line, draft, now, samples)
+        _add(line, builder, now, samples)
 
 
-def _add(line: Line, draft: Draft, now: float, samples: int) -> None:
+def _add(line: Line, builder: ReadingBuilder, now: float, samples: int) -> None:
     """The iteration that is done at ``now`` (ms)."""
-    run, batch = _run(draft), draft.latest("global_batch")
+    run, batch = _run(builder), builder.latest("global_batch")
     if run.get("lost"):
         return
     if batch is None:
-        _note_once(line, draft, _NO_BATCH)
+        _note_once(line, builder, _NO_BATCH)
     elif samples % batch:
-        draft.note(line, f"{samples} samples are no multiple of the global batch {batch}: not read")
+        builder.note(
+            line, f"{samples} samples are no multiple of the global batch {batch}: not read"
+        )
     else:
         at, printed = run.pop("printed", (None, None))
-        draft.step(
+        builder.step(
             line,
             samples // batch,
             stamp=(now - run.get("stood", 0.0)) / 1000,
@@ -156,10 +158,10 @@ def _number(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _note_once(line: Line, draft: Draft, text: str) -> None:
-    if text not in draft.state.setdefault("noted", []):
-        draft.state["noted"].append(text)
-        draft.note(line, text)
+def _note_once(line: Line, builder: ReadingBuilder, text: str) -> None:
+    if text not in builder.state.setdefault("noted", []):
+        builder.state["noted"].append(text)
+        builder.note(line, text)
 
 
 FORMATS = (
@@ -169,7 +171,7 @@ FORMATS = (
         framework="mlperf",
         evidence=Evidence.QUOTED,
         source="mlcommons/logging mlperf_logging/mllog/mllog.py, constants.py",
-        needles=(_MARK,),
+        literals=(_MARK,),
         rest=read,
         printed=Printed(),
     ),

@@ -29,28 +29,28 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import full_stamp, month_day_stamp
 from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Stamps, Unit
 
-_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
+_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _COUNT = r"[0-9]{1,12}"
 _PLACE = rf"\[ {{0,12}}(?P<n>{_COUNT})/(?P<length>{_COUNT})\]"
 _LR = re.compile(rf"\blr: ({_FIGURE})[ ,]")  # MMEngine prints base_lr before it, apart by 1 blank
 _DECIMALS = 4  # of a loss, or more (``log_processor.num_digits``)
 
 
-def _read_step(line: Line, draft: Draft, head: re.Match[str], apart: str) -> None:
+def _read_step(line: Line, builder: ReadingBuilder, head: re.Match[str], apart: str) -> None:
     """An iteration; ``head`` ends before the keys, which ``apart`` separates."""
     keys = _keys(line.text[head.end() :], apart)
     done = int(head["n"])
     if head["epoch"]:
-        draft.state["epoch_length"] = int(head["length"])
-        done = draft.over_epochs(line, max(int(head["epoch"]) - 1, 0), done)
+        builder.state["epoch_length"] = int(head["length"])
+        done = builder.over_epochs(line, max(int(head["epoch"]) - 1, 0), done)
     lr = _LR.search(line.text, head.end())
     before = line.text[: head.start()]
     full = full_stamp(before)
-    draft.step(
+    builder.step(
         line,
         done,
         stamp=month_day_stamp(before) if full is None else full,
@@ -97,32 +97,32 @@ _ACCUMULATION = re.compile(r"\b(?:accumulative_counts|cumulative_iters)=([0-9]{1
 _PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
 
 
-def _read_setting(line: Line, draft: Draft) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder) -> None:
     """A line of the configuration: ``NAME = dict(`` opens a block, its keys are 4 blanks in."""
     if top := _TOP.search(line.text):
-        draft.state["block"], draft.state["block at"] = top[1], line.number
+        builder.state["block"], builder.state["block at"] = top[1], line.number
         if top[1] == "fp16":
-            draft.hold(line, "precision", "fp16")
-    block = draft.state.get("block", "")
-    near = line.number - draft.state.get("block at", 0) <= _NEAR
+            builder.hold(line, "precision", "fp16")
+    block = builder.state.get("block", "")
+    near = line.number - builder.state.get("block at", 0) <= _NEAR
     if block in _BATCHES and near and (match := _BATCHES[block].search(line.text)):
-        draft.hold(line, "batch_size", match[1])
-        del draft.state["block"]  # a block has one
+        builder.hold(line, "batch_size", match[1])
+        del builder.state["block"]  # a block has one
     elif match := _DEVICES.search(line.text):
-        draft.hold(line, "devices", match[1])
+        builder.hold(line, "devices", match[1])
     elif match := _ACCUMULATION.search(line.text):
-        draft.hold(line, "accumulation", match[1])
+        builder.hold(line, "accumulation", match[1])
     elif block == "optim_wrapper":
-        _read_precision(line, draft)
+        _read_precision(line, builder)
 
 
-def _read_precision(line: Line, draft: Draft) -> None:
+def _read_precision(line: Line, builder: ReadingBuilder) -> None:
     """AMP is fp16 unless a ``dtype``, which may stand before it or after it, says otherwise."""
     if match := _DTYPE.search(line.text):
-        draft.state["dtype"] = _PRECISIONS[match[1]]
-        draft.hold(line, "precision", draft.state["dtype"])
+        builder.state["dtype"] = _PRECISIONS[match[1]]
+        builder.hold(line, "precision", builder.state["dtype"])
     elif "AmpOptimWrapper'" in line.text:
-        draft.hold(line, "precision", draft.state.get("dtype", "fp16"))
+        builder.hold(line, "precision", builder.state.get("dtype", "fp16"))
 
 
 # --- mmengine
@@ -132,16 +132,16 @@ _ENGINE = re.compile(
 )
 
 
-def _read_mmengine(line: Line, draft: Draft) -> None:
+def _read_mmengine(line: Line, builder: ReadingBuilder) -> None:
     """An iteration of the training loop, or a setting."""
     head = _ENGINE.search(line.text)
     if head:
-        draft.release_held()
-        _read_step(line, draft, head, "  ")
+        builder.release_held()
+        _read_step(line, builder, head, "  ")
     elif "(train)" in line.text:
-        draft.note(line, "a training line of MMEngine's, but not as it prints it")
+        builder.note(line, "a training line of MMEngine's, but not as it prints it")
     else:
-        _read_setting(line, draft)
+        _read_setting(line, builder)
 
 
 MMENGINE = Format(
@@ -150,11 +150,11 @@ MMENGINE = Format(
     framework="mmengine",
     evidence=Evidence.QUOTED,
     source="open-mmlab/mmengine mmengine/runner/log_processor.py",
-    needles=("Epoch(train) ", "Iter(train) "),
+    literals=("Epoch(train) ", "Iter(train) "),
     rest=_read_mmengine,
     printed=Printed(Unit.S_PER_ITERATION),
     counter=Counter.MICRO_STEPS,
-    facts_needles=(
+    facts_literals=(
         "    GPU number: ",
         _BLOCK,
         "    batch_size=",
@@ -170,14 +170,14 @@ MMENGINE = Format(
 _HOOK = re.compile(rf"(?:Epoch \[(?P<epoch>{_COUNT})\]|Iter ){_PLACE}\s{{1,16}}(?=lr)")
 
 
-def _read_mmcv(line: Line, draft: Draft) -> None:
+def _read_mmcv(line: Line, builder: ReadingBuilder) -> None:
     """An iteration of the training loop, or a setting."""
     head = _HOOK.search(line.text)
     if head:
-        draft.release_held()
-        _read_step(line, draft, head, ", ")
+        builder.release_held()
+        _read_step(line, builder, head, ", ")
     elif ", data_time: " not in line.text:
-        _read_setting(line, draft)
+        _read_setting(line, builder)
 
 
 MMCV = Format(
@@ -186,11 +186,11 @@ MMCV = Format(
     framework="mmcv",
     evidence=Evidence.QUOTED,
     source="open-mmlab/mmcv mmcv/runner/hooks/logger/text.py (1.x)",
-    needles=(", data_time: ",),
+    literals=(", data_time: ",),
     rest=_read_mmcv,
     printed=Printed(Unit.S_PER_ITERATION),
     counter=Counter.MICRO_STEPS,
-    facts_needles=(_BLOCK, "s_per_gpu=", "gpu_ids = range(", "cumulative_iters="),
+    facts_literals=(_BLOCK, "s_per_gpu=", "gpu_ids = range(", "cumulative_iters="),
 )
 
 FORMATS = (MMENGINE, MMCV)

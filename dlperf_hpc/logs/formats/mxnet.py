@@ -39,7 +39,7 @@ iterations / seconds x ranks), since the line before. Rank 0 prints.
 
 from __future__ import annotations
 
-from dlperf_hpc.logs.format import Draft, Format, Groups, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import (
     NUMBER,
     cut_short,
@@ -51,14 +51,14 @@ from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 # --- mxnet_gluon_bert
 
 
-def _read_step(line: Line, draft: Draft, match: Groups) -> None:
+def _read_step(line: Line, builder: ReadingBuilder, match: Groups) -> None:
     """A step, without a latency that is cut."""
     latency = match["printed"]
     if latency is not None and cut_short(latency, 1):
-        draft.note(line, f"latency {latency[:40]!r} is cut")
+        builder.note(line, f"latency {latency[:40]!r} is cut")
         latency = None
     stamp = full_stamp(line.text)
-    draft.step(
+    builder.step(
         line,
         match["iteration"],
         stamp=stamp,
@@ -74,7 +74,7 @@ BERT = Format(
     framework="mxnet",
     evidence=Evidence.SOURCE,
     source="dmlc/gluon-nlp scripts/bert/pretraining_utils.py",
-    needles=("K tks/s",),
+    literals=("K tks/s",),
     lines=(
         LinePattern(
             rf"\[step (?P<iteration>[0-9]+)\]\s+mlm_loss=\s*(?P<loss>{NUMBER})\s[^=]*=.{{0,200}}?"
@@ -102,7 +102,7 @@ INSIGHTFACE = Format(
     framework="mxnet",
     evidence=Evidence.QUOTED,
     source="apache/mxnet python/mxnet/callback.py; deepinsight/insightface issues 74, 405",
-    needles=("] Batch [",),
+    literals=("] Batch [",),
     lines=(
         LinePattern(
             rf"{word('Epoch')}\[(?P<epoch>[0-9]{{1,9}})\] Batch \[(?P<index>[0-9]{{1,9}})\]\s+"
@@ -127,7 +127,7 @@ PARTIAL_FC = Format(
     framework="mxnet",
     evidence=Evidence.QUOTED,
     source="deepinsight/insightface recognition/partial_fc/mxnet/callbacks.py; DLPerf pull 106",
-    needles=(" it/sec Total:",),
+    literals=(" it/sec Total:",),
     lines=(
         LinePattern(
             rf"\bIter:(?P<iteration>[0-9]+) Rank:{NUMBER} it/sec Total:(?P<printed>{NUMBER}) it/sec"

@@ -66,7 +66,7 @@ import math
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, WHOLE, full_stamp, one_more, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
@@ -92,7 +92,7 @@ _LINES = (
         LinePattern(
             each,
             clock="full",
-            usual=lambda draft, columns: draft.state.get("evaluated") not in columns["index"],
+            usual=lambda builder, columns: builder.state.get("evaluated") not in columns["index"],
         )
         for each in _iterations("printed")
     ),
@@ -111,39 +111,39 @@ _BREAKDOWN = re.compile(
 )
 
 
-def _read_nanogpt(line: Line, draft: Draft) -> None:
+def _read_nanogpt(line: Line, builder: ReadingBuilder) -> None:
     """An evaluation before an iteration, or a setting."""
     if match := _EVALUATION.search(line.text):
-        draft.state["evaluated"] = match["index"]
+        builder.state["evaluated"] = match["index"]
     elif match := _BREAKDOWN.search(line.text):
         for name, value in match.groupdict().items():
-            draft.hold(line, name, value)
+            builder.hold(line, name, value)
     elif match := _TOKENS.search(line.text):
-        _hold_batches(line, draft, _plain(match["tokens"]))
+        _hold_batches(line, builder, _plain(match["tokens"]))
     elif match := _SETTING.search(line.text):
-        _read_setting(line, draft, match["name"], match["value"].strip("'"))
+        _read_setting(line, builder, match["name"], match["value"].strip("'"))
 
 
-def _read_setting(line: Line, draft: Draft, name: str, value: str) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
     if name == "dtype":
-        draft.hold(line, "precision", _PRECISIONS.get(value))
+        builder.hold(line, "precision", _PRECISIONS.get(value))
     elif not value.isdigit():
         return
     elif name == "batch_size":
-        draft.state["batch_size"] = value
+        builder.state["batch_size"] = value
     else:
-        draft.hold(line, "seq_len", value)
-        draft.state["seq_len"] = int(value)
+        builder.hold(line, "seq_len", value)
+        builder.state["seq_len"] = int(value)
 
 
-def _hold_batches(line: Line, draft: Draft, tokens: int) -> None:
+def _hold_batches(line: Line, builder: ReadingBuilder, tokens: int) -> None:
     """The sequences of an optimizer step, where the length of one is known. Those of a micro-step
     are of no use without it: of how many an optimizer step consists would be guessed."""
-    seq_len = draft.state.get("seq_len")
+    seq_len = builder.state.get("seq_len")
     if seq_len and tokens % seq_len == 0:
-        draft.hold(line, "global_batch", tokens // seq_len)
-        if "batch_size" in draft.state:
-            draft.hold(line, "batch_size", draft.state["batch_size"])
+        builder.hold(line, "global_batch", tokens // seq_len)
+        if "batch_size" in builder.state:
+            builder.hold(line, "batch_size", builder.state["batch_size"])
 
 
 NANOGPT = Format(
@@ -152,11 +152,11 @@ NANOGPT = Format(
     framework="pytorch",
     evidence=Evidence.REAL,
     source="karpathy/nanoGPT train.py, karpathy/llama2.c train.py; nanoGPT issues 110, 178, 215",
-    needles=(", time ", "ms | mfu "),
+    literals=(", time ", "ms | mfu "),
     lines=_LINES,
     rest=_read_nanogpt,
     printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
-    facts_needles=(
+    facts_literals=(
         ": train loss ",
         "tokens per iteration will be: ",
         "breaks down as: ",
@@ -193,44 +193,44 @@ _CHAT_ACCUMULATION = re.compile(
 _CHAT_ROWS = LinePattern(
     rf"^step +(?P<index>{WHOLE}) \| loss: (?P<loss>{DECIMAL}) \| lr (?P<lr>{DECIMAL})"
     rf" \| norm: {DECIMAL} \| dt: {DECIMAL}ms \| tok/sec: (?P<printed>[0-9]{{1,15}}\.[0-9]{{2}})$",
-    usual=lambda draft, columns: bool(draft.steps) and not draft.state.get("evaluated"),
+    usual=lambda builder, columns: bool(builder.steps) and not builder.state.get("evaluated"),
 )
 
 
-def _read_nanochat(line: Line, draft: Draft) -> None:
+def _read_nanochat(line: Line, builder: ReadingBuilder) -> None:
     """A step, an evaluation before one, or a setting."""
     if step := _CHAT_STEP.search(line.text):
-        _read_chat_step(line, draft, step)
+        _read_chat_step(line, builder, step)
     elif match := _CHAT_SHAPE.search(line.text):
-        draft.hold(line, "batch_size", match["batch_size"])
-        draft.hold(line, "seq_len", match["seq_len"])
-        draft.state["tokens"] = _plain(match["tokens"])
+        builder.hold(line, "batch_size", match["batch_size"])
+        builder.hold(line, "seq_len", match["seq_len"])
+        builder.state["tokens"] = _plain(match["tokens"])
     elif match := _CHAT_WORLD.search(line.text):
-        devices, rest = divmod(_plain(match["tokens"]), draft.state.get("tokens") or 1)
-        if "tokens" in draft.state and not rest:
-            draft.hold(line, "devices", devices)
+        devices, rest = divmod(_plain(match["tokens"]), builder.state.get("tokens") or 1)
+        if "tokens" in builder.state and not rest:
+            builder.hold(line, "devices", devices)
     elif match := _CHAT_ACCUMULATION.search(line.text):
-        draft.hold(line, "accumulation", match["steps"])
+        builder.hold(line, "accumulation", match["steps"])
         if match["tokens"]:
-            draft.state["total"] = _plain(match["tokens"])
+            builder.state["total"] = _plain(match["tokens"])
     elif line.text.startswith("validation loss: "):
-        draft.state["evaluated"] = True
+        builder.state["evaluated"] = True
 
 
-def _read_chat_step(line: Line, draft: Draft, step: re.Match[str]) -> None:
+def _read_chat_step(line: Line, builder: ReadingBuilder, step: re.Match[str]) -> None:
     rate = _CHAT_RATE.search(line.text, step.end() - 1)
     if rate is None:
-        draft.note(line, "a step with tok/sec, but not as nanochat or build-nanogpt print it")
+        builder.note(line, "a step with tok/sec, but not as nanochat or build-nanogpt print it")
         return
-    draft.release_held()
-    evaluated = draft.state.pop("evaluated", False)
+    builder.release_held()
+    evaluated = builder.state.pop("evaluated", False)
     lr = _CHAT_LR.search(line.text, step.end() - 1)
     printed = rate["alone"]
     if printed is None:
-        printed = _chat_rate(line, draft, rate["grouped"].replace(",", ""), rate["ms"])
+        printed = _chat_rate(line, builder, rate["grouped"].replace(",", ""), rate["ms"])
     elif evaluated:
         printed = None
-    draft.step(
+    builder.step(
         line,
         one_more(step["index"]),
         stamp=full_stamp(line.text[: step.start()]),
@@ -240,26 +240,28 @@ def _read_chat_step(line: Line, draft: Draft, step: re.Match[str]) -> None:
     )
 
 
-def _chat_rate(line: Line, draft: Draft, rate: str, ms: str) -> str | None:
+def _chat_rate(line: Line, builder: ReadingBuilder, rate: str, ms: str) -> str | None:
     """nanochat's tokens/s if it is known whether they are a whole step's. Those of a micro-batch
     are taken times the accumulation (``Printed.scale``)."""
-    total = draft.state.get("total")
+    total = builder.state.get("total")
     if total is None:
         if "| epoch: " in line.text:
             return rate
-        if not draft.state.setdefault("unknown", False):
-            draft.state["unknown"] = True
-            draft.note(line, "tok/sec of a step or of a micro-batch: no 'Total batch size' says it")
+        if not builder.state.setdefault("unknown", False):
+            builder.state["unknown"] = True
+            builder.note(
+                line, "tok/sec of a step or of a micro-batch: no 'Total batch size' says it"
+            )
         return None
     try:
         times = 1000 * total / (float(rate) * float(ms))
     except (ValueError, ZeroDivisionError, OverflowError):
         return None
-    scales = (1, draft.latest("accumulation") or 1)
+    scales = (1, builder.latest("accumulation") or 1)
     scale = next((each for each in scales if abs(times / each - 1) < _NEARLY), None)
-    if not draft.steps and scale:
-        draft.printed = replace(draft.printed, scale=float(scale))
-    return rate if scale == draft.printed.scale else None
+    if not builder.steps and scale:
+        builder.printed = replace(builder.printed, scale=float(scale))
+    return rate if scale == builder.printed.scale else None
 
 
 def _plain(grouped: str) -> int:
@@ -272,10 +274,10 @@ NANOCHAT = Format(
     framework="pytorch",
     evidence=Evidence.QUOTED,
     source="karpathy/nanochat scripts/base_train.py, karpathy/build-nanogpt train_gpt2.py",
-    needles=(" | tok/sec: ",),
+    literals=(" | tok/sec: ",),
     rest=_read_nanochat,
     printed=Printed(Unit.TOKENS_PER_S, averaging=Averaging.LAST_ONE),
-    facts_needles=(
+    facts_literals=(
         "Tokens / micro-batch",
         "gradient accumulation steps: ",
         "validation loss: ",
@@ -305,45 +307,45 @@ _SPEEDRUN_FACTS = {
 _ORIGINS = (0, 10)  # step after which the clock and the mean begin
 
 
-def _read_modded(line: Line, draft: Draft) -> None:
+def _read_modded(line: Line, builder: ReadingBuilder) -> None:
     """A step, or a setting in the program's own text."""
     if match := _SPEEDRUN.search(line.text):
-        _read_speedrun(line, draft, match)
+        _read_speedrun(line, builder, match)
     elif match := _SPEEDRUN_SETTING.search(line.text):
         value = math.prod(int(factor) for factor in match["value"].split("*"))
-        draft.hold(line, _SPEEDRUN_FACTS[match["what"]], value)
+        builder.hold(line, _SPEEDRUN_FACTS[match["what"]], value)
 
 
-def _read_speedrun(line: Line, draft: Draft, match: re.Match[str]) -> None:
+def _read_speedrun(line: Line, builder: ReadingBuilder, match: re.Match[str]) -> None:
     """A step. Of two lines for one, with and without validation, the first counts."""
     done = int(match["done"])
-    before = draft.steps[-1] if draft.steps else None
+    before = builder.steps[-1] if builder.steps else None
     if before and before.iteration == done:
         return
-    draft.release_held()
+    builder.release_held()
     loss = _TRAIN_LOSS.search(match["losses"])
     ms = match["unit"] == "ms"
     seconds = float(match["time"]) / (1000.0 if ms else 1.0)
-    draft.step(
+    builder.step(
         line,
         done,
-        stamp=draft.on_one_line(done, seconds),
-        printed=_running_mean(draft, done, seconds, match["mean"]) if ms else None,
+        stamp=builder.on_one_line(done, seconds),
+        printed=_running_mean(builder, done, seconds, match["mean"]) if ms else None,
         loss=loss["loss"] if loss else None,
     )
 
 
-def _running_mean(draft: Draft, done: int, seconds: float, mean: str) -> str | None:
+def _running_mean(builder: ReadingBuilder, done: int, seconds: float, mean: str) -> str | None:
     """The mean if it is known since which step it is; it is no number up to there."""
     if mean == "nan" or not done or not seconds:
         return None
-    if "origin" not in draft.state:
+    if "origin" not in builder.state:
         fitting = _fitting_origins(done, 1000.0 * seconds, mean)
         if len(fitting) > 1:
             return None  # so far from the start the rounded mean does not tell
-        draft.state["origin"] = fitting[0] if fitting else None
-        draft.printed = replace(draft.printed, origin=draft.state["origin"] or 0)
-    return mean if draft.state["origin"] is not None else None
+        builder.state["origin"] = fitting[0] if fitting else None
+        builder.printed = replace(builder.printed, origin=builder.state["origin"] or 0)
+    return mean if builder.state["origin"] is not None else None
 
 
 def _fitting_origins(done: int, ms: float, mean: str) -> list[int]:
@@ -361,10 +363,10 @@ MODDED = Format(
     framework="pytorch",
     evidence=Evidence.REAL,
     source="KellerJordan/modded-nanogpt train_gpt.py and records",
-    needles=(" step_avg:",),
+    literals=(" step_avg:",),
     rest=_read_modded,
     printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.RUNNING),
-    facts_needles=(" # batch size, in sequences, ", " # sequence length, in tokens"),
+    facts_literals=(" # batch size, in sequences, ", " # sequence length, in tokens"),
 )
 
 FORMATS = (NANOGPT, NANOCHAT, MODDED)

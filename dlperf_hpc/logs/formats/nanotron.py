@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
@@ -38,21 +38,21 @@ _START = re.compile(
 )
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """An iteration, or the settings as the training starts."""
     if start := _START.search(line.text):
-        draft.hold(line, "accumulation", start["accumulation"])
-        draft.hold(line, "global_batch", start["batch"])
+        builder.hold(line, "accumulation", start["accumulation"])
+        builder.hold(line, "global_batch", start["batch"])
         if length := start["length"] or start["length_behind"]:
-            draft.hold(line, "seq_len", length)
+            builder.hold(line, "seq_len", length)
         return
     iteration = _ITERATION.search(line.text)
     rate = _RATE.search(line.text, iteration.end() - 2) if iteration else None
     if iteration is None or rate is None:
         return
-    draft.release_held()
+    builder.release_held()
     loss, lr = (each.search(line.text, rate.end() - 2) for each in (_LOSS, _LR))
-    draft.step(
+    builder.step(
         line,
         iteration["done"],
         printed=float(rate["rate"]) * _POWERS[rate["unit"]],
@@ -68,9 +68,9 @@ FORMATS = (
         framework="nanotron",
         evidence=Evidence.QUOTED,
         source="huggingface/nanotron src/nanotron/trainer.py, logging/base.py; issues 233, 390",
-        needles=(" | tokens_per_sec: ",),
+        literals=(" | tokens_per_sec: ",),
         rest=read,
         printed=Printed(Unit.TOKENS_PER_S, averaging=Averaging.LAST_ONE),
-        facts_needles=(" | grad_accum: ",),
+        facts_literals=(" | grad_accum: ",),
     ),
 )

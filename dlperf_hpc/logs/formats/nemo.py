@@ -38,33 +38,33 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, WHOLE, first_of, one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
-_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
+_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _INDEX = r"[0-9]{1,15}"
 _RANKS = "All distributed processes registered. Starting with "
 _WORLD = re.compile(re.escape(_RANKS) + r"([0-9]{1,9}) processes")
 _SEQ_LEN = re.compile(r"^ {2,8}encoder_seq_length: ([0-9]{1,9})\s*$")
-_FACTS_NEEDLES = (_RANKS, " encoder_seq_length: ")
+_FACTS_LITERALS = (_RANKS, " encoder_seq_length: ")
 
 
-def _read_setting(line: Line, draft: Draft) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder) -> None:
     if match := _WORLD.search(line.text):
-        draft.hold(line, "devices", match[1])
+        builder.hold(line, "devices", match[1])
     elif match := _SEQ_LEN.search(line.text):
-        draft.hold(line, "seq_len", match[1])
+        builder.hold(line, "seq_len", match[1])
 
 
 # --- nemo
 
-_NEEDLE = "train_step_timing in s: "
+_LITERAL = "train_step_timing in s: "
 _HEAD = re.compile(
     rf"Training epoch (?P<era>{_INDEX}), iteration (?P<index>{_INDEX})/[-.0-9a-z]{{1,20}} \|"
 )
 _STEP = re.compile(rf" \| global_step: ({_INDEX}) \|")
-_TIME = re.compile(rf" \| {_NEEDLE}(?P<time>{_FIGURE})(?P<end> \||\s*$)")
+_TIME = re.compile(rf" \| {_LITERAL}(?P<time>{_FIGURE})(?P<end> \||\s*$)")
 _BATCH = re.compile(r" \| global_batch_size: ([0-9]{1,15}) \|")
 _LOSS = re.compile(rf" \| reduced_train_loss: ({_FIGURE}) \|")
 _LR = re.compile(rf" \| lr: ({_FIGURE}) \|")
@@ -73,30 +73,30 @@ _DIGITS = 4  # of a number that is no whole one: ``{val:.4}``
 _ROWS = LinePattern(
     rf"^Training epoch {_INDEX}, iteration {_INDEX}/{_INDEX} \| lr: (?P<lr>{DECIMAL})"
     rf" \| global_batch_size: (?P<global_batch>{WHOLE}) \| global_step: (?P<index>{WHOLE})"
-    rf" \| reduced_train_loss: (?P<loss>{DECIMAL}) \| {_NEEDLE}(?P<printed>{DECIMAL})"
+    rf" \| reduced_train_loss: (?P<loss>{DECIMAL}) \| {_LITERAL}(?P<printed>{DECIMAL})"
     rf"(?: \| TFLOPS_per_GPU: {DECIMAL})?(?: \| tokens_per_sec_per_gpu: {DECIMAL})?"
     rf" \| consumed_samples: {WHOLE}(?: \| val_loss: {DECIMAL})?$"
 )
 
 
-def _read_nemo(line: Line, draft: Draft) -> None:
+def _read_nemo(line: Line, builder: ReadingBuilder) -> None:
     """An iteration's line, or a setting."""
     head = _HEAD.search(line.text)
     if head is None:
-        if _NEEDLE in line.text:
-            draft.note(line, "a time of NeMo's, but not as it prints it")
+        if _LITERAL in line.text:
+            builder.note(line, "a time of NeMo's, but not as it prints it")
         else:
-            _read_setting(line, draft)
+            _read_setting(line, builder)
         return
     keys = line.text[head.end() - 2 :]
     step, batch = _STEP.search(keys), _BATCH.search(keys)
     if step is None and int(head["era"]):
-        draft.note(line, "an iteration of a later epoch without its global_step")
+        builder.note(line, "an iteration of a later epoch without its global_step")
         return
-    draft.release_held()
+    builder.release_held()
     if batch:
-        draft.fact(line, "global_batch", batch[1])
-    draft.step(
+        builder.fact(line, "global_batch", batch[1])
+    builder.step(
         line,
         one_more(step[1] if step else head["index"]),
         printed=_time(keys),
@@ -130,38 +130,38 @@ NEMO = Format(
     framework="nemo",
     evidence=Evidence.QUOTED,
     source="NVIDIA-NeMo/NeMo nemo/lightning/pytorch/callbacks/progress_printer.py",
-    needles=(_NEEDLE,),
+    literals=(_LITERAL,),
     rest=_read_nemo,
     printed=Printed(Unit.S_PER_ITERATION),
-    facts_needles=_FACTS_NEEDLES,
+    facts_literals=_FACTS_LITERALS,
     lines=(_ROWS,),
 )
 
 
 # --- nemo_bar
 
-_BAR_NEEDLE = "train_step_timing in s="
-_POSTFIX = re.compile(rf", {_BAR_NEEDLE}({_FIGURE})[],]")
+_BAR_LITERAL = "train_step_timing in s="
+_POSTFIX = re.compile(rf", {_BAR_LITERAL}({_FIGURE})[],]")
 _BAR_STEP = re.compile(r"[ ,\[]global_step=([0-9]{1,15})\.[0-9]*[],]")
 _BAR_CONSUMED = re.compile(r", consumed_samples=([0-9]{1,15})\.[0-9]*[],]")
 _BAR_BATCH = re.compile(r", global_batch_size=([0-9]{1,15})\.[0-9]*[],]")
 _BAR_LOSS = re.compile(rf"[ ,\[]reduced_train_loss=({_FIGURE})[],]")
 
 
-def _read_bar(line: Line, draft: Draft) -> None:
+def _read_bar(line: Line, builder: ReadingBuilder) -> None:
     """A bar's state, or a setting. A step is not read where the bar prints it rounded."""
     time = _POSTFIX.search(line.text)
     if time is None:
-        _read_setting(line, draft)
+        _read_setting(line, builder)
         return
     step = _BAR_STEP.search(line.text)
     if step is None:
         return
-    draft.release_held()
+    builder.release_held()
     batch = first_of(_BAR_BATCH, line.text)
     if batch is None:
-        _read_consumed(line, draft, int(step[1]), first_of(_BAR_CONSUMED, line.text))
-    draft.step(
+        _read_consumed(line, builder, int(step[1]), first_of(_BAR_CONSUMED, line.text))
+    builder.step(
         line,
         one_more(step[1]),
         printed=time[1],
@@ -170,16 +170,16 @@ def _read_bar(line: Line, draft: Draft) -> None:
     )
 
 
-def _read_consumed(line: Line, draft: Draft, step: int, consumed: str | None) -> None:
+def _read_consumed(line: Line, builder: ReadingBuilder, step: int, consumed: str | None) -> None:
     """The global batch from the samples consumed between two lines."""
     if consumed is None:
         return
-    before = draft.state.get("consumed")
-    draft.state["consumed"] = step, int(consumed)
+    before = builder.state.get("consumed")
+    builder.state["consumed"] = step, int(consumed)
     if before and step > before[0]:
         batch, rest = divmod(int(consumed) - before[1], step - before[0])
         if batch > 0 and not rest:
-            draft.fact(line, "global_batch", batch)
+            builder.fact(line, "global_batch", batch)
 
 
 BAR = Format(
@@ -188,10 +188,10 @@ BAR = Format(
     framework="nemo",
     evidence=Evidence.QUOTED,
     source="NVIDIA-NeMo/NeMo nemo/utils/exp_manager.py; NVIDIA-NeMo/Speech issue 7957",
-    needles=(_BAR_NEEDLE,),
+    literals=(_BAR_LITERAL,),
     rest=_read_bar,
     printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE),
-    facts_needles=_FACTS_NEEDLES,
+    facts_literals=_FACTS_LITERALS,
 )
 
 FORMATS = (NEMO, BAR)

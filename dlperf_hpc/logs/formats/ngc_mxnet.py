@@ -36,12 +36,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.formats._dllogger import PARAMETERS, Program, Record, flag, read_lines
 from dlperf_hpc.logs.lineparts import NUMBER, full_stamp, one_more
 from dlperf_hpc.logs.scanned import Evidence
 
-_TABLE_NEEDLE = " |   "
+_TABLE_LITERAL = " |   "
 """In the row of batch sizes, and in each row with a figure below 100,000."""
 
 _TABLE_ROW = re.compile(
@@ -50,40 +50,40 @@ _TABLE_ROW = re.compile(
 _TABLE_HEAD = re.compile(r" *\|(?P<cells>(?: *[0-9]{1,7} *\|){1,32})\s*")
 
 
-def _table_line(line: Line, draft: Draft, metric: str) -> bool:
+def _table_line(line: Line, builder: ReadingBuilder, metric: str) -> bool:
     """Whether the line belongs to the table whose head is ``metric`` alone on its line."""
     if line.text.strip() == metric:
-        draft.state["table"] = (line.number, ())
+        builder.state["table"] = (line.number, ())
         return True
-    if "|" not in line.text or "table" not in draft.state:
+    if "|" not in line.text or "table" not in builder.state:
         return False
-    top, sizes = draft.state["table"]
+    top, sizes = builder.state["table"]
     head = _TABLE_HEAD.fullmatch(line.text)
     if head is not None:
         # The next table (val.ips) has a head too, but not below our metric's name.
         if line.number == top + 1:
-            draft.state["table"] = (top, tuple(_cells(head["cells"])))
+            builder.state["table"] = (top, tuple(_cells(head["cells"])))
         else:
-            del draft.state["table"]
+            del builder.state["table"]
         return True
     row = _TABLE_ROW.fullmatch(line.text)
     if row is None or not sizes:
         return False
-    _table_row(line, draft, row["gpus"], sizes, _cells(row["cells"]))
+    _table_row(line, builder, row["gpus"], sizes, _cells(row["cells"]))
     return True
 
 
 def _table_row(
-    line: Line, draft: Draft, gpus: str, sizes: tuple[str, ...], cells: list[str]
+    line: Line, builder: ReadingBuilder, gpus: str, sizes: tuple[str, ...], cells: list[str]
 ) -> None:
     if len(cells) != len(sizes):
-        draft.note(line, f"a row of {len(cells)} cells below {len(sizes)} batch sizes")
+        builder.note(line, f"a row of {len(cells)} cells below {len(sizes)} batch sizes")
         return
     for size, cell in zip(sizes, cells):
-        draft.total(line, "table" if len(sizes) == 1 else f"table, batch size {size}", cell)
+        builder.total(line, "table" if len(sizes) == 1 else f"table, batch size {size}", cell)
     if len(sizes) == 1:
-        draft.fact(line, "devices", gpus)
-        draft.fact(line, "batch_size", sizes[0])
+        builder.fact(line, "devices", gpus)
+        builder.fact(line, "batch_size", sizes[0])
 
 
 def _cells(text: str) -> list[str]:
@@ -98,17 +98,17 @@ _BATCH = re.compile(
 )
 
 
-def _read_ngc(line: Line, draft: Draft) -> None:
+def _read_ngc(line: Line, builder: ReadingBuilder) -> None:
     """One line of some batches, or of the table; similar lines of other programs are left."""
     if "] Batch [" not in line.text:
-        _table_line(line, draft, "train.total_ips")
+        _table_line(line, builder, "train.total_ips")
         return
     match = _BATCH.search(line.text)
     if match is not None:
-        done = draft.over_epochs(line, int(match["epoch"]), int(one_more(match["last"])))
-        draft.step(line, done, stamp=full_stamp(line.text), printed=match["rate"], lr=match["lr"])
+        done = builder.over_epochs(line, int(match["epoch"]), int(one_more(match["last"])))
+        builder.step(line, done, stamp=full_stamp(line.text), printed=match["rate"], lr=match["lr"])
     elif "samples/sec" in line.text and "LR: " in line.text:
-        draft.note(line, "Speed and LR, but not as the training loop prints them")
+        builder.note(line, "Speed and LR, but not as the training loop prints them")
 
 
 NGC = Format(
@@ -117,9 +117,9 @@ NGC = Format(
     framework="ngc-mxnet",
     evidence=Evidence.QUOTED,
     source="NVIDIA/DeepLearningExamples MxNet/Classification/RN50v1.5/fit.py, benchmark.py",
-    needles=("] Batch [",),
+    literals=("] Batch [",),
     rest=_read_ngc,
-    facts_needles=("train.total_ips", _TABLE_NEEDLE),
+    facts_literals=("train.total_ips", _TABLE_LITERAL),
 )
 
 
@@ -129,19 +129,19 @@ _GPUS = re.compile(r"\bgpus : \[([0-9, ]*)\]", re.ASCII)
 _PRECISION = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
-def _parameters(line: Line, draft: Draft, record: Record) -> None:
+def _parameters(line: Line, builder: ReadingBuilder, record: Record) -> None:
     metrics = record.metrics
     if "kv_store" not in metrics:
         return
     length = str(metrics.get("benchmark_iters"))
     if length.isascii() and length.isdigit() and len(length) < 10:
-        draft.state["epoch_length"] = int(length)
+        builder.state["epoch_length"] = int(length)
     if str(metrics.get("arch", "")).startswith("resnet"):
-        draft.fact(line, "model", f"resnet{metrics.get('num_layers', '')}"[:20])
-    draft.fact(line, "global_batch", str(metrics.get("batch_size")))
-    draft.fact(line, "gpus_per_node", _gpus(metrics.get("gpus"), record.text))
+        builder.fact(line, "model", f"resnet{metrics.get('num_layers', '')}"[:20])
+    builder.fact(line, "global_batch", str(metrics.get("batch_size")))
+    builder.fact(line, "gpus_per_node", _gpus(metrics.get("gpus"), record.text))
     half = "fp16" if flag(metrics.get("amp")) else _PRECISION.get(str(metrics.get("dtype")))
-    draft.fact(line, "precision", half)
+    builder.fact(line, "precision", half)
 
 
 def _gpus(value: Any, text: str) -> int:
@@ -164,12 +164,12 @@ DLLOGGER_PROGRAM = Program(
 )
 
 
-def _read_dllogger(line: Line, draft: Draft) -> None:
+def _read_dllogger(line: Line, builder: ReadingBuilder) -> None:
     """One line with a speed, with arguments, or of the table."""
     if "train.ips : " in line.text or PARAMETERS in line.text:
-        read_lines(DLLOGGER_PROGRAM, line, draft)
+        read_lines(DLLOGGER_PROGRAM, line, builder)
     else:
-        _table_line(line, draft, "train.ips")
+        _table_line(line, builder, "train.ips")
 
 
 DLLOGGER = Format(
@@ -178,9 +178,9 @@ DLLOGGER = Format(
     framework="ngc-mxnet",
     evidence=Evidence.REAL,
     source="NVIDIA/DeepLearningExamples MxNet/Classification/RN50v1.5/fit.py, benchmark.py",
-    needles=("train.ips",),
+    literals=("train.ips",),
     rest=_read_dllogger,
-    facts_needles=(PARAMETERS, _TABLE_NEEDLE),
+    facts_literals=(PARAMETERS, _TABLE_LITERAL),
 )
 
 FORMATS = (NGC, DLLOGGER)

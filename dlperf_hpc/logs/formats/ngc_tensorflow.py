@@ -60,10 +60,10 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats._dllogger import (
     PARAMETERS,
-    SHELL_NEEDLE,
+    SHELL_LITERAL,
     Program,
     Record,
     flag,
@@ -87,25 +87,25 @@ _AVERAGE = re.compile(
 )
 
 
-def _average(line: Line, draft: Draft) -> bool:
+def _average(line: Line, builder: ReadingBuilder) -> bool:
     """Whether the line is an average or names the next one's phase; training's become totals."""
     for phase in _PHASES:
         if phase in line.text:
-            draft.state.update(dict.fromkeys(_AVERAGES), phase=phase)
+            builder.state.update(dict.fromkeys(_AVERAGES), phase=phase)
             return True
     match = _AVERAGE.search(line.text)
     if match is None:
         return False
-    if draft.state.get("phase") == _PHASES[0]:
-        _add_total_once(line, draft, _AVERAGES[bool(match["with"])], match["value"])
+    if builder.state.get("phase") == _PHASES[0]:
+        _add_total_once(line, builder, _AVERAGES[bool(match["with"])], match["value"])
     return True
 
 
-def _add_total_once(line: Line, draft: Draft, name: str, value: str) -> None:
+def _add_total_once(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
     """Add a total that may be printed twice in a row."""
-    if draft.state.get(name) != value:
-        draft.state[name] = value
-        draft.total(line, name, value)
+    if builder.state.get(name) != value:
+        builder.state[name] = value
+        builder.total(line, name, value)
 
 
 # --- ngc_tf1_bert
@@ -121,7 +121,7 @@ _ROWS = (
     LinePattern(rf"{_ROW}$"),
     LinePattern(
         rf"{_ROW} loss_scaler : {DECIMAL} $",
-        usual=lambda draft, _: draft.latest("precision") == "fp16",
+        usual=lambda builder, _: builder.latest("precision") == "fp16",
     ),
 )
 _XLA = re.compile(r"  use_xla: (?P<on>True|False)\s*$")
@@ -141,39 +141,39 @@ TF1_BERT_PROGRAM = Program(
 )
 
 
-def _read_tf1_bert(line: Line, draft: Draft) -> None:
+def _read_tf1_bert(line: Line, builder: ReadingBuilder) -> None:
     """One line of an iteration, of the run, or with settings."""
     if "throughput_train : " in line.text:
-        _tf1_bert_record(line, draft)
-    elif not (_average(line, draft) or shell_fact(line, draft)):
-        _tf1_bert_setting(line, draft)
+        _tf1_bert_record(line, builder)
+    elif not (_average(line, builder) or shell_fact(line, builder)):
+        _tf1_bert_setting(line, builder)
 
 
-def _tf1_bert_record(line: Line, draft: Draft) -> None:
+def _tf1_bert_record(line: Line, builder: ReadingBuilder) -> None:
     found = list(records(line.text))
-    if all(record.step == () for record in found) and not (draft.steps or draft.totals):
+    if all(record.step == () for record in found) and not (builder.steps or builder.totals):
         return  # the TensorFlow 2 program prints the record of the whole run too
     for record in found:
         rank = str(record.metrics.get("Rank", ""))
         if "loss_scaler" in record.metrics:
-            draft.fact(line, "precision", "fp16")
+            builder.fact(line, "precision", "fp16")
         if rank.isascii() and rank.isdigit() and len(rank) < 9:
             line = line._replace(rank=int(rank))
-    read_lines(TF1_BERT_PROGRAM, line, draft, found)
+    read_lines(TF1_BERT_PROGRAM, line, builder, found)
 
 
-def _tf1_bert_setting(line: Line, draft: Draft) -> None:
+def _tf1_bert_setting(line: Line, builder: ReadingBuilder) -> None:
     shape, precision = _SHAPE.search(line.text), _PRECISION.search(line.text)
     accumulation, xla = _ACCUMULATION.search(line.text), _XLA.search(line.text)
     if shape is not None:
-        draft.fact(line, "batch_size", shape["batch"])
-        draft.fact(line, "seq_len", shape["length"])
+        builder.fact(line, "batch_size", shape["batch"])
+        builder.fact(line, "seq_len", shape["length"])
     elif precision is not None:
-        draft.fact(line, "precision", precision["precision"])
+        builder.fact(line, "precision", precision["precision"])
     elif accumulation is not None:
-        draft.fact(line, "accumulation", accumulation["steps"])
+        builder.fact(line, "accumulation", accumulation["steps"])
     elif xla is not None:
-        draft.fact(line, "xla", xla["on"] == "True")
+        builder.fact(line, "xla", xla["on"] == "True")
 
 
 TF1_BERT = Format(
@@ -182,15 +182,15 @@ TF1_BERT = Format(
     framework="ngc-tensorflow",
     evidence=Evidence.REAL,
     source="NVIDIA/DeepLearningExamples TensorFlow/LanguageModeling/BERT/run_pretraining.py",
-    needles=("throughput_train : ", "Throughput Average (sentences/sec)"),
+    literals=("throughput_train : ", "Throughput Average (sentences/sec)"),
     rest=_read_tf1_bert,
-    facts_needles=(
+    facts_literals=(
         *_PHASES,
         "name = input_ids, shape = (",
         "Precision = fp",
         "num_accumulation_steps",
         "use_xla: ",
-        SHELL_NEEDLE,
+        SHELL_LITERAL,
     ),
     lines=_ROWS,
 )
@@ -205,14 +205,14 @@ _PRINT = re.compile(r"(?P<name>Num GPUs|Per-GPU Batch Size) (?P<value>[0-9]{1,9}
 _PRINTED_FACTS = {"Num GPUs": "devices", "Per-GPU Batch Size": "batch_size"}
 
 
-def _tf1_resnet_parameters(line: Line, draft: Draft, record: Record) -> None:
+def _tf1_resnet_parameters(line: Line, builder: ReadingBuilder, record: Record) -> None:
     metrics = record.metrics
     if "iter_unit" not in metrics:
         return
-    draft.fact(line, "model", str(metrics.get("arch", "")))
-    draft.fact(line, "batch_size", str(metrics.get("batch_size")))
-    draft.fact(line, "precision", precision(metrics.get("amp")))
-    draft.fact(line, "xla", flag(metrics.get("xla")))
+    builder.fact(line, "model", str(metrics.get("arch", "")))
+    builder.fact(line, "batch_size", str(metrics.get("batch_size")))
+    builder.fact(line, "precision", precision(metrics.get("amp")))
+    builder.fact(line, "xla", flag(metrics.get("xla")))
 
 
 TF1_RESNET_PROGRAM = Program(
@@ -227,16 +227,16 @@ TF1_RESNET_PROGRAM = Program(
 )
 
 
-def _read_tf1_resnet(line: Line, draft: Draft) -> None:
+def _read_tf1_resnet(line: Line, builder: ReadingBuilder) -> None:
     """One line of an iteration, of the run, or with arguments.
 
     ``total_ips : `` is also part of other programs' metrics: those lines are left to them.
     """
     setting = _PRINT.fullmatch(line.text)
     if setting is not None:
-        draft.fact(line, _PRINTED_FACTS[setting["name"]], setting["value"])
+        builder.fact(line, _PRINTED_FACTS[setting["name"]], setting["value"])
     elif _OWN.search(line.text):
-        read_lines(TF1_RESNET_PROGRAM, line, draft)
+        read_lines(TF1_RESNET_PROGRAM, line, builder)
 
 
 TF1_RESNET = Format(
@@ -245,10 +245,10 @@ TF1_RESNET = Format(
     framework="ngc-tensorflow",
     evidence=Evidence.REAL,
     source="NVIDIA/DeepLearningExamples TensorFlow/Classification/ConvNets/utils/hooks",
-    needles=("total_ips : ", "imgs_per_sec : ", "train_throughput : "),
+    literals=("total_ips : ", "imgs_per_sec : ", "train_throughput : "),
     rest=_read_tf1_resnet,
     printed=Printed(averaging=Averaging.LAST_ONE),
-    facts_needles=(PARAMETERS, "Num GPUs ", "Per-GPU Batch Size "),
+    facts_literals=(PARAMETERS, "Num GPUs ", "Per-GPU Batch Size "),
 )
 
 
@@ -261,41 +261,41 @@ _PERF = re.compile(rf"\] Perf (?P<perf>{NUMBER})\s*$")
 _END = Program((), (), (), 1, totals={"throughput_train": "throughput_train"})
 
 
-def _read_tf2_bert(line: Line, draft: Draft) -> None:
+def _read_tf2_bert(line: Line, builder: ReadingBuilder) -> None:
     """One line of a round, or of the run. A round is added at its ``Perf`` or at the next round."""
     if "Train Step: " in line.text:
         if " / time = " in line.text:
-            _train_step(line, draft)
+            _train_step(line, builder)
     elif "] Perf " in line.text:
         match = _PERF.search(line.text)
-        _add_round(draft, match["perf"] if match else None)
+        _add_round(builder, match["perf"] if match else None)
     elif "] Step: " in line.text:
         match = _RATE.search(line.text)
         if match is not None:
-            draft.state["lr"] = (match["step"], match["lr"])
-    elif not _average(line, draft):
-        _whole_run(line, draft)
+            builder.state["lr"] = (match["step"], match["lr"])
+    elif not _average(line, builder):
+        _whole_run(line, builder)
 
 
-def _train_step(line: Line, draft: Draft) -> None:
-    _add_round(draft, None)
+def _train_step(line: Line, builder: ReadingBuilder) -> None:
+    _add_round(builder, None)
     match = _STEP.search(line.text)
     if match is None:
-        draft.note(line, "Train Step, but not as the training loop prints it")
+        builder.note(line, "Train Step, but not as the training loop prints it")
     else:
-        draft.state["round"] = (line, match["step"], match["loss"])
+        builder.state["round"] = (line, match["step"], match["loss"])
 
 
-def _add_round(draft: Draft, perf: str | None) -> None:
+def _add_round(builder: ReadingBuilder, perf: str | None) -> None:
     """Add the round that has begun, if any, with the speed of its last line."""
-    if "round" not in draft.state:
+    if "round" not in builder.state:
         return
-    line, step, loss = draft.state.pop("round")
-    of, lr = draft.state.get("lr", (None, None))
+    line, step, loss = builder.state.pop("round")
+    of, lr = builder.state.get("lr", (None, None))
     if perf is not None and cut_short(perf, 2):
-        draft.note(line, f"Perf {perf[:40]!r} is cut")
+        builder.note(line, f"Perf {perf[:40]!r} is cut")
         perf = None
-    draft.step(
+    builder.step(
         line,
         step,
         stamp=absl_stamp(line.text),
@@ -306,19 +306,19 @@ def _add_round(draft: Draft, perf: str | None) -> None:
     )
 
 
-def _whole_run(line: Line, draft: Draft) -> None:
+def _whole_run(line: Line, builder: ReadingBuilder) -> None:
     """Read the record of the whole run, which counts only below lines of this program: the one for
     TensorFlow 1 prints the record too."""
-    _add_round(draft, None)
-    if not draft.steps and not draft.totals:
+    _add_round(builder, None)
+    if not builder.steps and not builder.totals:
         return
     for record in records(line.text):
         if record.step == ():
-            read_record(_END, line, draft, record)
+            read_record(_END, line, builder, record)
 
 
-def _before_any_round(draft: Draft, _: object) -> bool:
-    return not (draft.steps or draft.totals or "round" in draft.state)
+def _before_any_round(builder: ReadingBuilder, _: object) -> bool:
+    return not (builder.steps or builder.totals or "round" in builder.state)
 
 
 TF2_BERT = Format(
@@ -328,7 +328,7 @@ TF2_BERT = Format(
     evidence=Evidence.QUOTED,
     source="NVIDIA/DeepLearningExamples TensorFlow2/LanguageModeling/BERT"
     " official/modeling/model_training_utils.py",
-    needles=(
+    literals=(
         "Train Step: ",
         "] Perf ",
         "] Step: ",
@@ -336,9 +336,9 @@ TF2_BERT = Format(
         "throughput_train : ",
     ),
     rest=_read_tf2_bert,
-    facts_needles=_PHASES,
+    facts_literals=_PHASES,
     lines=(
-        LinePattern(" / time = ", take=lambda line, draft, _: _read_tf2_bert(line, draft)),
+        LinePattern(" / time = ", take=lambda line, builder, _: _read_tf2_bert(line, builder)),
         BERT_STEP.of_another(),
         *(each.of_another(_before_any_round) for each in _ROWS),
     ),

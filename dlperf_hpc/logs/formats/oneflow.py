@@ -64,7 +64,7 @@ samples/s of all devices over the iterations since the line before. There is no 
 
 from __future__ import annotations
 
-from dlperf_hpc.logs.format import Draft, Format, Groups, Line, LinePattern
+from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, THREE_DECIMALS, word
 from dlperf_hpc.logs.scanned import Evidence
 
@@ -74,10 +74,10 @@ def _argument(name: str, fact: str) -> LinePattern:
     return LinePattern(rf"^\s*{name} = (?P<{fact}>[0-9]+)\s*$")
 
 
-def _read_memory(line: Line, draft: Draft, match: Groups) -> None:
+def _read_memory(line: Line, builder: ReadingBuilder, match: Groups) -> None:
     """The next iteration has the fullest GPU of the readings since the one before."""
-    most = float(draft.ahead.get("memory_mb", 0.0))
-    draft.ahead["memory_mb"] = max(most, float(match["mib"]))
+    most = float(builder.ahead.get("memory_mb", 0.0))
+    builder.ahead["memory_mb"] = max(most, float(match["mib"]))
 
 
 _MEMORY = LinePattern(r"^\s*[0-9]+ %, (?P<mib>[0-9]{1,11}) MiB\s*$", take=_read_memory)
@@ -87,7 +87,7 @@ _ASIDE = (
     _argument("gpu_num_per_node", "gpus_per_node"),
     _argument("num_nodes", "nodes"),
 )
-_ASIDE_NEEDLES = ("batch_size_per_device = ", "gpu_num_per_node = ", "num_nodes = ", " %, ")
+_ASIDE_LITERALS = ("batch_size_per_device = ", "gpu_num_per_node = ", "num_nodes = ", " %, ")
 
 _END = r"(?: (?P<unix>[0-9]{10}\.[0-9]{2,}))?"
 """``time.time()`` as some versions print it after the line; one that was cut is none."""
@@ -106,7 +106,7 @@ BERT = Format(
     framework="oneflow",
     evidence=Evidence.QUOTED,
     source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/BERT/util.py; README",
-    needles=(", nsp_loss: ",),
+    literals=(", nsp_loss: ",),
     lines=(
         _BERT_STEP,
         *_ASIDE,
@@ -115,7 +115,7 @@ BERT = Format(
             note="a step of OneFlow BERT, but not whole",
         ),
     ),
-    facts_needles=_ASIDE_NEEDLES,
+    facts_literals=_ASIDE_LITERALS,
 )
 
 
@@ -127,7 +127,7 @@ CNN = Format(
     framework="oneflow",
     evidence=Evidence.QUOTED,
     source="Oneflow-Inc/OneFlow-Benchmark Classification/cnns/util.py; README",
-    needles=(", samples/s: ",),
+    literals=(", samples/s: ",),
     lines=(
         LinePattern(
             rf"{word('train: epoch ')}(?P<epoch>[0-9]{{1,9}}), iter (?P<iteration>[0-9]{{1,9}}),"
@@ -140,7 +140,7 @@ CNN = Format(
             note="an iteration of an OneFlow CNN, but not whole",
         ),
     ),
-    facts_needles=_ASIDE_NEEDLES,
+    facts_literals=_ASIDE_LITERALS,
 )
 
 
@@ -154,21 +154,21 @@ _GPT_FACTS = {
 }
 
 
-def _read_row(line: Line, draft: Draft) -> None:
+def _read_row(line: Line, builder: ReadingBuilder) -> None:
     """A row of the table, or its head."""
     cells = [cell.strip() for cell in line.text.split("|")[1:-1]]
     if "micro_batches" in cells and "throughput" in cells and cells[0] in _HEADS:
-        draft.state["head"] = cells
+        builder.state["head"] = cells
         return
-    head: list[str] | None = draft.state.get("head")
+    head: list[str] | None = builder.state.get("head")
     if head is None or not cells or not cells[0].isdigit():
         return
     if len(cells) != len(head):
-        draft.note(line, f"{len(cells)} cells under a head of {len(head)}")
+        builder.note(line, f"{len(cells)} cells under a head of {len(head)}")
         return
     named = dict(zip(head, cells))
-    memory = draft.ahead.pop("memory_mb", None)
-    draft.step(
+    memory = builder.ahead.pop("memory_mb", None)
+    builder.step(
         line, cells[0], printed=named["throughput"], loss=named.get("loss"), memory_mb=memory
     )
 
@@ -180,7 +180,7 @@ GPT = Format(
     evidence=Evidence.REAL,
     source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/GPT/oneflow_gpt/util.py",
     # Rows are numbers and bars. A column of 15 places holds a count of 7 at most in earnest.
-    needles=("        | ", "micro_batches"),
+    literals=("        | ", "micro_batches"),
     lines=(
         LinePattern(
             r"\bstep=(?P<iteration>[0-9]+),micro_batches=[0-9]+,samples=[0-9]+,"
@@ -194,7 +194,7 @@ GPT = Format(
         LinePattern(r"^(?!.*\|).*step=", note="a step of OneFlow GPT, but not whole"),
     ),
     rest=_read_row,
-    facts_needles=(*(f"{name} ...." for name in _GPT_FACTS), " %, "),
+    facts_literals=(*(f"{name} ...." for name in _GPT_FACTS), " %, "),
 )
 
 
@@ -206,7 +206,7 @@ GPT2 = Format(
     framework="oneflow",
     evidence=Evidence.SOURCE,
     source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/gpt-2/src/util.py",
-    needles=(", throughput: ",),
+    literals=(", throughput: ",),
     lines=(
         _BERT_STEP.of_another(),
         LinePattern(
@@ -219,7 +219,7 @@ GPT2 = Format(
             note="a step of OneFlow GPT-2, but not whole",
         ),
     ),
-    facts_needles=_ASIDE_NEEDLES,
+    facts_literals=_ASIDE_LITERALS,
 )
 
 
@@ -231,7 +231,7 @@ INSIGHTFACE = Format(
     framework="oneflow",
     evidence=Evidence.SOURCE,
     source="Oneflow-Inc/oneflow_face util.py",
-    needles=("train: iter ",),
+    literals=("train: iter ",),
     lines=(
         LinePattern(
             rf"\btrain: iter (?P<iteration>[0-9]+), loss (?P<loss>{NUMBER}), "

@@ -68,7 +68,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import Columns, Draft, Format, Line, LinePattern, whole
+from dlperf_hpc.logs.format import Columns, Format, Line, LinePattern, ReadingBuilder, whole
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, NUMBER, WHOLE, full_stamp, word
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Scope, Unit
 
@@ -82,19 +82,19 @@ _SPEED = re.compile(rf", speed: (?P<speed>{NUMBER}) steps/s, file: ")
 _TRAINERS = re.compile(r"\btrainers_num:(?P<trainers>[0-9]{1,6})\b")
 
 
-def _read_bert(line: Line, draft: Draft) -> None:
+def _read_bert(line: Line, builder: ReadingBuilder) -> None:
     """A printed step, or the number of trainers."""
     head = _BERT_HEAD.search(line.text)
     if head is None:
         trainers = _TRAINERS.search(line.text)
         if trainers and int(trainers["trainers"]) > 0:
-            draft.printed = replace(draft.printed, scale=1 / int(trainers["trainers"]))
+            builder.printed = replace(builder.printed, scale=1 / int(trainers["trainers"]))
         return
     speed = _SPEED.search(line.text, head.end() - 1)
     if speed is None:
-        draft.note(line, "a step of Paddle's BERT, but without its speed")
+        builder.note(line, "a step of Paddle's BERT, but without its speed")
         return
-    draft.step(
+    builder.step(
         line,
         head["done"],
         stamp=full_stamp(line.text),
@@ -109,10 +109,10 @@ BERT = Format(
     framework="paddle",
     evidence=Evidence.QUOTED,
     source="PaddlePaddle/models (release/1.8) PaddleNLP/pretrain_language_models/BERT/train.py",
-    needles=(" steps/s, file: ",),
+    literals=(" steps/s, file: ",),
     rest=_read_bert,
     printed=Printed(Unit.ITERATIONS_PER_S),
-    facts_needles=(" trainers_num:",),
+    facts_literals=(" trainers_num:",),
 )
 
 
@@ -125,15 +125,15 @@ _RESNET_BATCH = re.compile(
 )
 
 
-def _read_resnet(line: Line, draft: Draft) -> None:
+def _read_resnet(line: Line, builder: ReadingBuilder) -> None:
     """A printed batch."""
     match = _RESNET_BATCH.search(line.text)
     if match is None:
-        draft.note(line, "a train batch, but not as Paddle 1.8 prints it")
+        builder.note(line, "a train batch, but not as Paddle 1.8 prints it")
         return
-    draft.step(
+    builder.step(
         line,
-        draft.over_epochs(line, int(match["epoch"]), int(match["index"]) + 1),
+        builder.over_epochs(line, int(match["epoch"]), int(match["index"]) + 1),
         stamp=full_stamp(line.text),
         printed=match["time"],
         loss=match["loss"],
@@ -147,7 +147,7 @@ RESNET = Format(
     framework="paddle",
     evidence=Evidence.SOURCE,
     source="PaddlePaddle/models (release/1.8) PaddleCV/image_classification/utils/utility.py",
-    needles=(", train batch ",),
+    literals=(", train batch ",),
     rest=_read_resnet,
     printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE),
 )
@@ -163,11 +163,11 @@ _CLAS_HEAD = re.compile(
 )
 
 
-def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
+def _in_first_epoch(builder: ReadingBuilder, columns: Columns) -> bool:
     """Whether all lines are of the file's first epoch, behind the reset of the meters."""
     (epoch, *others), numbers = set(columns["era"]), whole(columns["iteration"])
-    behind = min(numbers) > _STATIC == draft.printed.origin
-    return not others and behind and draft.first_epoch_up_to(int(epoch), max(numbers))
+    behind = min(numbers) > _STATIC == builder.printed.origin
+    return not others and behind and builder.first_epoch_up_to(int(epoch), max(numbers))
 
 
 _CLAS_ROWS = LinePattern(
@@ -189,27 +189,27 @@ _LR = re.compile(rf"{word('lr')}(?:\(\w+\))?: *(?P<lr>{NUMBER})", re.ASCII)
 _CLAS_BATCH = re.compile(r"DataLoader\.Train\.sampler\.batch_size=(?P<batch>[0-9]+)")
 
 
-def _read_clas(line: Line, draft: Draft) -> None:
+def _read_clas(line: Line, builder: ReadingBuilder) -> None:
     """A printed iteration, or the batch size among the arguments."""
     marked = "train step:" in line.text or "[Train]" in line.text
     head = _CLAS_HEAD.search(line.text) if marked else None
     if head is None:
         batch = _CLAS_BATCH.search(line.text)
         if batch:
-            draft.fact(line, "batch_size", batch["batch"])
+            builder.fact(line, "batch_size", batch["batch"])
         return
     rate = _CLAS_RATE.search(line.text, head.end())
     if rate is None:
-        draft.note(line, "an iteration of PaddleClas, but without its speed")
+        builder.note(line, "an iteration of PaddleClas, but without its speed")
         return
     epoch, (done, origin) = int(head["era"] or head["epoch"]), _count(head)
-    at = draft.in_epoch(line, epoch, done, int(head["length"]) if head["length"] else None)
+    at = builder.in_epoch(line, epoch, done, int(head["length"]) if head["length"] else None)
     if at is None:
         return
-    if draft.printed.origin != origin:
-        draft.printed = replace(draft.printed, origin=origin)
+    if builder.printed.origin != origin:
+        builder.printed = replace(builder.printed, origin=origin)
     loss, lr = (pattern.search(line.text, head.end()) for pattern in (_CLAS_LOSS, _LR))
-    draft.step(
+    builder.step(
         line,
         at,
         stamp=full_stamp(line.text),
@@ -234,11 +234,11 @@ CLAS = Format(
     framework="paddle",
     evidence=Evidence.REAL,
     source="PaddlePaddle/PaddleClas ppcls/static/program.py, ppcls/engine/train/utils.py",
-    needles=(", ips: ",),
+    literals=(", ips: ",),
     rest=_read_clas,
     printed=Printed(scope=Scope.DEVICE, averaging=Averaging.RUNNING, origin=_STATIC),
     counter=Counter.MICRO_STEPS,
-    facts_needles=("DataLoader.Train.sampler.batch_size=",),
+    facts_literals=("DataLoader.Train.sampler.batch_size=",),
     lines=(_CLAS_ROWS, _NLP_ROWS.of_another()),
 )
 
@@ -254,20 +254,20 @@ _NLP_BATCH = re.compile(rf"{word('batch_size=')}(?P<value>[0-9]+)")
 _FP16 = re.compile(r"\buse_(?:amp|pure_fp16)=(?P<value>True|False|0|1)\b")
 
 
-def _read_nlp(line: Line, draft: Draft) -> None:
+def _read_nlp(line: Line, builder: ReadingBuilder) -> None:
     """A printed step, or the arguments."""
     head = _NLP_HEAD.search(line.text)
     if head is None:
         if "Namespace(" in line.text:
-            _arguments(line, draft)
+            _arguments(line, builder)
         return
     rate = _NLP_RATE.search(line.text, head.end())
     if rate is None:
-        draft.note(line, "a step of PaddleNLP, but without its speed")
+        builder.note(line, "a step of PaddleNLP, but without its speed")
         return
     loss = _NLP_LOSS.search(line.text, head.end())
     memory = _MEMORY.search(line.text, rate.end())
-    draft.step(
+    builder.step(
         line,
         head["done"],
         stamp=full_stamp(line.text),
@@ -277,15 +277,15 @@ def _read_nlp(line: Line, draft: Draft) -> None:
     )
 
 
-def _arguments(line: Line, draft: Draft) -> None:
+def _arguments(line: Line, builder: ReadingBuilder) -> None:
     for pattern, name in ((_MERGE, "accumulation"), (_NLP_BATCH, "batch_size")):
         match = pattern.search(line.text)
         if match:
-            draft.fact(line, name, match["value"])
+            builder.fact(line, name, match["value"])
     switches = _FP16.findall(line.text)
     if switches:
         on = "True" in switches or "1" in switches
-        draft.fact(line, "precision", "fp16" if on else "fp32")
+        builder.fact(line, "precision", "fp16" if on else "fp32")
 
 
 NLP = Format(
@@ -294,11 +294,11 @@ NLP = Format(
     framework="paddle",
     evidence=Evidence.REAL,
     source="PaddlePaddle/PaddleNLP examples/language_model/bert/static/run_pretrain.py",
-    needles=(" sequences/sec",),
+    literals=(" sequences/sec",),
     rest=_read_nlp,
     printed=Printed(scope=Scope.DEVICE),
     counter=Counter.MICRO_STEPS,
-    facts_needles=("gradient_merge_steps=",),
+    facts_literals=("gradient_merge_steps=",),
     lines=(_NLP_ROWS,),
 )
 

@@ -18,7 +18,7 @@ both times the same.
 
 from __future__ import annotations
 
-from dlperf_hpc.logs.format import Columns, Draft, Format, Groups, Line, LinePattern, whole
+from dlperf_hpc.logs.format import Columns, Format, Groups, Line, LinePattern, ReadingBuilder, whole
 from dlperf_hpc.logs.lineparts import NUMBER, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
@@ -28,28 +28,28 @@ _HEAD = (
 )
 
 
-def _in_first_epoch(draft: Draft, columns: Columns) -> bool:
+def _in_first_epoch(builder: ReadingBuilder, columns: Columns) -> bool:
     """Whether all lines are of the file's first epoch, of the known length, and count from 0."""
     (epoch, *others), lengths = set(columns["era"]), set(columns["length"])
-    if others or lengths != {str(draft.state.get("epoch_length"))}:
+    if others or lengths != {str(builder.state.get("epoch_length"))}:
         return False
-    from_one = draft.state.get("from_one", min(whole(columns["index"])) < 2)
-    return not from_one and draft.first_epoch_up_to(int(epoch), 0)
+    from_one = builder.state.get("from_one", min(whole(columns["index"])) < 2)
+    return not from_one and builder.first_epoch_up_to(int(epoch), 0)
 
 
-def _read_batch(line: Line, draft: Draft, match: Groups) -> None:
+def _read_batch(line: Line, builder: ReadingBuilder, match: Groups) -> None:
     """A printed batch."""
-    done = _done(match["index"], match["last"] == match["printed"], draft)
-    at = draft.in_epoch(line, int(match["era"]), done, int(match["length"]))
+    done = _done(match["index"], match["last"] == match["printed"], builder)
+    at = builder.in_epoch(line, int(match["era"]), done, int(match["length"]))
     if at is not None:
-        draft.step(line, at, printed=match["printed"], loss=match["loss"])
+        builder.step(line, at, printed=match["printed"], loss=match["loss"])
 
 
-def _done(number: str, alone: bool, draft: Draft) -> int:
+def _done(number: str, alone: bool, builder: ReadingBuilder) -> int:
     """Batches done; ``alone``: the mean is of one batch. What counts from 0 or 1 stays so."""
-    if "from_one" not in draft.state and (number == "0" or (number == "1" and alone)):
-        draft.state["from_one"] = number == "1"
-    return int(number) if draft.state.get("from_one") else int(number) + 1
+    if "from_one" not in builder.state and (number == "0" or (number == "1" and alone)):
+        builder.state["from_one"] = number == "1"
+    return int(number) if builder.state.get("from_one") else int(number) + 1
 
 
 FORMATS = (
@@ -60,7 +60,7 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="pytorch/examples imagenet/main.py; "
         "README of Oneflow-Inc/DLPerf PyTorch/resnet50v1.5",
-        needles=("Epoch: [",),
+        literals=("Epoch: [",),
         lines=(
             LinePattern(
                 rf"{_HEAD}\s+Time +(?P<last>{NUMBER}) \( *(?P<printed>{NUMBER})\)"
@@ -72,6 +72,6 @@ FORMATS = (
             LinePattern(r"=> creating model '(?P<model>[^']{1,80})'"),
         ),
         printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING),
-        facts_needles=("=> creating model '",),
+        facts_literals=("=> creating model '",),
     ),
 )

@@ -55,23 +55,23 @@ from __future__ import annotations
 import operator
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line, LinePattern, whole
+from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder, whole
 from dlperf_hpc.logs.lineparts import NUMBER, full_stamp
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope
 
-STRATEGY_NEEDLES = ("MirroredStrategy with ",)
+STRATEGY_LITERALS = ("MirroredStrategy with ",)
 _WORKERS = re.compile(r"num_workers = ([0-9]{1,9}),")
 
 
-def strategy_facts(line: Line, draft: Draft) -> None:
+def strategy_facts(line: Line, builder: ReadingBuilder) -> None:
     """Add nodes and GPUs per node, as far as the line has them."""
     gpus = line.text.count("/device:GPU:")
     workers = _WORKERS.search(line.text)
     if workers is not None:
-        draft.fact(line, "nodes", workers[1])
+        builder.fact(line, "nodes", workers[1])
     elif "/job:localhost/" in line.text and gpus:
-        draft.fact(line, "nodes", 1)
-    draft.fact(line, "gpus_per_node", gpus)
+        builder.fact(line, "nodes", 1)
+    builder.fact(line, "gpus_per_node", gpus)
 
 
 # --- tf2_bert
@@ -81,7 +81,7 @@ BERT_STEP = LinePattern(
     clock="absl",
 )
 _STRATEGY = LinePattern(
-    STRATEGY_NEEDLES[0], take=lambda line, draft, _: strategy_facts(line, draft)
+    STRATEGY_LITERALS[0], take=lambda line, builder, _: strategy_facts(line, builder)
 )
 
 BERT = Format(
@@ -90,7 +90,7 @@ BERT = Format(
     framework="tensorflow",
     evidence=Evidence.SOURCE,
     source="tensorflow/models official/nlp/bert/model_training_utils.py",
-    needles=("Train Step: ",),
+    literals=("Train Step: ",),
     instead="the clock",
     lines=(
         _STRATEGY,
@@ -98,7 +98,7 @@ BERT = Format(
         BERT_STEP,
         LinePattern("Train Step: ", note="Train Step, but not as the training loop prints it"),
     ),
-    facts_needles=STRATEGY_NEEDLES,
+    facts_literals=STRATEGY_LITERALS,
 )
 
 
@@ -132,42 +132,42 @@ _GLOBAL_BATCH = re.compile(r"Parameters: batch_size: ([0-9]{1,9}), epoch_size: "
 _FINAL = "Final model parameters: "
 
 
-def _read_resnet(line: Line, draft: Draft) -> None:
+def _read_resnet(line: Line, builder: ReadingBuilder) -> None:
     """One line of the statistics at the end, or with settings."""
     if "'avg_exp_per_second': " in line.text:
-        _statistics(line, draft)
+        _statistics(line, builder)
     elif "BenchmarkMetric: {" not in line.text:
-        _setting(line, draft)
+        _setting(line, builder)
 
 
-def _statistics(line: Line, draft: Draft) -> None:
+def _statistics(line: Line, builder: ReadingBuilder) -> None:
     average = _AVERAGE.search(line.text)
     if average is not None:
-        draft.total(line, "avg_exp_per_second", average[1])
-    if draft.steps:
+        builder.total(line, "avg_exp_per_second", average[1])
+    if builder.steps:
         return
     for place, match in enumerate(_BATCH.finditer(line.text)):
         # The first is the beginning of step 1, which older versions number 1.
         done = 0 if place == 0 and match[1] == "1" else match[1]
-        draft.step(line, done, stamp=float(match[2]))
+        builder.step(line, done, stamp=float(match[2]))
 
 
-def _setting(line: Line, draft: Draft) -> None:
-    if STRATEGY_NEEDLES[0] in line.text:
-        strategy_facts(line, draft)
+def _setting(line: Line, builder: ReadingBuilder) -> None:
+    if STRATEGY_LITERALS[0] in line.text:
+        strategy_facts(line, builder)
     batch = _GLOBAL_BATCH.search(line.text)
     if batch is not None:
-        draft.fact(line, "global_batch", batch[1])
+        builder.fact(line, "global_batch", batch[1])
     if _FINAL in line.text:
         # The parameters are shown before and after they are overridden: only these hold.
-        draft.state["final"] = True
+        builder.state["final"] = True
     match = _DUMPED.search(line.text)
-    if match is None or not draft.state.get("final"):
+    if match is None or not builder.state.get("final"):
         return
     if match["name"] == "dtype":
-        draft.fact(line, "precision", _PRECISION.get(match["value"]))
+        builder.fact(line, "precision", _PRECISION.get(match["value"]))
     elif match["value"] in ("True", "False"):
-        draft.fact(line, "xla", match["value"] == "True")
+        builder.fact(line, "xla", match["value"] == "True")
 
 
 RESNET = Format(
@@ -176,11 +176,11 @@ RESNET = Format(
     framework="tensorflow",
     evidence=Evidence.REAL,
     source="tensorflow/models official/utils/misc/keras_utils.py",
-    needles=("TimeHistory: ", "BenchmarkMetric: {", "'avg_exp_per_second': "),
+    literals=("TimeHistory: ", "BenchmarkMetric: {", "'avg_exp_per_second': "),
     lines=_RESNET_LINES,
     rest=_read_resnet,
-    facts_needles=(
-        *STRATEGY_NEEDLES,
+    facts_literals=(
+        *STRATEGY_LITERALS,
         _FINAL,
         "Parameters: batch_size: ",
         "'dtype': 'float",
@@ -203,11 +203,11 @@ _DEVICE = re.compile(r"^\s*([0-9]{1,12})(?:\.0)? per device\s*$")
 _MODE = re.compile(r"^Mode: {2,12}(\S{1,40})")
 
 
-def _read_benchmarks(line: Line, draft: Draft) -> None:
+def _read_benchmarks(line: Line, builder: ReadingBuilder) -> None:
     """A step line, the total, or a line of the head."""
     if match := _BENCHMARKS_STEP.search(line.text):
-        draft.release_held()
-        draft.step(
+        builder.release_held()
+        builder.step(
             line,
             match["step"],
             stamp=full_stamp(line.text[: match.start()]),
@@ -215,26 +215,26 @@ def _read_benchmarks(line: Line, draft: Draft) -> None:
             loss=match["loss"],
         )
     elif match := _TOTAL.search(line.text):
-        if draft.steps:
-            draft.total(line, "total images/sec", match["rate"])
+        if builder.steps:
+            builder.total(line, "total images/sec", match["rate"])
     elif "images/sec: " in line.text:
-        draft.note(line, "images/sec, but not as tf_cnn_benchmarks prints it")
+        builder.note(line, "images/sec, but not as tf_cnn_benchmarks prints it")
     else:
-        _read_head(line, draft)
+        _read_head(line, builder)
 
 
-def _read_head(line: Line, draft: Draft) -> None:
+def _read_head(line: Line, builder: ReadingBuilder) -> None:
     text = line.text
     if match := _MODEL.search(text):
-        draft.hold(line, "model", match[1])
+        builder.hold(line, "model", match[1])
     elif match := _GLOBAL.search(text):
-        draft.hold(line, "global_batch", match[1])
+        builder.hold(line, "global_batch", match[1])
     elif match := _DEVICE.search(text):
-        draft.hold(line, "batch_size", match[1])
+        builder.hold(line, "batch_size", match[1])
     elif text.startswith("Devices: "):
-        draft.hold(line, "devices", text.count("'horovod/"))  # 0: this process's only, no fact
+        builder.hold(line, "devices", text.count("'horovod/"))  # 0: this process's only, no fact
     elif (match := _MODE.search(text)) and match[1] != "training":
-        draft.note(line, f"mode {match[1]}: these speeds are no training's")
+        builder.note(line, f"mode {match[1]}: these speeds are no training's")
 
 
 BENCHMARKS = Format(
@@ -243,10 +243,10 @@ BENCHMARKS = Format(
     framework="tensorflow",
     evidence=Evidence.QUOTED,
     source="tensorflow/benchmarks scripts/tf_cnn_benchmarks/benchmark_cnn.py",
-    needles=("images/sec: ",),
+    literals=("images/sec: ",),
     rest=_read_benchmarks,
     printed=Printed(scope=Scope.PROCESS, averaging=Averaging.RUNNING),
-    facts_needles=(
+    facts_literals=(
         "Model:       ",
         "Batch size:  ",
         " per device",

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import full_stamp, one_more
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed
 
-_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: Draft notes what is no measurement
+_FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _COUNT = r"[0-9]{1,12}"
 _LINE = re.compile(
     rf"Train: (?P<era>{_COUNT}) \[ {{0,12}}(?P<index>{_COUNT})/(?P<length>{_COUNT})"
@@ -43,43 +43,43 @@ _ALONE = "Training with a single process on 1 "
 _NAFLEX = "Using NaFlex loader"
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A printed update, or a setting."""
     match = _LINE.search(line.text)
     if match is None:
-        _read_setting(line, draft)
+        _read_setting(line, builder)
         return
-    draft.release_held()
-    if draft.later_epoch(line, match["era"]):
+    builder.release_held()
+    if builder.later_epoch(line, match["era"]):
         return
-    draft.step(
+    builder.step(
         line,
         one_more(match["index"]),
         stamp=full_stamp(line.text[: match.start()]),
-        printed=match["rate"] if _same_batch(match, draft) else None,
+        printed=match["rate"] if _same_batch(match, builder) else None,
         loss=match["loss"],
         lr=match["lr"],
     )
 
 
-def _same_batch(match: re.Match[str], draft: Draft) -> bool:
+def _same_batch(match: re.Match[str], builder: ReadingBuilder) -> bool:
     """Whether the batch of a line is that of all before it."""
-    return _NAFLEX not in draft.state and int(match["index"]) + 1 < int(match["length"])
+    return _NAFLEX not in builder.state and int(match["index"]) + 1 < int(match["length"])
 
 
-def _read_setting(line: Line, draft: Draft) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder) -> None:
     if match := _WORLD.search(line.text):
-        draft.hold(line, "devices", match[1])
+        builder.hold(line, "devices", match[1])
     elif _ALONE in line.text:
-        draft.hold(line, "devices", 1)
+        builder.hold(line, "devices", 1)
     elif match := _BATCH.search(line.text):
-        draft.hold(line, "global_batch", match[1])
+        builder.hold(line, "global_batch", match[1])
     elif match := _MODEL.search(line.text):
-        draft.hold(line, "model", match[1])
+        builder.hold(line, "model", match[1])
     elif match := _PLAIN.search(line.text):
-        draft.hold(line, "precision", _PRECISIONS[match[1]])
+        builder.hold(line, "precision", _PRECISIONS[match[1]])
     elif _NAFLEX in line.text:
-        draft.state[_NAFLEX] = True
+        builder.state[_NAFLEX] = True
 
 
 FORMATS = (
@@ -89,10 +89,10 @@ FORMATS = (
         framework="timm",
         evidence=Evidence.QUOTED,
         source="huggingface/pytorch-image-models train.py",
-        needles=("%)]  Loss: ",),
+        literals=("%)]  Loss: ",),
         rest=read,
         printed=Printed(averaging=Averaging.RUNNING),
-        facts_needles=(
+        facts_literals=(
             " per process.",
             _ALONE,
             "and effective global batch size (",

@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, full_stamp, word
 from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 
@@ -56,38 +56,38 @@ _MODEL = re.compile(
 )
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A step or a setting; a validation is left."""
     if "tps: " in line.text or "wps: " in line.text:
-        _read_step(line, draft)
+        _read_step(line, builder)
     elif match := _MESH.search(line.text):
         names = re.findall(r"[a-z_]+", match["names"])
         sizes = [int(size) for size in re.findall(r"[0-9]{1,9}", match["sizes"])]
-        _hold_mesh(line, draft, dict(zip(names, sizes)) if len(names) == len(sizes) else {})
+        _hold_mesh(line, builder, dict(zip(names, sizes)) if len(names) == len(sizes) else {})
     elif match := _PARALLELISM.search(line.text):
-        _hold_mesh(line, draft, {name: int(size) for name, size in match.groupdict().items()})
+        _hold_mesh(line, builder, {name: int(size) for name, size in match.groupdict().items()})
     elif match := _BATCHES.search(line.text):
-        draft.hold(line, "global_batch", match["batch"])
-        draft.hold(line, "seq_len", match["seq_len"])
+        builder.hold(line, "global_batch", match["batch"])
+        builder.hold(line, "seq_len", match["seq_len"])
         if match["accumulation"]:
-            draft.hold(line, "accumulation", match["accumulation"])
-        if draft.state.get("split") is False:
-            draft.hold(line, "batch_size", match["local"])
+            builder.hold(line, "accumulation", match["accumulation"])
+        if builder.state.get("split") is False:
+            builder.hold(line, "batch_size", match["local"])
     elif match := _MODEL.search(line.text):
-        draft.hold(line, "model", match["model"].replace(" ", "-"))
+        builder.hold(line, "model", match["model"].replace(" ", "-"))
 
 
-def _read_step(line: Line, draft: Draft) -> None:
+def _read_step(line: Line, builder: ReadingBuilder) -> None:
     step = _STEP.search(line.text)
     if step is None or line.text.endswith("validate ", 0, step.start()):
         return
     rate = _RATE.search(line.text, step.end() - 1)
     if rate is None:
-        draft.note(line, "a step's tokens per second, but not as torchtitan prints them")
+        builder.note(line, "a step's tokens per second, but not as torchtitan prints them")
         return
-    draft.release_held()
+    builder.release_held()
     memory = _MEMORY.search(line.text, step.end() - 1, rate.start())
-    draft.step(
+    builder.step(
         line,
         step["done"],
         stamp=full_stamp(line.text[: step.start()]),
@@ -97,11 +97,11 @@ def _read_step(line: Line, draft: Draft) -> None:
     )
 
 
-def _hold_mesh(line: Line, draft: Draft, sizes: dict[str, int]) -> None:
+def _hold_mesh(line: Line, builder: ReadingBuilder, sizes: dict[str, int]) -> None:
     """All devices; and whether a local batch is one device's."""
     if sizes and min(sizes.values()) > 0:
-        draft.hold(line, "devices", math.prod(sizes.values()))
-        draft.state["split"] = any(
+        builder.hold(line, "devices", math.prod(sizes.values()))
+        builder.state["split"] = any(
             size > 1 for name, size in sizes.items() if not name.startswith(("dp", "batch"))
         )
 
@@ -114,10 +114,10 @@ FORMATS = (
         evidence=Evidence.REAL,
         source="pytorch/torchtitan torchtitan/components/metrics.py, train.py; pull requests 950, "
         "1287, 2389",
-        needles=("tps: ", "wps: "),  # a colour stands before them
+        literals=("tps: ", "wps: "),  # a colour stands before them
         rest=read,
         printed=Printed(Unit.TOKENS_PER_S, Scope.DEVICE),
-        facts_needles=(
+        facts_literals=(
             "-D device mesh with ",
             "device mesh with parallelism: ",
             "with local batch size ",

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, word
 from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Step, Unit
 
@@ -53,26 +53,26 @@ _NAMES = {"gradient_accumulation_steps": "accumulation", "batch_size": "batch_si
 _PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """A bar, a logger's line (behind the bar, if both go to one terminal), or a setting."""
     if bar := _BAR.search(line.text):
-        _read_bar(line, draft, bar)
+        _read_bar(line, builder, bar)
     if _SPEED in line.text:
-        _read_step(line, draft)
+        _read_step(line, builder)
     elif match := _SETTING.search(line.text):
-        _read_setting(line, draft, match["name"], match["value"])
+        _read_setting(line, builder, match["name"], match["value"])
 
 
-def _read_step(line: Line, draft: Draft) -> None:
+def _read_step(line: Line, builder: ReadingBuilder) -> None:
     match = _STEP.search(line.text) or _JSON.search(line.text)
     rate = _RATE.search(line.text, match.end()) if match else None
     if match is None or rate is None:
-        draft.note(line, f"{_SPEED}, but not as torchtune's loggers print it")
+        builder.note(line, f"{_SPEED}, but not as torchtune's loggers print it")
         return
-    _begin(line, draft)
+    _begin(line, builder)
     loss, lr, memory = (each.search(line.text, match.end()) for each in (_LOSS, _LR, _MEMORY))
-    bar = _take_bar(draft, int(match["done"]))
-    draft.step(
+    bar = _take_bar(builder, int(match["done"]))
+    builder.step(
         line,
         match["done"],
         stamp=bar.stamp if bar else None,
@@ -83,45 +83,45 @@ def _read_step(line: Line, draft: Draft) -> None:
     )
 
 
-def _take_bar(draft: Draft, done: int) -> Step | None:
+def _take_bar(builder: ReadingBuilder, done: int) -> Step | None:
     """The step that the bar before has shown already: one iteration is one step."""
-    last = draft.steps[-1] if draft.steps else None
+    last = builder.steps[-1] if builder.steps else None
     if last is None or last.iteration != done or last.printed is not None:
         return None
-    return draft.steps.pop()
+    return builder.steps.pop()
 
 
-def _read_bar(line: Line, draft: Draft, bar: re.Match[str]) -> None:
+def _read_bar(line: Line, builder: ReadingBuilder, bar: re.Match[str]) -> None:
     done, shown, length = int(bar["done"]), int(bar["shown"]), int(bar["length"])
-    before = draft.steps[-1] if draft.steps else None
+    before = builder.steps[-1] if builder.steps else None
     if not length or (done - shown) % length or (before and before.iteration == done):
         return
-    if draft.later_epoch(line, bar["epoch"]):
+    if builder.later_epoch(line, bar["epoch"]):
         return
-    _begin(line, draft)
+    _begin(line, builder)
     hours, minutes, seconds = (int(bar[name] or 0) for name in ("hours", "minutes", "seconds"))
     elapsed = float((hours * 60 + minutes) * 60 + seconds)
-    draft.step(line, done, stamp=draft.on_one_line(done, elapsed), loss=bar["loss"])
+    builder.step(line, done, stamp=builder.on_one_line(done, elapsed), loss=bar["loss"])
 
 
-def _begin(line: Line, draft: Draft) -> None:
+def _begin(line: Line, builder: ReadingBuilder) -> None:
     """The first figure shows whose settings those are that were printed before."""
-    draft.release_held()
-    if "batch" in draft.state:
-        draft.fact(line, "batch_size", draft.state.pop("batch"))
+    builder.release_held()
+    if "batch" in builder.state:
+        builder.fact(line, "batch_size", builder.state.pop("batch"))
 
 
-def _read_setting(line: Line, draft: Draft, name: str, value: str) -> None:
+def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
     if name == "dtype":
-        draft.hold(line, "precision", _PRECISIONS.get(value))
+        builder.hold(line, "precision", _PRECISIONS.get(value))
     elif not value.isdigit():
         return
     elif name == "gradient_accumulation_steps":
-        draft.hold(line, "accumulation", value)
+        builder.hold(line, "accumulation", value)
     elif name == "batch_size":
-        draft.state["batch"] = value
+        builder.state["batch"] = value
     elif int(value) > 1:
-        draft.state.pop("batch", None)  # of the devices that share a batch
+        builder.state.pop("batch", None)  # of the devices that share a batch
 
 
 FORMATS = (
@@ -132,10 +132,10 @@ FORMATS = (
         evidence=Evidence.QUOTED,
         source="meta-pytorch/torchtune torchtune/training/metric_logging.py, "
         "recipes/full_finetune_distributed.py; pull requests 1358, 2274",
-        needles=(_SPEED, "|Loss: "),
+        literals=(_SPEED, "|Loss: "),
         rest=read,
         printed=Printed(Unit.UNPADDED_TOKENS_PER_S, Scope.DEVICE, Averaging.LAST_ONE),
-        facts_needles=(
+        facts_literals=(
             "batch_size: ",
             "gradient_accumulation_steps: ",
             "_parallel_dim: ",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.scanned import Evidence
 
 NAME = "launch line"
@@ -46,42 +46,42 @@ _LAUNCHERS = (
 )
 
 
-def read(line: Line, draft: Draft) -> None:
+def read(line: Line, builder: ReadingBuilder) -> None:
     """The nodes and devices of a command line, and the batch that it gives to its program."""
     text = line.text
     if match := _ELASTIC.search(text):
-        draft.fact(line, _ELASTIC_FACTS[match[1]], match[2])
+        builder.fact(line, _ELASTIC_FACTS[match[1]], match[2])
         return
     if match := _BATCH.search(text):
-        draft.fact(line, "batch_size", match[1])
+        builder.fact(line, "batch_size", match[1])
     if _PROGRAM.search(text):
-        _read_launcher(line, draft)
+        _read_launcher(line, builder)
 
 
-def _read_launcher(line: Line, draft: Draft) -> None:
+def _read_launcher(line: Line, builder: ReadingBuilder) -> None:
     for sign, settings in _LAUNCHERS:
         if sign.search(line.text):
             found = {name: pattern.search(line.text) for name, pattern in settings.items()}
             for name, match in found.items():
                 if match is not None:
-                    draft.fact(line, name, match[1])
+                    builder.fact(line, name, match[1])
             if sign is _PER_NODE:
-                _read_nnodes(line, draft)
+                _read_nnodes(line, builder)
             return
     if "mpirun " in line.text or "horovodrun " in line.text:
-        _read_hosts(line, draft)
+        _read_hosts(line, builder)
 
 
-def _read_nnodes(line: Line, draft: Draft) -> None:
+def _read_nnodes(line: Line, builder: ReadingBuilder) -> None:
     nodes = _NNODES.search(line.text)
     if nodes is not None:
         if nodes[2] in (None, nodes[1]):
-            draft.fact(line, "nodes", nodes[1])
+            builder.fact(line, "nodes", nodes[1])
     elif "--nnodes" not in line.text and _TORCHRUN.search(line.text) and "srun " not in line.text:
-        draft.fact(line, "nodes", 1)
+        builder.fact(line, "nodes", 1)
 
 
-def _read_hosts(line: Line, draft: Draft) -> None:
+def _read_hosts(line: Line, builder: ReadingBuilder) -> None:
     """Hosts and their slots, if the processes fill them."""
     hosts, processes = _HOSTS.search(line.text), _PROCESSES.search(line.text)
     if hosts is None:
@@ -89,8 +89,8 @@ def _read_hosts(line: Line, draft: Draft) -> None:
     slots = {host.rsplit(":", 1)[1] for host in hosts[1].split(",")}
     count = hosts[1].count(",") + 1
     if len(slots) == 1 and (processes is None or int(processes[1]) == count * int(*slots)):
-        draft.fact(line, "nodes", count)
-        draft.fact(line, "gpus_per_node", slots.pop())
+        builder.fact(line, "nodes", count)
+        builder.fact(line, "gpus_per_node", slots.pop())
 
 
 LAUNCH = Format(
@@ -99,9 +99,9 @@ LAUNCH = Format(
     framework="",
     evidence=Evidence.SOURCE,
     source="the launchers' documents",
-    needles=(),
+    literals=(),
     rest=read,
-    facts_needles=(
+    facts_literals=(
         "nproc",
         "min_nodes ",
         "srun ",

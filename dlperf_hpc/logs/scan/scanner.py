@@ -1,6 +1,6 @@
 """The scanner: one pass over a file's bytes, looking for every format and for signs of trouble.
 
-A log is mostly noise. The fixed strings of all formats (their needles) are sought together by an
+A log is mostly noise. The fixed strings of all formats (their literals) are sought together by an
 Aho-Corasick automaton with a SIMD prefilter, at about the speed of reading; only a line that holds
 one is decoded, stripped of its launcher's prefix and shown to the formats that asked for it. The
 cost of a line is thus independent of the number of formats, and memory of the file's size.
@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dlperf_hpc.logs.format import Columns, Draft, Format, Found, Line, LinePattern
+from dlperf_hpc.logs.format import Columns, Format, Found, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.launch import LAUNCH
-from dlperf_hpc.logs.scan.needles import Group, Needles
+from dlperf_hpc.logs.scan.literals import Group, Literals
 from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
 from dlperf_hpc.logs.scan.state import (
     LONGEST_LINE,
@@ -56,16 +56,16 @@ SHARED = (
     *(": error: ", " tok/s", " Step: ", "Loss: ", "ps: "),
     *("batch_size", "atch size", "accum", "dtype", "seq_len"),
 )
-"""What needles of several formats have in common, and few other lines hold: with the first of
-these, one pass takes the needles of every format's figures, with the last, two those of settings.
+"""What literals of several formats have in common, and few other lines hold: with the first of
+these, one pass takes the literals of every format's figures, with the last, two those of settings.
 """
 
 
 @dataclass
 class _Run:
-    """Lines in a row, and their numbers, that hold the same needles."""
+    """Lines in a row, and their numbers, that hold the same literals."""
 
-    needles: frozenset[int]
+    literals: frozenset[int]
     numbers: list[int] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
 
@@ -86,15 +86,15 @@ class Scanner:
         wanting: dict[str, list[Format]] = {text: [] for text in failing}
         self._first_figure = len(wanting)
         for each in known:
-            for needle in dict.fromkeys(each.needles):
-                wanting.setdefault(needle, []).append(each)
+            for literal in dict.fromkeys(each.literals):
+                wanting.setdefault(literal, []).append(each)
         self._first_fact = len(wanting)
         for each in known:
-            for needle in dict.fromkeys(each.facts_needles):
-                takers = wanting.setdefault(needle, [])
+            for literal in dict.fromkeys(each.facts_literals):
+                takers = wanting.setdefault(literal, [])
                 if each not in takers:
                     takers.append(each)
-        self._needles = Needles(wanting, SHARED)
+        self._literals = Literals(wanting, SHARED)
         self._wanting = list(wanting.values())
         self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
         self._rows = {n for n, text in enumerate(wanting) if not any(map(str.isalnum, text))}
@@ -117,11 +117,11 @@ class Scanner:
         state: State,
         number: int,
         data: bytes,
-        needles: frozenset[int],
+        literals: frozenset[int],
         rank: int | None = None,
         host: str | None = None,
     ) -> None:
-        """Give a whole line, as it was found, to the formats that have a needle in it."""
+        """Give a whole line, as it was found, to the formats that have a literal in it."""
         if b"\0" in data:
             state.note(number, "holds NUL bytes: not read")
             return
@@ -131,49 +131,49 @@ class Scanner:
             text = data.decode("utf-8", errors="replace")
             # The damage may lie within a number. In a line of settings it may lie in anything,
             # even in what is only counted.
-            if min(needles) >= self._first_fact or _BROKEN.search(text):
+            if min(literals) >= self._first_fact or _BROKEN.search(text):
                 state.note(number, "holds bytes that are no text: not read")
                 return
         stripped = state.launcher.strip(text)
-        concerned = self._takers(needles)
-        if len(stripped.text) < len(text) and not self._needles.all_in(stripped.text, needles):
-            # What was taken off held a needle, or was put into the midst of one.
+        concerned = self._takers(literals)
+        if len(stripped.text) < len(text) and not self._literals.all_in(stripped.text, literals):
+            # What was taken off held a literal, or was put into the midst of one.
             concerned = tuple(each for each in concerned if _holds_one(each, stripped.text))
         rank = stripped.rank if rank is None else rank
         line = Line(number, stripped.text, rank, host or stripped.host)
-        drafts = state.drafts
+        builders = state.builders
         for each in concerned:
-            draft = drafts.get(each.name)
-            if draft is None:
-                draft = drafts[each.name] = Draft(each)
-            each.read(line, draft)
+            builder = builders.get(each.name)
+            if builder is None:
+                builder = builders[each.name] = ReadingBuilder(each)
+            each.read(line, builder)
         if not concerned and len(state.troubles) < MOST_TROUBLES:
             row = found_in(line.text, Where.LOG)
             if row is not None:
                 text = line.text.strip()[:_LONGEST_TROUBLE]
                 state.troubles.append(Trouble(number, row.status.value, text, row.cause))
 
-    def _show_first(self, state: State, number: int, data: bytes, needles: frozenset[int]) -> None:
-        """Show a line that may begin a draft. If it has, later lines with the same needles are
+    def _show_first(self, state: State, number: int, data: bytes, literals: frozenset[int]) -> None:
+        """Show a line that may begin a builder. If it has, later lines with the same literals are
         collected and read many at once, where a format has patterns for them."""
-        self._show(state, number, data, needles)
-        state.keep(needles, data)
-        takers = self._takers(needles)
-        if any(each.at_once for each in takers) and all(e.name in state.drafts for e in takers):
-            state.settled.add(needles)
+        self._show(state, number, data, literals)
+        state.keep(literals, data)
+        takers = self._takers(literals)
+        if any(each.at_once for each in takers) and all(e.name in state.builders for e in takers):
+            state.settled.add(literals)
 
     def _show_run(self, state: State, run: _Run) -> None:
         """Show lines in a row: by the formats' patterns, if nothing is unusual in them."""
         if not run.lines:
             return
         for data in run.lines[-2:]:
-            state.keep(run.needles, data)
+            state.keep(run.literals, data)
         text = self._joined(state.launcher, run)
         if text is None:
             for number, data in zip(run.numbers, run.lines):
-                self._show(state, number, data, run.needles)
+                self._show(state, number, data, run.literals)
             return
-        usual = self._show_text(state, run.needles, run.numbers, text)
+        usual = self._show_text(state, run.literals, run.numbers, text)
         count = len(run.lines)
         if usual and count >= _FEWEST_DENSE and run.numbers[-1] - run.numbers[0] == count - 1:
             state.dense = run.lines[-1]
@@ -181,16 +181,16 @@ class Scanner:
     def _show_text(
         self,
         state: State,
-        needles: frozenset[int],
+        literals: frozenset[int],
         numbers: Sequence[int],
         text: _Text,
         at_once: bool = False,
     ) -> bool:
-        """Show lines that hold the same needles to each format: taken apart by one of its patterns,
-        if nothing is unusual in the lines, or else one by one. False if no pattern takes them
-        apart; with ``at_once`` nothing is shown then."""
+        """Show lines that hold the same literals to each format: taken apart by one of its
+        patterns, if nothing is unusual in the lines, or else one by one. False if no pattern takes
+        them apart; with ``at_once`` nothing is shown then."""
         known: dict[tuple[str, str], Found] = {}
-        takers = self._takers(needles)
+        takers = self._takers(literals)
         found = [_fitting(each, text.joined, len(numbers), known) for each in takers]
         if at_once and not any(found):
             return False
@@ -198,31 +198,31 @@ class Scanner:
         if text.ranks is not None:
             tags = array("q", [-1 if rank is None else rank for rank in text.ranks])
         for each, fit in zip(takers, found):
-            draft = state.drafts[each.name]
-            if fit is None or not fit[0].read_all(fit[1], array("q", numbers), tags, draft):
+            builder = state.builders[each.name]
+            if fit is None or not fit[0].read_all(fit[1], array("q", numbers), tags, builder):
                 ranks = text.ranks or itertools.repeat(None)
                 for line in map(Line, numbers, text.joined.split("\n"), ranks):
-                    each.read(line, draft)
+                    each.read(line, builder)
         return any(found)
 
     def _show_dense(self, block: bytes, begin: int, end: int, state: State) -> bool:
         """Show the lines of a part of a block, if all are of the form of those that were read last;
         False if they are not, or if it cannot be told at once."""
         lines = block[begin : end - 1].split(b"\n")
-        needles = self._needles.found_in(state.dense, state.groups)
+        literals = self._literals.found_in(state.dense, state.groups)
         for group in state.groups:
             alike = group.hits(state.dense)
             if group.hits(memoryview(block)[begin:end]) != alike * len(lines):
                 return False
         numbers = [*range(state.lines + 1, state.lines + len(lines) + 1)]
-        run = _Run(needles, numbers, lines)
+        run = _Run(literals, numbers, lines)
         text = self._joined(state.launcher, run)
-        if text is None or "\r" in text.joined or needles not in state.settled:
+        if text is None or "\r" in text.joined or literals not in state.settled:
             return False
-        if not self._show_text(state, needles, numbers, text, at_once=True):
+        if not self._show_text(state, literals, numbers, text, at_once=True):
             return False
         for line in lines[-2:]:
-            state.keep(needles, line)
+            state.keep(literals, line)
         state.lines += len(lines)
         return True
 
@@ -236,40 +236,40 @@ class Scanner:
         if launcher.leaves(text):
             return _Text(text, None)
         stripped = list(map(launcher.strip, text.split("\n")))
-        if not all([self._needles.all_in(each.text, run.needles) for each in stripped]):
+        if not all([self._literals.all_in(each.text, run.literals) for each in stripped]):
             return None
         ranks = [each.rank for each in stripped]
         named = ranks if ranks.count(None) < len(ranks) else None
         return _Text("\n".join([each.text for each in stripped]), named)
 
-    def _concerned(self, needles: frozenset[int]) -> tuple[Format, ...]:
-        """The formats that asked for lines with one of ``needles``."""
-        named = (each for needle in sorted(needles) for each in self._wanting[needle])
+    def _concerned(self, literals: frozenset[int]) -> tuple[Format, ...]:
+        """The formats that asked for lines with one of ``literals``."""
+        named = (each for literal in sorted(literals) for each in self._wanting[literal])
         return tuple({each.name: each for each in named}.values())
 
     def _groups_for(self, state: State) -> tuple[Group, ...]:
-        """The needles to look for in the next block."""
+        """The literals to look for in the next block."""
         early = state.seen < (SETTINGS_BYTES if state.begun else LATE_SETTINGS_BYTES)
-        return self._groups(early, frozenset(state.drafts) - {LAUNCH.name})
+        return self._groups(early, frozenset(state.builders) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
-        """The needles to look for, of formats in ``known`` and of others, and those of failures,
+        """The literals to look for, of formats in ``known`` and of others, and those of failures,
         which together with the figures would be more than a fast pass takes.
 
-        Needles without a letter or a digit (a table's rows) are in many progress bars: they are
+        Literals without a letter or a digit (a table's rows) are in many progress bars: they are
         looked for once their format was recognised.
         """
         failing, firm, loose = list(range(self._first_figure)), [], []
-        for needle, takers in list(enumerate(self._wanting))[self._first_figure :]:
+        for literal, takers in list(enumerate(self._wanting))[self._first_figure :]:
             recognised = not known.isdisjoint(each.name for each in takers)
-            if needle in self._rows:
+            if literal in self._rows:
                 if recognised:
-                    loose.append(needle)
-            elif needle < self._first_fact:
-                firm.append(needle)
+                    loose.append(literal)
+            elif literal < self._first_fact:
+                firm.append(literal)
             elif early or recognised:
-                loose.append(needle)
-        return tuple(self._needles.groups(failing, firm, loose))
+                loose.append(literal)
+        return tuple(self._literals.groups(failing, firm, loose))
 
     def _tagged(self, blocks: Iterable[bytes], state: State) -> None:
         """Lines put together from chunks of many ranks."""
@@ -278,15 +278,15 @@ class Scanner:
                 self._in_tagged(chunk, state)
                 continue
             state.lines = max(state.lines, chunk.number)
-            found = self._needles.find(chunk.data, 0, len(chunk.data), self._groups_for(state))
+            found = self._literals.find(chunk.data, 0, len(chunk.data), self._groups_for(state))
             state.seen += len(chunk.data)
-            needles = self._needles.of(chunk.data) if found else _NONE
-            if chunk.whole or state.is_whole(chunk.data, needles):
+            literals = self._literals.of(chunk.data) if found else _NONE
+            if chunk.whole or state.is_whole(chunk.data, literals):
                 if found:
-                    self._show(state, chunk.number, chunk.data, needles, chunk.rank, chunk.host)
-                    state.keep(needles, chunk.data)
+                    self._show(state, chunk.number, chunk.data, literals, chunk.rank, chunk.host)
+                    state.keep(literals, chunk.data)
             else:
-                state.cut, state.lost = chunk.number, state.lost or bool(needles)
+                state.cut, state.lost = chunk.number, state.lost or bool(literals)
 
     def _plain(self, blocks: Iterable[bytes], state: State) -> None:
         """Lines of a file that is one stream."""
@@ -297,27 +297,27 @@ class Scanner:
             state.lines += 1  # which carriage returns end
         if state.rest:
             state.lines += 1
-            needles = self._needles.of(state.rest)
-            if not state.is_whole(state.rest, needles):
-                state.cut, state.lost = state.lines, bool(needles)
-            elif needles:
-                self._show(state, state.lines, state.rest, needles)
+            literals = self._literals.of(state.rest)
+            if not state.is_whole(state.rest, literals):
+                state.cut, state.lost = state.lines, bool(literals)
+            elif literals:
+                self._show(state, state.lines, state.rest, literals)
 
     def _in_tagged(self, block: Block, state: State) -> None:
-        """Lines with needles of a block of tagged ones."""
+        """Lines with literals of a block of tagged ones."""
         state.lines = block.number - 1
         data = block.data
         state.groups = self._groups_for(state)
         for number, line, _ in self._found_lines(data, 0, len(data), state, returns=False):
             for chunk in block.chunks_of(number, line):
-                needles = self._needles.of(chunk.data)
-                if needles:
-                    self._show(state, number, chunk.data, needles, chunk.rank, chunk.host)
-                    state.keep(needles, chunk.data)
+                literals = self._literals.of(chunk.data)
+                if literals:
+                    self._show(state, number, chunk.data, literals, chunk.rank, chunk.host)
+                    state.keep(literals, chunk.data)
         state.seen += len(data)
 
     def _in_block(self, block: bytes, begin: int, end: int, state: State) -> None:
-        """Lines with needles of a part of a block that is whole lines."""
+        """Lines with literals of a part of a block that is whole lines."""
         state.groups = self._groups_for(state)
         at = begin
         while at < end:
@@ -337,33 +337,33 @@ class Scanner:
         state.seen += end - begin
 
     def _search(self, block: bytes, begin: int, end: int, state: State) -> None:
-        """Lines in which a search finds needles."""
+        """Lines in which a search finds literals."""
         if end - begin >= _TRIAL_BYTES:  # what is left of a block says little
             state.dense = b""
         returns = block.find(b"\r", begin, end) >= 0
         run = _Run(_NONE)
-        for number, line, needles in self._found_lines(block, begin, end, state, returns):
-            if needles != run.needles or len(run.lines) == LONGEST_RUN:
+        for number, line, literals in self._found_lines(block, begin, end, state, returns):
+            if literals != run.literals or len(run.lines) == LONGEST_RUN:
                 self._show_run(state, run)
-                run = _Run(needles)
+                run = _Run(literals)
             if len(line) > LONGEST_LINE:
                 state.note_too_long(number)
-            elif needles in state.settled:
+            elif literals in state.settled:
                 run.numbers.append(number)
                 run.lines.append(line)
             else:
-                self._show_first(state, number, line, needles)
+                self._show_first(state, number, line, literals)
         self._show_run(state, run)
 
     def _found_lines(
         self, block: bytes, begin: int, end: int, state: State, returns: bool
     ) -> Iterator[tuple[int, bytes, frozenset[int]]]:
         """The lines in which something was found, with the numbers of the physical lines and
-        their needles; counts these. ``returns``: a carriage return ends a line too."""
-        groups, known = state.groups, len(state.drafts)
-        hits = self._needles.find(block, begin, end, groups)
+        their literals; counts these. ``returns``: a carriage return ends a line too."""
+        groups, known = state.groups, len(state.builders)
+        hits = self._literals.find(block, begin, end, groups)
         line_ends = line_counter(block, begin, end, hits)
-        find, rfind, among = block.find, block.rfind, self._needles.among
+        find, rfind, among = block.find, block.rfind, self._literals.among
         at, counted, stop = 0, begin, begin
         while at < len(hits):
             first, place = at, hits[at][0]
@@ -381,12 +381,12 @@ class Scanner:
             counted = start
             line = block[start:stop]
             yield state.lines + 1, line, among(block, hits[first:at], line)
-            if len(state.drafts) > known:
-                before, known = groups, len(state.drafts)
+            if len(state.builders) > known:
+                before, known = groups, len(state.builders)
                 groups = self._groups_for(state)
                 state.groups = groups
                 if _size(groups) > _size(before):
-                    hits, at = self._needles.find(block, stop, end, groups), 0
+                    hits, at = self._literals.find(block, stop, end, groups), 0
         state.lines += line_ends(counted, end)
 
 
@@ -407,11 +407,11 @@ def _fitting(
 
 
 def _size(groups: tuple[Group, ...]) -> int:
-    return sum(len(group.needles) for group in groups)
+    return sum(len(group.literals) for group in groups)
 
 
 def _holds_one(each: Format, text: str) -> bool:
-    return any(needle in text for needle in (*each.needles, *each.facts_needles))
+    return any(literal in text for literal in (*each.literals, *each.facts_literals))
 
 
 @functools.lru_cache(maxsize=2)

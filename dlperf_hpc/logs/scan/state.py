@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dlperf_hpc.logs.format import Draft
+from dlperf_hpc.logs.format import ReadingBuilder
 from dlperf_hpc.logs.scan.launch import LAUNCH
-from dlperf_hpc.logs.scan.needles import Group, Hit
+from dlperf_hpc.logs.scan.literals import Group, Hit
 from dlperf_hpc.logs.scan.prefixes import Launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
 from dlperf_hpc.records.transport import Connections
@@ -30,12 +30,12 @@ class State:
     """How far the pass over one file has come.
 
     ``lines`` and ``seen`` (bytes) are counted so far. ``cut`` is the line that the file's end cuts,
-    ``lost`` if it held a needle, and ``rest`` what follows the last line end. ``endless`` are the
-    numbers of lines too long to be read, and ``last`` has for each set of needles the last line
-    that held them, ``before`` the one before it. Lines that hold a set of needles in ``settled``
-    can be read many at once: no draft begins with them. ``groups`` are the needles that are sought.
-    ``dense`` is the last of some lines in a row that rows have read, b"" behind other lines. The
-    other fields are what was found.
+    ``lost`` if it held a literal, and ``rest`` what follows the last line end. ``endless`` are the
+    numbers of lines too long to be read, and ``last`` has for each set of literals the last line
+    that held them, ``before`` the one before it. Lines that hold a set of literals in ``settled``
+    can be read many at once: no builder begins with them. ``groups`` are the literals that are
+    sought. ``dense`` is the last of some lines in a row that a pattern has taken apart, b"" behind
+    other lines. The other fields are what was found.
     """
 
     launcher: Launcher
@@ -47,7 +47,7 @@ class State:
     endless: list[int] = field(default_factory=list)
     last: dict[frozenset[int], bytes] = field(default_factory=dict)
     before: dict[frozenset[int], bytes] = field(default_factory=dict)
-    drafts: dict[str, Draft] = field(default_factory=dict)
+    builders: dict[str, ReadingBuilder] = field(default_factory=dict)
     settled: set[frozenset[int]] = field(default_factory=set)
     groups: tuple[Group, ...] = ()
     dense: bytes = b""
@@ -58,18 +58,18 @@ class State:
     @property
     def begun(self) -> bool:
         """Whether a step was read."""
-        return any([draft.steps for draft in self.drafts.values()])
+        return any([builder.steps for builder in self.builders.values()])
 
-    def keep(self, needles: frozenset[int], line: bytes) -> None:
-        """Remember a line as the last that held these needles."""
-        if needles in self.last:
-            self.before[needles] = self.last[needles]
-        self.last[needles] = line
+    def keep(self, literals: frozenset[int], line: bytes) -> None:
+        """Remember a line as the last that held these literals."""
+        if literals in self.last:
+            self.before[literals] = self.last[literals]
+        self.last[literals] = line
 
-    def is_whole(self, line: bytes, needles: frozenset[int]) -> bool:
+    def is_whole(self, line: bytes, literals: frozenset[int]) -> bool:
         """Whether a line without an end was written to it, by those before it that are alike."""
-        earlier, before = self.last.get(needles, b""), self.before.get(needles, b"")
-        return len(line) <= LONGEST_LINE and _is_whole(line, earlier, before, bool(needles))
+        earlier, before = self.last.get(literals, b""), self.before.get(literals, b"")
+        return len(line) <= LONGEST_LINE and _is_whole(line, earlier, before, bool(literals))
 
     def note(self, line: int, text: str) -> None:
         """Keep why a line was not read, unless that is known of many."""
@@ -83,15 +83,19 @@ class State:
     def scanned(self, path: str, size: int) -> ScannedFile:
         """What was found in a file that was read to its end."""
         self._note_last_lines()
-        made = [(draft, draft.reading()) for draft in self.drafts.values()]
+        made = [(builder, builder.reading()) for builder in self.builders.values()]
         readings = [reading for _, reading in made if reading is not None]
-        # Formats that share a needle are shown the same lines: only those that read a figure count.
-        stated = {fact for draft, reading in made if reading is not None for fact in draft.facts}
-        if readings and LAUNCH.name in self.drafts:
-            stated.update(self.drafts[LAUNCH.name].facts)
+        # Formats that share a literal are shown the same lines: only those with a figure count.
+        stated = {
+            fact for builder, reading in made if reading is not None for fact in builder.facts
+        }
+        if readings and LAUNCH.name in self.builders:
+            stated.update(self.builders[LAUNCH.name].facts)
         facts = sorted(stated, key=lambda fact: (fact.line, fact.name, str(fact.value)))
         # A format that read no figure only shares words with this file: its notes would be noise.
-        remarks = [note for draft, reading in made if reading is not None for note in draft.notes]
+        remarks = [
+            note for builder, reading in made if reading is not None for note in builder.notes
+        ]
         return ScannedFile(
             path=path,
             size=size,
@@ -105,7 +109,7 @@ class State:
             notes=tuple(sorted([*self.notes, *remarks])),
             launcher=self.launcher.name,
             nccl=self.connections.told(),
-            nearest="" if readings else _nearest(self.drafts.values()),
+            nearest="" if readings else _nearest(self.builders.values()),
         )
 
     def _note_last_lines(self) -> None:
@@ -179,25 +183,27 @@ def line_counter(
     return lambda first, last: int(count(ends[first - begin : last - begin]))
 
 
-def _nearest(drafts: Iterable[Draft]) -> str:
+def _nearest(builders: Iterable[ReadingBuilder]) -> str:
     """The format of whose lines most were seen in a file without a reading, by the first of them;
     "" if there are none."""
-    draft = max(drafts, key=lambda draft: len(draft.notes), default=None)
-    if draft is None or not draft.notes:
+    builder = max(builders, key=lambda builder: len(builder.notes), default=None)
+    if builder is None or not builder.notes:
         return ""
-    return f"line {draft.notes[0].line} is nearest to {draft.format.name}: {draft.notes[0].text}"
+    return (
+        f"line {builder.notes[0].line} is nearest to {builder.format.name}: {builder.notes[0].text}"
+    )
 
 
 # --- the last line
 
 
 def _is_whole(line: bytes, earlier: bytes, before: bytes, is_known: bool) -> bool:
-    """Whether a line was written to its end, by the last two lines that hold the same needles:
+    """Whether a line was written to its end, by the last two lines that hold the same literals:
     ``earlier``, and ``before`` it.
 
     Where a number was cut cannot be seen, but the text behind the last number can be compared with
     earlier lines. A line that ends with a dictionary is whole if all that it opened is closed and
-    it holds a needle (``is_known``); one that ends with a number, if it is the same figure as that
+    it holds a literal (``is_known``); one that ends with a number, if it is the same figure as that
     of the two lines before it, with as many decimals.
     """
     tail = _tail(line)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.files import open_append
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.records.failures import Signs
 from dlperf_hpc.records.lines import utc
@@ -30,9 +30,9 @@ _LONGEST_WORDS = 300
 _MOST_DIGITS = 18  # of an iteration's number
 
 
-class _Watched(Draft):
-    """A draft that also knows how far the iterations are, also of those for which a draft has no
-    more room, and where a loss was not finite."""
+class _Watched(ReadingBuilder):
+    """A builder that also knows how far the iterations are, also of those for which a builder has
+    no more room, and where a loss was not finite."""
 
     def __init__(self, declared: Format) -> None:
         super().__init__(declared)
@@ -72,8 +72,8 @@ class Progress:
     @property
     def best(self) -> _Watched | None:
         """What is known by the format that has got furthest; None if no line told an iteration."""
-        told = [draft for draft in self._drafts.values() if draft.iteration is not None]
-        return max(told, key=lambda draft: draft.iteration or 0, default=None)
+        told = [builder for builder in self._drafts.values() if builder.iteration is not None]
+        return max(told, key=lambda builder: builder.iteration or 0, default=None)
 
     @property
     def iteration(self) -> int | None:
@@ -83,7 +83,7 @@ class Progress:
     @property
     def format(self) -> str:
         """The format that told an iteration, else one that told a total; '' if none did."""
-        totals = [name for name, draft in self._drafts.items() if draft.totals]
+        totals = [name for name, builder in self._drafts.items() if builder.totals]
         return self.best.format.name if self.best else "".join(totals[:1])
 
     def take(self, text: str) -> bool:
@@ -96,10 +96,10 @@ class Progress:
         rank = next((int(found[1]) for found in _PREFIX.finditer(text) if found[1]), None)
         known, line = False, Line(self._number, _PREFIX.sub("", text), rank)
         for each in self._formats:
-            needles = (*each.needles, *each.facts_needles)
-            if any(needle in text for needle in needles):
-                draft = self._drafts.setdefault(each.name, _Watched(each))
-                each.read(line, draft)
+            literals = (*each.literals, *each.facts_literals)
+            if any(literal in text for literal in literals):
+                builder = self._drafts.setdefault(each.name, _Watched(each))
+                each.read(line, builder)
                 known = True
         return known
 

@@ -51,7 +51,7 @@ def _kinds(content: bytes, times: int) -> bytes:
 def dictionary() -> str:
     """In libFuzzer's form."""
     failing = [text for row in patterns(Where.LOG) for text in row.literals]
-    known = [needle for each in formats() for needle in (*each.needles, *each.facts_needles)]
+    known = [literal for each in formats() for literal in (*each.literals, *each.facts_literals)]
     marks = ["[1,0]<stdout>:", "[1,1]<stderr>: ", "[0]<stdout>:", "vs001: ", " 0: ", "[rank0]: "]
     stamps = ["2021-12-31 23:59:59,123", "I1231 23:59:59.123456 1 a.py:1] ", "DLL ", " - "]
     odd = [

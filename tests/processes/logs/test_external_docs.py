@@ -26,7 +26,7 @@ from dlperf_hpc.logs.interpret.rules import RULES, rule
 from dlperf_hpc.logs.interpret.segments import APART, MOST
 from dlperf_hpc.logs.names import facts_of_path
 from dlperf_hpc.logs.recognised import programs
-from dlperf_hpc.logs.scan import demux, needles, scanner, sources, state
+from dlperf_hpc.logs.scan import demux, literals, scanner, sources, state
 from dlperf_hpc.logs.scanned import FACTS, Evidence
 from dlperf_hpc.records.failures import Where, patterns
 from dlperf_hpc.records.status import Status
@@ -137,7 +137,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert (demux.MOST_STREAMS, demux.MOST_HELD) == (65_536, 64 << 20)
     assert (
         f"up to {APART} of the printed iterations" in " ".join(EXTERNAL.split())
-        and needles._GROUP == 64
+        and literals._GROUP == 64
     )
     for ending in re.findall(r"`(\.\w+)`", EXTERNAL.partition("Passed over")[2].partition(")")[0]):
         assert ending in sources._PASSED_OVER
@@ -243,5 +243,5 @@ def test_the_examples_row_is_written_into_the_table(copy: Path) -> None:
 
 def test_the_example_takes_no_other_formats_lines() -> None:
     log = example()["tests/unit/logs/formats/nimble.log"]
-    needles = {needle for each in formats() for needle in (*each.needles, *each.facts_needles)}
-    assert not [needle for needle in needles if needle in log]
+    literals = {literal for each in formats() for literal in (*each.literals, *each.facts_literals)}
+    assert not [literal for literal in literals if literal in log]

@@ -119,9 +119,11 @@ def test_no_log_in_a_known_format_shows_a_program() -> None:
 def test_signs_are_those_of_one_program_and_no_formats() -> None:
     signs = [sign for each in programs() for sign in each.signs]
     assert max(Counter(signs).values()) == 1
-    needles = {needle for each in formats() for needle in each.needles}
+    literals = {literal for each in formats() for literal in each.literals}
     for sign in signs:
-        assert len(sign) >= 6 and not any(needle in sign or sign in needle for needle in needles)
+        assert len(sign) >= 6 and not any(
+            literal in sign or sign in literal for literal in literals
+        )
 
 
 def test_no_page_or_source_of_ours_is_taken_for_a_log() -> None:

@@ -46,7 +46,7 @@ from dlperf_hpc.logs.scan.state import LONGEST_LINE
 from dlperf_hpc.logs.scanned import ScannedFile
 
 MIB = 1 << 20
-NEEDLES = {each.name: (*each.needles, *each.facts_needles) for each in formats()}
+LITERALS = {each.name: (*each.literals, *each.facts_literals) for each in formats()}
 
 
 def figures(file: ScannedFile) -> list[list[tuple[object, ...]]]:
@@ -61,11 +61,11 @@ def figures(file: ScannedFile) -> list[list[tuple[object, ...]]]:
 def test_a_line_of_10_mb_is_passed_over(name: str) -> None:
     text = log(name).text.encode()
     lines = text.splitlines(keepends=True)
-    needle = NEEDLES[log(name).format][0].encode()
-    record = next(line for line in lines if needle in line).rstrip(b"\n")
+    literal = LITERALS[log(name).format][0].encode()
+    record = next(line for line in lines if literal in line).rstrip(b"\n")
     before, after = b"".join(lines[: len(lines) // 2]), b"".join(lines[len(lines) // 2 :])
     whole = scan(text)
-    for filler in (b"x", record, needle, b"\xff"):
+    for filler in (b"x", record, literal, b"\xff"):
         scanned = scan(before + filler * (10 * MIB // len(filler)) + b"\n" + after, MIB)
         assert figures(scanned) == figures(whole)
         assert scanned.end_line == whole.end_line + 1
@@ -122,7 +122,7 @@ def test_memory_is_flat_for_a_line_of_64_mb(tmp_path: Path) -> None:
     tag = b"[1,0]<stdout>:begin\n" * 30
     contents = {
         "plain.log": [text, b"x" * 64 * MIB],
-        "needles.log": [text, record * (64 * MIB // len(record))],
+        "literals.log": [text, record * (64 * MIB // len(record))],
         "tagged.log": [tag, b"[1,0]<stdout>:", record * (64 * MIB // len(record)), b"\n"],
         "returns.log": [text, b"\r" * 64 * MIB],
     }
@@ -150,28 +150,28 @@ def seconds(work: Callable[[], object], times: int = 3) -> float:
     return best
 
 
-def long_lines(line: str, needle: str) -> Iterator[Callable[[int], str]]:
+def long_lines(line: str, literal: str) -> Iterator[Callable[[int], str]]:
     """Lines of a given length that begin as a format's do, made to be hard to match."""
-    at = line.index(needle)
-    head, tail, after = line[:at], line[at:], line[at + len(needle) :]
+    at = line.index(literal)
+    head, tail, after = line[:at], line[at:], line[at + len(literal) :]
     yield lambda n: (line * n)[:n]
     yield lambda n: ((line[: len(line) // 2] + " ") * n)[:n]
-    yield lambda n: (needle * n)[:n]
+    yield lambda n: (literal * n)[:n]
     yield lambda n: head + " " * n + tail
-    yield lambda n: head + needle + "1" * n + after
-    yield lambda n: head + needle + "a.b=1, " * (n // 7) + after
+    yield lambda n: head + literal + "1" * n + after
+    yield lambda n: head + literal + "a.b=1, " * (n // 7) + after
 
 
 @pytest.mark.parametrize("name", names())
 def test_a_line_costs_what_its_length_is(name: str) -> None:
     """16 times as long may take 16 times as long; a quadratic pattern would take 256 times."""
     made = log(name)
-    for needle in NEEDLES[made.format]:
-        line = next((line for line in made.text.split("\n") if needle in line), None)
-        for longer in long_lines(line, needle) if line else ():
+    for literal in LITERALS[made.format]:
+        line = next((line for line in made.text.split("\n") if literal in line), None)
+        for longer in long_lines(line, literal) if line else ():
             short, far = longer(4000).encode() + b"\n", longer(63500).encode() + b"\n"
             least = max(seconds(functools.partial(scan, short), 2), 2e-4)
-            assert seconds(functools.partial(scan, far), 2) < 80 * least, needle
+            assert seconds(functools.partial(scan, far), 2) < 80 * least, literal
 
 
 def deepspeed_lines(iterations: list[int]) -> bytes:

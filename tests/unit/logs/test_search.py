@@ -25,7 +25,7 @@ from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.gather import Gathered, gather
 from dlperf_hpc.logs.interpret.rules import Rule, rule
 from dlperf_hpc.logs.scan import search
-from dlperf_hpc.logs.scan.needles import Needles
+from dlperf_hpc.logs.scan.literals import Literals
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
 from dlperf_hpc.logs.scan.scanner import SHARED, scanner
 from dlperf_hpc.logs.scan.search import ScanCache, scan_all, scan_source
@@ -336,37 +336,37 @@ def test_a_column_with_gaps_gives_the_same_out_of_the_cache(
     assert fresh.results[0].samples_per_s and repr(fresh.results) == repr(again.results)
 
 
-def test_needles_that_overlap_are_all_found_in_a_line() -> None:
-    needles = Needles(["step: ", " loss", "loss = ", "loss", "ss = 1", "x"])
+def test_literals_that_overlap_are_all_found_in_a_line() -> None:
+    literals = Literals(["step: ", " loss", "loss = ", "loss", "ss = 1", "x"])
     line = b"no x\nstep: loss = 1\nx"
-    hits = needles.find(line, 5, 20, needles.groups(range(6)))
-    assert hits and needles.among(line, hits, line[5:20]) == needles.of(line[5:20]) == {
+    hits = literals.find(line, 5, 20, literals.groups(range(6)))
+    assert hits and literals.among(line, hits, line[5:20]) == literals.of(line[5:20]) == {
         0,
         1,
         2,
         3,
         4,
     }
-    assert needles.find(line, 5, 20, needles.groups([5])) == []
-    assert needles.find(line, 0, 21, needles.groups([5])) == [(4, 5), (21, 5)]
+    assert literals.find(line, 5, 20, literals.groups([5])) == []
+    assert literals.find(line, 0, 21, literals.groups([5])) == [(4, 5), (21, 5)]
 
 
-def _in_each_line(needles: Needles, sought: list[int], block: bytes) -> list[frozenset[int]]:
-    """The needles in each line of a block."""
-    hits, found, begin = needles.find(block, 0, len(block), needles.groups(sought)), [], 0
+def _in_each_line(literals: Literals, sought: list[int], block: bytes) -> list[frozenset[int]]:
+    """The literals in each line of a block."""
+    hits, found, begin = literals.find(block, 0, len(block), literals.groups(sought)), [], 0
     for line in block.split(b"\n"):
         end = begin + len(line)
         own = [hit for hit in hits if begin < hit[0] <= end]
-        found.append(needles.among(block, own, line) if own else frozenset())
+        found.append(literals.among(block, own, line) if own else frozenset())
         begin = end + 1
     return found
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_string_that_stands_for_several_needles_loses_none_of_them(seed: int) -> None:
+def test_a_string_that_stands_for_several_literals_loses_none_of_them(seed: int) -> None:
     random = Random(seed)
-    texts = list(dict.fromkeys(n for f in formats() for n in (*f.needles, *f.facts_needles)))
-    plain, shared = Needles(texts), Needles(texts, SHARED)
+    texts = list(dict.fromkeys(n for f in formats() for n in (*f.literals, *f.facts_literals)))
+    plain, shared = Literals(texts), Literals(texts, SHARED)
 
     def line() -> str:
         text = ""
@@ -386,10 +386,10 @@ def test_a_string_that_stands_for_several_needles_loses_none_of_them(seed: int) 
 
 def test_a_pass_finds_the_figures_of_all_formats_and_another_one_what_broke() -> None:
     """64 strings are searched for fast; with more, a pass takes 5 times as long as two."""
-    figures = dict.fromkeys(n for each in formats() for n in each.needles)
+    figures = dict.fromkeys(n for each in formats() for n in each.literals)
     failing = dict.fromkeys(text for row in patterns(Where.LOG) for text in row.literals)
     for texts in ([text for text in figures if any(map(str.isalnum, text))], list(failing)):
-        assert len(Needles(texts, SHARED).groups(range(len(texts)))) == 1
+        assert len(Literals(texts, SHARED).groups(range(len(texts)))) == 1
 
 
 def test_settings_behind_the_first_mebibyte_are_those_of_formats_recognised() -> None:

@@ -436,19 +436,19 @@ def test_a_keras_line_cut_anywhere_gives_its_figures_or_none() -> None:
 
 @pytest.mark.parametrize("name", ["hf_trainer", "llama_factory", "epoch_bars", "keras"])
 def test_a_senseless_line_is_read_in_a_moment(name: str) -> None:
-    from dlperf_hpc.logs.format import Draft, Line
+    from dlperf_hpc.logs.format import Line, ReadingBuilder
     from dlperf_hpc.logs.formats import formats
 
     (kind,) = (each for each in formats() if each.name == name)
-    draft = Draft(kind)
-    needles = (*kind.needles, *kind.facts_needles)
+    builder = ReadingBuilder(kind)
+    literals = (*kind.literals, *kind.facts_literals)
     for noise in ("9" * 60_000, " " * 60_000, "9%|" * 20_000, "1/1 [" * 12_000, "{'" * 30_000):
-        kind.read(Line(1, f"500/500 - 1:02s - 1{noise}ms/step - loss: 0.5"), draft)
-        for number, needle in enumerate(needles, 1):
-            kind.read(Line(number, f"Epoch 1/2{noise}{needle}{noise}"), draft)
-            kind.read(Line(number, needle * 2_000), draft)
-    kind.read(Line(1, "500/500 - 1:02s - 25ms/step - loss: 0.5"), draft)
-    assert not draft.steps and not draft.totals
+        kind.read(Line(1, f"500/500 - 1:02s - 1{noise}ms/step - loss: 0.5"), builder)
+        for number, literal in enumerate(literals, 1):
+            kind.read(Line(number, f"Epoch 1/2{noise}{literal}{noise}"), builder)
+            kind.read(Line(number, literal * 2_000), builder)
+    kind.read(Line(1, "500/500 - 1:02s - 25ms/step - loss: 0.5"), builder)
+    assert not builder.steps and not builder.totals
 
 
 def test_a_sample_has_a_number() -> None:

@@ -47,11 +47,11 @@ BRIDGE = (
 def test_a_line_of_nemo_2(
     text: str, iteration: int, seconds: float, loss: float, batch: float
 ) -> None:
-    draft = reads(NEMO, [text])
-    (step,) = draft.steps
+    builder = reads(NEMO, [text])
+    (step,) = builder.steps
     assert (step.iteration, step.printed, step.loss) == (iteration, seconds, loss)
     assert (step.global_batch, step.lr, step.consumed) == (batch, 3e-5, None)
-    assert facts(draft) == {"global_batch": batch} and not draft.notes
+    assert facts(builder) == {"global_batch": batch} and not builder.notes
 
 
 def test_nemo_2_prints_memory_in_bytes() -> None:
@@ -81,26 +81,26 @@ def test_no_cut_line_of_nemo_2_has_another_speed() -> None:
 
 @pytest.mark.parametrize("figure", ["nan", "inf", "-1.5", "0", ""])
 def test_no_time_of_nemos_is_invented(figure: str) -> None:
-    draft = reads(NEMO, [LINE.replace("1.234", figure)])
-    assert [step.printed for step in draft.steps] == [None]
+    builder = reads(NEMO, [LINE.replace("1.234", figure)])
+    assert [step.printed for step in builder.steps] == [None]
 
 
 def test_validation_lines_and_lines_of_others_are_no_iterations() -> None:
-    draft = reads(NEMO, ["Validation: iteration 4/8", "[x] train_step_timing in s: 1.5"])
-    assert not draft.steps and [note.line for note in draft.notes] == [2]
+    builder = reads(NEMO, ["Validation: iteration 4/8", "[x] train_step_timing in s: 1.5"])
+    assert not builder.steps and [note.line for note in builder.notes] == [2]
     assert not reads(BAR, ["Step 12: train_step_timing in s=1.25"]).steps
 
 
 def test_the_bar_of_nemo_1() -> None:
     later = STATE.replace("47/99", "48/99").replace("46.00", "47.00").replace("96256", "98304")
-    draft = reads(BAR, [STATE, STATE, later])
-    assert [(step.iteration, step.printed, step.loss) for step in draft.steps] == [
+    builder = reads(BAR, [STATE, STATE, later])
+    assert [(step.iteration, step.printed, step.loss) for step in builder.steps] == [
         (47, 49.5, 11.5),
         (47, 49.5, 11.5),
         (48, 49.5, 11.5),
     ]
-    assert facts(draft) == {"global_batch": 2048}
-    assert draft.printed.averaging is Averaging.LAST_ONE
+    assert facts(builder) == {"global_batch": 2048}
+    assert builder.printed.averaging is Averaging.LAST_ONE
 
 
 def test_what_the_bar_rounds_is_not_read() -> None:
@@ -131,11 +131,11 @@ def test_megatron_bridge() -> None:
         "  seq_length: 8192",
     ]
     step_time = "llama_fp8/0 Step Time : 9.09s GPU utilization: 663.5MODEL_TFLOP/s/GPU"
-    draft = reads(MEGATRON, [*summary, step_time, BRIDGE])
-    (step,) = draft.steps
+    builder = reads(MEGATRON, [*summary, step_time, BRIDGE])
+    (step,) = builder.steps
     assert (step.iteration, step.printed, step.global_batch) == (50, 9089.0, 512)
     assert step.stamp is not None and step.loss == 8.125
-    assert facts(draft) == {"precision": "bf16", "seq_len": 8192, "global_batch": 512}
+    assert facts(builder) == {"precision": "bf16", "seq_len": 8192, "global_batch": 512}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import reading_samples
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.formats import (
     hugectr,
     mindspore,
@@ -104,89 +104,89 @@ LINES = {
 }
 
 
-def read(declared: Format, lines: Iterable[str]) -> Draft:
-    """What the format makes of those lines that hold one of its needles."""
-    draft = Draft(declared)
+def read(declared: Format, lines: Iterable[str]) -> ReadingBuilder:
+    """What the format makes of those lines that hold one of its literals."""
+    builder = ReadingBuilder(declared)
     for number, text in enumerate(lines, start=1):
-        if any(needle in text for needle in (*declared.needles, *declared.facts_needles)):
-            declared.read(Line(number, text), draft)
-    return draft
+        if any(literal in text for literal in (*declared.literals, *declared.facts_literals)):
+            declared.read(Line(number, text), builder)
+    return builder
 
 
-def facts(draft: Draft) -> dict[str, object]:
-    return {fact.name: fact.value for fact in draft.facts}
+def facts(builder: ReadingBuilder) -> dict[str, object]:
+    return {fact.name: fact.value for fact in builder.facts}
 
 
-def printed(draft: Draft) -> list[float]:
+def printed(builder: ReadingBuilder) -> list[float]:
     """Every step's printed figure."""
-    found = [step.printed for step in draft.steps if step.printed is not None]
-    assert len(found) == len(draft.steps)
+    found = [step.printed for step in builder.steps if step.printed is not None]
+    assert len(found) == len(builder.steps)
     return found
 
 
 @pytest.mark.parametrize("text", LINES)
 def test_a_line_is_read_by_one_format_and_passed_over_by_the_others_in_silence(text: str) -> None:
-    drafts = [read(each, [text]) for each in MINE]
+    builders = [read(each, [text]) for each in MINE]
 
-    assert [draft.format.name for draft in drafts if draft.steps] == [LINES[text].name]
-    assert not [draft.notes for draft in drafts if draft.notes]
+    assert [builder.format.name for builder in builders if builder.steps] == [LINES[text].name]
+    assert not [builder.notes for builder in builders if builder.notes]
 
 
 def test_a_step_of_bert_is_an_index_and_a_wall_clock_time() -> None:
-    draft = read(BERT, [STAMPED, STAMPED.rsplit(" ", 1)[0].replace("19", "39")])
+    builder = read(BERT, [STAMPED, STAMPED.rsplit(" ", 1)[0].replace("19", "39")])
 
-    assert [step.iteration for step in draft.steps] == [20, 40]
-    assert [step.stamp for step in draft.steps] == [1598056519.8844702, None]
-    assert [step.printed for step in draft.steps] == [54.982, 54.982]
-    assert draft.steps[0].loss == 9.725
-    assert draft.stamps is Stamps.ABSOLUTE
-    assert draft.printed.scope is Scope.ALL
+    assert [step.iteration for step in builder.steps] == [20, 40]
+    assert [step.stamp for step in builder.steps] == [1598056519.8844702, None]
+    assert [step.printed for step in builder.steps] == [54.982, 54.982]
+    assert builder.steps[0].loss == 9.725
+    assert builder.stamps is Stamps.ABSOLUTE
+    assert builder.printed.scope is Scope.ALL
 
 
 def test_arguments_are_facts_and_an_unrelated_reading_of_memory_is_not_kept() -> None:
     head = ["batch_size_per_device = 24", "gpu_num_per_node = 8", "num_nodes = 2", "num_nodes = 2."]
     smi = ["utilization.gpu [%], memory.used [MiB]", "100 %, 13858 MiB", "0 %, 11958 MiB"]
-    draft = read(BERT, [*head, *smi, STAMPED, STAMPED.replace("19", "39"), "acc 98.3 %, 5 MiB."])
+    builder = read(BERT, [*head, *smi, STAMPED, STAMPED.replace("19", "39"), "acc 98.3 %, 5 MiB."])
 
-    assert facts(draft) == {"batch_size": 24, "gpus_per_node": 8, "nodes": 2}
-    assert [step.memory_mb for step in draft.steps] == [13858.0, None]
-    assert not draft.notes
+    assert facts(builder) == {"batch_size": 24, "gpus_per_node": 8, "nodes": 2}
+    assert [step.memory_mb for step in builder.steps] == [13858.0, None]
+    assert not builder.notes
     assert read(BERT, head).reading() is None  # settings alone are anybody's
 
 
 def test_iterations_of_a_cnn_count_from_one_and_on_over_epochs() -> None:
     validation = CNN_LINE.replace("train:", "validation:").replace("loss: 7.087004, ", "")
     second = CNN_LINE.replace("epoch 0", "epoch 1").replace("loss: 7.087004, ", "")
-    draft = read(CNN, [CNN_LINE, validation, second])
+    builder = read(CNN, [CNN_LINE, validation, second])
 
-    assert [step.iteration for step in draft.steps] == [20, 40]
-    assert [step.loss for step in draft.steps] == [7.087004, None]
-    assert draft.steps[0].stamp == 1597933942.9863544
+    assert [step.iteration for step in builder.steps] == [20, 40]
+    assert [step.loss for step in builder.steps] == [7.087004, None]
+    assert builder.steps[0].stamp == 1597933942.9863544
 
 
 def test_gpt2_counts_from_one_and_its_loss_is_kept_as_printed() -> None:
-    draft = read(GPT2, [GPT2_LINE])
+    builder = read(GPT2, [GPT2_LINE])
 
-    assert draft.steps[0][1:8] == (10, None, 1607400000.12, 103.9, 1.364, None, None)
+    assert builder.steps[0][1:8] == (10, None, 1607400000.12, 103.9, 1.364, None, None)
 
 
 def test_a_table_needs_its_head_and_may_print_it_again() -> None:
     smi = "100 %, 11838 MiB"
     later = ROW.replace("10 ", "20 ", 1)
-    draft = read(GPT, [ROW, smi, HEAD, RULE, ROW, HEAD.replace("batches ", "step    ", 1), later])
+    builder = read(GPT, [ROW, smi, HEAD, RULE, ROW, HEAD.replace("batches ", "step    ", 1), later])
 
-    assert [(step.line, step.iteration) for step in draft.steps] == [(5, 10), (7, 20)]
-    assert draft.steps[0][4:8] == (35.88042, 11.23708, None, 11838.0)
-    assert draft.steps[1].memory_mb is None
-    assert not draft.notes
+    assert [(step.line, step.iteration) for step in builder.steps] == [(5, 10), (7, 20)]
+    assert builder.steps[0][4:8] == (35.88042, 11.23708, None, 11838.0)
+    assert builder.steps[1].memory_mb is None
+    assert not builder.notes
 
 
 def test_a_damaged_row_is_noted_and_other_tables_are_not() -> None:
     other = "| GPU  Name        Persistence-M        | Bus-Id        Disp.A | x | y | z |"
-    draft = read(GPT, [HEAD, ROW[:60] + " |", other, ROW.replace("35.88042", "nan     ")])
+    builder = read(GPT, [HEAD, ROW[:60] + " |", other, ROW.replace("35.88042", "nan     ")])
 
-    assert [note.line for note in draft.notes] == [2, 4]
-    assert [step.printed for step in draft.steps] == [None]
+    assert [note.line for note in builder.notes] == [2, 4]
+    assert [step.printed for step in builder.steps] == [None]
 
 
 def test_gpt_arguments() -> None:
@@ -198,20 +198,20 @@ def test_gpt_arguments() -> None:
 
 def test_imagenet_reads_the_running_mean_of_the_epoch() -> None:
     first = BATCH.replace("[ 1/53]", "[ 0/53]").replace(" 0.970 ( 6.512)", "12.054 (12.054)")
-    draft = read(IMAGENET, ["=> creating model 'resnet50'", first, BATCH])
+    builder = read(IMAGENET, ["=> creating model 'resnet50'", first, BATCH])
 
-    assert [(step.iteration, step.printed) for step in draft.steps] == [(1, 12.054), (2, 6.512)]
-    assert draft.steps[1].loss == 26.312
-    assert draft.printed.averaging is Averaging.RUNNING
-    assert (draft.printed.unit, draft.printed.origin) == (Unit.S_PER_ITERATION, 0)
-    assert facts(draft) == {"model": "resnet50"}
+    assert [(step.iteration, step.printed) for step in builder.steps] == [(1, 12.054), (2, 6.512)]
+    assert builder.steps[1].loss == 26.312
+    assert builder.printed.averaging is Averaging.RUNNING
+    assert (builder.printed.unit, builder.printed.origin) == (Unit.S_PER_ITERATION, 0)
+    assert facts(builder) == {"model": "resnet50"}
 
 
 def test_imagenet_counts_over_epochs_of_the_stated_length() -> None:
     lines = [BATCH.replace("[0][ 1/53]", f"[{e}][{n:2d}/53]") for e in (3, 4) for n in (10, 52)]
-    draft = read(IMAGENET, lines)
-    assert [step.iteration for step in draft.steps] == [11, 53, 64, 106]
-    assert draft.epochs == [(1, 0), (3, 53)]
+    builder = read(IMAGENET, lines)
+    assert [step.iteration for step in builder.steps] == [11, 53, 64, 106]
+    assert builder.epochs == [(1, 0), (3, 53)]
     made = run_of(IMAGENET, lines, "printed[11:106]")
     assert made.samples_per_s == pytest.approx(64 / 6.512)
 
@@ -249,30 +249,30 @@ def test_paddle_bert_of_later_2020_and_its_validation() -> None:
         "[validation_set] epoch: 1, step: 100, loss: 10.036789, global ppl: 12706.8, "
         "batch-averged ppl: 12706.8, next_sent_acc: 1.000000, speed: 0.987255 steps/s"
     )
-    draft = read(PADDLE_BERT, [later, validation])
+    builder = read(PADDLE_BERT, [later, validation])
 
-    assert [(step.iteration, step.printed) for step in draft.steps] == [(60, 1.060437)]
-    assert not draft.notes
+    assert [(step.iteration, step.printed) for step in builder.steps] == [(60, 1.060437)]
+    assert not builder.notes
 
 
 def test_elapse_is_the_time_of_one_batch() -> None:
     mixup = "INFO:utils.utility:[Pass 1, train batch 0] \tloss 6.9, lr 0.10000, elapse 0.4000 sec"
     test = PASS_LINE.replace("train batch", "test  batch").replace(" lr 0.10000,", "")
-    draft = read(PADDLE_RESNET, [PASS_LINE, mixup, test])
+    builder = read(PADDLE_RESNET, [PASS_LINE, mixup, test])
 
-    assert [(step.iteration, step.printed) for step in draft.steps] == [(20, 0.3425), (21, 0.4)]
-    assert draft.steps[0].lr == 0.1
-    assert draft.printed.averaging is Averaging.LAST_ONE
+    assert [(step.iteration, step.printed) for step in builder.steps] == [(20, 0.3425), (21, 0.4)]
+    assert builder.steps[0].lr == 0.1
+    assert builder.printed.averaging is Averaging.LAST_ONE
 
 
 def test_paddlenlp_prints_the_speed_of_one_device() -> None:
     lines = [NLP_LINE, NLP_LINE.replace("tobal step: 40", "global step 50 / 500")]
-    draft = read(NLP, [lines[0], lines[1] + ", max_mem_allocated: 5120 MB"])
+    builder = read(NLP, [lines[0], lines[1] + ", max_mem_allocated: 5120 MB"])
 
-    assert [step.iteration for step in draft.steps] == [40, 50]
-    assert draft.steps[1][4:8] == (492.25918, 11.128925, None, 5120.0)
-    assert draft.printed.scope is Scope.DEVICE
-    assert draft.counter is Counter.MICRO_STEPS
+    assert [step.iteration for step in builder.steps] == [40, 50]
+    assert builder.steps[1][4:8] == (492.25918, 11.128925, None, 5120.0)
+    assert builder.printed.scope is Scope.DEVICE
+    assert builder.counter is Counter.MICRO_STEPS
 
 
 def test_paddlenlp_arguments() -> None:
@@ -288,14 +288,17 @@ def test_paddlenlp_arguments() -> None:
 
 def test_paddleclas_prints_a_running_mean_of_one_device() -> None:
     early = CLAS_LINE.replace("step:10 ", "step:4  ")
-    draft = read(CLAS, ["LAUNCH INFO, ips: 127.0.0.1", early, CLAS_LINE])
+    builder = read(CLAS, ["LAUNCH INFO, ips: 127.0.0.1", early, CLAS_LINE])
 
-    assert [(step.iteration, step.printed) for step in draft.steps] == [(4, None), (10, 338.69825)]
-    assert draft.steps[1][5:7] == (6.995, 0.1)
-    assert (draft.steps[1].stamp or 0) % 86400 == (16 * 60 + 17) * 60 + 31
-    assert (draft.printed.averaging, draft.printed.origin) == (Averaging.RUNNING, 4)
-    assert draft.printed.scope is Scope.DEVICE
-    assert not draft.notes
+    assert [(step.iteration, step.printed) for step in builder.steps] == [
+        (4, None),
+        (10, 338.69825),
+    ]
+    assert builder.steps[1][5:7] == (6.995, 0.1)
+    assert (builder.steps[1].stamp or 0) % 86400 == (16 * 60 + 17) * 60 + 31
+    assert (builder.printed.averaging, builder.printed.origin) == (Averaging.RUNNING, 4)
+    assert builder.printed.scope is Scope.DEVICE
+    assert not builder.notes
 
 
 def test_paddleclas_counts_static_epochs_on_from_the_last_printed() -> None:
@@ -304,11 +307,21 @@ def test_paddleclas_counts_static_epochs_on_from_the_last_printed() -> None:
         for epoch in (0, 1, 2)
         for done in ("4  ", "200", "400")
     ]
-    draft = read(CLAS, epochs)
-    assert [step.iteration for step in draft.steps] == [4, 200, 400, 404, 600, 800, 804, 1000, 1200]
-    assert [step.printed is None for step in draft.steps] == 3 * [True, False, False]
-    assert draft.epochs == [(1, 0), (4, 400), (7, 800)]
-    assert [note.text for note in draft.notes] == [
+    builder = read(CLAS, epochs)
+    assert [step.iteration for step in builder.steps] == [
+        4,
+        200,
+        400,
+        404,
+        600,
+        800,
+        804,
+        1000,
+        1200,
+    ]
+    assert [step.printed is None for step in builder.steps] == 3 * [True, False, False]
+    assert builder.epochs == [(1, 0), (4, 400), (7, 800)]
+    assert [note.text for note in builder.notes] == [
         "an epoch's number of iterations is taken from the last one printed of it:"
         " the log does not say it"
     ]
@@ -320,18 +333,18 @@ def dynamic(epoch: int, index: int, length: int = 304) -> str:
 
 
 def test_paddleclas_counts_dynamic_epochs_by_the_length_that_each_line_states() -> None:
-    draft = read(CLAS, [dynamic(24, 10), dynamic(24, 300), dynamic(25, 0), dynamic(26, 10)])
-    assert [step.iteration for step in draft.steps] == [11, 301, 305, 619]
-    assert [step.printed is None for step in draft.steps] == [False, False, True, False]
-    assert draft.epochs == [(1, 0), (3, 304), (4, 608)]
-    assert not draft.notes
+    builder = read(CLAS, [dynamic(24, 10), dynamic(24, 300), dynamic(25, 0), dynamic(26, 10)])
+    assert [step.iteration for step in builder.steps] == [11, 301, 305, 619]
+    assert [step.printed is None for step in builder.steps] == [False, False, True, False]
+    assert builder.epochs == [(1, 0), (3, 304), (4, 608)]
+    assert not builder.notes
 
 
 def test_a_line_that_states_another_length_of_an_epoch_is_left_out() -> None:
     odd = [dynamic(1, 10), dynamic(2, 10, 3040), dynamic(2, 20)]
-    draft = read(CLAS, odd)
-    assert [step.iteration for step in draft.steps] == [11, 325]
-    assert [note.text for note in draft.notes] == [
+    builder = read(CLAS, odd)
+    assert [step.iteration for step in builder.steps] == [11, 325]
+    assert [note.text for note in builder.notes] == [
         "an epoch of 3040 iterations: those before had another number"
     ]
     two_runs = [*odd, *(dynamic(1, index, 100) for index in (10, 20, 30)), dynamic(2, 10, 100)]
@@ -339,8 +352,8 @@ def test_a_line_that_states_another_length_of_an_epoch_is_left_out() -> None:
 
 
 def test_a_run_that_begins_with_an_earlier_epoch_is_another() -> None:
-    draft = read(CLAS, [dynamic(24, 10), dynamic(25, 10), dynamic(1, 10), dynamic(2, 10)])
-    assert [step.iteration for step in draft.steps] == [11, 315, 11, 315]
+    builder = read(CLAS, [dynamic(24, 10), dynamic(25, 10), dynamic(1, 10), dynamic(2, 10)])
+    assert [step.iteration for step in builder.steps] == [11, 315, 11, 315]
 
 
 SECONDS = 0.5
@@ -414,8 +427,8 @@ def test_paddleclas_generations_count_and_drop_differently() -> None:
     assert [step.printed for step in newer.steps] == [None, 25.47451]
     assert newer.steps[1][5:7] == (0.05098, 0.001)
     assert newer.printed.origin == 5
-    draft = read(CLAS, [old.replace("samples", "images"), end])
-    assert [(step.iteration, draft.printed.origin) for step in draft.steps] == [(21, 10)]
+    builder = read(CLAS, [old.replace("samples", "images"), end])
+    assert [(step.iteration, builder.printed.origin) for step in builder.steps] == [(21, 10)]
 
 
 def test_mindspore_puts_a_step_and_the_time_after_it_together() -> None:
@@ -423,45 +436,45 @@ def test_mindspore_puts_a_step_and_the_time_after_it_together() -> None:
         "epoch: 1, current epoch percent: 0.002, step: 40, outputs are "
         "(Tensor(shape=[1], dtype=Float32, value= [ 9.25e+00]), Tensor(shape=[], dtype=Bool))"
     )
-    draft = read(MINDSPORE, [OUTPUTS, EPOCH_TIME, EPOCH_TIME, tensors, "Train " + EPOCH_TIME])
+    builder = read(MINDSPORE, [OUTPUTS, EPOCH_TIME, EPOCH_TIME, tensors, "Train " + EPOCH_TIME])
 
-    assert [step.iteration for step in draft.steps] == [20, 40]
-    assert [step.loss for step in draft.steps] == [10.5, 9.25]
-    assert printed(draft) == [61.725, 61.725]
-    assert draft.printed.unit is Unit.MS_PER_ITERATION
+    assert [step.iteration for step in builder.steps] == [20, 40]
+    assert [step.loss for step in builder.steps] == [10.5, 9.25]
+    assert printed(builder) == [61.725, 61.725]
+    assert builder.printed.unit is Unit.MS_PER_ITERATION
 
 
 def test_mindspore_counts_steps_of_an_epoch_on() -> None:
     old = "Epoch time: 65047.685, per step time: 41.644"
     lines = ["epoch: 1 step: 878, loss is 0.55", old, "epoch: 2 step: 878, loss is 0.5", old]
-    draft = read(MINDSPORE, [*lines, "Eval " + EPOCH_TIME, EPOCH_TIME.replace(" ms", "")])
+    builder = read(MINDSPORE, [*lines, "Eval " + EPOCH_TIME, EPOCH_TIME.replace(" ms", "")])
 
-    assert [step.iteration for step in draft.steps] == [878, 1756]
-    assert printed(draft) == [41.644, 41.644]
+    assert [step.iteration for step in builder.steps] == [878, 1756]
+    assert printed(builder) == [41.644, 41.644]
 
 
 def test_hugectr_names_how_many_iterations_its_time_is_of() -> None:
     old = "[02d07h54m43s][HUGECTR][INFO]: Iter: 200 Time(100 iters): 0.213347s Loss: 0.1 lr:9.0"
     new = "[HCTR][07:03:04.414][INFO][RK0][main]: Iter: 300 Time(100 iters): 0.25s Loss: 0.125"
     odd = HUGE.replace("(100 ", "(50 ")
-    draft = read(HUGECTR, [HUGE, old, new, odd, "Iter: 400 Time(100 iters): 0.3 Loss: 0.1"])
+    builder = read(HUGECTR, [HUGE, old, new, odd, "Iter: 400 Time(100 iters): 0.3 Loss: 0.1"])
 
-    assert draft.printed.unit is Unit.S_PER_ITERATION
-    assert draft.printed.scale == 0.01
-    assert [step.printed for step in draft.steps] == [0.315066, 0.213347, 0.25, None, 0.3]
-    assert [step.iteration for step in draft.steps] == [100, 200, 300, 100, 400]
-    assert [step.stamp for step in draft.steps[:3]] == [10319.0, 28483.0, 25384.414]
-    assert draft.stamps is Stamps.TIME_ONLY
-    assert [note.line for note in draft.notes] == [4]
+    assert builder.printed.unit is Unit.S_PER_ITERATION
+    assert builder.printed.scale == 0.01
+    assert [step.printed for step in builder.steps] == [0.315066, 0.213347, 0.25, None, 0.3]
+    assert [step.iteration for step in builder.steps] == [100, 200, 300, 100, 400]
+    assert [step.stamp for step in builder.steps[:3]] == [10319.0, 28483.0, 25384.414]
+    assert builder.stamps is Stamps.TIME_ONLY
+    assert [note.line for note in builder.notes] == [4]
 
 
 def test_insightface_counts_from_nought_and_leaves_ranges_alone() -> None:
     ranged, second = ARC.replace("[20]", "[20-40]"), ARC.replace("Epoch[0]", "Epoch[1]")
-    draft = read(ARCFACE, [ARC, ranged, second])
+    builder = read(ARCFACE, [ARC, ranged, second])
 
-    assert [step.iteration for step in draft.steps] == [21, 42]
-    assert printed(draft) == [1195.56, 1195.56]
-    assert draft.printed.scope is Scope.PROCESS
+    assert [step.iteration for step in builder.steps] == [21, 42]
+    assert printed(builder) == [1195.56, 1195.56]
+    assert builder.printed.scope is Scope.PROCESS
 
 
 def test_partial_fc_prints_the_total_of_all_ranks() -> None:
@@ -480,10 +493,10 @@ def test_a_damaged_speed_is_no_speed(text: str, damage: str) -> None:
     else:
         speed = repr(read(LINES[text], [text]).steps[0].printed)
         lines = [re.sub(rf"{re.escape(speed)}0*", damage, text)]
-    draft = read(LINES[text], lines)
+    builder = read(LINES[text], lines)
 
-    assert not [step for step in draft.steps if step.printed is not None]
-    assert draft.notes or (text == OUTPUTS and not damage)
+    assert not [step for step in builder.steps if step.printed is not None]
+    assert builder.notes or (text == OUTPUTS and not damage)
 
 
 @pytest.mark.parametrize("text", LINES)
@@ -499,13 +512,15 @@ def test_a_line_cut_anywhere_gives_the_whole_speed_or_none(text: str) -> None:
 @pytest.mark.parametrize("declared", MINE, ids=lambda each: each.name)
 def test_long_lines_and_odd_digits_cost_little_and_give_nothing(declared: Format) -> None:
     texts = [text for text, each in LINES.items() if each is declared]
-    fillers = [" ", "\t", "9", "e", "[", "|", ", ", *declared.needles, *texts]
+    fillers = [" ", "\t", "9", "e", "[", "|", ", ", *declared.literals, *texts]
     began = time.process_time()
     for text in texts:
         for place in (len(text) // 3, len(text) // 2, len(text)):
             for filler in fillers:
                 middle = filler * (60_000 // len(filler))
-                declared.read(Line(1, text[:place] + middle + text[place:]), Draft(declared))
+                declared.read(
+                    Line(1, text[:place] + middle + text[place:]), ReadingBuilder(declared)
+                )
         arabic = re.sub("[0-9]", "\u0663", text)
         assert not read(declared, [arabic]).steps
         assert not read(declared, [re.sub("[0-9]", lambda m: m[0] * 1000, text)]).steps
@@ -525,7 +540,7 @@ REAL_LOGS = Path(os.environ.get("DLPERF_REAL_LOGS", ""))
 real = pytest.mark.skipif("DLPERF_REAL_LOGS" not in os.environ, reason="needs the real logs")
 
 
-def read_file(declared: Format, name: str) -> Draft:
+def read_file(declared: Format, name: str) -> ReadingBuilder:
     text = (REAL_LOGS / name).read_bytes().decode("utf-8", errors="replace")
     return read(declared, re.split("[\r\n]+", text))
 
@@ -536,14 +551,14 @@ def test_published_figures_of_paddle_follow_from_the_printed_speeds() -> None:
         rows = [row for row in csv.DictReader(file) if row["field"] == "paddle_ips"]
     assert len(rows) == 3
     for row in rows:
-        draft = read_file(CLAS if "PaddleClas" in row["log"] else NLP, row["log"])
+        builder = read_file(CLAS if "PaddleClas" in row["log"] else NLP, row["log"])
         first = int(row["rule that fits best"].removeprefix("mean of lines[").partition(":")[0])
-        speeds = printed(draft)[first:]
+        speeds = printed(builder)[first:]
         ours = sum(speeds) / len(speeds) * int(row["multiplier"])
         # No rule gives what was published for PaddleNLP in fp16.
         theirs = float(row["value" if "fp16" in row["log"] else "published"])
         assert ours == pytest.approx(theirs, rel=5e-5)
-        assert not draft.notes
+        assert not builder.notes
 
 
 @real
@@ -555,15 +570,15 @@ def test_real_paddle_logs_state_their_settings() -> None:
     assert facts(fp16) == {"accumulation": 88, "batch_size": 96, "precision": "fp16"}
     assert facts(fp32) == {"accumulation": 88, "batch_size": 96, "precision": "fp32"}
     assert facts(clas) == {"batch_size": 256}
-    assert [draft.steps[-1].iteration for draft in (fp16, fp32, clas)] == [500, 500, 800]
+    assert [builder.steps[-1].iteration for builder in (fp16, fp32, clas)] == [500, 500, 800]
 
 
 @real
 def test_paddleclas_really_prints_a_running_mean() -> None:
-    draft = read_file(CLAS, "paddle/PaddleClas_ResNet50_bs256_fp32_DP_N1C8_log")
-    one, other = draft.steps[39], draft.steps[-1]  # iterations 400 and 800
+    builder = read_file(CLAS, "paddle/PaddleClas_ResNet50_bs256_fp32_DP_N1C8_log")
+    one, other = builder.steps[39], builder.steps[-1]  # iterations 400 and 800
     assert one.printed and other.printed and one.stamp and other.stamp
-    origin = draft.printed.origin
+    origin = builder.printed.origin
     seconds = (other.iteration - origin) / other.printed - (one.iteration - origin) / one.printed
 
     clock = 256 * 400 / (other.stamp - one.stamp)  # stamps are whole seconds
@@ -589,5 +604,5 @@ def test_excerpts_of_real_logs() -> None:
     assert imagenet.steps[1][1:6] == (2, None, None, 6.512, 26.312)
     (note,) = imagenet.notes
     assert note.text == "an epoch of 13 iterations: those before had another number"
-    for draft in (bert, gpt, paddle):
-        assert not draft.notes
+    for builder in (bert, gpt, paddle):
+        assert not builder.notes

@@ -37,28 +37,28 @@ YOLOX = (
 
 
 def test_mmengine_counts_over_epochs_or_iterations() -> None:
-    draft = reads(MMENGINE, [EPOCH, ITER])
-    first, second = draft.steps
+    builder = reads(MMENGINE, [EPOCH, ITER])
+    first, second = builder.steps
     assert (first.iteration, first.printed, first.loss) == (1051 + 50, 0.6969, 7.6343)
     assert (first.lr, first.memory_mb) == (9.053e-6, 17929)
     assert (second.iteration, second.printed, second.loss) == (50, 0.5, 0.5)
-    assert draft.stamps is Stamps.ABSOLUTE and not draft.notes
+    assert builder.stamps is Stamps.ABSOLUTE and not builder.notes
 
 
 def test_mmengines_stamp_has_no_year_on_the_console() -> None:
-    draft = reads(MMENGINE, [CONSOLE, CONSOLE.replace("21:03:52", "21:03:54")])
-    first, second = draft.steps
+    builder = reads(MMENGINE, [CONSOLE, CONSOLE.replace("21:03:52", "21:03:54")])
+    first, second = builder.steps
     assert first.stamp is not None and second.stamp == first.stamp + 2
-    assert draft.stamps is Stamps.NO_YEAR
+    assert builder.stamps is Stamps.NO_YEAR
     assert (first.iteration, first.printed, first.loss) == (10, 0.010, 11.4723)
 
 
 def test_mmcv() -> None:
-    draft = reads(MMCV, [HOOK, HOOK.replace("\t", "    ").replace("[1][", "[2]["), HOOK_ITER])
-    assert [step.iteration for step in draft.steps] == [1050, 29317 + 1050, 50]
-    step = draft.steps[0]
+    builder = reads(MMCV, [HOOK, HOOK.replace("\t", "    ").replace("[1][", "[2]["), HOOK_ITER])
+    assert [step.iteration for step in builder.steps] == [1050, 29317 + 1050, 50]
+    step = builder.steps[0]
     assert (step.printed, step.loss, step.lr, step.memory_mb) == (0.387, 1.0031, 0.02, 3946)
-    assert draft.stamps is Stamps.ABSOLUTE and not draft.notes
+    assert builder.stamps is Stamps.ABSOLUTE and not builder.notes
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_mmcv() -> None:
     ],
 )
 def test_validation_and_other_programs_are_not_read(kind: Format, text: str) -> None:
-    draft = reads(kind, [text])
-    assert not draft.steps and not draft.notes
+    builder = reads(kind, [text])
+    assert not builder.steps and not builder.notes
 
 
 @pytest.mark.parametrize("text", [EPOCH, ITER, HOOK])
@@ -86,8 +86,8 @@ def test_no_cut_line_has_another_figure(text: str) -> None:
 
 @pytest.mark.parametrize("figure", ["nan", "inf", "-1.5000", "0.0000"])
 def test_no_time_is_invented(figure: str) -> None:
-    draft = reads(MMENGINE, [EPOCH.replace("0.6969", figure)])
-    assert [step.printed for step in draft.steps] == [None] and len(draft.notes) == 1
+    builder = reads(MMENGINE, [EPOCH.replace("0.6969", figure)])
+    assert [step.printed for step in builder.steps] == [None] and len(builder.notes) == 1
 
 
 def test_a_time_at_the_lines_end_counts_with_all_its_decimals() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.formats import (
     deepspeed,
     formats,
@@ -80,18 +80,18 @@ HF_END = (
 CNN_STEP = "10\timages/sec: 241.6 +/- 0.2 (jitter = 0.5)\t7.880"
 
 
-def reads(kind: Format, lines: Iterable[str], rank: int | None = None) -> Draft:
-    """The lines that hold a needle of the format, as the scanner would show them."""
-    draft = Draft(kind)
+def reads(kind: Format, lines: Iterable[str], rank: int | None = None) -> ReadingBuilder:
+    """The lines that hold a literal of the format, as the scanner would show them."""
+    builder = ReadingBuilder(kind)
     for number, text in enumerate(lines, 1):
-        if any(needle in text for needle in (*kind.needles, *kind.facts_needles)):
-            kind.read(Line(number, text, rank), draft)
-    return draft
+        if any(literal in text for literal in (*kind.literals, *kind.facts_literals)):
+            kind.read(Line(number, text, rank), builder)
+    return builder
 
 
-def facts(draft: Draft) -> dict[str, object]:
-    assert len({fact.name for fact in draft.facts}) == len(draft.facts), draft.facts
-    return {fact.name: fact.value for fact in draft.facts}
+def facts(builder: ReadingBuilder) -> dict[str, object]:
+    assert len({fact.name for fact in builder.facts}) == len(builder.facts), builder.facts
+    return {fact.name: fact.value for fact in builder.facts}
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def facts(draft: Draft) -> dict[str, object]:
 def test_each_generation_of_deepspeed(
     text: str, iteration: int, rate: float, memory: float | None, counter: Counter
 ) -> None:
-    draft = reads(DEEPSPEED, [text])
-    (step,) = draft.steps
+    builder = reads(DEEPSPEED, [text])
+    (step,) = builder.steps
     assert (step.iteration, step.printed, step.memory_mb) == (iteration, rate, memory)
-    assert draft.counter is counter
-    assert draft.stamps is Stamps.ABSOLUTE
-    assert not draft.notes
+    assert builder.counter is counter
+    assert builder.stamps is Stamps.ABSOLUTE
+    assert not builder.notes
 
 
 def test_of_a_cloud_agents_two_stamps_the_programs_own_counts() -> None:
@@ -127,16 +127,16 @@ def test_deepspeed_counts_optimizer_steps_over_epochs_and_its_old_timer_one_epoc
     later = DS_NOW.replace("epoch=0", "epoch=1").replace("global_step=3", "global_step=9")
     assert [step.iteration for step in reads(DEEPSPEED, [DS_NOW, later]).steps] == [3, 9]
     anew = DS_03.replace(" 0/100,", " 1/100,")
-    draft = reads(DEEPSPEED, [DS_03, anew, anew])
-    assert [(step.line, step.iteration) for step in draft.steps] == [(1, 100)]
-    assert [note.line for note in draft.notes] == [2]
+    builder = reads(DEEPSPEED, [DS_03, anew, anew])
+    assert [(step.line, step.iteration) for step in builder.steps] == [(1, 100)]
+    assert [note.line for note in builder.notes] == [2]
     mixed = reads(DEEPSPEED, [DS_03, DS_NOW])
     assert (len(mixed.steps), mixed.counter) == (1, Counter.MICRO_STEPS)
     assert "optimizer steps" in mixed.notes[0].text
 
 
 def test_deepspeed_settings() -> None:
-    draft = reads(
+    builder = reads(
         DEEPSPEED,
         [
             "[2023-11-29 08:50:49,536] [INFO] [launch.py:151:main] nnodes=2, num_local_procs=8, "
@@ -153,7 +153,7 @@ def test_deepspeed_settings() -> None:
             DS_NOW.replace("global_step=3", "global_step=4"),
         ],
     )
-    assert facts(draft) == {
+    assert facts(builder) == {
         "nodes": 2,
         "gpus_per_node": 8,
         "devices": 16,
@@ -162,7 +162,7 @@ def test_deepspeed_settings() -> None:
         "precision": "fp16",
         "accumulation": 16,
     }
-    assert [step.lr for step in draft.steps] == [9.5e-06, None]
+    assert [step.lr for step in builder.steps] == [9.5e-06, None]
 
 
 def test_deepspeeds_accumulation_is_seen_in_its_two_counts() -> None:
@@ -174,15 +174,15 @@ def test_deepspeeds_accumulation_is_seen_in_its_two_counts() -> None:
 
 @pytest.mark.parametrize("figure", ["nan", "inf", "-inf", "-1.0", "0", "9" * 30, "9" * 5000, ""])
 def test_no_speed_of_deepspeeds_is_invented(figure: str) -> None:
-    draft = reads(DEEPSPEED, [DS_03.replace("1166.25", figure)])
-    assert [step.printed for step in draft.steps] in ([], [None])
-    assert draft.notes
+    builder = reads(DEEPSPEED, [DS_03.replace("1166.25", figure)])
+    assert [step.printed for step in builder.steps] in ([], [None])
+    assert builder.notes
     odd = [DS_2021.replace("9.0GB", memory) for memory in ("9" * 400 + "GB", "1.2.3GB", "nanGB")]
     assert [step.memory_mb for step in reads(DEEPSPEED, odd).steps] == [None] * 3
 
 
 def test_bing_bert_counts_optimizer_steps_where_accumulation_is_known() -> None:
-    draft = reads(
+    builder = reads(
         BING,
         [
             "Args = Namespace(config={'name': 'x'}, max_seq_length=128, print_steps=20)",
@@ -194,23 +194,23 @@ def test_bing_bert_counts_optimizer_steps_where_accumulation_is_known() -> None:
             AT_STEP.replace("1280", "2561"),
         ],
     )
-    assert draft.counter is Counter.OPTIMIZER_STEPS
-    assert [(step.iteration, step.printed, step.loss, step.lr) for step in draft.steps] == [
+    assert builder.counter is Counter.OPTIMIZER_STEPS
+    assert [(step.iteration, step.printed, step.loss, step.lr) for step in builder.steps] == [
         (20, 272.125, 7.25, 0.0001),
         (40, 272.125, 7.25, 0.0001),
     ]
-    assert facts(draft) == {"seq_len": 128}
-    assert [note.line for note in draft.notes] == [7]
+    assert facts(builder) == {"seq_len": 128}
+    assert [note.line for note in builder.notes] == [7]
 
 
 def test_bing_bert_counts_micro_steps_where_accumulation_is_not_known() -> None:
-    draft = reads(BING, [PROGRESS, AT_STEP, PROGRESS, AT_STEP.replace("1280", "2560")])
-    assert draft.counter is Counter.MICRO_STEPS
-    assert [(step.iteration, step.printed) for step in draft.steps] == [
+    builder = reads(BING, [PROGRESS, AT_STEP, PROGRESS, AT_STEP.replace("1280", "2560")])
+    assert builder.counter is Counter.MICRO_STEPS
+    assert [(step.iteration, step.printed) for step in builder.steps] == [
         (1280, 272.125),
         (2560, 272.125),
     ]
-    assert len(draft.notes) == 1
+    assert len(builder.notes) == 1
     assert len(reads(BING, [ACCUMULATION.replace("64", "True"), AT_STEP]).steps) == 1
     alone = reads(BING, [PROGRESS])
     assert (alone.counter, alone.steps[0].iteration) == (Counter.OPTIMIZER_STEPS, 20)
@@ -247,24 +247,24 @@ def test_bing_bert_counts_micro_steps_where_accumulation_is_not_known() -> None:
 def test_each_generation_of_megatron(
     kind: Format, text: str, iteration: int, unit: Unit, printed: float, loss: float, lr: float
 ) -> None:
-    draft = reads(kind, [text])
-    (step,) = draft.steps
+    builder = reads(kind, [text])
+    (step,) = builder.steps
     assert (step.iteration, step.printed, step.loss, step.lr) == (iteration, printed, loss, lr)
-    assert draft.printed.unit is unit
-    assert draft.counter is Counter.OPTIMIZER_STEPS
+    assert builder.printed.unit is unit
+    assert builder.counter is Counter.OPTIMIZER_STEPS
     other = GPT2 if kind is MEGATRON else MEGATRON
     assert reads(other, [text]).reading() is None
     assert not reads(other, [text]).notes
 
 
 def test_megatrons_batch_of_the_line_and_its_own_stamp() -> None:
-    draft = reads(MEGATRON, [V2, V2.replace("size:     4", "size:     8"), MEGATRON_DS])
-    assert [(fact.line, fact.name, fact.value) for fact in draft.facts] == [
+    builder = reads(MEGATRON, [V2, V2.replace("size:     4", "size:     8"), MEGATRON_DS])
+    assert [(fact.line, fact.name, fact.value) for fact in builder.facts] == [
         (1, "global_batch", 4),
         (2, "global_batch", 8),
         (3, "global_batch", 2048),
     ]
-    assert draft.stamps is Stamps.NONE
+    assert builder.stamps is Stamps.NONE
     two = reads(MEGATRON, [CURRENT + CURRENT.replace("05:54:07.25", "05:55:20.75")])
     first, second = (step.stamp for step in two.steps)
     assert first is not None and second is not None
@@ -305,7 +305,7 @@ def test_megatrons_memory_line_stands_before_or_after_its_iteration() -> None:
     )
     after = reads(MEGATRON, [MEGATRON_DS, memory.format(0, 68581.5), memory.format(1, 512.0)])
     before = reads(MEGATRON, [memory.format(0, 68581.5), MEGATRON_DS])
-    assert [draft.steps[0].memory_mb for draft in (after, before)] == [68581.5, 68581.5]
+    assert [builder.steps[0].memory_mb for builder in (after, before)] == [68581.5, 68581.5]
     assert reads(MEGATRON, [memory.format(0, 68581.5)]).reading() is None
     old = "after 100 iterations memory (MB) | allocated: 1.5 | max allocated: 3.5 | cached: 4.0"
     assert reads(GPT2, [OLD, old]).steps[0].memory_mb == 3.5
@@ -313,11 +313,11 @@ def test_megatrons_memory_line_stands_before_or_after_its_iteration() -> None:
 
 def test_hugging_face_prints_one_speed_in_many_forms() -> None:
     table = "  train_samples_per_second =     32.125"
-    draft = reads(TRAINER, [HF_LOG, HF_END, table])
-    assert [(total.line, total.value, total.unit) for total in draft.totals] == [
+    builder = reads(TRAINER, [HF_LOG, HF_END, table])
+    assert [(total.line, total.value, total.unit) for total in builder.totals] == [
         (2, 32.125, Unit.SAMPLES_PER_S)
     ]
-    assert draft.steps == [] and draft.notes == []
+    assert builder.steps == [] and builder.notes == []
     for form in (
         table,
         '    "train_samples_per_second": 32.125,',
@@ -364,12 +364,14 @@ def test_horovods_blocks_are_per_device_and_its_total_is_not() -> None:
         "Img/sec per CPU: 26.2 +-0.2",
         "Total img/sec on 4 CPU(s): 104.8 +-0.8",
     ]
-    draft = reads(HOROVOD, lines)
-    assert [(step.iteration, step.printed) for step in draft.steps] == [(1, 26.1), (2, 26.3)]
-    assert [(total.value, total.scope.value) for total in draft.totals] == [(104.8, "all devices")]
-    assert facts(draft) == {"model": "resnet50", "batch_size": 75, "devices": 4}
-    assert draft.printed.scope.value == "one device"
-    assert not draft.notes
+    builder = reads(HOROVOD, lines)
+    assert [(step.iteration, step.printed) for step in builder.steps] == [(1, 26.1), (2, 26.3)]
+    assert [(total.value, total.scope.value) for total in builder.totals] == [
+        (104.8, "all devices")
+    ]
+    assert facts(builder) == {"model": "resnet50", "batch_size": 75, "devices": 4}
+    assert builder.printed.scope.value == "one device"
+    assert not builder.notes
     assert reads(HOROVOD, lines[:3]).facts == []
 
 
@@ -381,28 +383,31 @@ def test_tf_cnn_benchmarks_under_horovod() -> None:
         "             64.0 per device",
         "Devices:     ['horovod/gpu:0', 'horovod/gpu:1']",
     ]
-    draft = reads(TF_CNN, [*head, CNN_STEP, "total images/sec: 483.20", "x" * 9])
-    (step,) = draft.steps
+    builder = reads(TF_CNN, [*head, CNN_STEP, "total images/sec: 483.20", "x" * 9])
+    (step,) = builder.steps
     assert (step.iteration, step.printed, step.loss) == (10, 241.6, 7.88)
-    assert [total.value for total in draft.totals] == [483.2]
-    assert facts(draft) == {
+    assert [total.value for total in builder.totals] == [483.2]
+    assert facts(builder) == {
         "model": "resnet101",
         "global_batch": 128,
         "batch_size": 64,
         "devices": 2,
     }
-    assert (draft.printed.scope.value, draft.printed.averaging.value) == ("one process", "running")
+    assert (builder.printed.scope.value, builder.printed.averaging.value) == (
+        "one process",
+        "running",
+    )
     accuracy = "1 images/sec: 0.2 +/- 0.0 (jitter = 0.0) 6.908 0.500 1.000"
     assert reads(TF_CNN, [accuracy]).steps[0].loss == 6.908
 
 
 def test_tf_cnn_benchmarks_that_do_not_train() -> None:
     assert reads(TF_CNN, ["total images/sec: 483.20"]).reading() is None
-    draft = reads(TF_CNN, ["Mode:        forward-only", "Devices:     ['/gpu:0']", CNN_STEP])
-    assert [note.text for note in draft.notes] == [
+    builder = reads(TF_CNN, ["Mode:        forward-only", "Devices:     ['/gpu:0']", CNN_STEP])
+    assert [note.text for note in builder.notes] == [
         "mode forward-only: these speeds are no training's"
     ]
-    assert draft.facts == []
+    assert builder.facts == []
 
 
 WHOLE: list[tuple[Format, str]] = [
@@ -428,10 +433,10 @@ def test_a_line_cut_anywhere_gives_its_figures_or_none(kind: Format, text: str) 
     whole = reads(kind, [text])
     for cut in range(len(text)):
         for damaged in (text[:cut], text[cut:], text[:cut] + "\0" + text[cut:]):
-            draft = reads(kind, [damaged])
-            if draft.printed != whole.printed:
+            builder = reads(kind, [damaged])
+            if builder.printed != whole.printed:
                 continue  # GPT-NeoX's line without its first key: its time is taken instead
-            for step, true in zip(draft.steps, whole.steps):
+            for step, true in zip(builder.steps, whole.steps):
                 if damaged == text[:cut]:
                     assert step.iteration == true.iteration
                 for name in ("printed", "loss", "lr"):
@@ -439,17 +444,17 @@ def test_a_line_cut_anywhere_gives_its_figures_or_none(kind: Format, text: str) 
                     # The end of a number alone cannot be told from a number.
                     assert read in (None, real) or damaged == text[cut:], (name, damaged)
             if damaged == text[:cut]:
-                assert [t.value for t in draft.totals] in ([], [t.value for t in whole.totals])
+                assert [t.value for t in builder.totals] in ([], [t.value for t in whole.totals])
 
 
 @pytest.mark.parametrize("kind", MINE)
 def test_a_senseless_line_is_read_in_a_moment_and_without_harm(kind: Format) -> None:
-    needles = (*kind.needles, *kind.facts_needles)
+    literals = (*kind.literals, *kind.facts_literals)
     noise = ["9" * 60_000, " " * 60_000, "9 " * 30_000, "=9/" * 20_000, "iteration " * 6_000]
-    noise += ["nan|" * 15_000, "., " * 20_000, *(needle * 2_000 for needle in needles)]
-    for needle in needles:
-        draft = reads(kind, [part for rest in noise for part in (needle + rest, rest + needle)])
-        assert not draft.steps and not draft.totals
+    noise += ["nan|" * 15_000, "., " * 20_000, *(literal * 2_000 for literal in literals)]
+    for literal in literals:
+        builder = reads(kind, [part for rest in noise for part in (literal + rest, rest + literal)])
+        assert not builder.steps and not builder.totals
     odd = "٣/٤, SamplesPerSec=٥ iteration ٣/ ٤ | elapsed time per iteration (ms): ٥ |"  # noqa: RUF001
     assert reads(kind, [odd]).reading() is None
 
@@ -469,7 +474,7 @@ def test_each_format_is_registered_and_says_what_it_rests_on() -> None:
 REAL = os.environ.get("DLPERF_REAL_LOGS", "")
 
 
-def real(kind: Format, name: str) -> Draft:
+def real(kind: Format, name: str) -> ReadingBuilder:
     if not REAL:
         pytest.skip("DLPERF_REAL_LOGS is not set")
     text = (Path(REAL) / name).read_text(errors="replace")
@@ -521,14 +526,14 @@ def test_real_deepspeed_logs(
     last: tuple[int, float, float | None],
     seconds: float,
 ) -> None:
-    draft = real(DEEPSPEED, name)
-    assert len(draft.steps) == steps
-    ends = [draft.steps[0], draft.steps[-1]]
+    builder = real(DEEPSPEED, name)
+    assert len(builder.steps) == steps
+    ends = [builder.steps[0], builder.steps[-1]]
     assert [(step.iteration, step.printed) for step in ends] == [first[:2], last[:2]]
     assert ends[0].stamp is not None and ends[1].stamp is not None
     assert ends[1].stamp - ends[0].stamp == pytest.approx(seconds, abs=1e-3)
     assert [step.lr for step in ends] == [first[2], last[2]]
-    assert not draft.notes
+    assert not builder.notes
 
 
 def test_real_settings_of_deepspeed() -> None:
@@ -549,10 +554,10 @@ def test_real_settings_of_deepspeed() -> None:
 
 
 def test_real_lines_of_the_others() -> None:
-    draft = real(MEGATRON, "excerpts/megatron_dgxc_llama31_readme.log")
-    (step,) = draft.steps
+    builder = real(MEGATRON, "excerpts/megatron_dgxc_llama31_readme.log")
+    (step,) = builder.steps
     assert (step.iteration, step.printed, step.loss, step.lr) == (1, 20289.1, 12.58695, 3e-5)
-    assert step.stamp is not None and facts(draft) == {"global_batch": 128}
+    assert step.stamp is not None and facts(builder) == {"global_batch": 128}
     trainer = real(TRAINER, "excerpts/hf_trainer_train_metrics_torchprime96.log")
     assert [(total.line, total.value) for total in trainer.totals] == [(7, 6.213)]
     horovod = real(HOROVOD, "excerpts/horovod_tf2_synthetic_issue2739.log")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dlperf_hpc.logs.format import Draft, Format, Line
+from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
 
@@ -192,24 +192,24 @@ def by_name(name: str) -> Format:
     return next(each for each in formats() if each.name == name)
 
 
-def read(lines: list[str], known: tuple[Format, ...] | None = None) -> dict[str, Draft]:
-    """Every line shown to every format that has a needle in it, as the scanner does."""
-    drafts: dict[str, Draft] = {}
+def read(lines: list[str], known: tuple[Format, ...] | None = None) -> dict[str, ReadingBuilder]:
+    """Every line shown to every format that has a literal in it, as the scanner does."""
+    builders: dict[str, ReadingBuilder] = {}
     for number, text in enumerate(lines, 1):
         for each in known or formats():
-            if any(needle in text for needle in (*each.needles, *each.facts_needles)):
-                draft = drafts.setdefault(each.name, Draft(each))
-                each.read(Line(number, text), draft)
-    return drafts
+            if any(literal in text for literal in (*each.literals, *each.facts_literals)):
+                builder = builders.setdefault(each.name, ReadingBuilder(each))
+                each.read(Line(number, text), builder)
+    return builders
 
 
-def recognised(drafts: dict[str, Draft]) -> dict[str, Draft]:
-    return {name: draft for name, draft in drafts.items() if draft.reading()}
+def recognised(builders: dict[str, ReadingBuilder]) -> dict[str, ReadingBuilder]:
+    return {name: builder for name, builder in builders.items() if builder.reading()}
 
 
-def facts(draft: Draft) -> dict[str, object]:
-    assert len({fact.name for fact in draft.facts}) == len(draft.facts), draft.facts
-    return {fact.name: fact.value for fact in draft.facts}
+def facts(builder: ReadingBuilder) -> dict[str, object]:
+    assert len({fact.name for fact in builder.facts}) == len(builder.facts), builder.facts
+    return {fact.name: fact.value for fact in builder.facts}
 
 
 def ngc_tf2_round(step: int, perf: str) -> list[str]:
@@ -261,37 +261,37 @@ def test_what_the_printed_numbers_are() -> None:
 
 def test_stamps_without_a_year_are_said_to_be() -> None:
     for text, expected in ((0, Stamps.NO_YEAR), (1, Stamps.NO_YEAR), (4, Stamps.ABSOLUTE)):
-        (draft,) = recognised(read([STEPS[text][1]])).values()
-        assert draft.stamps is expected
+        (builder,) = recognised(read([STEPS[text][1]])).values()
+        assert builder.stamps is expected
 
 
-def test_needles_are_specific() -> None:
+def test_literals_are_specific() -> None:
     for name in MINE:
         declared = by_name(name)
-        for needle in (*declared.needles, *declared.facts_needles):
-            assert len(needle) >= 5, (name, needle)
-            assert not needle.startswith("  "), (name, needle)
+        for literal in (*declared.literals, *declared.facts_literals):
+            assert len(literal) >= 5, (name, literal)
+            assert not literal.startswith("  "), (name, literal)
 
 
 def test_the_two_tensorflow_2_loops_leave_each_other_alone() -> None:
     official = [STEPS[0][1].replace(" 20/", f" {step}/") for step in (1, 2)]
-    drafts = read([*official, *ngc_tf2_round(47, "7.74"), *ngc_tf2_round(48, "7.77")])
-    assert [step.iteration for step in drafts["tf2_bert"].steps] == [1, 2]
+    builders = read([*official, *ngc_tf2_round(47, "7.74"), *ngc_tf2_round(48, "7.77")])
+    assert [step.iteration for step in builders["tf2_bert"].steps] == [1, 2]
     assert [
         (step.line, step.iteration, step.printed, step.loss, step.lr)
-        for step in drafts["ngc_tf2_bert"].steps
+        for step in builders["ngc_tf2_bert"].steps
     ] == [(4, 47, 7.74, 11.0390625, 1.6526e-05), (7, 48, 7.77, 11.0390625, 1.6526e-05)]
-    assert not any(draft.notes for draft in drafts.values())
+    assert not any(builder.notes for builder in builders.values())
 
 
 def test_a_round_without_perf_has_no_speed_and_no_other_rounds_rate() -> None:
     first, second = ngc_tf2_round(47, "7.74"), ngc_tf2_round(48, "7.7")
-    draft = read([*first[:2], *second[1:]])["ngc_tf2_bert"]
-    assert [(step.iteration, step.printed, step.lr) for step in draft.steps] == [
+    builder = read([*first[:2], *second[1:]])["ngc_tf2_bert"]
+    assert [(step.iteration, step.printed, step.lr) for step in builder.steps] == [
         (47, None, 1.6526e-05),
         (48, None, None),
     ]
-    assert [note.text for note in draft.notes] == ["Perf '7.7' is cut"]
+    assert [note.text for note in builder.notes] == ["Perf '7.7' is cut"]
 
 
 def averages(unit: str, training: bool, *values: str) -> list[str]:
@@ -324,18 +324,18 @@ def test_averages_count_once_and_those_of_training_only() -> None:
 
 def test_overflowing_steps_are_kept_in_their_order() -> None:
     lines = [TF1_STEP.format(1, f"54{n}.691") for n in range(5)] + [TF1_STEP.format(2, "449.497")]
-    draft = read(lines)["ngc_tf1_bert"]
-    assert [step.iteration for step in draft.steps] == [1, 1, 1, 1, 1, 2]
-    assert draft.steps[4].printed == 544.691
+    builder = read(lines)["ngc_tf1_bert"]
+    assert [step.iteration for step in builder.steps] == [1, 1, 1, 1, 1, 2]
+    assert builder.steps[4].printed == 544.691
 
 
 def test_a_record_cut_by_the_next_one_gives_no_number() -> None:
     whole = TF1_STEP.format(3, "370.588")
     for cut in range(len("DLL 2021-05-26 03:51:01.399857 - "), whole.index(" mlm_loss")):
-        draft = read([TF1_STEP.format(22, "370.588")[:cut] + whole])["ngc_tf1_bert"]
-        assert draft.steps[-1].iteration == 3
-        assert {step.iteration for step in draft.steps} <= {22, 3}
-        assert {step.printed for step in draft.steps} <= {370.588, None}
+        builder = read([TF1_STEP.format(22, "370.588")[:cut] + whole])["ngc_tf1_bert"]
+        assert builder.steps[-1].iteration == 3
+        assert {step.iteration for step in builder.steps} <= {22, 3}
+        assert {step.printed for step in builder.steps} <= {370.588, None}
 
 
 def test_settings_of_the_tensorflow_1_bert() -> None:
@@ -351,19 +351,19 @@ def test_settings_of_the_tensorflow_1_bert() -> None:
         "xla": True,
     }
     shell = ["+ num_gpus=8", "++ num_accumulation_steps_phase1=704", "+ num_gpus=x", "+ num_gpus=0"]
-    draft = read([*shell, STEPS[5][1]])["ngc_tf1_bert"]
-    assert facts(draft) == {"precision": "fp16", "gpus_per_node": 8, "accumulation": 704}
-    assert draft.steps[0].rank == 0
+    builder = read([*shell, STEPS[5][1]])["ngc_tf1_bert"]
+    assert facts(builder) == {"precision": "fp16", "gpus_per_node": 8, "accumulation": 704}
+    assert builder.steps[0].rank == 0
 
 
 def test_settings_of_the_dllogger_programs() -> None:
     head = "DLL 2023-08-04 05:46:18.018259 - PARAMETER "
     tf1 = "arch : resnet50  batch_size : 256  iter_unit : batch  xla : True  amp : False "
-    draft = read([head + tf1, "Num GPUs 8", "Per-GPU Batch Size 256", STEPS[6][1]])
-    assert facts(recognised(draft)["ngc_tf1_resnet"]) == {
+    builder = read([head + tf1, "Num GPUs 8", "Per-GPU Batch Size 256", STEPS[6][1]])
+    assert facts(recognised(builder)["ngc_tf1_resnet"]) == {
         "model": "resnet50", "batch_size": 256, "precision": "fp32", "xla": True, "devices": 8
     }  # fmt: skip
-    assert not draft["dllogger_mxnet_resnet"].facts
+    assert not builder["dllogger_mxnet_resnet"].facts
     torch = "data : /imagenet  arch : resnet50  batch_size : 64  optimizer_batch_size : {}  "
     torch += "amp : True  world_size : 8 "
     for whole, expected in ((-1, {"accumulation": 1}), (1024, {"global_batch": 1024})):
@@ -373,8 +373,8 @@ def test_settings_of_the_dllogger_programs() -> None:
         }  # fmt: skip
     bert = 'Config : ["Namespace(allreduce_post_accumulation_fp16=True, amp=False, fp16=False, '
     bert += 'gradient_accumulation_steps=88, max_seq_length=128, train_batch_size=8448)"] '
-    drafts = read([head + bert, head + "batch_size_per_gpu : 96 ", STEPS[8][1]])
-    assert facts(drafts["dllogger_pytorch_bert"]) == {
+    builders = read([head + bert, head + "batch_size_per_gpu : 96 ", STEPS[8][1]])
+    assert facts(builders["dllogger_pytorch_bert"]) == {
         "accumulation": 88, "seq_len": 128, "precision": "fp32", "batch_size": 96
     }  # fmt: skip
 
@@ -388,19 +388,19 @@ def test_mxnet_counts_over_epochs_of_the_length_that_the_log_says() -> None:
     asked = "DLL 2023-07-31 09:09:06.954612 - PARAMETER arch : resnetv15  num_layers : 50  "
     asked += "gpus : [0, 1, 2, 3]  kv_store : horovod  dtype : float16  amp : False  "
     asked += "batch_size : 512  benchmark_iters : 500 "
-    draft = read([asked, mxnet(0, 479), mxnet(2, 19)])["dllogger_mxnet_resnet"]
-    assert [step.iteration for step in draft.steps] == [480, 1020]
-    assert not draft.notes
-    assert facts(draft) == {
+    builder = read([asked, mxnet(0, 479), mxnet(2, 19)])["dllogger_mxnet_resnet"]
+    assert [step.iteration for step in builder.steps] == [480, 1020]
+    assert not builder.notes
+    assert facts(builder) == {
         "model": "resnet50", "global_batch": 512, "gpus_per_node": 4, "precision": "fp16"
     }  # fmt: skip
 
 
 def test_epochs_of_unknown_length_go_on_from_the_last_line() -> None:
     lines = [mxnet(0, 19), mxnet(0, 39), mxnet(1, 19), mxnet(0, 59), mxnet(2, 19), mxnet(0, 19)]
-    draft = read(lines)["dllogger_mxnet_resnet"]
-    assert [step.iteration for step in draft.steps] == [20, 40, 60, 60, 80, 20]
-    assert len(draft.notes) == 1
+    builder = read(lines)["dllogger_mxnet_resnet"]
+    assert [step.iteration for step in builder.steps] == [20, 40, 60, 60, 80, 20]
+    assert len(builder.notes) == 1
     text = "DLL 2023-08-04 05:46:28 - Epoch: {}  {} : 25.20 images/s"
     lines = [text.format("0 Iteration: 20", "train.total_ips")]
     lines += [text.format("0 Iteration: 25 Validation Iteration: 5", "val.total_ips")]
@@ -417,8 +417,8 @@ def test_the_table_of_the_mxnet_benchmark() -> None:
         head = " " * 11 + "|" + "|".join(size.center(11) for size in sizes) + "|"
         return [metric, head, "-" * 24, row, ""]
 
-    draft = read([*table("train.ips", "2957.8"), *table("val.ips", "9000.1")])
-    found = recognised(draft)["dllogger_mxnet_resnet"]
+    builder = read([*table("train.ips", "2957.8"), *table("val.ips", "9000.1")])
+    found = recognised(builder)["dllogger_mxnet_resnet"]
     assert [(total.name, total.value) for total in found.totals] == [("table", 2957.8)]
     assert facts(found) == {"devices": 8, "batch_size": 128}
     two = read(table("train.total_ips", "389.54", "12345", gpus=16, sizes=("64", "128")))
@@ -448,14 +448,14 @@ def test_the_json_file_tells_whose_it_is() -> None:
         record(step=[0], data={"train.total_ips": 1.5}),
         record(step=[1, 5], data={"train.total_ips": 600.5}),
     ]
-    drafts = read(lines)
-    draft = drafts.pop("dllogger_json")
-    assert not any(other.notes for other in drafts.values())
-    assert [(step.iteration, step.printed) for step in draft.steps] == [(5, 545.25), (30, 600.5)]
-    assert draft.framework == "ngc-pytorch"
-    assert draft.counter is Counter.MICRO_STEPS
-    assert facts(draft)["precision"] == "fp16"
-    assert facts(draft)["devices"] == 4
+    builders = read(lines)
+    builder = builders.pop("dllogger_json")
+    assert not any(other.notes for other in builders.values())
+    assert [(step.iteration, step.printed) for step in builder.steps] == [(5, 545.25), (30, 600.5)]
+    assert builder.framework == "ngc-pytorch"
+    assert builder.counter is Counter.MICRO_STEPS
+    assert facts(builder)["precision"] == "fp16"
+    assert facts(builder)["devices"] == 4
     tf1 = read([record(step=3, data={"throughput_train": 370.5, "total_loss": 11.25})])
     assert tf1["dllogger_json"].framework == "ngc-tensorflow"
     assert tf1["dllogger_json"].steps[0][1:6] == (3, None, 1570716916.25, 370.5, 11.25)
@@ -478,8 +478,8 @@ def test_json_that_is_none_or_not_what_it_says() -> None:
         '"x"}}',
         "true}}",
     ):
-        draft = read([start + bad, good])["dllogger_json"]
-        assert [step.printed for step in draft.steps if step.printed] == [5.5], bad[:9]
+        builder = read([start + bad, good])["dllogger_json"]
+        assert [step.printed for step in builder.steps if step.printed] == [5.5], bad[:9]
     for step in (
         "null",
         '"x"',
@@ -489,12 +489,12 @@ def test_json_that_is_none_or_not_what_it_says() -> None:
         "[true, 5]",
         "{}",
     ):
-        draft = read([good.replace("[0, 5]", step), good])["dllogger_json"]
-        assert len(draft.steps) == 1, step
-        assert len(draft.notes) == 1, step
+        builder = read([good.replace("[0, 5]", step), good])["dllogger_json"]
+        assert len(builder.steps) == 1, step
+        assert len(builder.notes) == 1, step
     for stamp in ('"nan"', '"1e300"', "[]", '"-5"', "null"):
-        draft = read([good.replace('"1.5e9"', stamp)])["dllogger_json"]
-        assert draft.steps[0].stamp is None, stamp
+        builder = read([good.replace('"1.5e9"', stamp)])["dllogger_json"]
+        assert builder.steps[0].stamp is None, stamp
     for data in ("[]", "5", "null"):
         text = f'DLLL {{"type": "LOG", "step": [0, 5], "data": {data}}}'
         assert not recognised(read([text]))
@@ -542,9 +542,9 @@ def test_lines_that_are_none_of_these_formats() -> None:
         "DLL 2023-08-04 05:47:41 - Epoch: 0  train.total_ips : 366.74 images/s",
         ABSL + "model_training_utils.py:1] Step: [47] Validation accuracy = 0.5",
     ]
-    drafts = read(lines, tuple(each for each in formats() if each.name in MINE))
-    assert not recognised(drafts)
-    assert not any(draft.notes for draft in drafts.values())
+    builders = read(lines, tuple(each for each in formats() if each.name in MINE))
+    assert not recognised(builders)
+    assert not any(builder.notes for builder in builders.values())
 
 
 @pytest.mark.parametrize("name", sorted(MINE))
@@ -567,10 +567,10 @@ def test_damage_is_noted_and_no_number_is_invented(name: str) -> None:
 
 def speeds(declared: Format, text: str) -> list[float]:
     """What is read of a line as speeds; whatever is in it, the reader does not raise."""
-    draft = Draft(declared)
-    declared.read(Line(1, text), draft)
-    assert all(0 <= step.iteration < 10**18 for step in draft.steps)
-    values = [step.printed for step in draft.steps] + [total.value for total in draft.totals]
+    builder = ReadingBuilder(declared)
+    declared.read(Line(1, text), builder)
+    assert all(0 <= step.iteration < 10**18 for step in builder.steps)
+    values = [step.printed for step in builder.steps] + [total.value for total in builder.totals]
     return [value for value in values if value is not None]
 
 
@@ -580,27 +580,27 @@ def speeds(declared: Format, text: str) -> list[float]:
 def test_a_speed_of_fixed_decimals_is_whole_or_none(step: tuple[Any, ...]) -> None:
     declared = by_name(step[0])
     for cut in range(len(step[1])):
-        draft = Draft(declared)
-        declared.read(Line(1, step[1][:cut]), draft)
-        assert {each.printed for each in draft.steps} <= {step[4], None}
+        builder = ReadingBuilder(declared)
+        declared.read(Line(1, step[1][:cut]), builder)
+        assert {each.printed for each in builder.steps} <= {step[4], None}
 
 
 @pytest.mark.parametrize("name", sorted(MINE))
 def test_the_longest_lines_are_read_in_no_time(name: str) -> None:
     declared = by_name(name)
-    needles = (*declared.needles, *declared.facts_needles)
+    literals = (*declared.literals, *declared.facts_literals)
     heads = [text for whose, text, *_ in STEPS if whose == name] or [""]
     noise = [
         unit * (65000 // len(unit)) for unit in (" ", "a", "1", "a.", "=", "|   1", " : ", "[")
     ]
     began = time.process_time()
-    for needle in needles:
-        for filler in (*noise, needle * (65000 // len(needle))):
-            for text in (needle + filler, filler + needle, heads[0] + filler):
-                draft = Draft(declared)
-                draft.state.update(final=True, table=(1, ("128",)))
-                declared.read(Line(2, text), draft)
-    assert time.process_time() - began < 0.05 * len(needles) * 27
+    for literal in literals:
+        for filler in (*noise, literal * (65000 // len(literal))):
+            for text in (literal + filler, filler + literal, heads[0] + filler):
+                builder = ReadingBuilder(declared)
+                builder.state.update(final=True, table=(1, ("128",)))
+                declared.read(Line(2, text), builder)
+    assert time.process_time() - began < 0.05 * len(literals) * 27
 
 
 # -- real logs -----------------------------------------------------------------------------------
@@ -610,7 +610,7 @@ needs_real_logs = pytest.mark.skipif(not REAL, reason="DLPERF_REAL_LOGS is not s
 _TAG = re.compile(r"^(?:\w{3} \w{3} [ \d]\d [\d:]{8} \d{4})?\[\d+,\d+\]<\w+>:")
 
 
-def read_log(name: str) -> dict[str, Draft]:
+def read_log(name: str) -> dict[str, ReadingBuilder]:
     text = (Path(REAL or "") / name).read_text(errors="replace")
     found = recognised(read([_TAG.sub("", line) for line in re.split("[\r\n]", text)]))
     assert len(found) <= 1, list(found)
@@ -641,10 +641,10 @@ FIELDS = {
 @needs_real_logs
 @pytest.mark.parametrize(("log", "rule", "figure"), published())
 def test_published_figures_of_real_logs(log: str, rule: str, figure: float) -> None:
-    ((name, draft),) = read_log(log).items()
+    ((name, builder),) = read_log(log).items()
     assert name == FIELDS[log.split("/")[0]]
-    speeds = [step.printed for step in draft.steps if step.printed is not None]
-    totals = {total.name: total.value for total in draft.totals}
+    speeds = [step.printed for step in builder.steps if step.printed is not None]
+    totals = {total.name: total.value for total in builder.totals}
     skipped = re.fullmatch(r"mean of lines\[(\d+):\]", rule)
     if name == "dllogger_mxnet_resnet":
         found = totals["table"]
@@ -653,7 +653,7 @@ def test_published_figures_of_real_logs(log: str, rule: str, figure: float) -> N
     else:
         found = mean(speeds[int(skipped[1]) if skipped else 0 :])
     assert found == pytest.approx(figure, rel=5e-5)
-    assert not draft.notes
+    assert not builder.notes
 
 
 @needs_real_logs
@@ -669,10 +669,14 @@ def test_all_lines_of_real_logs_are_read() -> None:
         "excerpts/ngc_tf2_bert_issue1262.log": (2, 0, 48),
     }
     for log, (steps, totals, last) in counts.items():
-        ((name, draft),) = read_log(log).items()
-        found = (len(draft.steps), len(draft.totals), max(step.iteration for step in draft.steps))
+        ((name, builder),) = read_log(log).items()
+        found = (
+            len(builder.steps),
+            len(builder.totals),
+            max(step.iteration for step in builder.steps),
+        )
         assert found == (steps, totals, last), log
-        assert all(step.stamp for step in draft.steps), log
+        assert all(step.stamp for step in builder.steps), log
         assert name in MINE
     assert not read_log("dllogger/example_stdout_log.json")
 
@@ -692,12 +696,12 @@ def test_the_keras_logs_give_what_the_benchmarks_scripts_got() -> None:
     for case, batch in (("1n1g", 128), ("2n8g", 2048)):
         printed, clock = {}, {}
         for run in map(str, range(1, 6)):
-            draft = read_log(f"tf2_resnet50/{case}/rn50_b128_fp32_{run}.log")["tf2_resnet"]
-            steps = draft.steps
+            builder = read_log(f"tf2_resnet50/{case}/rn50_b128_fp32_{run}.log")["tf2_resnet"]
+            steps = builder.steps
             printed[run] = round(mean(step.printed or 0.0 for step in steps[1:6]), 2)
             clock[run] = round(batch * 500 / ((steps[5].stamp or 0.0) - (steps[0].stamp or 0.0)), 2)
             assert {"global_batch": batch, "precision": "fp32", "xla": False}.items() <= facts(
-                draft
+                builder
             ).items()
         assert printed == expected["speed"]["per_run"][case]
         assert clock == expected["time"]["per_run"][case]

@@ -21,17 +21,17 @@ OLD = NOW.replace("Loss: 6.91 (6.92)", "Loss:  6.910000 (6.9234)")
 
 @pytest.mark.parametrize("text", [NOW, OLD])
 def test_timm_prints_the_mean_since_the_epoch_began(text: str) -> None:
-    draft = reads(TIMM, [text])
-    (step,) = draft.steps
+    builder = reads(TIMM, [text])
+    (step,) = builder.steps
     assert (step.iteration, step.printed, step.loss, step.lr) == (51, 820.5, 6.91, 1e-5)
-    assert not draft.notes
+    assert not builder.notes
 
 
 def test_timms_first_epoch_is_read_without_the_batch_that_may_be_smaller() -> None:
     last = NOW.replace("  50/1251 (  4%)", "1250/1251 (100%)")
-    draft = reads(TIMM, [NOW, last, NOW.replace("Train: 0", "Train: 1")])
-    assert [(step.iteration, step.printed) for step in draft.steps] == [(51, 820.5), (1251, None)]
-    assert [note.line for note in draft.notes] == [3]
+    builder = reads(TIMM, [NOW, last, NOW.replace("Train: 0", "Train: 1")])
+    assert [(step.iteration, step.printed) for step in builder.steps] == [(51, 820.5), (1251, None)]
+    assert [note.line for note in builder.notes] == [3]
 
 
 def test_batches_of_changing_size_have_no_speed() -> None:
@@ -46,8 +46,8 @@ def test_no_cut_line_of_timms_has_another_speed() -> None:
 
 @pytest.mark.parametrize("figure", ["nan", "inf", "-820.50", "0.00"])
 def test_no_speed_of_timms_is_invented(figure: str) -> None:
-    draft = reads(TIMM, [NOW.replace("820.50", figure)])
-    assert [step.printed for step in draft.steps] == [None] and len(draft.notes) == 1
+    builder = reads(TIMM, [NOW.replace("820.50", figure)])
+    assert [step.printed for step in builder.steps] == [None] and len(builder.notes) == 1
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ DINOV2 = (
 def test_programs_with_a_metric_logger(
     text: str, iteration: int, seconds: float, loss: float, lr: float, memory: float | None
 ) -> None:
-    draft = reads(LOGGER, [text])
-    (step,) = draft.steps
+    builder = reads(LOGGER, [text])
+    (step,) = builder.steps
     assert (step.iteration, step.printed, step.loss) == (iteration, seconds, loss)
     assert (step.lr, step.memory_mb) == (lr, memory)
-    assert not draft.notes
+    assert not builder.notes
 
 
 def test_only_means_that_do_not_overlap_are_read() -> None:
@@ -135,16 +135,16 @@ def test_only_means_that_do_not_overlap_are_read() -> None:
 
 
 def test_the_first_epoch_of_a_metric_logger_is_read() -> None:
-    draft = reads(LOGGER, [TORCHVISION, TORCHVISION.replace("Epoch: [0]", "Epoch: [1]")])
-    assert len(draft.steps) == 1 and [note.line for note in draft.notes] == [2]
+    builder = reads(LOGGER, [TORCHVISION, TORCHVISION.replace("Epoch: [0]", "Epoch: [1]")])
+    assert len(builder.steps) == 1 and [note.line for note in builder.notes] == [2]
 
 
 def test_dinov2s_stamp_is_read() -> None:
     later = DINOV2.replace("00:21:00", "00:21:30").replace("3280/", "3300/")
-    draft = reads(LOGGER, [DINOV2, later])
-    first, second = (step.stamp for step in draft.steps)
+    builder = reads(LOGGER, [DINOV2, later])
+    first, second = (step.stamp for step in builder.steps)
     assert first is not None and second == first + 30
-    assert draft.stamps is Stamps.ABSOLUTE
+    assert builder.stamps is Stamps.ABSOLUTE
 
 
 def test_validation_of_a_metric_logger_is_not_read() -> None:
@@ -160,8 +160,8 @@ def test_no_cut_line_of_a_metric_loggers_has_another_speed() -> None:
 
 @pytest.mark.parametrize("figure", ["nan", "inf", "-0.3012", "0.0000"])
 def test_no_time_of_a_metric_loggers_is_invented(figure: str) -> None:
-    draft = reads(LOGGER, [TORCHVISION.replace("0.3012", figure)])
-    assert [step.printed for step in draft.steps] == [None] and len(draft.notes) == 1
+    builder = reads(LOGGER, [TORCHVISION.replace("0.3012", figure)])
+    assert [step.printed for step in builder.steps] == [None] and len(builder.notes) == 1
 
 
 def test_a_metric_loggers_settings() -> None:
@@ -200,12 +200,12 @@ SPEED = (
 
 @pytest.mark.parametrize("text", [EVENTS, EVENTS_2019, EVENTS_FILE])
 def test_detectron2(text: str) -> None:
-    draft = reads(D2, [text, text.replace("11:23:38", "11:23:45").replace("639", "659")])
-    first, second = draft.steps
+    builder = reads(D2, [text, text.replace("11:23:38", "11:23:45").replace("639", "659")])
+    first, second = builder.steps
     assert (first.iteration, first.printed, first.loss) == (640, 0.3326, 1.194)
     assert (first.lr, first.memory_mb) == (0.006394, 3961)
     assert first.stamp is not None and second.stamp == first.stamp + 7
-    assert draft.stamps is Stamps.NO_YEAR and not draft.notes
+    assert builder.stamps is Stamps.NO_YEAR and not builder.notes
 
 
 def test_detectron2s_total() -> None:
@@ -224,8 +224,8 @@ def test_no_cut_line_of_detectron2s_has_another_figure() -> None:
 
 @pytest.mark.parametrize("figure", ["nan", "inf", "-0.3326", "0.0000"])
 def test_no_time_of_detectron2s_is_invented(figure: str) -> None:
-    draft = reads(D2, [EVENTS.replace("0.3326", figure)])
-    assert [step.printed for step in draft.steps] == [None] and len(draft.notes) == 1
+    builder = reads(D2, [EVENTS.replace("0.3326", figure)])
+    assert [step.printed for step in builder.steps] == [None] and len(builder.notes) == 1
 
 
 CONFIG = """\

@@ -14,30 +14,30 @@ _GROUP = 64  # strings that the SIMD prefilter takes at most: more are sought in
 _BUCKETS = 16  # into which it puts more than 32 of them; fewer into half as many
 
 Hit = tuple[int, int]
-"""Where a needle ends, and which it is."""
+"""Where a literal ends, and which it is."""
 
 
 class Group(NamedTuple):
-    """Needles that are sought in one pass. ``numbers`` are those of the strings that the search
-    finds: a needle's own or, from the number of needles on, that of a string that stands for
+    """Literals that are sought in one pass. ``numbers`` are those of the strings that the search
+    finds: a literal's own or, from the number of literals on, that of a string that stands for
     several."""
 
     search: BytesAhoCorasick
     numbers: Sequence[int]
-    needles: frozenset[int]
+    literals: frozenset[int]
 
     def hits(self, data: bytes | memoryview) -> list[int]:
         """Which strings the search finds, one after the other."""
         return [index for index, _, _ in self.search.find_matches_as_indexes(data)]
 
 
-class Needles:
+class Literals:
     """Fixed strings, known by their numbers: the order in which they are given.
 
-    ``shared`` are strings that several needles have in common, and hardly any line that holds none
-    of these. One is sought in place of all needles that it is in: they are looked for, each by
-    itself, in the lines where it is found. (A needle that is a part of another must not hide such a
-    string in it: none does.)
+    ``shared`` are strings that several literals have in common, and hardly any line that holds none
+    of these. One is sought in place of all literals that it is in: they are looked for, each by
+    itself, in the lines where it is found. (A literal that is a part of another must not hide such
+    a string in it: none does.)
     """
 
     def __init__(self, texts: Iterable[str], shared: Iterable[str] = ()) -> None:
@@ -53,8 +53,8 @@ class Needles:
         self._group = functools.lru_cache(maxsize=256)(self._made)
 
     def groups(self, *sets: Sequence[int]) -> list[Group]:
-        """Groups of needles to look for together. The sets are kept apart if one pass cannot take
-        all needles: what all files are searched for is then one group for all of them."""
+        """Groups of literals to look for together. The sets are kept apart if one pass cannot take
+        all literals: what all files are searched for is then one group for all of them."""
         parts: list[Sequence[int]] = []
         together = [number for each in sets for number in each]
         for each in [together] if len(self._sought(together)) <= _GROUP else sets:
@@ -64,25 +64,25 @@ class Needles:
             parts += [ordered[at : at + size] for at in range(0, len(each), size)]
         return [self._group(tuple(part)) for part in parts]
 
-    def _sought(self, needles: Sequence[int]) -> list[tuple[bytes, int]]:
-        """The strings by which needles are found, and their numbers."""
-        found, left = [], list(needles)
+    def _sought(self, literals: Sequence[int]) -> list[tuple[bytes, int]]:
+        """The strings by which literals are found, and their numbers."""
+        found, left = [], list(literals)
         for number, text in enumerate(self._shared, len(self._texts)):
-            others = [needle for needle in left if text not in self._texts[needle]]
+            others = [literal for literal in left if text not in self._texts[literal]]
             if len(left) - len(others) > 1:
                 found.append((text, number))
                 left = others
-        return [*found, *((self._texts[needle], needle) for needle in left)]
+        return [*found, *((self._texts[literal], literal) for literal in left)]
 
-    def _made(self, needles: tuple[int, ...]) -> Group:
-        """The group of these needles."""
-        sought = _in_buckets(self._sought(needles))
+    def _made(self, literals: tuple[int, ...]) -> Group:
+        """The group of these literals."""
+        sought = _in_buckets(self._sought(literals))
         search = BytesAhoCorasick([text for text, _ in sought], MatchKind.LeftmostFirst)
-        return Group(search, [number for _, number in sought], frozenset(needles))
+        return Group(search, [number for _, number in sought], frozenset(literals))
 
     def find(self, data: bytes, begin: int, end: int, groups: Sequence[Group]) -> list[Hit]:
-        """The needles in a part of ``data`` that is whole lines, in the order of their ends; one of
-        those that overlap within a group."""
+        """The literals in a part of ``data`` that is whole lines, in the order of their ends; one
+        of those that overlap within a group."""
         part = data if end - begin == len(data) else memoryview(data)[begin:end]
         hits = [
             (begin + stop, numbers[index])
@@ -105,8 +105,8 @@ class Needles:
         places: Sequence[int],
     ) -> list[Hit]:
         """The hits, but of each line with one of ``places``, at which a string ends that stands for
-        several needles, all needles of the groups that are in it, whether they overlap or not."""
-        needles = frozenset[int]().union(*(group.needles for group in groups))
+        several literals, all literals of the groups that are in it, whether they overlap or not."""
+        literals = frozenset[int]().union(*(group.literals for group in groups))
         found: list[Hit] = []
         at, done = 0, begin  # hits before ``at``, in lines before ``done``, are dealt with
         for place in places:
@@ -119,11 +119,11 @@ class Needles:
             found += hits[at:first]
             at = bisect_left(hits, (done + 1, 0))
             exact = self._exact.find_matches_as_indexes(data[start:done], overlapping=True)
-            found += sorted((start + last, each) for each, _, last in exact if each in needles)
+            found += sorted((start + last, each) for each, _, last in exact if each in literals)
         return [*found, *hits[at:]]
 
     def among(self, data: bytes, hits: Sequence[Hit], line: bytes) -> frozenset[int]:
-        """The needles of a line in which ``hits`` were found, with those that overlap the hits."""
+        """The literals of a line in which ``hits`` were found, with those that overlap the hits."""
         if len(hits) == 1:  # as in most lines
             end, number = hits[0]
             if not data.startswith(self._hidden[number], end):
@@ -135,23 +135,23 @@ class Needles:
         return frozenset([number for _, number in hits])
 
     def all_in(self, text: str, numbers: Iterable[int]) -> bool:
-        """Whether each of these needles is in ``text``."""
+        """Whether each of these literals is in ``text``."""
         return all([self._strings[number] in text for number in numbers])
 
     def found_in(self, line: bytes, groups: Sequence[Group]) -> frozenset[int]:
-        """The needles of a line by which it is found."""
+        """The literals of a line by which it is found."""
         hits = self.find(line, 0, len(line), groups)
         return self.among(line, hits, line) if hits else frozenset()
 
     def of(self, line: bytes) -> frozenset[int]:
-        """Every needle in a line."""
+        """Every literal in a line."""
         found = self._exact.find_matches_as_indexes(line, overlapping=True)
         if len(found) == 1:
             return self._single[found[0][0]]
         return frozenset([number for number, _, _ in found])
 
     def _overlapping(self, text: bytes) -> tuple[bytes, ...]:
-        """The rest of each needle that begins within ``text``; b"" for one that also ends there."""
+        """The rest of each literal that begins within ``text``; b"" for one that ends there."""
         rests = {
             other[len(text) - at :]
             for at in range(len(text))
