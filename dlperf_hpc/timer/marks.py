@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dlperf_hpc.train.clock import IterationClock
 from dlperf_hpc.train.window import RankTimes
 
 
@@ -56,15 +57,8 @@ class Marks:
     def __init__(self, iterations: int, sync: Callable[[], object] | None) -> None:
         self._sync = sync
         self._cuda = cuda()
-        self._count = 0
-        self._stamps = [0] * (1 + iterations)
-        self._events: list[Any] = []
-        if self._cuda is not None and sync is None:
-            self._events = [self._cuda.Event(enable_timing=True) for _ in self._stamps]
-            for event in self._events:
-                event.record()  # CUDA's own event is made at the first record: not in the window
-        self._losses: list[Any] = [None] * iterations
-        self.samples: list[int | None] = [None] * iterations
+        self._clock = IterationClock(iterations, self._cuda if sync is None else None)
+        self.samples: list[int | None] = []
 
     def synchronize(self) -> None:
         """Wait until the device has done everything asked of it so far."""
@@ -74,42 +68,33 @@ class Marks:
         """Start the clock; after a sync, and after the others were met."""
         self.opened = time.time()
         self._started = time.perf_counter_ns()
-        self._mark()
+        self._clock.mark(None)
 
     def iteration(self, loss: Any, samples: int | None, last: bool) -> None:
         """An iteration has ended. Waits for the device after the last one alone."""
-        self._losses[self._count - 1] = loss
-        self.samples[self._count - 1] = samples
+        self.samples.append(samples)
         if last:
             self.synchronize()
-        self._mark()
+        self._clock.mark(loss)
         if last:
             self.elapsed_s = (time.perf_counter_ns() - self._started) / 1e9
 
-    def _mark(self) -> None:
-        if self._events:
-            self._events[self._count].record()
-        else:
-            self._stamps[self._count] = time.perf_counter_ns()
-        self._count += 1
-
     def step_times(self) -> list[float]:
         """Seconds of each iteration. Waits for the device."""
-        if self._events:
-            self.synchronize()
-            pairs = zip(self._events, self._events[1:])
-            return [a.elapsed_time(b) / 1e3 for a, b in pairs]
-        return [(b - a) / 1e9 for a, b in zip(self._stamps, self._stamps[1:])]
+        if self._cuda is not None:
+            self._cuda.synchronize()
+        return self._clock.step_times()
 
     def losses(self) -> tuple[list[float | None], tuple[str, ...]]:
         """The losses as numbers, and a remark on one that is none. Waits for the device."""
         found: list[float | None] = []
-        for number, loss in enumerate(self._losses, 1):
+        losses = self._clock.losses[1:]
+        for number, loss in enumerate(losses, 1):
             try:
                 found.append(None if loss is None else float(loss))
             except Exception as error:  # noqa: BLE001 - what a foreign object raises is not known
                 why = f"the loss of iteration {number} of the window is no number: {error}"
-                return [None] * len(self._losses), (why,)
+                return [None] * len(losses), (why,)
         return found, ()
 
     def memory_mb(self) -> float | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.affinity import take_place
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
+from dlperf_hpc.train.clock import IterationClock
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.schedules import learning_rate
@@ -141,12 +141,9 @@ class TensorflowSession(Resumable):
 
     def open_window(self, iterations: int) -> None:
         """Make room for one mark and one loss per iteration, and for those at the beginning."""
-        marks = 1 + iterations
         if self._feed:
             self._feed.open_window()
-        self._marked = 0
-        self._losses = [self._loss] * marks
-        self._stamps = [0] * marks
+        self._clock = IterationClock(iterations, loss=self._loss)
         self._optimizer_steps = 0
         self._skipped_before = self._skipped()
 
@@ -155,17 +152,15 @@ class TensorflowSession(Resumable):
 
     def mark(self) -> None:
         """A host stamp: TensorFlow has no events on the device's time line for a program."""
-        self._stamps[self._marked] = time.perf_counter_ns()
-        self._losses[self._marked] = self._loss
-        self._marked += 1
+        self._clock.mark(self._loss)
 
     def step_times(self) -> list[float]:
         """Seconds of each iteration of the window, on the host's clock."""
-        return [(b - a) / 1e9 for a, b in zip(self._stamps, self._stamps[1:])]
+        return self._clock.step_times()
 
     def losses(self) -> list[float]:
         """This rank's loss of each iteration of the window; the mean of its devices'."""
-        return [float(loss.numpy()) for loss in self._losses[1:]]
+        return [float(loss.numpy()) for loss in self._clock.losses[1:]]
 
     def counts(self) -> tuple[int, int]:
         """(optimizer steps, skipped ones) in the window."""

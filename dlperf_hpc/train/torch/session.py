@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import resource
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from dlperf_hpc.sweepfile.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.affinity import take_place
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
+from dlperf_hpc.train.clock import IterationClock
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.torch.device import (
@@ -121,42 +121,27 @@ class TorchSession(Resumable):
 
     def open_window(self, iterations: int) -> None:
         """Make room for one mark and one loss per iteration, and for those at the beginning."""
-        marks = 1 + iterations
-        self._marked = 0
         self._retried_before = allocator(self.device).get("alloc_retries", 0)
         self._graphs_before, _ = compiled_so_far()
         if self._feed:
             self._feed.open_window()
-        self._losses = [self._loss] * marks
         self._optimizer_steps = 0
         self._skipped: Any = torch.zeros((), device=self.device)
-        self._stamps = [0] * marks
-        self._events: list[Any] = []
-        if self.device.type == "cuda":
-            self._events = [torch.cuda.Event(enable_timing=True) for _ in range(marks)]
-            for event in self._events:
-                event.record()  # CUDA's own event is made at the first record: not in the window
+        cuda = torch.cuda if self.device.type == "cuda" else None
+        self._clock = IterationClock(iterations, cuda, self._loss)
 
     def mark(self) -> None:
         """An event on the GPU's own time line, or a host stamp where the host is the device."""
-        if self._events:
-            self._events[self._marked].record()
-        else:
-            self._stamps[self._marked] = time.perf_counter_ns()
-        self._losses[self._marked] = self._loss
-        self._marked += 1
+        self._clock.mark(self._loss)
 
     def step_times(self) -> list[float]:
         """Seconds of each iteration of the window."""
         self.synchronize()
-        if self._events:
-            pairs = zip(self._events, self._events[1:])
-            return [a.elapsed_time(b) / 1e3 for a, b in pairs]
-        return [(b - a) / 1e9 for a, b in zip(self._stamps, self._stamps[1:])]
+        return self._clock.step_times()
 
     def losses(self) -> list[float]:
         """This rank's loss of each iteration of the window."""
-        values: list[float] = torch.stack(self._losses[1:]).tolist()
+        values: list[float] = torch.stack(self._clock.losses[1:]).tolist()
         return values
 
     def counts(self) -> tuple[int, int]:
