@@ -24,9 +24,16 @@ from dlperf_hpc.records.results import Window
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Begun, describe, finish, format_trace, log_event
 from dlperf_hpc.records.timed import SUPERVISED, Timed, timed_line
-from dlperf_hpc.timer import account, others
-from dlperf_hpc.timer.asked import asked
-from dlperf_hpc.timer.marks import Marks, RankWindow, device_facts, kept, synchronize, unwaited
+from dlperf_hpc.timer import aggregate, peers
+from dlperf_hpc.timer.config import timer_config
+from dlperf_hpc.timer.window_clock import (
+    RankWindow,
+    WindowClock,
+    device_facts,
+    kept,
+    synchronize,
+    unwaited,
+)
 from dlperf_hpc.train import provenance
 from dlperf_hpc.train.window import window_length
 
@@ -89,11 +96,11 @@ class Timer:
             "min_seconds": min_seconds,
             "logs": logs,
         }
-        self._asked = asked(told)
+        self._config = timer_config(told)
         self._stop, self._sync, self._quiet = stop, sync, quiet
-        self._others: others.Others | None = None
+        self._group: peers.ProcessGroup | None = None
         self._begun: Begun | None = None
-        self._marks: Marks | None = None
+        self._clock: WindowClock | None = None
         self._done = 0
         self._last = 0  # the window's last iteration, once it is open
         self._loss: Any = None
@@ -156,7 +163,7 @@ class Timer:
     @property
     def open(self) -> bool:
         """Whether the window is open: it has begun and is not over."""
-        return self._marks is not None and not self._ended
+        return self._clock is not None and not self._ended
 
     def close(self, error: BaseException | None = None, why: str = "") -> None:
         """End the run here: without a number if the window is not over (``why``: more than that),
@@ -164,8 +171,8 @@ class Timer:
         timer:``."""
         if self._ended:
             return
-        told = f"the loop ended after {self._done} iterations, of {self._asked.measure.warmup}"
-        told += f" untimed and {self._asked.measure.iterations} timed ones"
+        told = f"the loop ended after {self._done} iterations, of {self._config.measure.warmup}"
+        told += f" untimed and {self._config.measure.iterations} timed ones"
         told += f": {why}" if why else ""
         if error is None:
             self._end(Verdict(Status.PARTIAL, told, WINDOW))
@@ -179,7 +186,7 @@ class Timer:
     @property
     def rank(self) -> int:
         """This process's number among those of the loop: as they met, else as the launcher says."""
-        return others.launched().rank if self._others is None else self._others.rank
+        return peers.launched().rank if self._group is None else self._group.rank
 
     @property
     def told(self) -> str:
@@ -213,7 +220,7 @@ class Timer:
                 "this Timer is in a loop that has not ended: close that one, or take another Timer"
             )
         self._looping = True
-        self._again += self._marks is not None
+        self._again += self._clock is not None
         try:
             if not self._ended:
                 self._begin()
@@ -222,7 +229,7 @@ class Timer:
             self._looping = False
 
     def _iterations(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        sizes = Sizes(self._asked.load.batch_size)
+        sizes = Sizes(self._config.load.batch_size)
         while not self._ended:
             before = time.perf_counter_ns()
             try:
@@ -241,28 +248,28 @@ class Timer:
 
     def _advance(self) -> None:
         """An iteration has ended."""
-        if self._others is None:
+        if self._group is None:
             self._begin()
         self._done += 1
         loss, samples, self._loss, self._samples = self._loss, self._samples, None, None
-        warmup = self._asked.measure.warmup
-        if self._marks is not None:
+        warmup = self._config.measure.warmup
+        if self._clock is not None:
             last = self._done == self._last
-            self._marks.iteration(loss, samples, last)
+            self._clock.iteration(loss, samples, last)
             if last:
-                self._close_window(self._marks)
+                self._close_window(self._clock)
         elif self._done == warmup:
             self._open_window()
-        elif self._done == warmup // 2 and self._asked.measure.min_seconds:
+        elif self._done == warmup // 2 and self._config.measure.min_seconds:
             synchronize(self._sync)
             self._half_at = time.perf_counter()
 
     def _begin(self) -> None:
         """Find the others and begin the log, in the first iteration: by then the program has formed
         its process group."""
-        if self._others is not None:
+        if self._group is not None:
             return
-        self._others = found = others.find()
+        self._group = found = peers.find()
         atexit.register(self._at_exit)
         opened = self._open_log(found)
         if isinstance(opened, LedgerError) and SUPERVISED in os.environ:
@@ -277,7 +284,7 @@ class Timer:
         facts = [device_facts()]
         if found.world is not None:
             facts = found.world.gather({**provenance.rank_facts(found.world), **facts[0]})
-        self._log(lambda begun: account.log_start(begun, self._asked, found, facts))
+        self._log(lambda begun: aggregate.log_start(begun, self._config, found, facts))
 
     def _log(self, write: Callable[[Begun], object]) -> None:
         """On rank 0 write into the log. A disk that is full now does not end the program."""
@@ -288,18 +295,18 @@ class Timer:
         except OSError as error:
             self._remarks.append(f"the log is not whole: {error.strerror}")
 
-    def _open_log(self, found: others.Others) -> Begun | DlperfError | None:
+    def _open_log(self, found: peers.ProcessGroup) -> Begun | DlperfError | None:
         """On rank 0 a log, or why there can be none."""
         if found.rank != 0:
             return None
         try:
-            return account.open_log(self._asked, found)
+            return aggregate.open_log(self._config, found)
         except DlperfError as error:
             return error
 
-    def _length(self, found: others.Others) -> int:
+    def _length(self, found: peers.ProcessGroup) -> int:
         """Iterations of the window, the same for all processes."""
-        measure, load = self._asked.measure, self._asked.load
+        measure, load = self._config.measure, self._config.load
         estimate = float("inf")
         if measure.min_seconds:
             synchronize(self._sync)
@@ -312,62 +319,62 @@ class Timer:
         return window_length(measure, load.accumulation or 1, estimate)
 
     def _open_window(self) -> None:
-        assert self._others is not None
-        iterations = self._length(self._others)
+        assert self._group is not None
+        iterations = self._length(self._group)
         self._last = self._done + iterations
         self._log(lambda begun: log_event(begun, "phase", {"name": "measure"}))
-        self._marks = Marks(iterations, self._sync)
-        self._marks.synchronize()
-        if self._others.world is not None:
-            self._others.world.barrier()
+        self._clock = WindowClock(iterations, self._sync)
+        self._clock.synchronize()
+        if self._group.world is not None:
+            self._group.world.barrier()
         self._waited_ns = 0 if self._looping else None
-        self._marks.start()
+        self._clock.start()
 
-    def _close_window(self, marks: Marks) -> None:
-        found = self._others
+    def _close_window(self, clock: WindowClock) -> None:
+        found = self._group
         assert found is not None
-        losses, odd = marks.losses()
+        losses, odd = clock.losses()
         mine = RankWindow(
-            opened=marks.opened,
-            elapsed_s=marks.elapsed_s,
-            step_times=marks.step_times(),
+            opened=clock.opened,
+            elapsed_s=clock.elapsed_s,
+            step_times=clock.step_times(),
             losses=losses,
-            samples=marks.samples,
+            samples=clock.samples,
             data_wait_s=None if self._waited_ns is None else self._waited_ns / 1e9,
-            memory_mb=marks.memory_mb(),
+            memory_mb=clock.memory_mb(),
             optimizer_steps=tuple(self._steps),
-            remarks=(*odd, *self._remarks, *unwaited(self._sync), *self._odd_loops(marks)),
+            remarks=(*odd, *self._remarks, *unwaited(self._sync), *self._odd_loops(clock)),
         )
         row = (mine, self._refusal)
         rows = [row] if found.world is None else found.world.gather(row)
         windows = [window for window, _ in rows]
-        measure = self._asked.measure
+        measure = self._config.measure
         try:
             for why in filter(None, (why for _, why in rows)):
                 raise MeasurementError(why)
-            window = account.over_all(windows, self._asked.load, measure, found.size)
+            window = aggregate.over_all(windows, self._config.load, measure, found.size)
         except MeasurementError as error:
-            median = account.median_ms(windows)
+            median = aggregate.median_ms(windows)
             told = f"{error} (an iteration took {median:.2f} ms, median)"
             self._end(Verdict(Status.FAILED, told, WINDOW))
             return
         self._ended, self._window = True, window
-        self._log(lambda begun: account.log_window(begun, measure, window, windows))
-        remarks = [found.remark, *account.remarks(windows), *self._remarks]
-        told = account.sentence(window, found.topology)
+        self._log(lambda begun: aggregate.log_window(begun, measure, window, windows))
+        remarks = [found.remark, *aggregate.remarks(windows), *self._remarks]
+        told = aggregate.sentence(window, found.topology)
         notes = list(filter(None, dict.fromkeys(remarks)))
         self._tell(Timed(Status.OK, window, notes=tuple(notes)))
         self._say(told, notes)
 
-    def _odd_loops(self, marks: Marks) -> Iterator[str]:
+    def _odd_loops(self, clock: WindowClock) -> Iterator[str]:
         if self._again:
             again = number_of(self._again, "time")
             yield (
                 f"the loop was begun again within the window ({again}): what lies between"
                 " (validation, a checkpoint, another iterator) is in its time"
             )
-        told = self._asked.load.batch_size
-        odd = sum(number not in (None, told) for number in marks.samples) if told else 0
+        told = self._config.load.batch_size
+        odd = sum(number not in (None, told) for number in clock.samples) if told else 0
         if odd:
             these = number_of(odd, "iteration")
             yield f"{these} of another size than {told} samples: counted as it is"
@@ -381,11 +388,11 @@ class Timer:
     def _end(self, verdict: Verdict, trace: str = "") -> None:
         """No number: say why, and write it into the log. The first process to come here does."""
         self._ended = True
-        if self._others is None:  # no iteration was seen
-            self._others = others.find(meet=False)
-            opened = self._open_log(self._others)
+        if self._group is None:  # no iteration was seen
+            self._group = peers.find(meet=False)
+            opened = self._open_log(self._group)
             self._begun = None if isinstance(opened, DlperfError) else opened
-        found = self._others
+        found = self._group
         status, reason = verdict.status, verdict.reason
         if self._begun is not None:
             if found.size > 1 and status is not Status.PARTIAL:

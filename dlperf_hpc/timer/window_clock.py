@@ -51,7 +51,7 @@ class RankWindow(RankTimes):
     remarks: tuple[str, ...] = ()
 
 
-class Marks:
+class WindowClock:
     """Stamps of a window that is open; room is made before the clock starts."""
 
     def __init__(self, iterations: int, sync: Callable[[], object] | None) -> None:

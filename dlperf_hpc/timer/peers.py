@@ -57,7 +57,7 @@ def _groups() -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Others:
+class ProcessGroup:
     """All processes of the loop, this one among them.
 
     ``world`` is None where the launcher started several and they cannot be met; ``remark`` then
@@ -73,13 +73,13 @@ class Others:
     uneven: str = ""
 
 
-def launched(env: Mapping[str, str] = os.environ) -> Others:
+def launched(env: Mapping[str, str] = os.environ) -> ProcessGroup:
     """All processes as the launcher tells them, a device for each; alone where none tells any."""
     told = launchers.launched(env, (launchers.TORCHRUN, *launchers.LAUNCHERS))
     if not told.whole or told.rank is None or told.size is None:
-        return Others(0, 1, Topology(1, 1), None)
+        return ProcessGroup(0, 1, Topology(1, 1), None)
     topology = _topology(told.size, told.local_size or 0)
-    return Others(told.rank, told.size, topology, None)
+    return ProcessGroup(told.rank, told.size, topology, None)
 
 
 def _topology(size: int, local: int) -> Topology | None:
@@ -91,7 +91,7 @@ def _topology(size: int, local: int) -> Topology | None:
     return Topology(size // local, local)
 
 
-def find(env: Mapping[str, str] = os.environ, meet: bool = True) -> Others:
+def find(env: Mapping[str, str] = os.environ, meet: bool = True) -> ProcessGroup:
     """The others, as far as they can be met now; every process of the loop calls it. Without
     ``meet`` only what the launcher tells: as a program ends nobody may be there any more."""
     told = launched(env)
@@ -103,12 +103,12 @@ def find(env: Mapping[str, str] = os.environ, meet: bool = True) -> Others:
             " 0, and every process is taken to have done as many samples"
         )
         uneven = "" if told.topology else "the launcher does not tell how they lie on nodes"
-        return Others(told.rank, told.size, told.topology, None, remark, uneven)
+        return ProcessGroup(told.rank, told.size, told.topology, None, remark, uneven)
     comm = groups[0] if groups else Alone()
     world = World(comm.Get_rank(), tuple(comm.allgather(socket.gethostname())), comm)
     per_node = {host: world.hosts.count(host) for host in world.nodes}
     if len(set(per_node.values())) == 1:
         topology = Topology(len(per_node), world.local_size)
-        return Others(world.rank, world.size, topology, world)
+        return ProcessGroup(world.rank, world.size, topology, world)
     uneven = f"they lie unevenly on nodes, {per_node}"
-    return Others(world.rank, world.size, None, world, uneven=uneven)
+    return ProcessGroup(world.rank, world.size, None, world, uneven=uneven)

@@ -60,7 +60,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimerConfig:
     """What is to be timed. ``case`` and ``begin`` are tables as in the log; ``log`` is the file of
     a sweep's run, None outside of one, where logs go below ``logs``."""
 
@@ -83,7 +83,7 @@ class Asked:
         return ObservedCase.from_dict(told)
 
 
-def asked(told: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> Asked:
+def timer_config(told: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> TimerConfig:
     """From a Timer's arguments (those that were given) and the environment.
 
     The sweep decides on the window and what the case is called, the program on what goes through an
@@ -101,7 +101,7 @@ def asked(told: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> Asked
     if not (load["batch_size"] or load["global_batch"]):
         load["batch_size"] = case.get("batch_size")
     load["accumulation"] = load["accumulation"] or case.get("accumulation")
-    found = Asked(
+    found = TimerConfig(
         load=Load(**load),
         measure=measure,
         case=case,
@@ -155,7 +155,7 @@ def _measure(told: Mapping[str, Any], swept: Mapping[str, Any], issues: list[Iss
     return Measure()
 
 
-def _misfits(found: Asked) -> Iterator[Issue]:
+def _misfits(found: TimerConfig) -> Iterator[Issue]:
     """What shows only when the case is made."""
     try:
         found.case_in(Topology(1, 1))

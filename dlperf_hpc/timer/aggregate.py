@@ -25,9 +25,9 @@ from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Begun, begin_log, finish, log_event
 from dlperf_hpc.records.task import launch_id
 from dlperf_hpc.sweepfile.case import Case, Measure, Run, Topology
-from dlperf_hpc.timer.asked import Asked, Load
-from dlperf_hpc.timer.marks import RankWindow
-from dlperf_hpc.timer.others import Others
+from dlperf_hpc.timer.config import Load, TimerConfig
+from dlperf_hpc.timer.peers import ProcessGroup
+from dlperf_hpc.timer.window_clock import RankWindow
 from dlperf_hpc.train import joblog, provenance, summary
 
 SWEEP = "timer"
@@ -39,41 +39,41 @@ _process = uuid.uuid4().hex[:12]
 # --- the log
 
 
-def open_log(asked: Asked, others: Others) -> Begun:
+def open_log(config: TimerConfig, group: ProcessGroup) -> Begun:
     """Begin a log. WorldError where the processes are not the topology that the sweep asked for,
     LedgerError where the log cannot be written, or is there already."""
-    if others.topology is None:
+    if group.topology is None:
         raise WorldError(
-            f"there are {others.size} processes, and {others.uneven}: no topology, as 2n4g, says"
+            f"there are {group.size} processes, and {group.uneven}: no topology, as 2n4g, says"
             " that; start as many on each node (srun --ntasks-per-node, mpiexec -ppn)"
         )
-    case = asked.case_in(others.topology)
-    _check_topology(case, others)
-    launch = str(asked.begin.get("launch", "")) or _launch()
+    case = config.case_in(group.topology)
+    _check_topology(case, group)
+    launch = str(config.begin.get("launch", "")) or _launch()
     try:
-        if asked.log is not None:
-            return _open_in_sweep(asked, case, asked.log, launch)
+        if config.log is not None:
+            return _open_in_sweep(config, case, config.log, launch)
         for repeat in range(1, _MOST_REPEATS):
-            begun = _begun(asked, case, repeat, launch)
+            begun = _begun(config, case, repeat, launch)
             paths = begun.paths
             make_directories(paths.log.parent)
             if not (paths.log.exists() or paths.record.exists()) and begin_log(begun):
                 return begun
     except OSError as error:
-        where = asked.log or asked.logs
+        where = config.log or config.logs
         raise LedgerError(
             f"{where}: the log cannot be written: {error.strerror}; name another directory:"
             ' Timer(logs="...") or the environment variable DLPERF_LOGS'
         ) from error
-    raise LedgerError(f"{asked.logs}: holds {_MOST_REPEATS} repeats; name another directory")
+    raise LedgerError(f"{config.logs}: holds {_MOST_REPEATS} repeats; name another directory")
 
 
-def _check_topology(case: Case | ObservedCase, others: Others) -> None:
+def _check_topology(case: Case | ObservedCase, group: ProcessGroup) -> None:
     ranks = case.ranks if isinstance(case, Case) else case.topology.devices
-    nodes = others.topology.nodes if others.topology else 0
-    if (others.size, nodes) != (ranks, case.topology.nodes):
+    nodes = group.topology.nodes if group.topology else 0
+    if (group.size, nodes) != (ranks, case.topology.nodes):
         raise WorldError(
-            f"{others.size} processes on {nodes} nodes, topology {case.topology} means {ranks} on"
+            f"{group.size} processes on {nodes} nodes, topology {case.topology} means {ranks} on"
             f" {case.topology.nodes}"
         )
 
@@ -82,8 +82,8 @@ def _run(case: Case | ObservedCase, repeat: int) -> Run | ObservedRun:
     return Run(case, repeat) if isinstance(case, Case) else ObservedRun(case, repeat, "")
 
 
-def _open_in_sweep(asked: Asked, case: Case | ObservedCase, log: Path, launch: str) -> Begun:
-    told = {"sweep": SWEEP, "repeat": 1, "attempt": 1, **asked.begin}
+def _open_in_sweep(config: TimerConfig, case: Case | ObservedCase, log: Path, launch: str) -> Begun:
+    told = {"sweep": SWEEP, "repeat": 1, "attempt": 1, **config.begin}
     run = _run(case, told["repeat"])
     paths = RunPaths(log.absolute().parent, log.name.removesuffix(".log"))
     begun = Begun(str(told["sweep"]), run, paths, told["attempt"], launch)
@@ -93,12 +93,12 @@ def _open_in_sweep(asked: Asked, case: Case | ObservedCase, log: Path, launch: s
     return begun
 
 
-def _begun(asked: Asked, case: Case | ObservedCase, repeat: int, launch: str) -> Begun:
+def _begun(config: TimerConfig, case: Case | ObservedCase, repeat: int, launch: str) -> Begun:
     run = _run(case, repeat)
     # Without a character that a shell would expand.
     path = "/".join(part or "unknown" for part in run.id.replace("?", "unknown").split("/"))
-    sweep = str(asked.begin.get("sweep", SWEEP))
-    return Begun(sweep, run, RunPaths(asked.logs.absolute(), path), 1, launch)
+    sweep = str(config.begin.get("sweep", SWEEP))
+    return Begun(sweep, run, RunPaths(config.logs.absolute(), path), 1, launch)
 
 
 def _launch() -> str:
@@ -110,23 +110,23 @@ def _launch() -> str:
 
 
 def log_start(
-    begun: Begun, asked: Asked, others: Others, facts: Sequence[Mapping[str, Any]]
+    begun: Begun, config: TimerConfig, group: ProcessGroup, facts: Sequence[Mapping[str, Any]]
 ) -> None:
     """The window that was asked for, and the world; ``facts`` are those of every process that was
     met."""
     # For the record, and kept from here on: it takes some tenths of a second, and behind the window
     # the program goes on, whose line of the last iteration would come as much later.
     provenance.packages()
-    shown = {key: value for key, value in asdict(asked.measure).items() if key in _TIMED}
+    shown = {key: value for key, value in asdict(config.measure).items() if key in _TIMED}
     log_event(begun, "measure", shown)
-    flops = {"flops_per_sample": asked.flops_per_sample}
+    flops = {"flops_per_sample": config.flops_per_sample}
     rows = [{**each, **flops} for each in facts]
-    if others.world is not None:
-        joblog.log_world(begun, others.world, rows)
+    if group.world is not None:
+        joblog.log_world(begun, group.world, rows)
     else:
         log_event(begun, "provenance", provenance.provenance())
-        log_event(begun, "world", {"ranks": others.size, "met": False, **rows[0]})
-        note(begun, others.remark)
+        log_event(begun, "world", {"ranks": group.size, "met": False, **rows[0]})
+        note(begun, group.remark)
     log_event(begun, "phase", {"name": "warmup"})
 
 
