@@ -20,7 +20,7 @@ from dlperf_hpc.records.failures import LAUNCHER, Verdict
 from dlperf_hpc.records.results import FEW_CORES, throttle_words
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK, PMI2_FAULT
-from dlperf_hpc.train.probe.speech import MARK
+from dlperf_hpc.train.probe.protocol import MARK
 
 Facts = Mapping[str, Any]
 

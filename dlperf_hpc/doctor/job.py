@@ -64,7 +64,7 @@ def _copy_probe(box: Path) -> None:
     this package."""
     source = Path(probe.__file__).parent
     shutil.copytree(source, box / _PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
-    (box / "__main__.py").write_text(f"from {_PACKAGE}.tell import main\n\nmain()\n")
+    (box / "__main__.py").write_text(f"from {_PACKAGE}.rank import main\n\nmain()\n")
 
 
 def _program(trial: Trial, visible_s: float) -> Program:

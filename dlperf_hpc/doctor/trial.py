@@ -25,7 +25,7 @@ from dlperf_hpc.records.ledger import Task
 from dlperf_hpc.records.manifest import Array, Manifest
 from dlperf_hpc.sweepfile.case import Case, Run, Topology
 from dlperf_hpc.sweepfile.commands import LAUNCHERS
-from dlperf_hpc.train.probe.speech import MARK
+from dlperf_hpc.train.probe.protocol import MARK
 from dlperf_hpc.train.registry import registry
 
 LIMIT_S = 900  # of a job; it takes seconds, and its ranks bound what they do themselves

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dlperf_hpc.errors import RunError
-from dlperf_hpc.train.lacks import fault_of_import
+from dlperf_hpc.train.environment_errors import fault_of_import
 
 TORCH_CURE = f"install it there: {sys.executable} -m pip install torch numpy"
 

@@ -47,7 +47,7 @@ from dlperf_hpc.records.store import (
     read_failures,
 )
 from dlperf_hpc.records.task import LAUNCH_MARK, PMI2_FAULT, launch_id
-from dlperf_hpc.train.lacks import fault_of
+from dlperf_hpc.train.environment_errors import fault_of
 
 _POLL_S = 0.5
 _BEFORE_TRAINING = ("startup", "build")  # phases in which an environment shows what it lacks

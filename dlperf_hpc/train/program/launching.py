@@ -14,7 +14,7 @@ from dlperf_hpc.records.timed import SUPERVISED
 from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.sweepfile.commands import LAUNCHERS, Command, child_argv, command, plan_values
 from dlperf_hpc.sweepfile.programs import UserProgram
-from dlperf_hpc.train.program.place import Place
+from dlperf_hpc.train.program.launcher import RankInfo
 
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "NO_COLOR": "1"}
 _ACCELERATORS = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "hl[0-9]*", "accel/*")  # in /dev
@@ -23,7 +23,7 @@ _NEVER = ("PYTHONSAFEPATH",)  # a script must find the files beside it
 
 
 def task_values(
-    attempt: Attempt, measure: Measure, place: Place, python: str, port: int
+    attempt: Attempt, measure: Measure, place: RankInfo, python: str, port: int
 ) -> dict[str, Any]:
     """All placeholders of a task whose ranks meet at a port."""
     paths = attempt.paths
@@ -48,7 +48,7 @@ def started(
     program: UserProgram,
     attempt: Attempt,
     measure: Measure,
-    place: Place,
+    place: RankInfo,
     words: Sequence[str],
     port: int,
     env: Mapping[str, str] = os.environ,
@@ -76,7 +76,7 @@ def _of_timer(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _variables(case: Case, place: Place, values: Mapping[str, Any]) -> dict[str, str]:
+def _variables(case: Case, place: RankInfo, values: Mapping[str, Any]) -> dict[str, str]:
     """Where a child stands, as PyTorch's ``env://`` reads it. torchrun sets its workers' own."""
     meeting = {"MASTER_ADDR": values["master_addr"], "MASTER_PORT": str(values["master_port"])}
     if case.launch == "accelerate" and not _has_accelerator(case.device):
@@ -111,7 +111,7 @@ def _sees_accelerator() -> bool:
     return False
 
 
-def make_directories_of(attempt: Attempt, program: UserProgram, place: Place) -> None:
+def make_directories_of(attempt: Attempt, program: UserProgram, place: RankInfo) -> None:
     """Make the directories and the file that the program's table names."""
     paths = attempt.paths
     for path in (paths.supervised(attempt.number), paths.scratch(attempt.number)):
@@ -123,7 +123,7 @@ def make_directories_of(attempt: Attempt, program: UserProgram, place: Place) ->
         write_atomically(paths.supervised(attempt.number) / "hosts", hosts)
 
 
-def meets(program: UserProgram, place: Place) -> bool:
+def meets(program: UserProgram, place: RankInfo) -> bool:
     """Whether the ranks are to meet at a port of rank 0's node."""
     several = place.size > 1 or program.launch in LAUNCHERS
     return several and (program.launch != "once" or names(program, "master_port"))

@@ -36,7 +36,7 @@ from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.patterns import PatternError
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train import provenance
-from dlperf_hpc.train.program import launching, place
+from dlperf_hpc.train.program import launcher, launching
 from dlperf_hpc.train.program.child import Child
 from dlperf_hpc.train.program.facts import packages_of, program_facts
 from dlperf_hpc.train.program.output import Output, Progress
@@ -83,7 +83,7 @@ class Supervisor:
         if attempt is None:
             print(f"{run.id}: already ok, nothing to do")
             return 0
-        where = place.discover(run.case)
+        where = launcher.discover(run.case)
         self._take(attempt, limit_s)
         program = manifest.programs[run.case.framework]
         launching.make_directories_of(attempt, program, where)
@@ -105,7 +105,7 @@ class Supervisor:
                 raise AttemptError(f"another attempt has begun {attempt.paths.log}")
         self.attempt = attempt
 
-    def _tell(self, manifest: Manifest, attempt: Attempt, where: place.Place) -> None:
+    def _tell(self, manifest: Manifest, attempt: Attempt, where: launcher.RankInfo) -> None:
         """The log's lines about the run, before those of the program."""
         log_event(attempt, "measure", asdict(manifest.measure))
         log_event(attempt, "provenance", provenance.provenance())
@@ -117,7 +117,7 @@ class Supervisor:
         manifest: Manifest,
         attempt: Attempt,
         program: UserProgram,
-        where: place.Place,
+        where: launcher.RankInfo,
         limit_s: float,
     ) -> int:
         """The program from its start to its end, and again if a port was taken; the exit code."""
@@ -158,7 +158,7 @@ class Supervisor:
         """The port of the next try, and whether that is the last one."""
         named = supervised.read_port(attempt.paths.supervised(attempt.number))
         if named is None:
-            return place.port_of(attempt.launch), False
+            return launcher.port_of(attempt.launch), False
         if self.rank == 0:
             text = f"port {named.taken} was taken on {named.host}: begun again with {named.port}"
             log_event(attempt, "note", {"text": text})
@@ -242,10 +242,10 @@ class Supervisor:
 def _look_at_port(attempt: Attempt) -> None:
     """Before anything is begun: name another port if that at which the ranks were to meet is taken
     on this node."""
-    taken = place.port_of(attempt.launch)
-    if place.is_free(taken):
+    taken = launcher.port_of(attempt.launch)
+    if launcher.is_free(taken):
         return
-    other = place.another_port(attempt.launch)
+    other = launcher.another_port(attempt.launch)
     if other is None:
         raise RunError(f"port {taken}, at which the ranks were to meet, is taken on this node")
     named = Port(other, 0, socket.gethostname(), taken)

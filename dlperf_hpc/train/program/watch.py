@@ -26,7 +26,7 @@ from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.supervised import FAILED, HANG, WINDOW, Port, Stop
 from dlperf_hpc.sweepfile.programs import UserProgram
-from dlperf_hpc.train.program import place
+from dlperf_hpc.train.program import launcher
 from dlperf_hpc.train.program.child import Child
 from dlperf_hpc.train.program.output import Output, Progress
 from dlperf_hpc.train.watchdog import NOTICE_S
@@ -272,7 +272,7 @@ class Watch:
             return False
         if supervised.has_begun(self.folder):
             return False  # it was another port than that at which the ranks have met
-        other = place.another_port(self.launch)
+        other = launcher.another_port(self.launch)
         if other is not None:
             named = Port(other, self.rank, socket.gethostname(), self.port)
             supervised.name_port(self.folder, named)

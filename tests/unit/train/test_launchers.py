@@ -10,9 +10,9 @@ import pytest
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.sweepfile.case import Case, Topology
 from dlperf_hpc.timer import peers
-from dlperf_hpc.train.probe import tell
+from dlperf_hpc.train.probe import rank as probe
 from dlperf_hpc.train.probe.launchers import LAUNCHERS, TORCHRUN, launched
-from dlperf_hpc.train.program import place
+from dlperf_hpc.train.program import launcher
 from dlperf_hpc.train.ranks import World, asked_without_mpi, check, launcher_rank
 
 SRUN = {
@@ -73,14 +73,14 @@ def facts_of_a_rank(folder: Path, rank: int) -> dict[str, object]:
     arguments = argparse.Namespace(
         collectives=0.0, directory=str(folder), token="t", patience=0.0, modules="", checkout=False
     )
-    return tell.node_facts(arguments, rank)
+    return probe.node_facts(arguments, rank)
 
 
-@pytest.mark.parametrize("launcher", TOLD)
+@pytest.mark.parametrize("started_by", TOLD)
 def test_every_caller_is_told_alike(
-    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    env = {**ON_TWO_NODES, **TOLD[launcher]}
+    env = {**ON_TWO_NODES, **TOLD[started_by]}
     told = launched(env)
     assert (told.rank, told.size, told.local_rank, told.whole) == (5, 8, 1, True)
     assert launcher_rank(env) == 5
@@ -88,13 +88,13 @@ def test_every_caller_is_told_alike(
         check(World(0, ("n1",)), case("2n4g"), env)
     with pytest.raises(WorldError, match="never find each other"):
         asked_without_mpi({**env, "DLPERF_MPI": "none"})
-    where = place.discover(case("2n4g", "rank"), env)
+    where = launcher.discover(case("2n4g", "rank"), env)
     assert (where.rank, where.size, where.local_rank, where.node_rank) == (5, 8, 1, 1)
     timed = peers.launched(env)
-    topology = Topology(2, 4) if launcher in TELL_HOW_MANY_ON_A_NODE else None
+    topology = Topology(2, 4) if started_by in TELL_HOW_MANY_ON_A_NODE else None
     assert (timed.rank, timed.size, timed.topology) == (5, 8, topology)
     with monkeypatch.context() as patch:
-        patch.setattr(tell, "gpus", dict)
+        patch.setattr(probe, "gpus", dict)
         for name in {name for row in (TORCHRUN, *LAUNCHERS) for name in row if name}:
             patch.delenv(name, raising=False)
         for name, value in env.items():
@@ -108,7 +108,7 @@ def test_torchruns_variables_are_a_programs_alone() -> None:
     left = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     env = {**SRUN, **ON_TWO_NODES, **left}
     assert launcher_rank(env) == 5
-    assert place.discover(case("2n4g", "rank"), env).rank == 5
+    assert launcher.discover(case("2n4g", "rank"), env).rank == 5
     assert (peers.launched(env).rank, peers.launched(env).size) == (0, 1)
 
 
@@ -130,7 +130,7 @@ def test_what_no_launcher_tells_whole(
     assert (told.rank, told.size, told.whole) == (rank, size, False)
     assert (peers.launched(env).rank, peers.launched(env).size) == (0, 1)
     with pytest.raises(WorldError):
-        place.discover(case("2n4g", "rank"), env)
+        launcher.discover(case("2n4g", "rank"), env)
 
 
 @pytest.mark.parametrize("count", ["4,2", "4(x1),2", "", "x"])

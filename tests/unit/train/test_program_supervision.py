@@ -23,8 +23,8 @@ from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program import watch
 from dlperf_hpc.train.program.child import Child
+from dlperf_hpc.train.program.launcher import discover, expanded, is_free, port_of
 from dlperf_hpc.train.program.output import LONGEST_LINE, Output, Progress
-from dlperf_hpc.train.program.place import discover, expanded, is_free, port_of
 
 
 def a_case(topology: str, launch: str) -> Case:

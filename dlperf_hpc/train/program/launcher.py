@@ -25,7 +25,7 @@ _MOST_PORTS = 20  # that are looked at for a second try
 
 
 @dataclass(frozen=True)
-class Place:
+class RankInfo:
     """A task's place. ``hosts`` are the nodes' names, in the launcher's order."""
 
     rank: int
@@ -45,7 +45,7 @@ class Place:
         return "127.0.0.1" if len(self.hosts) == 1 else self.hosts[0]
 
 
-def discover(case: Case, env: Mapping[str, str] = os.environ) -> Place:
+def discover(case: Case, env: Mapping[str, str] = os.environ) -> RankInfo:
     """This task's place; WorldError unless the launcher started what the case needs."""
     started = launched(env)
     rank, size, local = started.rank, started.size, started.local_rank
@@ -64,7 +64,7 @@ def discover(case: Case, env: Mapping[str, str] = os.environ) -> Place:
             f" {case.topology.nodes}"
         )
     node = env.get("SLURM_NODEID", "")
-    return Place(
+    return RankInfo(
         rank=rank,
         size=size,
         local_rank=rank % case.ranks_per_node if local is None else local,

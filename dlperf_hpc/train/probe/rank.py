@@ -11,12 +11,12 @@ import socket
 import sys
 from typing import Any
 
+from .collective_checks import check_together, exchange, own_gpu, wait_for_nodes
 from .collectives import sweeps
 from .compute import own_steps
 from .launchers import launched
 from .node import cpus, gpus, imported, installed, ports
-from .speech import Reporter
-from .together import exchange, own_gpu, together, wait_for_nodes
+from .protocol import Reporter
 
 # Seconds; where files or modules are slow to show there are limits of their own within them.
 _NODE_LIMIT_S = 240.0
@@ -95,7 +95,7 @@ def world(report: Reporter, arguments: argparse.Namespace) -> None:
     library = " ".join(MPI.Get_library_version().strip("\0").splitlines()[0].split())
     report.say("world", {"rank": comm.Get_rank(), "size": size, "library": library})
     if size > 1:
-        facts = together(comm, report, arguments.torch)
+        facts = check_together(comm, report, arguments.torch)
         if comm.Get_rank() == 0 or "gpu_error" in facts:
             report.say("comm", facts)
         if "gpu_error" in facts:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .collective import host_allreduce, torch_allreduce
 from .own_gpus import share_out
-from .speech import Reporter
+from .protocol import Reporter
 
 _PINGS = 3
 _SLOW_S = 5.0  # a round trip that took longer is not repeated
@@ -93,7 +93,7 @@ def _awaited(path: str, patience_s: float) -> str | None:
         time.sleep(_POLL_S)
 
 
-def together(comm: Any, report: Reporter, use_torch: bool) -> dict[str, Any]:
+def check_together(comm: Any, report: Reporter, use_torch: bool) -> dict[str, Any]:
     """What ranks of a world that is right do with each other."""
     report.enter("all-gather", _LIMIT_S)
     hosts = comm.allgather(socket.gethostname())
