@@ -17,16 +17,15 @@ from dlperf_hpc.records.observed import CaseFacts
 from dlperf_hpc.records.results import (
     SAMPLES_PER_S,
     TOKENS_PER_S,
-    Checkpoint,
     ExternalWindow,
-    GpuUse,
     RunResult,
     Window,
     own_unit,
 )
-from dlperf_hpc.reporting.table import Column
+from dlperf_hpc.reporting.table import Column, PartOf, part
 
 Row = TypeVar("Row")
+Part = TypeVar("Part")
 
 
 def _case_columns(case: Callable[[Row], CaseFacts]) -> tuple[Column[Row], ...]:
@@ -57,34 +56,20 @@ _RATE, _TOKENS = SAMPLES_PER_S, TOKENS_PER_S
 
 def _sample(of: Callable[[Sample], Any], unit: str = "") -> Callable[[CaseSummary], Any]:
     """What the runs that count say in ``unit``; without one, in that of the speedup."""
-
-    def value(summary: CaseSummary) -> Any:
-        sample = summary.samples.get(unit or summary.unit)
-        return None if sample is None else of(sample)
-
-    return value
+    sample: PartOf[Sample, CaseSummary] = part(lambda s: s.samples.get(unit or s.unit))
+    return sample(of)
 
 
 def _base(of: Callable[[Sample], Any], unit: str) -> Callable[[CaseSummary], Any]:
-    return lambda s: None if unit not in s.base_samples else of(s.base_samples[unit])
+    sample: PartOf[Sample, CaseSummary] = part(lambda s: s.base_samples.get(unit))
+    return sample(of)
 
 
-def _own(of: Callable[[Sample], Any]) -> Callable[[CaseSummary], Any]:
-    """What the runs that count say in a unit that is neither samples/s nor tokens/s."""
-
-    def value(summary: CaseSummary) -> Any:
-        sample = summary.samples.get(own_unit(summary.samples))
-        return None if sample is None else of(sample)
-
-    return value
-
-
-def _base_own(of: Callable[[Sample], Any]) -> Callable[[CaseSummary], Any]:
-    def value(summary: CaseSummary) -> Any:
-        sample = summary.base_samples.get(own_unit(summary.base_samples))
-        return None if sample is None else of(sample)
-
-    return value
+# what the runs that count say in a unit that is neither samples/s nor tokens/s
+_own: PartOf[Sample, CaseSummary] = part(lambda s: s.samples.get(own_unit(s.samples)))
+_base_own: PartOf[Sample, CaseSummary] = part(
+    lambda s: s.base_samples.get(own_unit(s.base_samples))
+)
 
 
 def _end(interval: Interval | None, name: str) -> float | None:
@@ -256,34 +241,18 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
 """One row per case: ``speedup.csv``."""
 
 
-def _window(of: Callable[[Window], Any]) -> Callable[[RunResult], Any]:
-    """A figure of the window, but only of a run that counts: a cut run leaves no number behind."""
-    return lambda r: None if r.window is None or not r.rates else of(r.window)
+def _of_counted(of: Callable[[RunResult], Part | None]) -> PartOf[Part, RunResult]:
+    """Of a run that counts: a cut run leaves no number behind."""
+    return part(lambda run: of(run) if run.rates else None)
 
 
-def _external(of: Callable[[ExternalWindow], Any]) -> Callable[[RunResult], Any]:
-    """A figure of the window in another program's log, but only of a run that counts."""
-    return lambda r: None if r.external is None or not r.rates else of(r.external)
-
-
-def _either(of: Callable[[Window | ExternalWindow], Any]) -> Callable[[RunResult], Any]:
-    """A figure that both kinds of window have."""
-
-    def value(result: RunResult) -> Any:
-        window = result.window or result.external
-        return None if window is None or not result.rates else of(window)
-
-    return value
-
-
-def _checkpoint(of: Callable[[Checkpoint], Any]) -> Callable[[RunResult], Any]:
-    """A figure of the checkpoint of a run that counts."""
-    return lambda r: None if r.checkpoint is None or not r.rates else of(r.checkpoint)
-
-
-def _gpu(of: Callable[[GpuUse], Any]) -> Callable[[RunResult], Any]:
-    """What NVML saw, of a run that counts."""
-    return lambda r: None if r.gpu is None or not r.rates else of(r.gpu)
+_window = _of_counted(lambda run: run.window)
+_external = _of_counted(lambda run: run.external)
+_either: PartOf[Window | ExternalWindow, RunResult] = _of_counted(
+    lambda run: run.window or run.external
+)
+_checkpoint = _of_counted(lambda run: run.checkpoint)
+_gpu = _of_counted(lambda run: run.gpu)
 
 
 def _check(unit: str) -> Callable[[RunResult], Any]:

@@ -63,12 +63,16 @@ def _case_json(case: Compared) -> dict[str, Any]:
     }
 
 
+def ends_json(name: str, interval: Interval | None) -> dict[str, float | None]:
+    """The ends of an interval; null for None."""
+    if interval is None:
+        return {f"{name}_low": None, f"{name}_high": None}
+    return {f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
 def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
-    return {
-        f"{name}_low": interval.low if interval else None,
-        f"{name}_high": interval.high if interval else None,
-        f"{name}_coverage": interval.coverage if interval else None,
-    }
+    coverage = None if interval is None else interval.coverage
+    return {**ends_json(name, interval), f"{name}_coverage": coverage}
 
 
 def identity_json(case: Identity) -> dict[str, Any]:

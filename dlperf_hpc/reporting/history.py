@@ -10,7 +10,7 @@ from dlperf_hpc.analysis.changes import Drift
 from dlperf_hpc.analysis.history import Cause, Change, History, Measurement, Trend, cause
 from dlperf_hpc.analysis.setups import Difference
 from dlperf_hpc.errors import number_of
-from dlperf_hpc.reporting.comparison import identity_json, outcome_style, values_in_short
+from dlperf_hpc.reporting.comparison import ends_json, identity_json, outcome_style, values_in_short
 from dlperf_hpc.reporting.table import (
     Column,
     Entry,
@@ -221,13 +221,11 @@ def _trend_json(trend: Trend) -> dict[str, Any]:
 
 
 def _measurement_json(each: Measurement, unit: str) -> dict[str, Any]:
-    interval = each.interval(unit)
     return {
         "place": each.place,
         "began": each.began or None,
         "level": each.level(unit),
-        "level_low": interval.low if interval else None,
-        "level_high": interval.high if interval else None,
+        **ends_json("level", each.interval(unit)),
         "runs": each.subject.counted,
         "setup": {w: [v for v in values if v] for w, values in each.subject.setup.items()},
         "settings": dict(each.settings),
@@ -235,13 +233,12 @@ def _measurement_json(each: Measurement, unit: str) -> dict[str, Any]:
 
 
 def _change_json(change: Change) -> dict[str, Any]:
-    step, interval = change.step, change.step.interval
+    step = change.step
     known = [*change.cause.settings, *change.cause.differences]
     return {
         "at": step.at,
         "ratio": step.ratio,
-        "ratio_low": interval.low if interval else None,
-        "ratio_high": interval.high if interval else None,
+        **ends_json("ratio", step.interval),
         "error": step.error if math.isfinite(step.error) else None,
         "suspected": step.suspected,
         "changed": [{"what": e.what, "before": list(e.a), "after": list(e.b)} for e in known],

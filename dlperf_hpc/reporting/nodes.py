@@ -9,7 +9,16 @@ from typing import Any
 from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.nodes import DeviceTime, NodeEffect, NodeFindings
 from dlperf_hpc.errors import number_of
-from dlperf_hpc.reporting.table import Column, Table, figures, print_tables, rows, words
+from dlperf_hpc.reporting.table import (
+    Column,
+    PartOf,
+    Table,
+    figures,
+    part,
+    print_tables,
+    rows,
+    words,
+)
 from dlperf_hpc.reporting.text import number, signed_percent
 
 SCHEMA = "dlperf-nodes/1"
@@ -31,12 +40,8 @@ class NodeRow:
         return named or (self.device is not None and self.device.slow)
 
 
-def _effect(of: Any) -> Any:
-    return lambda r: None if r.effect is None else of(r.effect)
-
-
-def _device(of: Any) -> Any:
-    return lambda r: None if r.device is None else of(r.device)
+_effect: PartOf[NodeEffect, NodeRow] = part(lambda row: row.effect)
+_device: PartOf[DeviceTime, NodeRow] = part(lambda row: row.device)
 
 
 def _together(row: NodeRow) -> str:

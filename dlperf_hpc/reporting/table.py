@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["text", "integer", "number", "boolean"]
 Row = TypeVar("Row")
+Part = TypeVar("Part")
 
 _BETWEEN = 2  # blanks between two columns of a terminal; behind the last one there is one
 _NARROWEST = 24  # characters of a column whose text may take several lines
@@ -93,6 +94,23 @@ def words(title: str, value: Callable[[Row], Any], **look: Any) -> Column[Row]:
 def figures(title: str, value: Callable[[Row], Any], **look: Any) -> Column[Row]:
     """A column of numbers for people; ``look`` are other fields of :class:`Column`."""
     return Column(title, "number", look.pop("unit", ""), look.pop("meaning", ""), value, **look)
+
+
+PartOf = Callable[[Callable[[Part], Any]], Callable[[Row], Any]]
+"""Makes the value of a column of a figure of one part of a row."""
+
+
+def part(of: Callable[[Row], Part | None]) -> PartOf[Part, Row]:
+    """For columns of a part of a row: their cells are empty where the row lacks the part."""
+
+    def figure(value: Callable[[Part], Any]) -> Callable[[Row], Any]:
+        def cell(row: Row) -> Any:
+            found = of(row)
+            return None if found is None else value(found)
+
+        return cell
+
+    return figure
 
 
 def picked(columns: Iterable[Column[Row]]) -> Callable[..., Column[Row]]:

@@ -6,18 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.nodes import hosts_of
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.speedup import CaseSummary, series_name
 from dlperf_hpc.analysis.statistics import Interval
-from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, RunResult, throttle_words
+from dlperf_hpc.records.results import (
+    SAMPLES_PER_S,
+    TOKENS_PER_S,
+    ExternalWindow,
+    RunResult,
+    Window,
+    throttle_words,
+)
 from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS
 from dlperf_hpc.reporting.nodes import NODE_COLUMNS, NodeRow
-from dlperf_hpc.reporting.table import Cell, Column, Table, figures, picked, words
+from dlperf_hpc.reporting.table import Cell, Column, PartOf, Table, figures, part, picked, words
 from dlperf_hpc.reporting.text import (
     common_beginning,
     hundredths,
@@ -308,16 +314,10 @@ class RunRow:
     counts: bool
 
 
-def _window(of: Callable[[Any], Any]) -> Callable[[RunRow], Any]:
-    return lambda row: None if row.run.window is None else of(row.run.window)
-
-
-def _either(of: Callable[[Any], Any]) -> Callable[[RunRow], Any]:
-    def value(row: RunRow) -> Any:
-        window = row.run.window or row.run.external
-        return None if window is None else of(window)
-
-    return value
+_window: PartOf[Window, RunRow] = part(lambda row: row.run.window)
+_either: PartOf[Window | ExternalWindow, RunRow] = part(
+    lambda row: row.run.window or row.run.external
+)
 
 
 def _repeat(row: RunRow) -> Cell:
@@ -330,7 +330,7 @@ def _status(row: RunRow) -> str:
     return "ok, not counted" if uncounted else row.run.status.value
 
 
-def _p5_p95(window: Any) -> Cell:
+def _p5_p95(window: Window) -> Cell:
     return Cell(f"{number(window.step_ms_p5)}{TO}{number(window.step_ms_p95)}", window.step_ms_p5)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from dlperf_hpc.analysis.costs import energy_doubts
@@ -18,7 +17,7 @@ from dlperf_hpc.reporting.page.limits import (
     name_of,
 )
 from dlperf_hpc.reporting.page.traces import trace_of
-from dlperf_hpc.reporting.table import Column, figures, words
+from dlperf_hpc.reporting.table import Column, PartOf, figures, part, words
 from dlperf_hpc.reporting.tables import nodes_of
 from dlperf_hpc.reporting.text import listed, number, percent, span, with_unit
 
@@ -79,16 +78,9 @@ def run_facts(run: RunResult) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def _window(of: Callable[[Window], Any]) -> Callable[[RunResult], Any]:
-    return lambda run: None if run.window is None else of(run.window)
-
-
-def _external(of: Callable[[ExternalWindow], Any]) -> Callable[[RunResult], Any]:
-    return lambda run: None if run.external is None else of(run.external)
-
-
-def _gpu(of: Callable[[GpuUse], Any]) -> Callable[[RunResult], Any]:
-    return lambda run: None if run.gpu is None else of(run.gpu) or None
+_window: PartOf[Window, RunResult] = part(lambda run: run.window)
+_external: PartOf[ExternalWindow, RunResult] = part(lambda run: run.external)
+_gpu: PartOf[GpuUse, RunResult] = part(lambda run: run.gpu)
 
 
 def _status(run: RunResult) -> str:
@@ -138,11 +130,13 @@ _FACTS: tuple[Column[RunResult], ...] = (
     figures("memory", _window(lambda w: w.memory_mb or None), form=with_unit("MB")),
     words("format", _external(lambda w: w.format)),
     words("rule", _external(lambda w: f"{w.rule}, by {w.basis}")),
-    figures("clocks", _gpu(lambda g: g.sm_mhz), form=with_unit("MHz SM")),
-    figures("power", _gpu(lambda g: g.watts), form=with_unit("W a device")),
-    figures("temperature", _gpu(lambda g: g.celsius), form=with_unit("\N{DEGREE SIGN}C")),
+    figures("clocks", _gpu(lambda g: g.sm_mhz or None), form=with_unit("MHz SM")),
+    figures("power", _gpu(lambda g: g.watts or None), form=with_unit("W a device")),
+    figures("temperature", _gpu(lambda g: g.celsius or None), form=with_unit("\N{DEGREE SIGN}C")),
     figures(
-        "throttle reasons", _gpu(lambda g: g.throttle), form=lambda bits: f"NVML bits {bits:#x}"
+        "throttle reasons",
+        _gpu(lambda g: g.throttle or None),
+        form=lambda bits: f"NVML bits {bits:#x}",
     ),
     words("energy in doubt", lambda run: "; ".join(energy_doubts(run))),
     words("warnings", lambda run: " | ".join(run.warnings[:MOST_NAMED])),
