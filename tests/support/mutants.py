@@ -229,10 +229,10 @@ def _write(path: Path, text: bytes) -> None:
     os.utime(path, (before + 2, before + 2))
 
 
-def run(tree: Path, mutants: Sequence[Mutant], jobs: int) -> list[Mutant]:
-    """Print each mutant's end as it comes; those that survived.
+def run(tree: Path, mutants: Sequence[Mutant], jobs: int) -> list[tuple[Mutant, bool]]:
+    """Print each mutant's end as it comes; each mutant, and whether it survived.
 
-    SystemExit if a room's tests fail without a mutant: they would kill all.
+    A room whose tests fail without a mutant is left out: they would kill all.
     """
     copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
     tests = {mutant.room: tests_of(tree, mutant.room) for mutant in mutants}
@@ -251,11 +251,12 @@ def run(tree: Path, mutants: Sequence[Mutant], jobs: int) -> list[Mutant]:
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(jobs) as pool:
         for number in range(jobs):
             copies.put(Copy(tree, Path(name, str(number))))
-        unsound = [room for room, good in zip(tests, pool.map(passes, tests)) if not good]
-        if unsound:
-            raise SystemExit(f"tests fail without a mutant: {', '.join(unsound)}")
-        ends = list(pool.map(passes, (m.room for m in mutants), mutants))
-    return [mutant for mutant, lives in zip(mutants, ends) if lives]
+        sound = {room for room, good in zip(tests, pool.map(passes, tests)) if good}
+        if tests.keys() - sound:
+            print(f"left out, tests fail without a mutant: {', '.join(tests.keys() - sound)}")
+        kept = [mutant for mutant in mutants if mutant.room in sound]
+        lives = list(pool.map(passes, (mutant.room for mutant in kept), kept))
+    return list(zip(kept, lives))
 
 
 def main() -> None:
@@ -270,12 +271,14 @@ def main() -> None:
     mutants = chosen(arguments.tree, arguments.number, arguments.seed)
     if arguments.room:
         mutants = [mutant for mutant in mutants if mutant.room in arguments.room]
-    lives = run(arguments.tree, mutants, arguments.jobs)
-    rooms, left = Counter(m.room for m in mutants), Counter(m.room for m in lives)
+    ends = run(arguments.tree, mutants, arguments.jobs)
+    rooms, killed = (
+        Counter(m.room for m, _ in ends),
+        Counter(m.room for m, lives in ends if not lives),
+    )
     for room, number in sorted(rooms.items()):
-        print(f"{room:12} {number - left[room]:4} of {number:4} killed")
-    killed = len(mutants) - len(lives)
-    print(f"{'all':12} {killed:4} of {len(mutants):4} killed, {killed / len(mutants):.0%}")
+        print(f"{room:12} {killed[room]:4} of {number:4} killed")
+    print(f"{'all':12} {killed.total():4} of {rooms.total():4} killed")
 
 
 if __name__ == "__main__":
