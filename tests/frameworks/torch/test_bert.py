@@ -13,12 +13,12 @@ from parameter_counts import bert_parameters
 from places import ROOT
 
 from dlperf_hpc.acceptance.numerics import bert_weights
+from dlperf_hpc.train.configs import BertConfig
 from dlperf_hpc.train.workloads.bert import (
     CLS,
     MASK,
     SEP,
     SIZES,
-    BertConfig,
     flops_per_sample,
     predictions_per_sequence,
     synthetic_batch,
