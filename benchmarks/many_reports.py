@@ -28,10 +28,10 @@ from typing import Any
 from dlperf_hpc.engines.plan import make_manifest
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.files import dump_json
+from dlperf_hpc.model.case import Limits, Measure, Run
 from dlperf_hpc.records.layout import MANIFEST
 from dlperf_hpc.records.manifest import Manifest, Submission, add_submission, write_manifest
 from dlperf_hpc.records.store import begin_log, log_event, open_attempt
-from dlperf_hpc.sweepfile.case import Limits, Measure, Run
 from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train import joblog, provenance
 from dlperf_hpc.train.communication import Communication

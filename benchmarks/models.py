@@ -36,9 +36,9 @@ from other_models import others
 from torch.nn.parallel import DistributedDataParallel
 
 from dlperf_hpc.analysis import accelerators
-from dlperf_hpc.analysis.statistics import median_interval
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import MODES, Case, Topology
+from dlperf_hpc.model.case import MODES, Case, Topology
+from dlperf_hpc.model.statistics import median_interval
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry

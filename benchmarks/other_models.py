@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlperf_hpc.acceptance.numerics import huggingface
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train import configs
 from dlperf_hpc.train.registry import registry

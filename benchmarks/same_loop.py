@@ -29,7 +29,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dlperf_hpc.analysis.statistics import median_interval
+from dlperf_hpc.model.statistics import median_interval
 from programs import ROOT, figures, own_clock
 
 RANKS, BATCH, SEQ = 2, 4, 32
@@ -69,7 +69,7 @@ PYTHONPATH = "{root}"
 def loop() -> None:
     """The program: the back end's own session in a loop of one's own."""
     from dlperf_hpc import Timer
-    from dlperf_hpc.sweepfile.case import Case, Topology
+    from dlperf_hpc.model.case import Case, Topology
     from dlperf_hpc.train.ranks import discover
     from dlperf_hpc.train.registry import registry
 

@@ -109,7 +109,7 @@ def _layout(model: str, data: Path) -> Any:
 
 def case_of(framework: str, model: str, ranks: int, data: Path, **changes: Any) -> Any:
     """The case that is trained."""
-    from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
+    from dlperf_hpc.model.case import Case, Optimizer, Topology
     from dlperf_hpc.train.registry import registry
 
     recipe = RECIPES[model]

@@ -33,8 +33,8 @@ from typing import Any
 from bare_loops import BARE
 
 from dlperf_hpc import Timer
-from dlperf_hpc.analysis.statistics import Interval, median_interval
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.model.case import Case, Topology
+from dlperf_hpc.model.statistics import Interval, median_interval
 from dlperf_hpc.train.configs import BertConfig
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry

@@ -16,7 +16,7 @@ from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
 from dlperf_hpc.logs.recognised import TRAINS, programs
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
-from dlperf_hpc.sweepfile.case import Option
+from dlperf_hpc.model.case import Option
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.readtable import GROUPS
 from dlperf_hpc.train.registry import registry

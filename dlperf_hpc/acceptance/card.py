@@ -13,7 +13,7 @@ from dlperf_hpc.acceptance import training
 from dlperf_hpc.acceptance.pack import FAIL, OK, TOLD, Finding, judged, skipped
 from dlperf_hpc.analysis import accelerators
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.train import ranks
 from dlperf_hpc.train.telemetry import Device, Watch, find_device, gpu_state
 from dlperf_hpc.train.torch.ddp import DdpSession

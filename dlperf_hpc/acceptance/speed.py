@@ -22,9 +22,9 @@ from torch.nn.utils import clip_grad_norm_
 from dlperf_hpc.acceptance import numerics, training
 from dlperf_hpc.acceptance.pack import FAIL, OK, SKIPPED, TOLD, Finding, judged, skipped
 from dlperf_hpc.analysis import accelerators
-from dlperf_hpc.analysis.statistics import median_interval
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.statistics import median_interval
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from dlperf_hpc.acceptance.pack import Finding, judged, skipped
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case, Topology
+from dlperf_hpc.model.case import MODES, OPTIMIZERS, Case, Topology
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlperf_hpc.analysis.outcomes import Outcome, band, outcome_of, rank_interval
-from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.model.statistics import Interval
 
 FEWEST = 4
 """Levels that a step needs: two on either side."""

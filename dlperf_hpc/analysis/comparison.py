@@ -34,12 +34,12 @@ from dlperf_hpc.analysis.setups import (
     together,
 )
 from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
-from dlperf_hpc.analysis.statistics import Interval, median_interval, ratio_interval
+from dlperf_hpc.model.case import Topology
+from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
+from dlperf_hpc.model.statistics import Interval, median_interval, ratio_interval
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.published import SAMPLES_PER_S as PUBLISHED_SPEED
 from dlperf_hpc.published import Published, framework_name, model_name
-from dlperf_hpc.records.results import SAMPLES_PER_S, RunResult
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Topology
 
 KEYS = ("framework", "model", "precision", "batch_size", "topology", "tags")
 """What makes two cases the same case, but for keys that the user looks across."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlperf_hpc.analysis.flags import Flag
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 
 _COVERED = 0.9
 _GAP_S = 5.0

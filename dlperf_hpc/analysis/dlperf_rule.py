@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.analysis.speedup import chosen, series_name
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 
 BASE = "1n1g"
 

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlperf_hpc.analysis.accelerators import CEILING
-from dlperf_hpc.analysis.statistics import TARGET_COVERAGE, Interval, Sample, Split
-from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import (
+from dlperf_hpc.model.observed import CaseFacts
+from dlperf_hpc.model.result import (
     FEW_CORES,
     REST_DIFFERS,
     ExternalWindow,
@@ -23,7 +22,8 @@ from dlperf_hpc.records.results import (
     Window,
     own_unit,
 )
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.statistics import TARGET_COVERAGE, Interval, Sample, Split
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.task import shared_job
 from dlperf_hpc.records.transport import ways
 

@@ -19,8 +19,8 @@ from dlperf_hpc.analysis.comparison import Identity, Subject, subjects
 from dlperf_hpc.analysis.outcomes import RISK, TOLERANCE
 from dlperf_hpc.analysis.setups import Difference, differences
 from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
-from dlperf_hpc.analysis.statistics import Interval, median_interval
-from dlperf_hpc.records.results import SAMPLES_PER_S, RunResult
+from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
+from dlperf_hpc.model.statistics import Interval, median_interval
 
 HOSTS = "hosts"
 _OUT_OF_ORDER = timedelta(days=1)  # clocks of two machines are never as far apart

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.observed import CaseFacts
+from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.status import Status
 
 
 class Peak(NamedTuple):

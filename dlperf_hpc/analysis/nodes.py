@@ -23,7 +23,7 @@ from typing import Optional
 
 from dlperf_hpc.analysis.outcomes import RISK, TOLERANCE
 from dlperf_hpc.analysis.speedup import chosen, of_one_unit
-from dlperf_hpc.records.results import RankTime, RunResult, throttle_words
+from dlperf_hpc.model.result import RankTime, RunResult, throttle_words
 
 FEWEST = 2
 """Runs with a node, and without it, from which on something can be said of it; and runs on a device

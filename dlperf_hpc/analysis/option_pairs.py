@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlperf_hpc.analysis.speedup import CaseSummary, units_of_all
-from dlperf_hpc.analysis.statistics import Interval, ratio_interval
+from dlperf_hpc.model.statistics import Interval, ratio_interval
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
 
-from dlperf_hpc.analysis.statistics import Interval, median_interval, ratio_interval
+from dlperf_hpc.model.statistics import Interval, median_interval, ratio_interval
 
 TOLERANCE = 0.02
 """Half width of the band, as a fraction; what is closer than that is nobody's regression."""

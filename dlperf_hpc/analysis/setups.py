@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.analysis.accelerators import ACCELERATORS
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records.transport import EVENT, in_words
 
 HARDWARE = "hardware"

@@ -17,9 +17,9 @@ from dlperf_hpc.analysis.costs import of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.memory import Peak, does_not_fit, needed
 from dlperf_hpc.analysis.setups import chips, device_names
-from dlperf_hpc.analysis.statistics import Interval, Sample, describe, ratio_interval
-from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import (
+from dlperf_hpc.model.case import Topology
+from dlperf_hpc.model.observed import CaseFacts
+from dlperf_hpc.model.result import (
     SAMPLES_PER_S,
     Checkpoint,
     ExternalWindow,
@@ -27,9 +27,9 @@ from dlperf_hpc.records.results import (
     Window,
     kernels,
 )
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.statistics import Interval, Sample, describe, ratio_interval
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.transport import in_words
-from dlperf_hpc.sweepfile.case import Topology
 
 DEFAULT_BASE = Topology(1, 1)
 

@@ -19,7 +19,7 @@ from dlperf_hpc.errors import LedgerError, printable, visible
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
     from dlperf_hpc.logs.interpret.rules import Rule
-    from dlperf_hpc.records.results import RunResult
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.reporting.extraction import Extract
 
 SUMMARY = "write DLPerf's result table and JSON from a directory of logs"

@@ -15,9 +15,9 @@ from dlperf_hpc.errors import LogError, visible
 from dlperf_hpc.files import open_regular
 
 if TYPE_CHECKING:
+    from dlperf_hpc.model.case import Run
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.ledger import Ledger
-    from dlperf_hpc.records.results import RunResult
-    from dlperf_hpc.sweepfile.case import Run
 
 SUMMARY = "show or follow the log of a run"
 

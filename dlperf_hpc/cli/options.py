@@ -20,9 +20,9 @@ from dlperf_hpc.errors import Issue, LedgerError, SpecError, printable, visible
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import Rule
     from dlperf_hpc.logs.scan.search import ScanCache, Told
+    from dlperf_hpc.model.case import Run
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.ledger import Ledger
-    from dlperf_hpc.records.results import RunResult
-    from dlperf_hpc.sweepfile.case import Run
 
 
 class _Parser(argparse.ArgumentParser):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from dlperf_hpc.cli.unresolved import UnresolvedRuns
     from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.site import Site
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.ledger import Ledger
     from dlperf_hpc.records.manifest import Array
-    from dlperf_hpc.records.results import RunResult
 
 SUMMARY = "submit the runs that failed again, as new arrays"
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _statuses(text: str) -> set[str]:
-    from dlperf_hpc.records.status import Status
+    from dlperf_hpc.model.status import Status
 
     never = {Status.OK, Status.PENDING, Status.RUNNING}
     known = [status.value for status in Status if status not in never]

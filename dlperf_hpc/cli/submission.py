@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.dependency import Reporting
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import Outcome
+    from dlperf_hpc.model.case import Case
     from dlperf_hpc.records.ledger import Ledger
-    from dlperf_hpc.sweepfile.case import Case
 
 
 def report_submission(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.base import CheckResult, Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import Outcome
+    from dlperf_hpc.model.case import Case
     from dlperf_hpc.records.manifest import Array, Manifest
-    from dlperf_hpc.sweepfile.case import Case
     from dlperf_hpc.sweepfile.load import Sweep
 
 SUMMARY = "submit a sweep file to Slurm, or run it on this machine"

@@ -13,7 +13,7 @@ from dlperf_hpc.errors import printable, visible
 if TYPE_CHECKING:
     from dlperf_hpc.logs.scan.sources import Source
     from dlperf_hpc.logs.supervised import Trial
-    from dlperf_hpc.sweepfile.case import Case
+    from dlperf_hpc.model.case import Case
     from dlperf_hpc.sweepfile.load import Sweep
     from dlperf_hpc.sweepfile.readtable import ReadTable
 

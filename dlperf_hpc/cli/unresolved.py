@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli.messages import shortest
 from dlperf_hpc.errors import LedgerError, printable
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.status import Status
 
 if TYPE_CHECKING:
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.manifest import Manifest
-    from dlperf_hpc.records.results import RunResult
 
 _DONE_TO = (Status.CANCELLED, Status.REJECTED, Status.PREEMPTED)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.collect import Collection
-    from dlperf_hpc.records.results import RunResult
 
 
 @dataclass

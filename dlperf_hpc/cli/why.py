@@ -14,16 +14,16 @@ from typing import Any
 
 from dlperf_hpc.engines.watch import one_run
 from dlperf_hpc.errors import LogError, number_of
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records.collect import EarlierAttempt, earlier_attempts
 from dlperf_hpc.records.failures import LOG, SCHEDULER, Verdict, recorded, with_codes
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger
 from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, ParsedLog, read_log
 from dlperf_hpc.records.record import Record, read_record
-from dlperf_hpc.records.results import RunResult
 from dlperf_hpc.records.store import Failure, failures_of
 from dlperf_hpc.reporting.why import Looked, Why
-from dlperf_hpc.sweepfile.case import Run
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
 _MOST = 4  # ranks, codes or flags that a line names

@@ -25,7 +25,7 @@ from dlperf_hpc.doctor.trial import (
 )
 from dlperf_hpc.engines.base import Capacity, CheckResult
 from dlperf_hpc.errors import DlperfError, SiteError
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 
 _RANKS = 2  # per node, where no sweep says how many
 

@@ -20,10 +20,10 @@ from typing import Any
 from dlperf_hpc.engines.base import GPU_REFUSAL, CheckResult, Engine, Grade, TaskState
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.files import read_regular
+from dlperf_hpc.model.case import Case, Run, Topology
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Task
 from dlperf_hpc.records.manifest import Array, Manifest
-from dlperf_hpc.sweepfile.case import Case, Run, Topology
 from dlperf_hpc.sweepfile.commands import LAUNCHERS
 from dlperf_hpc.train.probe.protocol import MARK
 from dlperf_hpc.train.registry import registry

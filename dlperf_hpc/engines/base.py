@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dlperf_hpc import in_checkout
 from dlperf_hpc.errors import printable
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import held
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:

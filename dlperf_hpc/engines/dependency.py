@@ -22,11 +22,11 @@ from dlperf_hpc.engines.lock import stop_asked
 from dlperf_hpc.engines.submit import find_again, submit_noted
 from dlperf_hpc.engines.watch import REPORT_ENDED
 from dlperf_hpc.errors import Issue, SpecError, nearest
+from dlperf_hpc.model.case import Run, Topology
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import quick_results
 from dlperf_hpc.records.ledger import Ledger, read_ledger
 from dlperf_hpc.records.manifest import Array
-from dlperf_hpc.sweepfile.case import Run, Topology
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site

@@ -18,6 +18,7 @@ from typing import Any
 from dlperf_hpc.engines.holding import hosts_of_launch, learn
 from dlperf_hpc.engines.output import explain, rank_of, tail
 from dlperf_hpc.errors import AttemptError, DlperfError, LogError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout, supervised
 from dlperf_hpc.records.failures import HARDWARE, LAUNCHER, Verdict, recorded
 from dlperf_hpc.records.layout import RunPaths
@@ -25,7 +26,6 @@ from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import Record, read_record
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
     Attempt,
     complete_log,

@@ -16,11 +16,11 @@ from dlperf_hpc.engines.plan import added_arrays
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, printable, shown
 from dlperf_hpc.files import read_regular, write_atomically, write_once
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Ledger, read_ledger
 from dlperf_hpc.records.lines import flatten
 from dlperf_hpc.records.manifest import Manifest, extend_manifest
-from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.sweepfile.load import MOST_RUNS
 
 _MOST_LINES = 10

@@ -22,6 +22,8 @@ from typing import Any
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.errors import DlperfError, printable
 from dlperf_hpc.files import open_regular
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.collect import Files
 from dlperf_hpc.records.failures import recorded
 from dlperf_hpc.records.held import (
@@ -37,10 +39,8 @@ from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import leave_undone
 from dlperf_hpc.records.task import launch_id, repeat_in_job, task_index
-from dlperf_hpc.sweepfile.case import Run
 
 _RUNS_ON_ONE_NODE = 10  # more than a node commonly takes at once: others had the time to begin
 _WORLD = re.compile(rb"^dlperf \S+ world ", re.MULTILINE)  # an event once the session is made

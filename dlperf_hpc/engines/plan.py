@@ -12,10 +12,10 @@ from dlperf_hpc import __version__
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import DEFAULT_BOUND
 from dlperf_hpc.engines.site import Site
+from dlperf_hpc.model.case import Run, Topology, repeat_major
 from dlperf_hpc.records.ledger import Ledger
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Array, Manifest
-from dlperf_hpc.sweepfile.case import Run, Topology, repeat_major
 from dlperf_hpc.sweepfile.load import Sweep
 
 

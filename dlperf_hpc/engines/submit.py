@@ -24,6 +24,8 @@ from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import make_directories, write_atomically
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout, trust
 from dlperf_hpc.records.collect import Files, quick_result, quick_results
 from dlperf_hpc.records.ledger import Ledger, Task, add_array, read_ledger
@@ -36,8 +38,6 @@ from dlperf_hpc.records.manifest import (
     add_submission,
     write_manifest,
 )
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Run
 
 
 def make_directory(root: Path) -> None:

@@ -19,6 +19,9 @@ from dlperf_hpc.engines.base import Answer, Engine, TaskState
 from dlperf_hpc.engines.output import told_by_output
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import read_regular
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout, trust
 from dlperf_hpc.records.collect import (
     Collection,
@@ -32,9 +35,6 @@ from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.logfile import started
 from dlperf_hpc.records.manifest import FinalState, add_final_states
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Run
 
 if TYPE_CHECKING:
     from rich.progress import Progress

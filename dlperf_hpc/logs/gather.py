@@ -19,15 +19,15 @@ from dlperf_hpc.logs.format import OUR_OWN
 from dlperf_hpc.logs.interpret.rules import Rule
 from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
 from dlperf_hpc.logs.sweeps import agreed_base, copies_of, distinct, read_sweeps, sweeps_below
+from dlperf_hpc.model.observed import ObservedRun
+from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.archive import unpacked
 from dlperf_hpc.records.living import with_life
 from dlperf_hpc.records.logfile import PROGRAM, result_of_log
 from dlperf_hpc.records.manifest import Manifest
-from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.record import SCHEMA as RECORD
 from dlperf_hpc.records.record import settled
-from dlperf_hpc.records.results import RunResult
 
 if TYPE_CHECKING:  # a report of nothing but sweeps does without
     from dlperf_hpc.logs.rankfiles import FileRuns, RankFile

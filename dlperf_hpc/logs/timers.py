@@ -12,8 +12,8 @@ from dataclasses import replace
 from dlperf_hpc.errors import number_of
 from dlperf_hpc.logs.interpret.speed import disagreement
 from dlperf_hpc.logs.scanned import Evidence
-from dlperf_hpc.records.failures import LOSS, SETTINGS
-from dlperf_hpc.records.results import (
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.result import (
     SAMPLES_PER_S,
     ExternalWindow,
     RunResult,
@@ -21,9 +21,9 @@ from dlperf_hpc.records.results import (
     own_unit,
     rates_of,
 )
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.status import Status
+from dlperf_hpc.records.failures import LOSS, SETTINGS
 from dlperf_hpc.records.timed import Timed
-from dlperf_hpc.sweepfile.case import Case
 
 TIMER = "timer"
 """Basis and format of a figure that a program's Timer has told."""

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError, LogError
+from dlperf_hpc.model.observed import RunFacts
+from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.living import with_life
 from dlperf_hpc.records.logfile import glance, read_bytes, read_end, result_of_log, told_by
 from dlperf_hpc.records.manifest import FinalState, Manifest
-from dlperf_hpc.records.observed import RunFacts
 from dlperf_hpc.records.record import Record, of_record, read_record, settled, with_record
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import launch_of
 
 

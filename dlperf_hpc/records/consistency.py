@@ -12,9 +12,9 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlperf_hpc.records.checks import is_number
+from dlperf_hpc.model.checks import is_number
+from dlperf_hpc.model.result import Contradiction, Window
 from dlperf_hpc.records.lines import Timeline
-from dlperf_hpc.records.results import Contradiction, Window
 
 Table = Mapping[str, Any]
 

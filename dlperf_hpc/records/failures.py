@@ -15,7 +15,7 @@ from enum import Flag, auto
 from functools import cache
 from typing import Any, NamedTuple
 
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.task import PMI2_FAULT, REQUEUE_BOUND, SETUP_MARK
 from dlperf_hpc.sweepfile.patterns import compiled
 

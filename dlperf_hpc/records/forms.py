@@ -2,7 +2,7 @@
 
 Run ids and names of arrays are paths, tokens and job ids are asked of a scheduler, node lists stand
 in batch scripts. The rules are those of sweep files (:mod:`dlperf_hpc.sweepfile.keys`), as far as
-the standard library goes (:mod:`.checks`).
+the standard library goes (:mod:`dlperf_hpc.model.checks`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import reprlib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.records.checks import (
+from dlperf_hpc.model.case import Case, Limits, Measure
+from dlperf_hpc.model.checks import (
     Form,
     Misfit,
     check,
@@ -26,7 +27,6 @@ from dlperf_hpc.records.checks import (
     text,
     whole,
 )
-from dlperf_hpc.sweepfile.case import Case, Limits, Measure
 
 if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.programs import UserProgram

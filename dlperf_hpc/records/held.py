@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Callable
 
 from dlperf_hpc.files import dump_json, is_mine, open_in, write_atomically
-from dlperf_hpc.records import checks, forms, layout
+from dlperf_hpc.model import checks
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.records import forms, layout
 from dlperf_hpc.records.lines import utc
-from dlperf_hpc.sweepfile.case import Case
 
 SCHEMA = "dlperf-held-back/1"
 _MOST_BYTES = 1 << 16

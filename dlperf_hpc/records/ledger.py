@@ -16,8 +16,10 @@ from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.files import dump_json, read_regular, write_once
-from dlperf_hpc.records import checks, forms, layout, trust
-from dlperf_hpc.records.checks import Misfit
+from dlperf_hpc.model import checks
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.checks import Misfit
+from dlperf_hpc.records import forms, layout, trust
 from dlperf_hpc.records.manifest import (
     DAMAGE,
     Array,
@@ -32,7 +34,6 @@ from dlperf_hpc.records.manifest import (
     read_manifest,
     read_submissions,
 )
-from dlperf_hpc.sweepfile.case import Run
 
 SCHEMA = "dlperf-array/1"
 _TOKEN = re.compile(forms.TOKEN)

@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_hpc.files import open_regular
+from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.lines import read_line
 from dlperf_hpc.records.logfile import read_end
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
 
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 _MARGIN_S = 600.0  # beyond the attempt's own limit: Slurm's grace, clocks that differ

@@ -18,7 +18,18 @@ from typing import Any
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import open_regular, read_regular
-from dlperf_hpc.records.checks import is_number, misfits
+from dlperf_hpc.model.case import Case, Run
+from dlperf_hpc.model.checks import is_number, misfits
+from dlperf_hpc.model.observed import OBSERVED, ObservedCase, ObservedRun
+from dlperf_hpc.model.result import (
+    Checkpoint,
+    Contradiction,
+    GpuUse,
+    RankTime,
+    RunResult,
+    Window,
+)
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.consistency import in_log
 from dlperf_hpc.records.lines import (
     PREFIX,
@@ -30,18 +41,7 @@ from dlperf_hpc.records.lines import (
     split_line,
     unflatten,
 )
-from dlperf_hpc.records.observed import OBSERVED, ObservedCase, ObservedRun
-from dlperf_hpc.records.results import (
-    Checkpoint,
-    Contradiction,
-    GpuUse,
-    RankTime,
-    RunResult,
-    Window,
-)
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.transport import EVENT as NCCL
-from dlperf_hpc.sweepfile.case import Case, Run
 
 FORMAT = 1
 PROGRAM = "program"

@@ -25,11 +25,12 @@ from dlperf_hpc.files import (
     write_atomically,
     write_once,
 )
-from dlperf_hpc.records import checks, forms, layout, trust
-from dlperf_hpc.records.checks import Misfit
+from dlperf_hpc.model import checks
+from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology
+from dlperf_hpc.model.checks import Misfit
+from dlperf_hpc.model.status import Status
+from dlperf_hpc.records import forms, layout, trust
 from dlperf_hpc.records.lines import utc
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run, Topology
 
 if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.programs import UserProgram

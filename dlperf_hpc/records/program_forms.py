@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-from dlperf_hpc.records.checks import (
+from dlperf_hpc.model.checks import (
     Form,
     Misfit,
     check,

@@ -13,14 +13,14 @@ from typing import Any
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import read_regular
-from dlperf_hpc.records.checks import parse
+from dlperf_hpc.model.checks import parse
+from dlperf_hpc.model.observed import RunFacts
+from dlperf_hpc.model.result import Contradiction, RunResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.consistency import apart, by_how_much
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_timeline
 from dlperf_hpc.records.logfile import PROGRAM_END, result_of_log
-from dlperf_hpc.records.observed import RunFacts
-from dlperf_hpc.records.results import Contradiction, RunResult
-from dlperf_hpc.records.status import Status
 
 SCHEMA = "dlperf-record/1"
 Record = dict[str, Any]

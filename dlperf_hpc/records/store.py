@@ -27,16 +27,16 @@ from dlperf_hpc.files import (
     read_regular,
     write_once,
 )
-from dlperf_hpc.records.checks import misfits, parse
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.checks import misfits, parse
+from dlperf_hpc.model.observed import ObservedRun
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.failures import Verdict
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.living import hold, other_attempt
 from dlperf_hpc.records.logfile import FORMAT, read_end
-from dlperf_hpc.records.observed import ObservedRun
 from dlperf_hpc.records.record import SCHEMA, ended_ok, read_record
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Run
 
 _ATTEMPT = re.compile(r"\.attempt(\d+)\.")
 _LONGEST_REASON = 1000

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
-from dlperf_hpc.records.checks import misfits, parse
+from dlperf_hpc.model.case import Measure
+from dlperf_hpc.model.checks import misfits, parse
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.failures import LOSS, MUST, SIGNS, Verdict, found_in
 from dlperf_hpc.records.failures import WINDOW as BY_WINDOW
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, finish, log_event, read_failures
-from dlperf_hpc.sweepfile.case import Measure
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
 WINDOW, HANG, FAILED = "window", "hang", "failed"

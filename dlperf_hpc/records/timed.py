@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
+from dlperf_hpc.model.result import Window
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.lines import PREFIX, read_line, write_line
-from dlperf_hpc.records.results import Window
-from dlperf_hpc.records.status import Status
 
 SUPERVISED = "DLPERF_SUPERVISED"
 """The variable that asks a Timer for the line: a supervisor of ours reads what it prints."""

@@ -11,10 +11,8 @@ from typing import Any, TypeVar
 
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
-from dlperf_hpc.analysis.statistics import Interval, Sample
-from dlperf_hpc.records import transport
-from dlperf_hpc.records.observed import CaseFacts
-from dlperf_hpc.records.results import (
+from dlperf_hpc.model.observed import CaseFacts
+from dlperf_hpc.model.result import (
     SAMPLES_PER_S,
     TOKENS_PER_S,
     ExternalWindow,
@@ -22,6 +20,8 @@ from dlperf_hpc.records.results import (
     Window,
     own_unit,
 )
+from dlperf_hpc.model.statistics import Interval, Sample
+from dlperf_hpc.records import transport
 from dlperf_hpc.reporting.table import Column, PartOf, part
 
 Row = TypeVar("Row")

@@ -7,8 +7,8 @@ from typing import Any
 
 from dlperf_hpc.analysis.comparison import Compared, Comparison, Identity, Subject
 from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
-from dlperf_hpc.analysis.statistics import Interval, median_interval
-from dlperf_hpc.records.results import SAMPLES_PER_S, TOKENS_PER_S, own_unit
+from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, own_unit
+from dlperf_hpc.model.statistics import Interval, median_interval
 from dlperf_hpc.reporting.table import (
     Column,
     Entry,

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
-from dlperf_hpc.analysis.statistics import Interval
 from dlperf_hpc.errors import printable
+from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.page.figure import colour_of, mark_of
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.text import common_beginning, number, percent

@@ -13,17 +13,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import number_of, printable
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.collect import RunJob
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.table import Column, Table, drawn, figures, words
 from dlperf_hpc.reporting.text import at_most, common_beginning
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from dlperf_hpc.model.case import Topology
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.collect import Collection as RunCollection
-    from dlperf_hpc.records.results import RunResult
-    from dlperf_hpc.sweepfile.case import Topology
 
 _UNSUBMITTED = "not submitted"
 _MOST_REASONS = 8

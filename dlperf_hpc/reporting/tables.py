@@ -11,8 +11,7 @@ from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.nodes import hosts_of
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.speedup import CaseSummary, series_name
-from dlperf_hpc.analysis.statistics import Interval
-from dlperf_hpc.records.results import (
+from dlperf_hpc.model.result import (
     SAMPLES_PER_S,
     TOKENS_PER_S,
     ExternalWindow,
@@ -20,7 +19,8 @@ from dlperf_hpc.records.results import (
     Window,
     throttle_words,
 )
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.statistics import Interval
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS
 from dlperf_hpc.reporting.nodes import NODE_COLUMNS, NodeRow
 from dlperf_hpc.reporting.table import Cell, Column, PartOf, Table, figures, part, picked, words

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import SAMPLES_PER_S
+from dlperf_hpc.model.result import SAMPLES_PER_S
 
 if TYPE_CHECKING:
-    from dlperf_hpc.analysis.statistics import Interval
+    from dlperf_hpc.model.statistics import Interval
 
 _DIGITS = re.compile(r"([0-9]{1,18})")
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")

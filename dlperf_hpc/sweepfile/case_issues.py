@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from dlperf_hpc.errors import Issue
-from dlperf_hpc.sweepfile.case import NO_FP16, SCHEDULES, Topology
+from dlperf_hpc.model.case import NO_FP16, SCHEDULES, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Registry, WorkloadDeclaration
 from dlperf_hpc.sweepfile.keys import KEYS, no_such
 from dlperf_hpc.sweepfile.tables import Values

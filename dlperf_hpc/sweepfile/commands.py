@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlperf_hpc.sweepfile.case import Case, Measure, Run
+from dlperf_hpc.model.case import Case, Measure, Run
 from dlperf_hpc.sweepfile.expressions import ExpressionError, holds, is_name, names_in, whole
 from dlperf_hpc.sweepfile.programs import (
     RUN_NAMES,

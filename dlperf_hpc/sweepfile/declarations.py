@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
-from dlperf_hpc.sweepfile.case import Case, Option
+from dlperf_hpc.model.case import Case, Option
 
 if TYPE_CHECKING:
     from dlperf_hpc.sweepfile.programs import UserProgram
@@ -27,7 +27,7 @@ class BackendDeclaration:
     ``framework_name`` is what the log calls the framework (``DeepSpeed``; ``library`` where it is
     empty), with the version of the first of ``modules``, or of ``library`` where there are none.
 
-    ``modes`` are those of :data:`~dlperf_hpc.sweepfile.case.MODES` that its session can run.
+    ``modes`` are those of :data:`~dlperf_hpc.model.case.MODES` that its session can run.
 
     ``one_per_node`` says that one process may drive all GPUs of a node (processes_per_node = 1).
     ``check(values)`` gives (key, message) for what is wrong with a case's values, by key, where

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_hpc.errors import Issue, number_of
-from dlperf_hpc.sweepfile import commands
-from dlperf_hpc.sweepfile.case import (
+from dlperf_hpc.model.case import (
     MODES,
     Case,
     Measure,
@@ -25,6 +24,7 @@ from dlperf_hpc.sweepfile.case import (
     fitting,
     tag,
 )
+from dlperf_hpc.sweepfile import commands
 from dlperf_hpc.sweepfile.case_issues import SCHEDULE, option_issues, point_issues
 from dlperf_hpc.sweepfile.conditions import comparisons, counts_of
 from dlperf_hpc.sweepfile.declarations import Registry

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from dlperf_hpc.errors import Issue, nearest
-from dlperf_hpc.sweepfile.case import MODES, SCHEDULES, Option, Topology
+from dlperf_hpc.model.case import MODES, SCHEDULES, Option, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.validation import Line, Name, complaint
 

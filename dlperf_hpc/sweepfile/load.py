@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dlperf_hpc.errors import MOST_SHOWN, Issue, SpecError, nearest, shown
-from dlperf_hpc.sweepfile.case import NAME, Case, Limits, Measure, Topology
+from dlperf_hpc.model.case import NAME, Case, Limits, Measure, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
 from dlperf_hpc.sweepfile.keys import KEYS, topology_issue

@@ -1,7 +1,7 @@
 """``[program.NAME]``: anybody's training program as a table, and the command that it comes to.
 
 The table is checked as a user wrote it by :mod:`.programtables`, and as a manifest holds it by
-:mod:`dlperf_hpc.records.checks`. A command is a list of words for the operating system: no shell
+:mod:`dlperf_hpc.model.checks`. A command is a list of words for the operating system: no shell
 ever reads one of them.
 
 Standard library only and importable on Python 3.9, as all that a compute node needs.
@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Callable
 
 from dlperf_hpc.errors import Issue, nearest
-from dlperf_hpc.sweepfile.case import Optimizer, Option, Schedule, Topology
+from dlperf_hpc.model.case import Optimizer, Option, Schedule, Topology
 from dlperf_hpc.sweepfile.expressions import ExpressionError, names_in
 from dlperf_hpc.sweepfile.readtable import ReadTable
 

@@ -22,8 +22,8 @@ from pydantic import (
 )
 
 from dlperf_hpc.errors import Issue, SpecError, nearest, shown
+from dlperf_hpc.model.case import LINE, NAME
 from dlperf_hpc.sweepfile import programs, readtable
-from dlperf_hpc.sweepfile.case import LINE, NAME
 from dlperf_hpc.sweepfile.programs import LAUNCHES, STOPS, UserProgram
 from dlperf_hpc.sweepfile.readtable import AVERAGINGS, COUNTS, SCOPES, PrintedFigure, ReadTable
 from dlperf_hpc.sweepfile.tomlfile import read_toml

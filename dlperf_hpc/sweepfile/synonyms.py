@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dlperf_hpc.sweepfile.case import OPTIMIZERS, SCHEDULES
+from dlperf_hpc.model.case import OPTIMIZERS, SCHEDULES
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Registry
 
 _TABLES = {"optimizer": OPTIMIZERS, "schedule": tuple(SCHEDULES)}

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
 
 from dlperf_hpc.errors import MOST_SHOWN, Issue, nearest, shown
-from dlperf_hpc.sweepfile.case import Limits, Measure
+from dlperf_hpc.model.case import Limits, Measure
 from dlperf_hpc.sweepfile.conditions import COUNTS, Condition, read_condition
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, read_value, renamed

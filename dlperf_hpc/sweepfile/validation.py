@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from dlperf_hpc.errors import MOST_SHOWN, Issue, nearest, shown
-from dlperf_hpc.sweepfile.case import LINE, NAME
+from dlperf_hpc.model.case import LINE, NAME
 
 _REFUSED = "refused"
 

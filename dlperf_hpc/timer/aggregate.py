@@ -17,14 +17,14 @@ from typing import Any
 
 from dlperf_hpc.errors import LedgerError, MeasurementError, WorldError
 from dlperf_hpc.files import make_directories
+from dlperf_hpc.model.case import Case, Measure, Run, Topology
+from dlperf_hpc.model.observed import ObservedCase, ObservedRun
+from dlperf_hpc.model.result import Window
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import utc
-from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import Window
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Begun, begin_log, finish, log_event
 from dlperf_hpc.records.task import launch_id
-from dlperf_hpc.sweepfile.case import Case, Measure, Run, Topology
 from dlperf_hpc.timer.config import Load, TimerConfig
 from dlperf_hpc.timer.peers import ProcessGroup
 from dlperf_hpc.timer.window_clock import RankWindow

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.model.case import Case, Measure, Topology
+from dlperf_hpc.model.checks import Form, Misfit, is_name, is_number, whole
+from dlperf_hpc.model.observed import OBSERVED, ObservedCase
 from dlperf_hpc.records import forms
-from dlperf_hpc.records.checks import Form, Misfit, is_name, is_number, whole
 from dlperf_hpc.records.lines import read_values, unflatten
-from dlperf_hpc.records.observed import OBSERVED, ObservedCase
-from dlperf_hpc.sweepfile.case import Case, Measure, Topology
 
 BEGIN, CASE, MEASURE = "DLPERF_BEGIN", "DLPERF_CASE", "DLPERF_MEASURE"
 LOG = "DLPERF_LOG"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 from dlperf_hpc.train.probe import launchers
 from dlperf_hpc.train.ranks import Alone, World
 

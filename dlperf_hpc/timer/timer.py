@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from dlperf_hpc.errors import DlperfError, LedgerError, MeasurementError, RunError, number_of
+from dlperf_hpc.model.result import Window
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.failures import ENDED_BY, WINDOW, Verdict, of_error
-from dlperf_hpc.records.results import Window
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Begun, describe, finish, format_trace, log_event
 from dlperf_hpc.records.timed import SUPERVISED, Timed, timed_line
 from dlperf_hpc.timer import aggregate, peers

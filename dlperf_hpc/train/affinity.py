@@ -17,7 +17,7 @@ from typing import Any
 
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.files import read_regular
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.train.telemetry import find_device
 
 _SYS = Path("/sys")

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.files import dump_json
-from dlperf_hpc.records.results import Checkpoint
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.result import Checkpoint
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dlperf_hpc.sweepfile.case import Measure
+from dlperf_hpc.model.case import Measure
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.window import Timed, no_garbage_collection

@@ -18,7 +18,7 @@ from dlperf_hpc.data import fields, opening
 from dlperf_hpc.data.fields import Array, Arrays
 from dlperf_hpc.data.opening import Shard
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train.ranks import World
 

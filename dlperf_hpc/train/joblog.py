@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dlperf_hpc.files import append_line
+from dlperf_hpc.model.case import Case, Measure
+from dlperf_hpc.model.result import Checkpoint, Window
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.lines import utc, write_line
-from dlperf_hpc.records.results import Checkpoint, Window
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, Begun, finish, log_event
-from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.train import provenance, summary
 from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.ranks import World

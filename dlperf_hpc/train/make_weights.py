@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc import leave_current_directory
-from dlperf_hpc.sweepfile.case import Case, Option, Topology
+from dlperf_hpc.model.case import Case, Option, Topology
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train import weights
 from dlperf_hpc.train.registry import registry

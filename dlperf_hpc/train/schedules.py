@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Callable
 
-from dlperf_hpc.sweepfile.case import Schedule
+from dlperf_hpc.model.case import Schedule
 
 
 def _constant(schedule: Schedule, step: int) -> float:
@@ -97,7 +97,7 @@ SHAPES: dict[str, Callable[[Schedule, int], float]] = {
 def learning_rate(peak: float, schedule: Schedule, step: int) -> float:
     """Learning rate of the update after ``step`` others: peak x shape(step) + offset.
 
-    ``peak`` is :attr:`dlperf_hpc.sweepfile.case.Optimizer.lr`. The offset belongs to the recipes of
+    ``peak`` is :attr:`dlperf_hpc.model.case.Optimizer.lr`. The offset belongs to the recipes of
     bing_bert, which add it whatever the schedule says (``--lr_offset``).
     """
     return peak * SHAPES[schedule.name](schedule, step) + schedule.offset

@@ -8,9 +8,9 @@ from itertools import accumulate
 from typing import Any
 
 from dlperf_hpc.errors import MeasurementError
+from dlperf_hpc.model.case import Case, Measure
+from dlperf_hpc.model.result import Window, kernels
 from dlperf_hpc.records import steady
-from dlperf_hpc.records.results import Window, kernels
-from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.train.window import RankTimes, Timed
 
 
@@ -77,7 +77,7 @@ def summarise(windows: Sequence[Timed], case: Case, measure: Measure) -> Window:
 
 def figures(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dict[str, Any]:
     """What a window has of its ranks' clocks and ``losses`` (one for each iteration), by the names
-    of :class:`dlperf_hpc.records.results.Window`."""
+    of :class:`dlperf_hpc.model.result.Window`."""
     times = iteration_times(windows)
     milliseconds = [1e3 * seconds for seconds in times]
     waits = [each.data_wait_s for each in windows if each.data_wait_s is not None]

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.failures import (
     ENDED_BY,
     NETWORK,
@@ -36,7 +37,6 @@ from dlperf_hpc.records.failures import (
 )
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.logfile import read_end
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
     Attempt,
     Failure,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import WeightsError
 from dlperf_hpc.files import open_regular
-from dlperf_hpc.sweepfile.case import Case, Option
+from dlperf_hpc.model.case import Case, Option
 
 if TYPE_CHECKING:
     import numpy as np

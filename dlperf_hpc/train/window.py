@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlperf_hpc.sweepfile.case import Measure
+from dlperf_hpc.model.case import Measure
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
 
@@ -35,7 +35,7 @@ class RankTimes:
 @dataclass(frozen=True)
 class Timed(RankTimes):
     """The window of a rank of ours. ``execution`` is what the back end tells of how the model was
-    run, by the names of :class:`dlperf_hpc.records.results.Window`."""
+    run, by the names of :class:`dlperf_hpc.model.result.Window`."""
 
     iterations: int
     losses: list[float]

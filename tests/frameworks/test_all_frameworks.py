@@ -14,11 +14,11 @@ from places import ROOT
 from sweeping import Workplace, local_environment
 
 from dlperf_hpc.analysis.flops import flops_of_case
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Case
 
 SWEEPS = ROOT / "sweeps"
 ENVIRONMENTS = {

@@ -48,7 +48,7 @@ def test_wrapper_cost(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_verdict_of_wrapper_cost() -> None:
-    from dlperf_hpc.analysis.statistics import Interval
+    from dlperf_hpc.model.statistics import Interval
 
     verdict = names_of("wrapper_cost.py")["verdict"]
     assert verdict(Interval(0.996, 1.004, 0.96)) == "met"

@@ -13,9 +13,9 @@ import pytest
 from lacking import add_torch, without_torch
 from sweeping import Workplace, local_environment, moment, phase_began, wait_until
 
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.logfile import read_log
-from dlperf_hpc.records.status import Status
 
 FAULTS = """
 [environment.raising]

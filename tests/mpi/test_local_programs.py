@@ -16,10 +16,10 @@ from places import ROOT
 from ready_programs import compiled, smallest
 from sweeping import Workplace, local_environment, wait_until
 
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.status import Status
 
 PROGRAMS = ROOT / "tests" / "support" / "programs"
 SWEEP = """

@@ -26,10 +26,10 @@ from dlperf_hpc.engines.submit import (
 )
 from dlperf_hpc.engines.watch import current
 from dlperf_hpc.errors import LedgerError, SpecError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.manifest import Array, Manifest, Submission, add_submission
-from dlperf_hpc.records.status import Status
 
 # Ranks that do nothing until they are ended.
 SLEEP = "#!/bin/sh\nexec sleep 120\n"

@@ -13,10 +13,10 @@ import pytest
 from queueing import Queue, executions, live_runs, tokens_of
 from sweeping import Done, Workplace, local_environment, phase_began, wait_until
 
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import read_ledger
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import launch_of
 
 # Jobs that wait until they are released: submitting costs little, and nothing runs meanwhile.

@@ -16,10 +16,10 @@ from queueing import Queue, executions, live_runs
 from sweeping import Workplace, wait_until
 
 from dlperf_hpc.engines.base import CheckResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import read_ledger
-from dlperf_hpc.records.status import Status
 
 SERIAL = ("array_parallelism = 1", 'sbatch = { licenses = "machine:1" }')
 # A Python in which nothing is; the epilogue writes the record that the run failed.

@@ -20,7 +20,7 @@ from typing import Any
 from session_checks import losses, opened
 
 from dlperf_hpc.errors import RunError
-from dlperf_hpc.sweepfile.case import Optimizer, Schedule
+from dlperf_hpc.model.case import Optimizer, Schedule
 from dlperf_hpc.train.ranks import World, discover
 
 CASE: dict[str, Any] = {

@@ -18,7 +18,7 @@ from unittest import mock
 from session_checks import communication
 
 from dlperf_hpc.errors import DlperfError
-from dlperf_hpc.sweepfile.case import Case, Optimizer, Schedule, Topology
+from dlperf_hpc.model.case import Case, Optimizer, Schedule, Topology
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.window import measure_window, warm_up

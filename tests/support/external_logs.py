@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 
 _LISTINGS = json.loads((Path(__file__).parent / "data" / "worked_examples.json").read_text())
 DEEPSPEED_LISTING: dict[str, Any] = _LISTINGS["listings"][0]

@@ -10,7 +10,7 @@ from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.search import ScanCache
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 
 
 def reads(kind: Format, lines: Iterable[str]) -> ReadingBuilder:

@@ -14,7 +14,7 @@ from unittest import mock
 
 import torch
 
-from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
+from dlperf_hpc.model.case import Case, Optimizer, Topology
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession

@@ -13,7 +13,7 @@ import torch
 from session_checks import a_window, accumulated, curve, losses, main, opened
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.sweepfile.case import Optimizer
+from dlperf_hpc.model.case import Optimizer
 from dlperf_hpc.train.backends.horovod import check_world
 from dlperf_hpc.train.ranks import World
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from session_checks import CURVE, losses, main, opened
 
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 from dlperf_hpc.train.ranks import World
 
 

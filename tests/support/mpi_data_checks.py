@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
+from dlperf_hpc.model.case import Case, Optimizer, Topology
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry

@@ -20,7 +20,7 @@ import torch
 from session_checks import communication
 
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import Case, Measure, Optimizer, Topology
+from dlperf_hpc.model.case import Case, Measure, Optimizer, Topology
 from dlperf_hpc.train.communication import measure_communication
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry

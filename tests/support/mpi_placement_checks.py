@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from mpi_ddp_checks import digest, opened
 
-from dlperf_hpc.sweepfile.case import OPTIMIZERS, Optimizer, Schedule
+from dlperf_hpc.model.case import OPTIMIZERS, Optimizer, Schedule
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.torch.ddp import DdpSession
 from dlperf_hpc.train.torch.optimizers import PlacedOptimizer

@@ -9,13 +9,13 @@ from typing import Any
 
 from report_samples import case
 
+from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology
+from dlperf_hpc.model.result import Checkpoint, RunResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import Array, Manifest, write_manifest
-from dlperf_hpc.records.results import Checkpoint, RunResult
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
-from dlperf_hpc.sweepfile.case import Case, Limits, Measure, Run, Topology
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.ranks import World

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import TOKENS_PER_S, ExternalWindow, Rates, RunResult, Window
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.model.case import Case, Run, Topology
+from dlperf_hpc.model.observed import ObservedCase, ObservedRun
+from dlperf_hpc.model.result import TOKENS_PER_S, ExternalWindow, Rates, RunResult, Window
+from dlperf_hpc.model.status import Status
 
 
 def case(topology: str = "1n1g", **changes: Any) -> Case:

@@ -9,7 +9,7 @@ from damage import scan
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scanned import Reading, ScannedFile
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 
 
 def read(*lines: str) -> ScannedFile:

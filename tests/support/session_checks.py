@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.sweepfile.case import Case, Measure, Optimizer, Schedule, Topology
+from dlperf_hpc.model.case import Case, Measure, Optimizer, Schedule, Topology
 from dlperf_hpc.train.communication import measure_communication
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry

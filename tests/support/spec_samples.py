@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.load import Sweep, load_sweep
 from dlperf_hpc.train.registry import registry
 

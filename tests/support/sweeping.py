@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.lines import read_line
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.sweepfile.case import Case
 
 TINY = """\
 repeats = {repeats}

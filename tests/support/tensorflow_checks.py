@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from session_checks import a_window, accumulated, curve, losses, main, opened
 
-from dlperf_hpc.sweepfile.case import Optimizer
+from dlperf_hpc.model.case import Optimizer
 from dlperf_hpc.train.ranks import World
 
 

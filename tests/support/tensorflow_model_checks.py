@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
+from dlperf_hpc.model.case import Case, Optimizer, Topology
 from dlperf_hpc.train import configs, weights
 from dlperf_hpc.train.tensorflow import bert as bert_tensorflow
 from dlperf_hpc.train.tensorflow import gpt2 as gpt2_tensorflow

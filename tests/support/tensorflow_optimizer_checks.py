@@ -15,7 +15,7 @@ import numpy as np
 import optimizer_references as reference
 import tensorflow as tf
 
-from dlperf_hpc.sweepfile.case import Optimizer
+from dlperf_hpc.model.case import Optimizer
 from dlperf_hpc.train.tensorflow.optimizers import build_optimizer, clip_by_global_norm
 
 Trajectory = list[list[list[float]]]

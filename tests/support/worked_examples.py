@@ -8,7 +8,7 @@ from typing import Any
 from places import SUPPORT
 from report_samples import case, ok
 
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 
 _FILE = SUPPORT / "data" / "worked_examples.json"
 LISTINGS: list[dict[str, Any]] = json.loads(_FILE.read_text())["listings"]

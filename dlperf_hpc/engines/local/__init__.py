@@ -25,8 +25,8 @@ from dlperf_hpc.engines.base import (
 from dlperf_hpc.engines.command import clean_environment, run
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.task import MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:

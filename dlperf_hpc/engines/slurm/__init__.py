@@ -26,8 +26,8 @@ from dlperf_hpc.engines.slurm.hints import NO_CONFIGURATION, out_of_reach
 from dlperf_hpc.engines.slurm.limits import settings
 from dlperf_hpc.engines.slurm.states import status_of, to_do_of
 from dlperf_hpc.errors import Issue, SiteError, SpecError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.status import Status
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.environments import Environment

@@ -35,16 +35,16 @@ from dlperf_hpc.logs.interpret.window import Figure, NoFigure, losses_of
 from dlperf_hpc.logs.recognised import no_speed
 from dlperf_hpc.logs.scan.prefixes import CONTAINER
 from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Trouble, Unit
-from dlperf_hpc.records.failures import READING, SIGNS, WINDOW
-from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import (
+from dlperf_hpc.model.observed import ObservedCase, ObservedRun
+from dlperf_hpc.model.result import (
     REST_DIFFERS,
     ExternalWindow,
     Rates,
     RunResult,
     rates_of,
 )
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.status import Status
+from dlperf_hpc.records.failures import READING, SIGNS, WINDOW
 from dlperf_hpc.records.steady import drift, is_steady
 from dlperf_hpc.records.transport import EVENT
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.logs.scanned import FACTS, Fact
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 
 LOG, USER, NAME = "the log", "the command line", "the file's name"
 

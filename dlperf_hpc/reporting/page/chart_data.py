@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
-from dlperf_hpc.analysis.statistics import Interval, Sample
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import SAMPLES_PER_S, GpuUse, RunResult, Window, rates_of
+from dlperf_hpc.model.result import SAMPLES_PER_S, GpuUse, RunResult, Window, rates_of
+from dlperf_hpc.model.statistics import Interval, Sample
 from dlperf_hpc.reporting.page import Choice, Figure, Series, figure
 from dlperf_hpc.reporting.page.limits import MOST_SERIES, VisibleReport
 from dlperf_hpc.reporting.page.static_chart import picture_in_page

@@ -7,7 +7,7 @@ from typing import Any
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import ExternalWindow, GpuUse, RunResult, Window
+from dlperf_hpc.model.result import ExternalWindow, GpuUse, RunResult, Window
 from dlperf_hpc.reporting.page.chart_data import measures_of_case, measures_of_run, quantities
 from dlperf_hpc.reporting.page.limits import (
     MOST_NAMED,

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.errors import printable
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.tables import units_of
 from dlperf_hpc.reporting.text import natural

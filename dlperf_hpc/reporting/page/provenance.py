@@ -9,7 +9,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.setups import facts_of
 from dlperf_hpc.errors import number_of, printable
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.reporting.page import Section
 from dlperf_hpc.reporting.table import Column, Table, figures, words
 from dlperf_hpc.reporting.text import listed, natural

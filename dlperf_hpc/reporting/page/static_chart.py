@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.page.figure import OUTCOME_COLOURS
 from dlperf_hpc.reporting.picture import SETTINGS, Runs, chart_of
 from dlperf_hpc.reporting.report import Report

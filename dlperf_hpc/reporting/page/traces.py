@@ -12,9 +12,9 @@ from statistics import quantiles
 from typing import Any
 
 from dlperf_hpc.errors import LogError
+from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.results import RunResult
 
 MOST_POINTS = 60
 """Of a run; a point covers several iterations where the window has more."""

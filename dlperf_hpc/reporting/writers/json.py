@@ -7,7 +7,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.option_pairs import OptionPair
-from dlperf_hpc.analysis.statistics import TARGET_COVERAGE
+from dlperf_hpc.model.statistics import TARGET_COVERAGE
 from dlperf_hpc.reporting.nodes import nodes_json
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.writers import Writer

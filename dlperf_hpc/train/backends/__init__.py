@@ -5,7 +5,7 @@ Here are the precisions and options that several of them declare.
 
 from __future__ import annotations
 
-from dlperf_hpc.sweepfile.case import Option
+from dlperf_hpc.model.case import Option
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 XLA = Option("xla", False, "XLA compiles what is a device's own work, not all-reduce")

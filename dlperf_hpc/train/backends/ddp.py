@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case, Option
+from dlperf_hpc.model.case import MODES, OPTIMIZERS, Case, Option
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, WorkloadDeclaration
 from dlperf_hpc.train.backends import BIND, PRECISIONS
 from dlperf_hpc.train.session import TORCH_CURE, load

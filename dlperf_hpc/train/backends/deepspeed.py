@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.files import read_regular
-from dlperf_hpc.sweepfile.case import MODES, OPTIMIZERS, Case, Optimizer, Option, Topology
+from dlperf_hpc.model.case import MODES, OPTIMIZERS, Case, Optimizer, Option, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, WorkloadDeclaration
 from dlperf_hpc.train.backends import BIND, PRECISIONS
 from dlperf_hpc.train.session import TORCH_CURE, load

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Option, Topology
+from dlperf_hpc.model.case import OPTIMIZERS, Case, Option, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, WorkloadDeclaration
 from dlperf_hpc.train.backends import PRECISIONS, XLA
 from dlperf_hpc.train.session import load

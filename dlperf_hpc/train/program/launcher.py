@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.train.probe.launchers import launched
 
 _NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.files import make_directories, write_atomically
+from dlperf_hpc.model.case import Case, Measure
 from dlperf_hpc.records.store import Attempt
 from dlperf_hpc.records.timed import SUPERVISED
-from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.sweepfile.commands import LAUNCHERS, Command, child_argv, command, plan_values
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.program.launcher import RankInfo

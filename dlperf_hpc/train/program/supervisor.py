@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from dlperf_hpc.errors import AttemptError, DlperfError, RunError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import supervised
 from dlperf_hpc.records.failures import Signs
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest, read_manifest
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
     Attempt,
     Failure,

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import supervised
 from dlperf_hpc.records.failures import (
     ENDED_BY,
@@ -23,7 +24,6 @@ from dlperf_hpc.records.failures import (
 )
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.supervised import FAILED, HANG, WINDOW, Port, Stop
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.program import launcher

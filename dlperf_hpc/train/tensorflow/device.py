@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.train.ranks import World, gpu_indices
 
 

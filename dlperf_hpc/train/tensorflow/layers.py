@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 
 _COMPUTE = {"bf16": "bfloat16", "fp16": "float16"}  # float32 for any other precision
 

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from dlperf_hpc.sweepfile.case import Optimizer
+from dlperf_hpc.model.case import Optimizer
 
 
 def lamb_update(

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.train.tensorflow.optimizers import build_optimizer, clip_by_global_norm
 
 Tensors = list[Any]

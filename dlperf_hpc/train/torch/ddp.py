@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from dlperf_hpc.sweepfile.case import MODES, Case
+from dlperf_hpc.model.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.torch.execution import attention_kernels, compiler_options, narrow_stream

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import MODES, NO_FP16, Case
+from dlperf_hpc.model.case import MODES, NO_FP16, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.backends.deepspeed import configuration
 from dlperf_hpc.train.ranks import World

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.train.ranks import World, gpu_indices
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

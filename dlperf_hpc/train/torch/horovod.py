@@ -7,7 +7,7 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
-from dlperf_hpc.sweepfile.case import MODES, Case
+from dlperf_hpc.model.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.backends.horovod import check_world, horovod_facts
 from dlperf_hpc.train.ranks import World

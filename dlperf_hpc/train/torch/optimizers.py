@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from dlperf_hpc.errors import RunError
-from dlperf_hpc.sweepfile.case import Case, Optimizer
+from dlperf_hpc.model.case import Case, Optimizer
 from dlperf_hpc.train.schedules import learning_rate
 
 Groups = Union[torch.nn.Module, Iterable[dict[str, Any]]]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.sweepfile.case import Case, Option
+from dlperf_hpc.model.case import Case, Option
 from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train.configs import LAYER_NORMS, BertConfig
 from dlperf_hpc.train.weights import INITIAL_WEIGHTS, initialise

@@ -20,7 +20,7 @@ from reference_curve import communication_is_measured
 
 from dlperf_hpc.engines.command import clean_environment
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.sweepfile.case import Case, Optimizer, Topology
+from dlperf_hpc.model.case import Case, Optimizer, Topology
 from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.backends.deepspeed import configuration, generate, merge
 from dlperf_hpc.train.registry import registry

@@ -12,10 +12,10 @@ import pytest
 from places import ROOT
 from sweeping import Workplace, local_environment
 
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.collect import full_results
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.train.session import Session
 
 DOCS = ROOT / "docs"

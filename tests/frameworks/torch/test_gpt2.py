@@ -15,7 +15,7 @@ from places import ROOT, SUPPORT
 
 from dlperf_hpc.acceptance.numerics import gpt2_weights
 from dlperf_hpc.engines.command import clean_environment
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.configs import Gpt2Config
 from dlperf_hpc.train.registry import registry

@@ -12,7 +12,7 @@ import torch
 from optimizer_references import Trajectory, apart, expected, plain
 
 from dlperf_hpc.errors import RunError
-from dlperf_hpc.sweepfile.case import OPTIMIZERS, Case, Optimizer, Schedule, Topology
+from dlperf_hpc.model.case import OPTIMIZERS, Case, Optimizer, Schedule, Topology
 from dlperf_hpc.train.torch import optimizers
 from dlperf_hpc.train.torch.optimizers import (
     Lamb,

@@ -8,7 +8,7 @@ import pytest
 from frameworks import run_checks
 from places import SUPPORT
 
-from dlperf_hpc.sweepfile.case import OPTIMIZERS
+from dlperf_hpc.model.case import OPTIMIZERS
 
 SCRIPT = SUPPORT / "mpi_placement_checks.py"
 Found = dict[str, list[dict[str, Any]]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from spec_samples import cases, issues_of, write
 
-from dlperf_hpc.sweepfile.case import SCHEDULES, Case, Optimizer, Schedule
+from dlperf_hpc.model.case import SCHEDULES, Case, Optimizer, Schedule
 from dlperf_hpc.train.schedules import SHAPES, learning_rate
 
 

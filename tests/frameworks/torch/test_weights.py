@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dlperf_hpc.errors import WeightsError
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.train import make_weights, weights
 from dlperf_hpc.train.workloads import bert, gpt2
 

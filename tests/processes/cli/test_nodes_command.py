@@ -13,7 +13,7 @@ from record_samples import a_sweep, begun, ended_ok, manifest, many, timed
 from report_samples import case
 
 from dlperf_hpc.__main__ import main
-from dlperf_hpc.sweepfile.case import Run
+from dlperf_hpc.model.case import Run
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.communication import Communication
 

@@ -29,10 +29,10 @@ from record_samples import a_sweep, ended, many, token_of
 from report_samples import case
 from sweeping import local_environment
 
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import Submission, add_submission
-from dlperf_hpc.records.status import Status
 
 RUNS = many([case("1n1g")], 2)
 SPEC = """\

@@ -14,6 +14,8 @@ from report_samples import case
 
 from dlperf_hpc.cli import rerun
 from dlperf_hpc.engines.nodes import suspects
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import (
     FinalState,
@@ -22,8 +24,6 @@ from dlperf_hpc.records.manifest import (
     add_submission,
     read_submissions,
 )
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Run
 
 RUNS = many([case("1n1g"), case("1n2g")], 4)
 NO_SLURM = {"PATH": "/nowhere"}

@@ -28,9 +28,9 @@ from record_samples import (
 )
 from report_samples import case
 
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import FinalState, Submission, add_final_states, add_submission
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import begin_log
 
 RUNS = many([case("1n1g"), case("1n2g")], 3)

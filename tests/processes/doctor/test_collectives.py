@@ -12,7 +12,7 @@ from dlperf_hpc.doctor.collectives import checks, expectation, rows_of, table
 from dlperf_hpc.doctor.trial import Trial, targets_of_site
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 from dlperf_hpc.train.probe import node
 from dlperf_hpc.train.probe.collectives import bus_factor, sizes_of
 

@@ -17,7 +17,7 @@ from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import CheckResult
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.login import Node, Partition, _gpus, nodes, time_limits
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 from dlperf_hpc.train.probe.collective_checks import chosen_gpus
 from dlperf_hpc.train.probe.protocol import Reporter
 

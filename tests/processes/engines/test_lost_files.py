@@ -13,10 +13,10 @@ from dlperf_hpc.cli import report, rerun, status
 from dlperf_hpc.engines.plan import rerun_arrays
 from dlperf_hpc.engines.submit import adopt, missing_arrays, open_sweep
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import add_array, read_ledger
 from dlperf_hpc.records.manifest import Manifest, Submission, add_submission
-from dlperf_hpc.records.status import Status
 
 RUNS = many([case("1n1g"), case("1n2g")], 2)
 TOKENS = {name: token_of(name) for name in ("1n1g", "1n2g")}

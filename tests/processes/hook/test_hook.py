@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.hook.__main__ import OnImport
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.logfile import result_of_log
-from dlperf_hpc.records.status import Status
 
 SHOW = """
 import __main__, json, sys, pickle

@@ -28,8 +28,8 @@ from dlperf_hpc.logs.names import facts_of_path
 from dlperf_hpc.logs.recognised import programs
 from dlperf_hpc.logs.scan import demux, literals, scanner, sources, state
 from dlperf_hpc.logs.scanned import FACTS, Evidence
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.failures import Where, patterns
-from dlperf_hpc.records.status import Status
 
 DOCS = ROOT / "docs"
 README = (DOCS.parent / "README.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from dlperf_hpc.cli.report import main as report
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.search import ScanCache
-from dlperf_hpc.records.results import ExternalWindow
+from dlperf_hpc.model.result import ExternalWindow
 
 LOGS = Path(os.environ.get("DLPERF_REAL_LOGS", "/nonexistent"))
 pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason="DLPERF_REAL_LOGS names no directory")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.train import affinity
 from dlperf_hpc.train.affinity import gpu_place, memory_nodes, nodes_of, numbers, pci_address
 
@@ -101,7 +101,7 @@ def test_a_rank_is_narrowed_down_with_all_its_threads(tmp_path: Path) -> None:
     code = (
         "import json, os, sys, threading\n"
         "from pathlib import Path\n"
-        "from dlperf_hpc.sweepfile.case import Case, Topology\n"
+        "from dlperf_hpc.model.case import Case, Topology\n"
         "from dlperf_hpc.train import affinity\n"
         "over = threading.Event()\n"
         "threading.Thread(target=over.wait, daemon=True).start()\n"

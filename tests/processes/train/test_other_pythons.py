@@ -22,10 +22,10 @@ from record_samples import a_run, a_sweep, ended_ok, opened, paths
 
 from dlperf_hpc.__main__ import verbs
 from dlperf_hpc.engines.base import run_program
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import read_failures
 
 FLOOR, VERBS, NEWEST = (3, 9), (3, 11), (3, 99)
@@ -163,7 +163,7 @@ import pathlib, dlperf_hpc
 from dlperf_hpc.train.registry import registry
 assert registry().backends and registry().workloads
 folder = pathlib.Path(dlperf_hpc.__file__).parent
-rooms = ("cli", "hook", "launch", "records", "sweepfile", "timer", "train")
+rooms = ("cli", "hook", "launch", "model", "records", "sweepfile", "timer", "train")
 files = [*folder.glob("*.py"), *(path for room in rooms for path in (folder / room).rglob("*.py"))]
 for path in files:
     compile(path.read_text(encoding="utf-8"), str(path), "exec")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from record_samples import a_run, opened
 
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import supervised
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, leave_failure
 from dlperf_hpc.sweepfile.commands import Command
 from dlperf_hpc.sweepfile.programs import UserProgram

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from dlperf_hpc.model.case import Case, Run, Topology
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.failures import of_error
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import Line
 from dlperf_hpc.records.logfile import read_end
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Attempt, Failure, open_attempt, read_failures
-from dlperf_hpc.sweepfile.case import Case, Run, Topology
 
 RUN = Run(Case("ddp", "bert-tiny", Topology(1, 2), "fp32", 2, 16), 1)
 
@@ -29,7 +29,7 @@ BEGIN = """
 import ctypes, os, signal, sys, threading, time
 from pathlib import Path
 from dlperf_hpc.records.store import begin_log, open_attempt
-from dlperf_hpc.sweepfile.case import Case, Run, Topology
+from dlperf_hpc.model.case import Case, Run, Topology
 from dlperf_hpc.train.watchdog import Watchdog
 
 def block():
@@ -132,7 +132,7 @@ def test_an_exception_is_recorded(
 
 
 SETTLED = """
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.store import finish
 watchdog.settle = lambda reason: finish(watchdog.attempt, Status.OK, detail={{"kept": reason}})
 watchdog.phase("checkpoint", {limit})

@@ -22,11 +22,11 @@ from dlperf_hpc.analysis.comparison import (
     subjects,
 )
 from dlperf_hpc.analysis.outcomes import Outcome
+from dlperf_hpc.model.case import Topology
+from dlperf_hpc.model.observed import ObservedCase, ObservedRun
+from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.published import published, select
-from dlperf_hpc.records.observed import ObservedCase, ObservedRun
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
-from dlperf_hpc.sweepfile.case import Topology
 
 ONE = [147.81, 147.93, 148.42, 143.61, 143.80]
 DIFFERENT = ("framework", "batch_size")

@@ -18,7 +18,7 @@ from dlperf_hpc.analysis.nodes import (
     node_effects,
     observations,
 )
-from dlperf_hpc.records.results import RankTime, RunResult
+from dlperf_hpc.model.result import RankTime, RunResult
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from nodes import Setting, made_runs, named, shares

@@ -19,7 +19,7 @@ from dlperf_hpc.analysis.outcomes import (
     point_interval,
     rank_interval,
 )
-from dlperf_hpc.analysis.statistics import Interval
+from dlperf_hpc.model.statistics import Interval
 
 
 def judged(a: list[float], b: list[float], tolerance: float = TOLERANCE) -> Outcome:

@@ -14,6 +14,7 @@ import pytest
 from places import ROOT
 
 from dlperf_hpc.analysis.dlperf_rule import round2
+from dlperf_hpc.model.case import Topology
 from dlperf_hpc.published import (
     FILTERS,
     FRAMEWORKS,
@@ -25,7 +26,6 @@ from dlperf_hpc.published import (
     select,
     values_of,
 )
-from dlperf_hpc.sweepfile.case import Topology
 
 REPOSITORY = ROOT
 FILE = REPOSITORY / "dlperf_hpc" / "published" / "published.csv"

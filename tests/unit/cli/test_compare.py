@@ -19,10 +19,10 @@ from dlperf_hpc import __main__
 from dlperf_hpc.analysis import comparison
 from dlperf_hpc.cli import compare
 from dlperf_hpc.errors import printable
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.published import FILTERS
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.comparison import comparison_json, comparison_markdown
-from dlperf_hpc.sweepfile.case import Case
 
 CASES = [case("1n1g"), case("1n2g")]
 Done = subprocess.CompletedProcess[str]

@@ -9,8 +9,8 @@ import re
 import pytest
 from places import ROOT
 
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.reporting import columns
-from dlperf_hpc.sweepfile.case import Case
 from dlperf_hpc.sweepfile.tables import SweepFile
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")

@@ -16,9 +16,9 @@ from record_samples import a_run, a_sweep, ended, ended_ok
 
 from dlperf_hpc.__main__ import main
 from dlperf_hpc.engines.watch import follow
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import FinalState, add_final_states
-from dlperf_hpc.records.status import Status
 
 FORBIDDEN = frozenset(
     map(chr, {*range(32), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x202A, 0x202F)})

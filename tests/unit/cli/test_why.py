@@ -14,6 +14,8 @@ from record_samples import a_run, a_sweep, begun, ended, ended_ok, manifest, ope
 
 from dlperf_hpc.cli import archive
 from dlperf_hpc.cli.status import main
+from dlperf_hpc.model.case import Case, Measure, Run, Topology
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.lines import write_line
 from dlperf_hpc.records.manifest import (
     FinalState,
@@ -22,10 +24,8 @@ from dlperf_hpc.records.manifest import (
     add_submission,
     write_manifest,
 )
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, begin_log, finish, leave_failure
 from dlperf_hpc.reporting.why import Looked, Why, text_of
-from dlperf_hpc.sweepfile.case import Case, Measure, Run, Topology
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
 

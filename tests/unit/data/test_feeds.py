@@ -17,7 +17,7 @@ from data_samples import bert_arrays, bert_layout, prepared, write_corpus
 from dlperf_hpc.data import bert_records, fields, hdf5, indexed, manifest, opening, tfrecord
 from dlperf_hpc.data.fields import Array, Arrays
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train import feeds
 from dlperf_hpc.train.feeds import Feed, Share, batches, open_feed

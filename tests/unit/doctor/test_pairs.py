@@ -15,7 +15,7 @@ from dlperf_hpc.doctor.fleet import Pairing, judge, rounds_of
 from dlperf_hpc.doctor.trial import on_so_many_nodes, targets_of_site
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 from dlperf_hpc.sweepfile.programs import UserProgram
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -20,6 +20,7 @@ from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.submit import missing_arrays, open_sweep, save_arrays, split_arrays
 from dlperf_hpc.engines.watch import current, follow
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import find_array, read_ledger
 from dlperf_hpc.records.manifest import (
@@ -29,7 +30,6 @@ from dlperf_hpc.records.manifest import (
     extend_manifest,
     read_manifest,
 )
-from dlperf_hpc.records.status import Status
 
 TOP = 'topologies = ["1n1g", "2n2g"]\nrepeats = 3\ntime_limit = {default = "10:00", 2n2g = "30:00"}'
 TABLES = "[matrix]\nbatch_size = [8, 16]"

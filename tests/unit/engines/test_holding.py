@@ -15,15 +15,15 @@ from dlperf_hpc.engines import epilogue, holding
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.engines.nodes import suspects
 from dlperf_hpc.engines.output import explain
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import held
 from dlperf_hpc.records.collect import full_results, quick_results
 from dlperf_hpc.records.failures import ENVIRONMENT
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, finish, leave_failure
 from dlperf_hpc.reporting.status import trouble_table
-from dlperf_hpc.sweepfile.case import Run
 
 NO_PYTHON = """\
 2: slurmstepd-n4: error: execve(): /no/python: No such file or directory

@@ -16,9 +16,9 @@ from dlperf_hpc.engines.plan import (
     rerun_arrays,
 )
 from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.model.case import Topology, repeat_major
 from dlperf_hpc.records.ledger import add_array, read_ledger
 from dlperf_hpc.records.manifest import Submission, add_submission, read_manifest, write_manifest
-from dlperf_hpc.sweepfile.case import Topology, repeat_major
 from dlperf_hpc.sweepfile.load import Sweep
 
 TOP = 'topologies = ["1n1g", "2n2g"]\nrepeats = 3\ntime_limit = {default = "10:00", 2n2g = "30:00"}'

@@ -9,7 +9,7 @@ import pytest
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.search import ScanCache
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 
 PREFIXES = {
     "cri": "2026-01-05T10:{:02d}:{:02d}.123456789Z stdout F ",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlperf_hpc.logs.names import facts_of_path, variant_of_path
 from dlperf_hpc.logs.scanned import FACTS
-from dlperf_hpc.sweepfile.case import Case, Run, Topology, fitting, tag
+from dlperf_hpc.model.case import Case, Run, Topology, fitting, tag
 
 REAL_LOGS = os.environ.get("DLPERF_REAL_LOGS")
 SWEEPS = ("mxnet_rn50", "ngc_tf_bert", "ngc_tf_rn50", "nvidia_pyt_bert", "nvidia_pyt_rn50",

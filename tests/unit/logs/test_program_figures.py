@@ -15,14 +15,14 @@ from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.logs.supervised import with_figures
+from dlperf_hpc.model.case import Case, Run, Topology
+from dlperf_hpc.model.result import RunResult, Window
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.lines import write_line
 from dlperf_hpc.records.logfile import glance, result_of_log
-from dlperf_hpc.records.results import RunResult, Window
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.timed import Timed, timed_line
 from dlperf_hpc.reporting.columns import RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
-from dlperf_hpc.sweepfile.case import Case, Run, Topology
 from dlperf_hpc.sweepfile.programtables import read_table
 from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program.output import Output, Progress

@@ -9,7 +9,7 @@ import pytest
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.search import ScanCache
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 
 RATE = 40.0
 """Samples/s that each of these runs really has: 1000 examples, 64 of them a step."""

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from record_samples import a_run, a_sweep, ended_ok, paths, timed, without_end
 
+from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.lines import read_timeline
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.record import settled
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
 
 RUN = a_run()
 Edit = Callable[[str], str]

@@ -20,6 +20,8 @@ from dlperf_hpc.engines.output import explain
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scan.scanner import scanner
+from dlperf_hpc.model.case import Measure
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import failures, held, layout
 from dlperf_hpc.records.failures import (
     CRASH,
@@ -41,10 +43,8 @@ from dlperf_hpc.records.failures import (
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import Failure, finish, leave_failure
 from dlperf_hpc.records.supervised import Ending, judged
-from dlperf_hpc.sweepfile.case import Measure
 from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program.output import Output, Progress
 from dlperf_hpc.train.program.watch import ended_badly

@@ -12,6 +12,7 @@ from record_samples import a_run, a_sweep, manifest, many, token_of
 from report_samples import case
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import add_array, find_array, read_ledger
 from dlperf_hpc.records.manifest import (
@@ -26,7 +27,6 @@ from dlperf_hpc.records.manifest import (
     read_submissions,
     write_manifest,
 )
-from dlperf_hpc.records.status import Status
 
 RUNS = [
     *many([case("1n1g"), case("2n8g", tags=("xla", "zero1"), accumulation=4)], 3),

@@ -19,10 +19,11 @@ from record_samples import SWEEP, a_run, begun, ended, ended_ok, opened, paths, 
 
 from dlperf_hpc import files
 from dlperf_hpc.errors import LedgerError, LogError
+from dlperf_hpc.model.case import Case, Measure
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.lines import read_line
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import (
     Failure,
     begin_log,
@@ -33,7 +34,6 @@ from dlperf_hpc.records.store import (
     open_attempt,
     read_failures,
 )
-from dlperf_hpc.sweepfile.case import Case, Measure
 from dlperf_hpc.train.summary import summarise
 
 FORK = multiprocessing.get_context("fork")

@@ -9,7 +9,7 @@ from places import ROOT
 from report_samples import case, oks
 
 from dlperf_hpc.analysis.nodes import examine, hosts_of
-from dlperf_hpc.records.results import RankTime, RunResult
+from dlperf_hpc.model.result import RankTime, RunResult
 from dlperf_hpc.reporting.nodes import NODE_COLUMNS, node_rows, print_nodes, sentences
 from dlperf_hpc.reporting.table import Column
 

@@ -27,9 +27,10 @@ from report_samples import bad, case, external, ok, oks, tokens, window
 
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.errors import LedgerError, printable
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.collect import Collection
-from dlperf_hpc.records.results import RunResult
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.picture import picture
 from dlperf_hpc.reporting.report import Report
@@ -41,7 +42,6 @@ from dlperf_hpc.reporting.text import code, escape, number
 from dlperf_hpc.reporting.writers import DEFAULT, write_atomic, write_report, writers
 from dlperf_hpc.reporting.writers.json import as_json
 from dlperf_hpc.reporting.writers.markdown import markdown as markdown_of
-from dlperf_hpc.sweepfile.case import Run
 
 EVIL = "\x1b[31mRuntimeError\x1b[0m: [red]a|b[/red] <script> `x` $y$ *z*\nsecond\tline \x07\u202e!"
 SHOWN = "RuntimeError: [red]a|b[/red] <script> `x` $y$ *z* / second line \\x07\\u202e!"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spec_samples import cases, issues_of, load, write
 
 from dlperf_hpc.errors import Issue, SpecError
-from dlperf_hpc.sweepfile.case import Case, Option, Topology, repeat_major, tag
+from dlperf_hpc.model.case import Case, Option, Topology, repeat_major, tag
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
 from dlperf_hpc.sweepfile.keys import KEYS, read_value

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from spec_samples import cases, issues_of, load, write
 
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 
 
 def test_a_mode_is_the_case_that_compile_was(tmp_path: Path) -> None:

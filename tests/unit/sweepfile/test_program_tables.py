@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.errors import SpecError
+from dlperf_hpc.model.case import Measure, Run, Topology
 from dlperf_hpc.records.program_forms import program_of
-from dlperf_hpc.sweepfile.case import Measure, Run, Topology
 from dlperf_hpc.sweepfile.commands import child_argv, command, plan_values, shown_command
 from dlperf_hpc.sweepfile.expressions import ExpressionError, holds, whole
 from dlperf_hpc.sweepfile.keys import KEYS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from dlperf_hpc.sweepfile.case import Case
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.registry import registry
 

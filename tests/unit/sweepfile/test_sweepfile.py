@@ -16,9 +16,9 @@ from places import ROOT
 from spec_samples import issues_of, load, write
 
 from dlperf_hpc.errors import SpecError
+from dlperf_hpc.model.case import Limits, Measure, Topology
 from dlperf_hpc.sweepfile import load as loading
 from dlperf_hpc.sweepfile import tables
-from dlperf_hpc.sweepfile.case import Limits, Measure, Topology
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.load import clock_seconds, load_sweep
 from dlperf_hpc.sweepfile.tables import SweepFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 from dlperf_hpc.timer.peers import launched
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}

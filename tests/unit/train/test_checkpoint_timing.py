@@ -17,10 +17,10 @@ from report_samples import case
 
 from dlperf_hpc.analysis.speedup import summarise
 from dlperf_hpc.files import dump_json
+from dlperf_hpc.model.result import Checkpoint, RunResult
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.results import Checkpoint, RunResult
 from dlperf_hpc.records.store import log_event
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.timer import peers
 from dlperf_hpc.train.probe import rank as probe
 from dlperf_hpc.train.probe.launchers import LAUNCHERS, TORCHRUN, launched

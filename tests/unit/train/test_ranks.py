@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.errors import DeviceError, WorldError
-from dlperf_hpc.sweepfile.case import Case, Topology
+from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.train.ranks import World, check, launcher_rank
 
 BLOCK = ("a", "a", "b", "b")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlperf_hpc.errors import MeasurementError
-from dlperf_hpc.sweepfile.case import Case, Measure, Topology
+from dlperf_hpc.model.case import Case, Measure, Topology
 from dlperf_hpc.train import summary
 from dlperf_hpc.train.window import Timed
 

@@ -12,8 +12,8 @@ import pytest
 from record_samples import a_run, begun, manifest, timed
 
 from dlperf_hpc.analysis.speedup import summarise as summarise_cases
+from dlperf_hpc.model.result import GpuUse
 from dlperf_hpc.records.logfile import result_of_log
-from dlperf_hpc.records.results import GpuUse
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.train.communication import Communication

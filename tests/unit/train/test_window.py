@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dlperf_hpc.sweepfile.case import Measure
+from dlperf_hpc.model.case import Measure
 from dlperf_hpc.train import window
 from dlperf_hpc.train.communication import measure_communication, steps_of_each
 from dlperf_hpc.train.ranks import World

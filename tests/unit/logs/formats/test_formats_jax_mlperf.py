@@ -12,7 +12,7 @@ from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Stamps, Unit
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 
 HERE = Path(__file__).parent
 

@@ -24,7 +24,7 @@ from dlperf_hpc.logs.formats import (
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
-from dlperf_hpc.records.results import RunResult
+from dlperf_hpc.model.result import RunResult
 
 BERT, CNN, GPT, GPT2, FACE = oneflow.FORMATS
 PADDLE_BERT, PADDLE_RESNET, CLAS, NLP = paddle.FORMATS

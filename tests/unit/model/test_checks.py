@@ -17,6 +17,7 @@ from report_samples import case
 from sweeping import local_environment
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.model.status import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import full_results, quick_results
 from dlperf_hpc.records.ledger import add_array, read_ledger
@@ -29,7 +30,6 @@ from dlperf_hpc.records.manifest import (
     read_submissions,
 )
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.records.status import Status
 from dlperf_hpc.records.store import failure_hosts, launch_of, read_failures
 
 RUNS = many([case("1n1g"), case("1n2g", tags=("acc4",), options=(("note", "a b"),))], 2)

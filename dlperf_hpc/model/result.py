@@ -13,9 +13,9 @@ from math import isfinite
 from operator import or_
 from typing import Any, Literal
 
-from dlperf_hpc.records.checks import is_number, misfits
-from dlperf_hpc.records.observed import RunFacts
-from dlperf_hpc.records.status import Status
+from dlperf_hpc.model.checks import is_number, misfits
+from dlperf_hpc.model.observed import RunFacts
+from dlperf_hpc.model.status import Status
 
 
 @dataclass(frozen=True)

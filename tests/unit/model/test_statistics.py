@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlperf_hpc.analysis.statistics import (
+from dlperf_hpc.model.statistics import (
     Interval,
     Split,
     describe,

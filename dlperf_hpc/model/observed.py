@@ -1,7 +1,7 @@
 """What is known of a case and a run, whoever measured it: all of a sweep's own, less of others.
 
 :class:`CaseFacts` and :class:`RunFacts` are what every reader of results may ask for. A sweep's own
-:class:`~dlperf_hpc.sweepfile.case.Case` has all of it; an :class:`ObservedCase`, which an external
+:class:`~dlperf_hpc.model.case.Case` has all of it; an :class:`ObservedCase`, which an external
 log or a timed loop tells of, has gaps: what neither the log, nor its name, nor the user says is
 None (or ''), and whatever would need it is left out, with a reason. Only the topology must be
 known: without it there is no row to put the run in, and the log is listed with what to say.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from dlperf_hpc.sweepfile.case import Topology
+from dlperf_hpc.model.case import Topology
 
 OBSERVED = "observed"
 """The key that marks the ``case`` line of a log of ours whose case was not asked for by a sweep."""
@@ -21,7 +21,7 @@ OBSERVED = "observed"
 
 class CaseFacts(Protocol):
     """One case as far as it is known; None or '' is not known. The fields are those of
-    :class:`dlperf_hpc.sweepfile.case.Case`, where each stands with its meaning."""
+    :class:`dlperf_hpc.model.case.Case`, where each stands with its meaning."""
 
     @property
     def framework(self) -> str: ...
@@ -64,7 +64,7 @@ class RunFacts(Protocol):
 
 @dataclass(frozen=True)
 class ObservedCase:
-    """One case as far as it is known; fields as in :class:`dlperf_hpc.sweepfile.case.Case`.
+    """One case as far as it is known; fields as in :class:`dlperf_hpc.model.case.Case`.
 
     ``batch_size`` is per device; ``accumulation`` and ``global_batch`` (samples per optimizer step
     over all devices) are as the log or the user says.

@@ -1,8 +1,9 @@
 """What programs wrote is checked by the standard library alone: the forms that a value of JSON may
 have, a row of such values, the fields of a dataclass that was made of one.
 
-Whoever reads a sweep may read another's, and a file may be damaged. :mod:`.forms` has the rows of
-our own files. What people write is checked elsewhere (:mod:`dlperf_hpc.sweepfile.validation`).
+Whoever reads a sweep may read another's, and a file may be damaged. :mod:`dlperf_hpc.records.forms`
+has the rows of our own files. What people write is checked elsewhere
+(:mod:`dlperf_hpc.sweepfile.validation`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from math import isfinite
 from sys import float_info
 from typing import Any, Callable
 
-from dlperf_hpc.sweepfile.case import LINE, NAME, Topology
+from dlperf_hpc.model.case import LINE, NAME, Topology
 
 MOST = 2**53
 """Any count or time of ours is below."""
