@@ -111,7 +111,10 @@ def test_signs_stand_behind_a_bar(tmp_path: Path) -> None:
 def test_the_pages_pattern_reads_the_pages_program(tmp_path: Path) -> None:
     """As a user would paste it: the example of docs/programs.md with the table in place of its
     own, and lines that its program has really printed."""
-    program, (spec, table, hpl) = blocks("programs.md", "python")[0], blocks("programs.md", "toml")
+    program, (spec, table, hpl, *_) = (
+        blocks("programs.md", "python")[0],
+        blocks("programs.md", "toml"),
+    )
     env = {**os.environ, "RANK": "0"}
     argv = [sys.executable, "-c", program, "4", "1", "35"]
     log = subprocess.run(argv, env=env, capture_output=True, check=True).stdout
@@ -151,7 +154,7 @@ def test_a_pattern_that_no_line_fits_shows_the_nearest_lines(tmp_path: Path) -> 
             "mine.toml: 1 error\n  program.mine.read",
         ),
         ("first = 0", "each = 3", "program.mine.read.each: stands beside the group iteration"),
-        ("all done", r"(x)\1", "program.mine.read.must[0]: '(x)"),
+        ("all done", r"(x)\1", 'program.mine.read.must[0]: "(x)'),
         ("s/iteration", "s/it", "program.mine.read.printed.unit: there is no unit 's/it' (it is"),
     ],
 )
@@ -159,7 +162,7 @@ def test_a_bad_pattern_is_told_before_anything_is_submitted(
     tmp_path: Path, old: str, new: str, told: str
 ) -> None:
     done = try_log(tmp_path, lines(30), BY_PATTERN.replace(old, new))
-    assert done.returncode == 2 and told in done.stderr
+    assert done.returncode == 2 and told in done.stderr, done.stderr
 
 
 def test_several_cases(tmp_path: Path) -> None:
@@ -180,4 +183,4 @@ def test_several_cases(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_refused(tmp_path: Path, spec: str, log: bytes | None, told: str) -> None:
     done = try_log(tmp_path, log, spec)
-    assert done.returncode == 2 and told in done.stderr
+    assert done.returncode == 2 and told in done.stderr, done.stderr
