@@ -3,5 +3,11 @@
 from __future__ import annotations
 
 NOBODY = 65534
-AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-"""Put before a command line; only root can."""
+
+
+def as_user(number: int) -> list[str]:
+    """What is put before a command line, so that this user runs it; only root can."""
+    return ["setpriv", f"--reuid={number}", f"--regid={number}", "--clear-groups"]
+
+
+AS_NOBODY = as_user(NOBODY)

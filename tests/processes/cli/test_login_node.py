@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from data_samples import write_corpus
-from other_user import AS_NOBODY
+from other_user import as_user
 from places import ROOT
 from record_samples import a_run, a_sweep
 
@@ -77,7 +77,8 @@ def limited(processes: int, arguments: list[str], place: Path) -> subprocess.Com
     is root: then it is another user, with root's rights to files."""
     place.chmod(0o777)
     rights = "+dac_override,+dac_read_search"
-    other = [*AS_NOBODY, f"--inh-caps={rights}", f"--ambient-caps={rights}"]
+    user = 60_000 + os.getpid() % 5_000  # whose processes no test beside this one adds to
+    other = [*as_user(user), f"--inh-caps={rights}", f"--ambient-caps={rights}"]
     process = subprocess.Popen(
         [*([] if os.geteuid() else other), sys.executable, "-m", *arguments],
         cwd=place,
