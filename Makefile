@@ -28,10 +28,10 @@ GPU_PYTHON ?= 3.12
 RUN = $(VENV)/bin/python
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-# These run side by side. Tests that start ranks or a cluster look at the clock: one at a time.
+# These run side by side. Tests that start ranks or a cluster look at the clock: two files at a time.
 UNIT = tests/unit
 PARALLEL = $(UNIT) tests/processes
-SERIAL = tests/mpi tests/browser tests/slurm tests/frameworks/torch
+CLOCKED = tests/mpi tests/browser tests/slurm tests/frameworks/torch
 LONGER = tests/campaigns
 # Not asked of CI: what Debian has in its unstable part alone, and what takes minutes by itself.
 APART = tests/containers tests/long
@@ -88,7 +88,7 @@ check: lint
 
 test: install
 	$(call parallel,$(PARALLEL))
-	$(call pairwise,$(SERIAL))
+	$(call pairwise,$(CLOCKED))
 
 test-all: test test-campaigns test-frameworks
 
@@ -97,7 +97,7 @@ test-campaigns: install
 
 # And whatever else there is below tests.
 test-frameworks: install env-frameworks
-	DLPERF_ENVS=$(abspath $(ENVS)) $(call pairwise,tests $(patsubst %,--ignore %,$(PARALLEL) $(SERIAL) $(LONGER) $(APART)))
+	DLPERF_ENVS=$(abspath $(ENVS)) $(call pairwise,tests $(patsubst %,--ignore %,$(PARALLEL) $(CLOCKED) $(LONGER) $(APART)))
 
 # On a machine with a GPU, whose $(PYTHON) has torch; $(GPU_WHEELS) are what it lacks, if it has no network.
 gpu:

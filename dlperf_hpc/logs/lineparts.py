@@ -138,7 +138,6 @@ DECIMAL = r"-?[0-9]{1,15}(?:\.[0-9]{1,25})?(?:[eE][-+][0-9]{1,2})?"
 """A number as it is printed if nothing is damaged."""
 
 FULL_STAMP = r"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
-ABSL_STAMP = r"[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}"
 
 THREE_DECIMALS = r"(?:[0-9]+\.[0-9]{3}(?![0-9])|[-+]?(?:nan|inf))"
 """``{:.3f}`` at the end of a line, where fewer decimals show that the line was cut."""
