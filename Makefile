@@ -28,7 +28,7 @@ GPU_PYTHON ?= 3.12
 RUN = $(VENV)/bin/python
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-# These run side by side. Tests that start ranks or a cluster look at the clock: two files at a time.
+# These run side by side. Tests that start ranks or a cluster look at the clock: three files at a time.
 UNIT = tests/unit
 PARALLEL = $(UNIT) tests/processes
 CLOCKED = tests/mpi tests/browser tests/slurm tests/frameworks/torch
@@ -39,9 +39,9 @@ APART = tests/containers tests/long
 pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
 parallel = $(call pytest,--numprocesses auto --maxprocesses 8 $(1))
 # Most of these wait, for a queue or for ranks. A file's tests stay together, and so does what they share.
-pairwise = $(call pytest,--numprocesses 2 --dist loadfile -m 'not long' $(1))
+clocked = $(call pytest,--numprocesses 3 --dist loadfile -m 'not long' $(1))
 
-.PHONY: quickstart check test test-all test-campaigns test-frameworks bench long faults attacks mistakes metrics mutants containers fuzz gpu gpu-wheels lint clean slurm browser
+.PHONY: quickstart check test test-all test-longer bench long faults attacks mistakes metrics mutants containers fuzz gpu gpu-wheels lint clean slurm browser
 .PHONY: install envs $(FRAMEWORKS:%=env-%)
 
 $(RUN):
@@ -88,16 +88,13 @@ check: lint
 
 test: install
 	$(call parallel,$(PARALLEL))
-	$(call pairwise,$(CLOCKED))
+	$(call clocked,$(CLOCKED))
 
-test-all: test test-campaigns test-frameworks
+test-all: test test-longer
 
-test-campaigns: install
-	$(call pairwise,$(LONGER))
-
-# And whatever else there is below tests.
-test-frameworks: install env-frameworks
-	DLPERF_ENVS=$(abspath $(ENVS)) $(call pairwise,tests $(patsubst %,--ignore %,$(PARALLEL) $(CLOCKED) $(LONGER) $(APART)))
+# The faults first, which take longest and mostly wait; then whatever else there is below tests.
+test-longer: install env-frameworks
+	DLPERF_ENVS=$(abspath $(ENVS)) $(call clocked,$(LONGER) tests $(patsubst %,--ignore %,$(PARALLEL) $(CLOCKED) $(APART)))
 
 # On a machine with a GPU, whose $(PYTHON) has torch; $(GPU_WHEELS) are what it lacks, if it has no network.
 gpu:
