@@ -50,8 +50,7 @@ def made_sweep(place: Path) -> Path:
     """A sweep's directory of 1000 runs that have ended, their logs as the wrapper writes them."""
     from dlperf_hpc.engines.plan import make_manifest
     from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.model.result import Window
-    from dlperf_hpc.model.status import Status
+    from dlperf_hpc.model.result import Status, Window
     from dlperf_hpc.records.lines import write_line
     from dlperf_hpc.records.manifest import write_manifest
     from dlperf_hpc.records.store import begin_log, finish, log_event, open_attempt

@@ -61,7 +61,7 @@ def printable(text: str) -> str:
     return _escaped(" / ".join(line for line in lines if line))
 
 
-def shown(value: Any) -> str:
+def toml_text(value: Any) -> str:
     """A value as a TOML file writes it, shortened where it is long."""
     import json
     import reprlib
@@ -104,7 +104,7 @@ class Issue:
         return f"{printable(self.where)}: {self.message}{hint}"
 
 
-MOST_SHOWN = 100
+MOST_LISTED = 100
 """Issues that a message lists; it counts the others."""
 
 
@@ -116,9 +116,9 @@ class SpecError(DlperfError):
         self.issues = tuple(issues)
         noun = "error" if len(self.issues) == 1 else "errors"
         lines = [f"{printable(source)}: {len(self.issues)} {noun}"]
-        lines += [f"  {issue}" for issue in self.issues[:MOST_SHOWN]]
-        if len(self.issues) > MOST_SHOWN:
-            lines.append(f"  and {len(self.issues) - MOST_SHOWN} more")
+        lines += [f"  {issue}" for issue in self.issues[:MOST_LISTED]]
+        if len(self.issues) > MOST_LISTED:
+            lines.append(f"  and {len(self.issues) - MOST_LISTED} more")
         super().__init__("\n".join(lines))
 
 
@@ -145,8 +145,8 @@ class DataError(DlperfError):
 class RunError(DlperfError):
     """One run cannot go on, on its compute node; its record says why.
 
-    ``fault`` is the word for what its environment lacks (:data:`dlperf_hpc.records.held.KINDS`), ''
-    where the environment is not known to be why.
+    ``fault`` is the word for what its environment lacks (a key of
+    :data:`dlperf_hpc.records.quarantine.KINDS`), '' where the environment is not known to be why.
     """
 
     exit_code = 1

@@ -157,7 +157,7 @@ def is_member(uid: int, group: int) -> bool:
     return group in os.getgrouplist(user.pw_name, user.pw_gid)
 
 
-def others_can_write(found: os.stat_result, group: int | None = None) -> bool:
+def writable_by_strangers(found: os.stat_result, group: int | None = None) -> bool:
     """Whether the mode lets others write than the owner, ``group`` (a gid), and the owner's private
     group: the one that is named like the owner and has no other member."""
     if found.st_mode & stat.S_IWOTH:
@@ -205,7 +205,7 @@ def _why_not_written(found: os.stat_result, path: Path, group: int | None) -> st
 
 def _only_mine(directory: Path) -> bool:
     found = os.stat(directory)
-    return is_mine(found) and not others_can_write(found)
+    return is_mine(found) and not writable_by_strangers(found)
 
 
 def user_name(uid: int) -> str:

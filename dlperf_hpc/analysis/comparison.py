@@ -35,9 +35,8 @@ from dlperf_hpc.analysis.setups import (
 )
 from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
 from dlperf_hpc.model.case import Topology
-from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
+from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status
 from dlperf_hpc.model.statistics import Interval, median_interval, ratio_interval
-from dlperf_hpc.model.status import Status
 from dlperf_hpc.published import SAMPLES_PER_S as PUBLISHED_SPEED
 from dlperf_hpc.published import Published, framework_name, model_name
 

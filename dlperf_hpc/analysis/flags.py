@@ -12,20 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlperf_hpc.analysis.accelerators import CEILING
-from dlperf_hpc.model.observed import CaseFacts
+from dlperf_hpc.model.case import CaseFacts
 from dlperf_hpc.model.result import (
     FEW_CORES,
     REST_DIFFERS,
     ExternalWindow,
     Rates,
     RunResult,
+    Status,
     Window,
     own_unit,
 )
 from dlperf_hpc.model.statistics import TARGET_COVERAGE, Interval, Sample, Split
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records.task import shared_job
-from dlperf_hpc.records.transport import ways
+from dlperf_hpc.records.layout import shared_job
+from dlperf_hpc.records.nccl import ways
 
 MIN_REPEATS = 6
 """Fewest values whose [min, max] covers the median with 95 % (96.9 %)."""

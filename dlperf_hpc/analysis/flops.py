@@ -22,7 +22,7 @@ from typing import Any, Union
 from dlperf_hpc.analysis import accelerators
 from dlperf_hpc.analysis.flags import Flag
 from dlperf_hpc.analysis.setups import device_names
-from dlperf_hpc.model.observed import CaseFacts, ObservedCase
+from dlperf_hpc.model.case import CaseFacts, ObservedCase
 from dlperf_hpc.model.result import RunResult
 
 _LONGEST_SEQUENCE = 10**7

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from dlperf_hpc.model.observed import CaseFacts
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.case import CaseFacts
+from dlperf_hpc.model.result import RunResult, Status
 
 
 class Peak(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.accelerators import ACCELERATORS
 from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.records.transport import EVENT, in_words
+from dlperf_hpc.records.nccl import EVENT, in_words
 
 HARDWARE = "hardware"
 VARIABLES = "environment"

@@ -17,19 +17,18 @@ from dlperf_hpc.analysis.costs import of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.memory import Peak, does_not_fit, needed
 from dlperf_hpc.analysis.setups import chips, device_names
-from dlperf_hpc.model.case import Topology
-from dlperf_hpc.model.observed import CaseFacts
+from dlperf_hpc.model.case import CaseFacts, Topology
 from dlperf_hpc.model.result import (
     SAMPLES_PER_S,
     Checkpoint,
     ExternalWindow,
     RunResult,
+    Status,
     Window,
     kernels,
 )
 from dlperf_hpc.model.statistics import Interval, Sample, describe, ratio_interval
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records.transport import in_words
+from dlperf_hpc.records.nccl import in_words
 
 DEFAULT_BASE = Topology(1, 1)
 

@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
 def _archive(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
     from dlperf_hpc.errors import LedgerError
-    from dlperf_hpc.records.archive import pack, top_name
+    from dlperf_hpc.records.archives import pack, top_name
 
     root = arguments.directory.absolute()
     # The scheduler forgets how a job ended: to ask for it here also writes it into the directory.

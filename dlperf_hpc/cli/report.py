@@ -167,14 +167,14 @@ class _Place:
 def _place(arguments: argparse.Namespace) -> _Place:
     """Below the one directory that is reported on, if it is this user's; ./report of several
     directories, and of files."""
-    from dlperf_hpc.records import layout, trust
+    from dlperf_hpc.records import layout, ownership
 
     if arguments.out is not None:
         return _Place(Path(arguments.out))
     only: Path = arguments.paths[0]
     if len(arguments.paths) > 1 or not only.is_dir():
         return _Place(Path(layout.REPORT))
-    words = trust.not_mine(only) or trust.not_mine(only / layout.REPORT)
+    words = ownership.not_mine(only) or ownership.not_mine(only / layout.REPORT)
     return _Place(only / layout.REPORT, words or "")
 
 

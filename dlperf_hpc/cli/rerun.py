@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _statuses(text: str) -> set[str]:
-    from dlperf_hpc.model.status import Status
+    from dlperf_hpc.model.result import Status
 
     never = {Status.OK, Status.PENDING, Status.RUNNING}
     known = [status.value for status in Status if status not in never]
@@ -156,7 +156,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.cli.dependencies import after_others, announce_report
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.site import sharing_group
-    from dlperf_hpc.records import trust
+    from dlperf_hpc.records import ownership
     from dlperf_hpc.records.ledger import read_ledger
 
     root = arguments.directory.absolute()
@@ -170,7 +170,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
         code = _dry_run(root, engine, site, arrays, arguments.json)
         announce_report(arguments, engine)
         return code
-    with trust.sharing(sharing_group(arguments.site)):
+    with ownership.sharing(sharing_group(arguments.site)):
         _check_trust(root, arguments.site)
         return _submit_again(arguments, root, ledger, engine, site)
 
@@ -179,10 +179,10 @@ def _check_trust(root: Path, site: str | None) -> None:
     """LedgerError for a directory that is not this user's, and, unless a site profile is given, for
     one whose manifest somebody else may have written: jobs are made of the profile in it."""
     from dlperf_hpc.errors import LedgerError
-    from dlperf_hpc.records import layout, trust
+    from dlperf_hpc.records import layout, ownership
 
-    trust.refuse_others(root)
-    words = trust.doubt(root)
+    ownership.refuse_foreign(root)
+    words = ownership.ownership_warning(root)
     if words and not site:
         raise LedgerError(
             f"{words}; a rerun would run the `setup` lines and the Python that"

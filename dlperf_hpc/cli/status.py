@@ -87,7 +87,7 @@ def _say_held(collection: Collection) -> None:
     """Of runs that wait, which will not begin. (Of those whose turn has come, the table tells.)"""
     from dlperf_hpc.cli.submission import say_held_back
     from dlperf_hpc.model.case import Case
-    from dlperf_hpc.model.status import Status
+    from dlperf_hpc.model.result import Status
 
     waiting = [r.run.case for r in collection.results if r.status is Status.PENDING]
     say_held_back(collection.root, [case for case in waiting if isinstance(case, Case)])
@@ -96,7 +96,7 @@ def _say_held(collection: Collection) -> None:
 def _why(arguments: argparse.Namespace, root: Path) -> int:
     """Print what is known of one run's end."""
     from dlperf_hpc.cli.why import why
-    from dlperf_hpc.model.status import Status
+    from dlperf_hpc.model.result import Status
     from dlperf_hpc.records.ledger import read_ledger
     from dlperf_hpc.reporting.why import text_of
 
@@ -118,8 +118,8 @@ def _why(arguments: argparse.Namespace, root: Path) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.watch import current
-    from dlperf_hpc.model.status import Status
-    from dlperf_hpc.records.archive import unpacked
+    from dlperf_hpc.model.result import Status
+    from dlperf_hpc.records.archives import unpacked
 
     with unpacked(arguments.directory) as root:
         archived = root != arguments.directory

@@ -174,7 +174,7 @@ def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:
 
 def say_held_back(root: Path, cases: Iterable[Case]) -> None:
     """One note on stderr for each reason that holds runs of these cases back."""
-    from dlperf_hpc.records.held import is_end_of, read_entries, reason
+    from dlperf_hpc.records.quarantine import is_end_of, read_entries, reason
 
     named: dict[str, list[Case]] = {}
     for case in cases:
@@ -189,10 +189,10 @@ def say_held_back(root: Path, cases: Iterable[Case]) -> None:
 def try_anew(root: Path, arrays: Iterable[Array]) -> None:
     """Take the environments of what is about to be submitted again as mended; LedgerError if that
     cannot be written down."""
-    from dlperf_hpc.records import held
+    from dlperf_hpc.records import quarantine
 
     try:
-        found = held.let_go(root, (array.environment for array in arrays))
+        found = quarantine.let_go(root, (array.environment for array in arrays))
     except OSError as error:
         raise LedgerError(
             f"{error.filename}: cannot be taken away: {error.strerror}; runs of its environment"

@@ -186,9 +186,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
         code = _dry_run(root, manifest, engine, site, arguments.json)
         announce_report(arguments, engine)
         return code
-    from dlperf_hpc.records import trust
+    from dlperf_hpc.records import ownership
 
-    with trust.sharing(site.group):
+    with ownership.sharing(site.group):
         return _submit(arguments, sweep, manifest, engine, site, root)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli.messages import shortest
 from dlperf_hpc.errors import LedgerError, printable
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 if TYPE_CHECKING:
     from dlperf_hpc.model.result import RunResult

@@ -20,7 +20,8 @@ from dlperf_hpc.records.collect import EarlierAttempt, earlier_attempts
 from dlperf_hpc.records.failures import LOG, SCHEDULER, Verdict, recorded, with_codes
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger
-from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, ParsedLog, read_log
+from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END
+from dlperf_hpc.records.logfile import ParsedLog, read_log
 from dlperf_hpc.records.record import Record, read_record
 from dlperf_hpc.records.store import Failure, failures_of
 from dlperf_hpc.reporting.why import Looked, Why

@@ -16,10 +16,9 @@ import dlperf_hpc
 from dlperf_hpc.doctor.trial import Trial
 from dlperf_hpc.engines.base import CheckResult, Grade
 from dlperf_hpc.engines.output import explain
-from dlperf_hpc.model.result import FEW_CORES, throttle_words
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import FEW_CORES, Status, throttle_words
 from dlperf_hpc.records.failures import LAUNCHER, Verdict
-from dlperf_hpc.records.task import ARRAY_MARK, LAUNCH_MARK, PMI2_FAULT
+from dlperf_hpc.records.layout import ARRAY_MARK, LAUNCH_MARK, PMI2_FAULT
 from dlperf_hpc.train.probe.protocol import MARK
 
 Facts = Mapping[str, Any]

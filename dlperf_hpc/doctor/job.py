@@ -17,7 +17,7 @@ from dlperf_hpc.doctor.trial import END, Target, Trial, modules_without_mpi
 from dlperf_hpc.engines.base import CheckResult, Engine, Grade, Program, Response
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import SiteError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.train import probe
 
 _POLL_S = 0.02

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dlperf_hpc import in_checkout
 from dlperf_hpc.errors import printable
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import held
-from dlperf_hpc.records.task import MPI_VARIABLE, NO_MPI
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import quarantine
+from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.environments import Environment
@@ -128,7 +128,7 @@ def run_program(root: Path, array: Array) -> Program:
         (*ours, "dlperf_hpc.engines.epilogue", *of_array),
         supervised=supervised,
         gate=(*ours, "dlperf_hpc.engines.holding", *of_array),
-        marker=held.marker(root, array.environment),
+        marker=quarantine.marker(root, array.environment),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationInfo
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.records.task import SETUP_MARK
+from dlperf_hpc.records.layout import SETUP_MARK
 from dlperf_hpc.sweepfile.validation import STRICT, Line, matching
 
 Word = Annotated[str, matching(r"[^\s\x00-\x1f\x7f]+", "write one word without blanks")]

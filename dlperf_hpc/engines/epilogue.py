@@ -18,10 +18,19 @@ from typing import Any
 from dlperf_hpc.engines.holding import hosts_of_launch, learn
 from dlperf_hpc.engines.output import explain, rank_of, tail
 from dlperf_hpc.errors import AttemptError, DlperfError, LogError
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import layout, supervised
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import layout, supervision
 from dlperf_hpc.records.failures import HARDWARE, LAUNCHER, Verdict, recorded
-from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.records.layout import (
+    JOB_ENDS,
+    REPEAT,
+    REQUEUE,
+    RunPaths,
+    launch_id,
+    repeat_in_job,
+    task_index,
+    task_name,
+)
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.manifest import read_manifest
@@ -32,15 +41,6 @@ from dlperf_hpc.records.store import (
     finish,
     open_attempt,
     read_failures,
-)
-from dlperf_hpc.records.task import (
-    JOB_ENDS,
-    REPEAT,
-    REQUEUE,
-    launch_id,
-    repeat_in_job,
-    task_index,
-    task_name,
 )
 
 
@@ -57,14 +57,14 @@ def close(root: Path, array: str, code: int) -> Verdict:
     if attempt is None:
         return Verdict(Status.OK)
     if run.case.launch:
-        supervised.gather_lines(attempt)
-        supervised.end(attempt, manifest.measure, manifest.programs[run.case.framework].read)
+        supervision.gather_lines(attempt)
+        supervision.end(attempt, manifest.measure, manifest.programs[run.case.framework].read)
     record = read_record(attempt.paths.record, detail=False)
     if record is None:
         output = tail(root / layout.JOBS / f"{task_name()}.out", launch_id())
         record = _explained(attempt, code, output)
     if run.case.launch:
-        supervised.clear(attempt)
+        supervision.clear(attempt)
     try:
         learn(root, manifest, run, record)
     except (DlperfError, OSError) as error:
@@ -82,7 +82,7 @@ def _explained(attempt: Attempt, code: int, output: str) -> Record:
         verdict = replace(verdict, reason=f"{verdict.reason} (on {', '.join(verdict.hosts)})")
     detail: Record = verdict.codes()
     if attempt.run.case.launch:
-        detail.update(supervised.detail(attempt))
+        detail.update(supervision.detail(attempt))
     finish(attempt, verdict.status, verdict.reason, detail=detail)
     return {"status": verdict.status.value, "reason": verdict.reason, **detail}
 

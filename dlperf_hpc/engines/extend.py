@@ -14,7 +14,7 @@ from typing import Any
 
 from dlperf_hpc.engines.plan import added_arrays
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.errors import LedgerError, printable, shown
+from dlperf_hpc.errors import LedgerError, printable, toml_text
 from dlperf_hpc.files import read_regular, write_atomically, write_once
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.records import layout
@@ -46,7 +46,7 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def differences(there: Manifest, asked: Manifest) -> list[str]:
     """What of a plan contradicts the sweep that is there, key by key; what it adds does not."""
     found = [
-        f"{key}: there {shown(old)}, here {shown(new)}"
+        f"{key}: there {toml_text(old)}, here {toml_text(new)}"
         for key, old, new in (*_of_sweep(there, asked), *_of_time_limits(there, asked))
         if old != new
     ]
@@ -89,7 +89,7 @@ def _of_cases(there: Manifest, asked: Manifest) -> list[str]:
             # tag of the name; and a new option's default means what was done before it.
             for key in sorted(before.keys() & now.keys()):
                 if before[key] != now[key]:
-                    line = f"case.{key}: there {shown(before[key])}, here {shown(now[key])}"
+                    line = f"case.{key}: there {toml_text(before[key])}, here {toml_text(now[key])}"
                     found.setdefault(line, []).append(name)
     return [f"{line} ({_named(names)})" for line, names in found.items()]
 

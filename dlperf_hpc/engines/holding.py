@@ -1,8 +1,8 @@
 """An environment that failed once fails every run: the rest of its runs is held back.
 
 Who writes a run's record asks :func:`learn` whether the run died of its environment; then a marker
-lies in the sweep's directory (:mod:`dlperf_hpc.records.held`). A task that starts while one lies
-there runs this module before anything else:
+lies in the sweep's directory (:mod:`dlperf_hpc.records.quarantine`). A task that starts while one
+lies there runs this module before anything else:
 
 ``python -m dlperf_hpc.engines.holding <sweep directory> <array>``
 
@@ -23,24 +23,23 @@ from dlperf_hpc.engines import get_engine
 from dlperf_hpc.errors import DlperfError, printable
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.model.case import Run
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.collect import Files
 from dlperf_hpc.records.failures import recorded
-from dlperf_hpc.records.held import (
+from dlperf_hpc.records.layout import RunPaths, launch_id, repeat_in_job, task_index
+from dlperf_hpc.records.ledger import find_array
+from dlperf_hpc.records.manifest import Manifest, read_manifest
+from dlperf_hpc.records.quarantine import (
     KINDS,
-    Entry,
+    EnvironmentFault,
     entry_for,
     hold_back,
     is_end_of,
     reason,
     several,
 )
-from dlperf_hpc.records.layout import RunPaths
-from dlperf_hpc.records.ledger import find_array
-from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import leave_undone
-from dlperf_hpc.records.task import launch_id, repeat_in_job, task_index
 
 _RUNS_ON_ONE_NODE = 10  # more than a node commonly takes at once: others had the time to begin
 _WORLD = re.compile(rb"^dlperf \S+ world ", re.MULTILINE)  # an event once the session is made
@@ -73,7 +72,7 @@ def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -
             further = further or _got_further(paths, other)
     if several(hosts) or (seen >= needed and not further):
         words = printable(verdict.reason)[:_LONGEST]
-        entry = Entry(kind, run.case.framework, run.id, words)
+        entry = EnvironmentFault(kind, run.case.framework, run.id, words)
         hold_back(root, run.case.environment, entry)
         print(f"dlperf_hpc: other runs are held back: {reason(run.case.environment, entry)}")
 

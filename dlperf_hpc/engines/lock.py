@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.files import open_own, read_regular, write_atomically
-from dlperf_hpc.records import layout, trust
+from dlperf_hpc.records import layout, ownership
 
 _POLL_S = 0.2
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -67,7 +67,7 @@ def stop_asked(root: Path) -> str:
 
 def _open(path: Path) -> int:
     try:
-        return open_own(path, os.O_RDWR, trust.sharing_group())
+        return open_own(path, os.O_RDWR, ownership.sharing_group())
     except OSError as error:
         raise LedgerError(
             f"{path}: cannot be written: {error.strerror}; only who may write a sweep's directory"

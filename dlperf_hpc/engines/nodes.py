@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.failures import HARDWARE, Verdict, recorded, with_codes
-from dlperf_hpc.records.held import KINDS, several
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger
+from dlperf_hpc.records.quarantine import KINDS, several
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import failure_hosts
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_hpc.files import open_regular
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.failures import (
     ENDED_BY,
@@ -26,8 +26,8 @@ from dlperf_hpc.records.failures import (
     read_in,
     with_codes,
 )
+from dlperf_hpc.records.layout import LAUNCH_MARK, SETUP_MARK
 from dlperf_hpc.records.store import Failure
-from dlperf_hpc.records.task import LAUNCH_MARK, SETUP_MARK
 
 _TAIL_BYTES = 65536
 _LONGEST = 300  # of a line that is quoted

@@ -25,8 +25,8 @@ from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import make_directories, write_atomically
 from dlperf_hpc.model.case import Run
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import layout, trust
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import layout, ownership
 from dlperf_hpc.records.collect import Files, quick_result, quick_results
 from dlperf_hpc.records.ledger import Ledger, Task, add_array, read_ledger
 from dlperf_hpc.records.manifest import (
@@ -45,9 +45,9 @@ def make_directory(root: Path) -> None:
     if not."""
     try:
         make_directories(root.parent)
-        trust.make_directory(root)
-        trust.refuse_doubt(root)
-        trust.make_directory(root / layout.JOBS)
+        ownership.make_directory(root)
+        ownership.refuse_unsafe(root)
+        ownership.make_directory(root / layout.JOBS)
         if not os.access(root, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:

@@ -20,9 +20,8 @@ from dlperf_hpc.engines.output import told_by_output
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.model.case import Run
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import layout, trust
+from dlperf_hpc.model.result import RunResult, Status
+from dlperf_hpc.records import layout, ownership
 from dlperf_hpc.records.collect import (
     Collection,
     Files,
@@ -188,12 +187,12 @@ def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunRe
 def _keep(root: Path, final_states: list[FinalState]) -> None:
     """Write final states down; LedgerError where the directory is another's, and not one that the
     group of DLPERF_SITE shares."""
-    if not final_states or trust.whose_else(root) is None:
+    if not final_states or ownership.whose_else(root) is None:
         return add_final_states(root, final_states)
     from dlperf_hpc.engines.site import sharing_group  # slow to load, and seldom needed
 
-    with trust.sharing(sharing_group(None)):
-        trust.refuse_others(root)
+    with ownership.sharing(sharing_group(None)):
+        ownership.refuse_foreign(root)
         add_final_states(root, final_states)
 
 

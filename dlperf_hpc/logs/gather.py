@@ -19,15 +19,16 @@ from dlperf_hpc.logs.format import OUR_OWN
 from dlperf_hpc.logs.interpret.rules import Rule
 from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
 from dlperf_hpc.logs.sweeps import agreed_base, copies_of, distinct, read_sweeps, sweeps_below
-from dlperf_hpc.model.observed import ObservedRun
+from dlperf_hpc.model.case import ObservedRun
 from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.archive import unpacked
-from dlperf_hpc.records.living import with_life
-from dlperf_hpc.records.logfile import PROGRAM, result_of_log
+from dlperf_hpc.records.archives import unpacked
+from dlperf_hpc.records.lines import PROGRAM
+from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.record import SCHEMA as RECORD
-from dlperf_hpc.records.record import settled
+from dlperf_hpc.records.record import reconcile
+from dlperf_hpc.records.store import with_life
 
 if TYPE_CHECKING:  # a report of nothing but sweeps does without
     from dlperf_hpc.logs.rankfiles import FileRuns, RankFile
@@ -279,7 +280,7 @@ class UnmanagedLogs:
     def _own(self, source: Source) -> None:
         try:
             data = b"".join(blocks(source))
-            result = settled(result_of_log(Path(source.name), data))
+            result = reconcile(result_of_log(Path(source.name), data))
         except LogError as error:
             self._no_run(source.name, str(error))
         else:

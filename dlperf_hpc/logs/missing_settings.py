@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlperf_hpc.logs.interpret.speed import OPTIONS
-from dlperf_hpc.model.observed import ObservedCase, ObservedRun
+from dlperf_hpc.model.case import ObservedCase, ObservedRun
 from dlperf_hpc.model.result import RunResult
 
 _PARTS = {"model": "model", "batch_size": "batch size per device", "precision": "precision"}

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from dlperf_hpc.logs.scanned import ScannedFile, Stamps
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 
 SAME_MINUTES_S = 120.0
 """Ranks of one run print an iteration within so many seconds."""

@@ -28,13 +28,12 @@ from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.logs.timers import NO_FIGURE, by_timer, not_as_asked
 from dlperf_hpc.model.case import Case, Measure, Run
 from dlperf_hpc.model.checks import Misfit
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.failures import Signs
-from dlperf_hpc.records.logfile import PROGRAM, PROGRAM_END, read_bytes
+from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END, timed_in
+from dlperf_hpc.records.logfile import read_bytes
+from dlperf_hpc.records.nccl import EVENT
 from dlperf_hpc.records.program_forms import read_table_of
-from dlperf_hpc.records.timed import timed_in
-from dlperf_hpc.records.transport import EVENT
 from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
 from dlperf_hpc.sweepfile.readtable import ReadTable, misuses
 

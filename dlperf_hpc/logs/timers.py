@@ -17,13 +17,13 @@ from dlperf_hpc.model.result import (
     SAMPLES_PER_S,
     ExternalWindow,
     RunResult,
+    Status,
     Window,
     own_unit,
     rates_of,
 )
-from dlperf_hpc.model.status import Status
 from dlperf_hpc.records.failures import LOSS, SETTINGS
-from dlperf_hpc.records.timed import Timed
+from dlperf_hpc.records.lines import TimerReport
 
 TIMER = "timer"
 """Basis and format of a figure that a program's Timer has told."""
@@ -31,7 +31,7 @@ NO_FIGURE = "no figure: "
 """How the warning of a run begins that is ok, and of whose lines none was read."""
 
 
-def by_timer(result: RunResult, by_lines: RunResult, timed: Sequence[Timed]) -> RunResult:
+def by_timer(result: RunResult, by_lines: RunResult, timed: Sequence[TimerReport]) -> RunResult:
     """The run with the number of its Timer; ``by_lines`` is the same run by its lines, ``timed``
     what its Timers have told, one at least."""
     if by_lines.decided_by == SETTINGS:
@@ -62,7 +62,7 @@ def _with_warning(result: RunResult, text: str) -> RunResult:
     return replace(result, warnings=tuple(dict.fromkeys([*result.warnings, text])))
 
 
-def _without_number(by_lines: RunResult, timed: Timed) -> RunResult:
+def _without_number(by_lines: RunResult, timed: TimerReport) -> RunResult:
     """A Timer that has measured and has no number (the loss was not finite) leaves none to the
     lines either; one that did not come to its end does."""
     told = f"its Timer has no number: {timed.reason}"

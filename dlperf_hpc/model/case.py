@@ -1,7 +1,9 @@
-"""The words of a sweep as plain values: topology, case, run.
+"""Topology, case and run as plain values: all that is known of a sweep's own, less of others.
 
-Standard library only and importable on Python 3.9: the training wrapper reads these in whatever
-Python a framework lives in.
+A sweep's own :class:`Case` has everything; an :class:`ObservedCase`, which an external log or a
+timed loop states, has gaps: what neither the log, nor its name, nor the user says is None (or ''),
+and whatever would need it is left out, with a reason. Only the topology must be known: without it
+there is no row to put the run in, and the log is listed with what to say.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """What a sweep, an environment, a back end may be called: also a part of a path."""
@@ -156,8 +158,38 @@ class Limits:
     shutdown_s: float = 120.0
 
 
+class _Named:
+    """Names of a case, in which ``?`` stands for what is not known."""
+
+    framework: str
+    model: str
+    topology: Topology
+    precision: str
+    batch_size: int | None
+    tags: tuple[str, ...]
+
+    @property
+    def series(self) -> str:
+        """The case without its topology: what one speedup curve is made of."""
+        return f"{self._group}/{self._variant}"
+
+    @cached_property
+    def id(self) -> str:
+        """Readable and unique in its sweep; also the path of its runs without the repeat."""
+        name = f"{self.model or 'unknown'}_b{self.batch_size or '?'}_{self._variant}"
+        return f"{self._group}/{self.topology}/{name}"
+
+    @property
+    def _group(self) -> str:
+        return f"{self.framework}/{self.model or '?'}/bz{self.batch_size or '?'}"
+
+    @property
+    def _variant(self) -> str:
+        return "-".join([self.precision or "?", *self.tags])
+
+
 @dataclass(frozen=True)
-class Case:
+class Case(_Named):
     """One point of a sweep without its repeat. ``batch_size`` is per device.
 
     Of a user's program (:mod:`.programs`) ``launch`` says how it is started; '' is a back end of
@@ -211,19 +243,6 @@ class Case:
     def option(self, name: str) -> Any:
         """Value of an option of the back end or the workload; KeyError if it declares none."""
         return dict(self.options)[name]
-
-    @property
-    def series(self) -> str:
-        """The case without its topology: what one speedup curve is made of."""
-        tags = "".join(f"-{tag}" for tag in self.tags)
-        return f"{self.framework}/{self.model}/bz{self.batch_size}/{self.precision}{tags}"
-
-    @cached_property
-    def id(self) -> str:
-        """Readable and unique in its sweep; also the path of its runs without the repeat."""
-        tags = "".join(f"-{tag}" for tag in self.tags)
-        name = f"{self.model}_b{self.batch_size}_{self.precision}{tags}"
-        return f"{self.framework}/{self.model}/bz{self.batch_size}/{self.topology}/{name}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_dict` reads them back."""
@@ -280,6 +299,72 @@ class Run:
     def id(self) -> str:
         """Stable and readable; relative path of the run's log without its ending."""
         return f"{self.case.id}_{self.repeat}"
+
+
+OBSERVED = "observed"
+"""The key that marks the ``case`` line of a log of ours whose case was not asked for by a sweep."""
+
+
+@dataclass(frozen=True)
+class ObservedCase(_Named):
+    """One case as far as it is known; fields as in :class:`Case`.
+
+    ``batch_size`` is per device; ``accumulation`` and ``global_batch`` (samples per optimizer step
+    over all devices) are as the log or the user says.
+    """
+
+    framework: str
+    model: str
+    topology: Topology
+    precision: str = ""
+    batch_size: int | None = None
+    seq_len: int | None = None
+    accumulation: int | None = None
+    global_batch: int | None = None
+    tags: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, as in a log's ``case`` line; :meth:`from_dict` reads them back."""
+        return {OBSERVED: True, **asdict(self), "topology": str(self.topology)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ObservedCase:
+        """Inverse of :meth:`to_dict`; unknown keys are passed over. KeyError, TypeError or
+        ValueError for a table that is none."""
+        values = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        values["topology"] = Topology.parse(values["topology"])
+        values["tags"] = tuple(map(str, values.get("tags") or ()))
+        return cls(**{"framework": "", "model": "", **values})
+
+    @property
+    def ranks(self) -> int:
+        """One per device, as far as anybody knows."""
+        return self.topology.devices
+
+    @property
+    def micro_batch(self) -> int | None:
+        """Samples over all devices in one iteration (one micro-batch)."""
+        return self.batch_size * self.topology.devices if self.batch_size else None
+
+
+@dataclass(frozen=True)
+class ObservedRun:
+    """One run of an observed case. ``log`` tells apart runs whose repeat is not known."""
+
+    case: ObservedCase
+    repeat: int
+    log: str
+
+    @property
+    def id(self) -> str:
+        """Stable and readable, in the manner of a sweep's own ids."""
+        return f"{self.case.id}_{self.repeat}"
+
+
+CaseFacts = Union[Case, ObservedCase]
+"""A case as far as it is known."""
+RunFacts = Union[Run, ObservedRun]
+"""One run of such a case; ``repeat`` counts from 1."""
 
 
 def repeat_major(cases: list[Case], repeats: int, per_job: int = 1) -> list[Run]:

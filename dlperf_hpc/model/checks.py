@@ -127,10 +127,10 @@ def check(
     row: Any,
     needed: Mapping[str, Form],
     later: Mapping[str, Form] | None = None,
-    no_others: bool = False,
+    only: bool = False,
 ) -> None:
     """Misfit for a key of ``needed`` that is missing, and for any value of another form; with
-    ``no_others`` also for a key that is in neither table."""
+    ``only`` also for a key that is in neither table."""
     if not isinstance(row, dict):
         raise Misfit(f"{reprlib.repr(row)} is no table")
     for name in needed:
@@ -139,7 +139,7 @@ def check(
     forms = {**needed, **(later or {})}
     for name, value in row.items():
         if name not in forms:
-            if no_others:
+            if only:
                 raise Misfit(f"{reprlib.repr(name)} is no key")
         elif not forms[name](value):
             raise Misfit(f"{name} is {reprlib.repr(value)}")

@@ -8,14 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from functools import cached_property, reduce
 from math import isfinite
 from operator import or_
 from typing import Any, Literal
 
+from dlperf_hpc.model.case import RunFacts
 from dlperf_hpc.model.checks import is_number, misfits
-from dlperf_hpc.model.observed import RunFacts
-from dlperf_hpc.model.status import Status
+
+
+class Status(str, Enum):
+    """State of a run; the value is what CSVs, records and logs hold."""
+
+    PENDING = "pending"  # not started, as far as disk and scheduler know
+    RUNNING = "running"
+    OK = "ok"
+    PARTIAL = "partial"  # has iterations, but not the window asked for: outside every median
+    FAILED = "failed"  # a rank raised, was killed, hung, or gave a number that may not be reported
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMEOUT = "timeout"  # over the run's or the job's time limit
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    NODE_FAILED = "node_failed"
+    HELD_BACK = "held-back"  # not begun: another run of its environment died of the environment
+    REJECTED = "rejected"  # the scheduler would not take it: it can never run as asked
+    UNKNOWN = "unknown"  # neither disk nor scheduler says more; not the same as failed
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will come of this attempt."""
+        return self not in (Status.PENDING, Status.RUNNING, Status.UNKNOWN)
+
+    @property
+    def bad(self) -> bool:
+        """Finished without a number that counts."""
+        return self.finished and self is not Status.OK
 
 
 @dataclass(frozen=True)
@@ -329,10 +357,10 @@ class RunResult:
     written, and by their names ``flops_per_sample``, ``framework_name``, ``framework_version`` and
     ``drivers``, those of the GPUs.
     A log of another program has ``external`` in place of ``window``; of a program under a sweep
-    that has a Timer both are that Timer's. ``launch`` is that of a log of
-    ours: see :func:`dlperf_hpc.records.task.launch_id`. ``to_do`` is what a user can do about a run
-    that does not start or end, with DIR in it for the sweep's directory. ``contradictions`` are
-    those of a log of ours with a whole summary, see :mod:`dlperf_hpc.records.consistency`.
+    that has a Timer both are that Timer's. ``launch`` is that of a log of ours: see
+    :func:`dlperf_hpc.records.layout.launch_id`. ``to_do`` is what a user can do about a run that
+    does not start or end, with DIR in it for the sweep's directory. ``contradictions`` are
+    those of a log of ours with a whole summary, see :mod:`dlperf_hpc.records.record`.
     ``whole``: the window was complete before what ``status`` tells, which came from outside (a
     cancelled job): it counts. ``sweep`` names the run's sweep where several sweeps that were read
     together measured the same case: their runs are no repeats of each other. '' everywhere else.

@@ -13,17 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError, LogError
-from dlperf_hpc.model.observed import RunFacts
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.case import RunFacts
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
-from dlperf_hpc.records.living import with_life
-from dlperf_hpc.records.logfile import glance, read_bytes, read_end, result_of_log, told_by
+from dlperf_hpc.records.logfile import end_status, glance, read_bytes, read_end, result_of_log
 from dlperf_hpc.records.manifest import FinalState, Manifest
-from dlperf_hpc.records.record import Record, of_record, read_record, settled, with_record
-from dlperf_hpc.records.store import launch_of
+from dlperf_hpc.records.record import Record, of_record, read_record, reconcile, with_record
+from dlperf_hpc.records.store import launch_of, with_life
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def _full(
     ended = (
         _without_log(run, record, final_state)
         if result is None
-        else settled(_with_end(result, record, final_state), record, beside, data or b"")
+        else reconcile(_with_end(result, record, final_state), record, beside, data or b"")
     )
     if ended.status is not Status.OK and _is_of_earlier_task(paths, task, record):
         return _without_log(run, None, final_state)
@@ -147,7 +145,7 @@ def quick_result(
         end, whole, doubts = glance(paths.log, run.id)
         if whole:
             return RunResult(run, Status.OK, source="log", warnings=doubts)
-        told = told_by(end) if end is not None else (Status.UNKNOWN, "")
+        told = end_status(end) if end is not None else (Status.UNKNOWN, "")
         needed = end is None or task is not None
         record = read_record(paths.record, detail=False) if needed else None
         if Status.OK in (told[0], record and Status(record["status"])):
@@ -213,7 +211,7 @@ def _end_of(log: Path) -> tuple[Status, str]:
     except LogError as error:
         return Status.UNKNOWN, str(error)
     if end is not None:
-        return told_by(end)
+        return end_status(end)
     if record is not None:
         return Status(record["status"]), str(record.get("reason", ""))
     return Status.UNKNOWN, "its log has no end"
@@ -236,7 +234,7 @@ def _loose_logs(root: Path) -> tuple[dict[str, RunResult], list[str]]:
     bad: list[str] = []
     for path in _logs_below(root, bad):
         try:
-            result = settled(result_of_log(path))
+            result = reconcile(result_of_log(path))
         except LogError as error:
             bad.append(str(error))
             continue

@@ -15,8 +15,8 @@ from enum import Flag, auto
 from functools import cache
 from typing import Any, NamedTuple
 
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records.task import PMI2_FAULT, REQUEUE_BOUND, SETUP_MARK
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records.layout import PMI2_FAULT, REQUEUE_BOUND, SETUP_MARK
 from dlperf_hpc.sweepfile.patterns import compiled
 
 # Causes: the words that stand in records (key ``cause``).
@@ -58,7 +58,7 @@ _LONGEST = 300  # characters that are kept of a line
 class Verdict:
     """How a run ended. ``decided_by`` is what was looked at that decided, ``cause`` why, as far as
     that is known, ``fault`` what its environment lacks (a word of
-    :data:`dlperf_hpc.records.held.KINDS`), and ``hosts`` where fault or hardware showed it."""
+    :data:`dlperf_hpc.records.quarantine.KINDS`), and ``hosts`` where fault or hardware showed."""
 
     status: Status
     reason: str = ""

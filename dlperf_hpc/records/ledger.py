@@ -19,7 +19,7 @@ from dlperf_hpc.files import dump_json, read_regular, write_once
 from dlperf_hpc.model import checks
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.checks import Misfit
-from dlperf_hpc.records import forms, layout, trust
+from dlperf_hpc.records import forms, layout, ownership
 from dlperf_hpc.records.manifest import (
     DAMAGE,
     Array,
@@ -197,7 +197,7 @@ def add_array(root: Path, array: Array) -> None:
     path = _array_path(root, array.name)
     try:
         forms.check_array(row)
-        trust.make_directory(path.parent)
+        ownership.make_directory(path.parent)
         written = write_once(path, dump_json({"schema": SCHEMA, **row}))
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error

@@ -11,12 +11,18 @@ import functools
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from dlperf_hpc.model.result import Status, Window
+
 PREFIX = "dlperf"
+PROGRAM = "program"
+"""The event that says which user's program a log is of, and how its lines are read."""
+PROGRAM_END = "program_end"
+"""The event that says how all of its processes ended; without it no run of a program is ok."""
 _BARE = re.compile(r"[A-Za-z_/@%:~][A-Za-z0-9_/.@%+:,~=-]*")
 _WORDS_OF_JSON = {"true", "false", "null", "NaN", "Infinity"}
 _BEGINS_NUMBER = frozenset("-0123456789")
@@ -32,7 +38,7 @@ _PAIR = re.compile(
 )
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A log line that was understood; ``values`` has dotted keys."""
 
     time: str
@@ -115,11 +121,11 @@ def write_line(
     return f"{PREFIX} {when or utc()} {event}{pairs}"
 
 
-def read_line(text: str) -> Line | None:
+def read_line(text: str) -> LogLine | None:
     """The line if it is one of ours and whole, else None."""
     head = split_line(text)
     values = None if head is None else read_values(head[2])
-    return None if head is None or values is None else Line(head[0], head[1], values)
+    return None if head is None or values is None else LogLine(head[0], head[1], values)
 
 
 def split_line(text: str) -> tuple[str, str, str] | None:
@@ -224,3 +230,60 @@ def _line_by_line(data: bytes) -> Timeline | None:
         stamps=[opened[1], *stamps],
         ms=list(map(float, ms)),
     )
+
+
+# --- the line of a Timer
+
+
+SUPERVISED = "DLPERF_SUPERVISED"
+"""The variable that asks a Timer for the line: a supervisor of ours reads what it prints."""
+
+_TIMED = "timed"
+_BEGINS = f"{PREFIX} 2"
+_LITERAL = f" {_TIMED} status="
+_MOST_NOTES, _LONGEST_NOTE = 10, 300  # so that one write to a pipe is one line: 4096 bytes
+
+
+@dataclass(frozen=True)
+class TimerReport:
+    """What a Timer has told: its window, or why there is none; ``notes`` are its remarks."""
+
+    status: Status
+    window: Window | None = None
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def timed_line(timed: TimerReport) -> str:
+    """The line, without its newline."""
+    told = {
+        "status": timed.status.value,
+        "reason": timed.reason[:_LONGEST_NOTE],
+        **(asdict(timed.window) if timed.window else {}),
+        "notes": [note[:_LONGEST_NOTE] for note in timed.notes[:_MOST_NOTES]],
+    }
+    return write_line(_TIMED, told, nulls=True)
+
+
+def read_timed(text: str) -> TimerReport | None:
+    """What a line of a program tells of its Timer, behind whatever label of a launcher; None for
+    any other line, and for one that is damaged."""
+    if _LITERAL not in text:
+        return None
+    line = read_line(text[max(text.find(_BEGINS), 0) :].rstrip())
+    if line is None or line.event != _TIMED:
+        return None
+    values = line.values
+    try:
+        status = Status(values.get("status"))
+        window = Window.from_dict(values) if status is Status.OK else None
+    except (TypeError, ValueError):
+        return None
+    notes = values.get("notes")
+    told = notes if isinstance(notes, list) else []
+    return TimerReport(status, window, str(values.get("reason", "")), tuple(map(str, told)))
+
+
+def timed_in(lines: Iterable[str]) -> Iterator[TimerReport]:
+    """What the Timers of a program have told, in the order of its lines."""
+    return (told for line in lines if (told := read_timed(line)) is not None)

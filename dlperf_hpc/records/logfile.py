@@ -18,22 +18,22 @@ from typing import Any
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import open_regular, read_regular
-from dlperf_hpc.model.case import Case, Run
+from dlperf_hpc.model.case import OBSERVED, Case, ObservedCase, ObservedRun, Run
 from dlperf_hpc.model.checks import is_number, misfits
-from dlperf_hpc.model.observed import OBSERVED, ObservedCase, ObservedRun
 from dlperf_hpc.model.result import (
     Checkpoint,
     Contradiction,
     GpuUse,
     RankTime,
     RunResult,
+    Status,
     Window,
 )
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records.consistency import in_log
 from dlperf_hpc.records.lines import (
     PREFIX,
-    Line,
+    PROGRAM,
+    PROGRAM_END,
+    LogLine,
     Timeline,
     read_line,
     read_timeline,
@@ -41,13 +41,10 @@ from dlperf_hpc.records.lines import (
     split_line,
     unflatten,
 )
-from dlperf_hpc.records.transport import EVENT as NCCL
+from dlperf_hpc.records.nccl import EVENT as NCCL
+from dlperf_hpc.records.record import in_log
 
 FORMAT = 1
-PROGRAM = "program"
-"""The event that says which user's program a log is of, and how its lines are read."""
-PROGRAM_END = "program_end"
-"""The event that says how all of its processes ended; without it no run of a program is ok."""
 _TAIL_BYTES = 8192
 _STATED = ("flops_per_sample", "framework_name", "framework_version")
 """What a run states about its workload and framework, in whichever table of the log."""
@@ -90,7 +87,7 @@ class ParsedLog:
     iterations: list[dict[str, Any]] = field(default_factory=list)
     gpus: list[dict[str, Any]] = field(default_factory=list)
     phase: str = ""
-    end: Line | None = None
+    end: LogLine | None = None
     started: str = ""
     last: str = ""
     warnings: list[str] = field(default_factory=list)
@@ -114,17 +111,17 @@ def _shared_table(text: str) -> Mapping[str, Any]:
     return unflatten(_shared_values(text) or {})
 
 
-def _line(raw: str) -> tuple[Line, str] | None:
+def _line(raw: str) -> tuple[LogLine, str] | None:
     """A line of ours, and the text of its values; None if it cannot be read."""
     head = split_line(raw.rstrip("\r"))
     if head is None:
         return None
     when, event, text = head
     values = _shared_values(text) if event in _ALIKE else read_values(text)
-    return None if values is None else (Line(when, event, values), text)
+    return None if values is None else (LogLine(when, event, values), text)
 
 
-def _take(log: ParsedLog, line: Line, text: str) -> None:
+def _take(log: ParsedLog, line: LogLine, text: str) -> None:
     log.last = line.time
     if line.event == "begin":
         log.begin, log.started = line.values, line.time
@@ -235,7 +232,7 @@ def read_bytes(path: Path) -> bytes | None:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def read_end(path: Path) -> Line | None:
+def read_end(path: Path) -> LogLine | None:
     """Only the end of a log, quickly: its last ``end`` line, or None while there is none.
 
     LogError if there is a log that cannot be read.
@@ -251,7 +248,7 @@ def read_end(path: Path) -> Line | None:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def glance(path: Path, run_id: str) -> tuple[Line | None, bool, tuple[str, ...]]:
+def glance(path: Path, run_id: str) -> tuple[LogLine | None, bool, tuple[str, ...]]:
     """Whether a log is seen at once to prove that this run ended ok (it begins as that run's, and
     ends with a whole summary, or the end of a user's program, and an end that says ok, as they are
     written), and what its summary gives to doubt. If not so, its ``end`` line as :func:`read_end`
@@ -278,7 +275,7 @@ def _doubts(summary: bytes) -> tuple[str, ...]:
     return tuple(text for sign, text in _DOUBTFUL.items() if sign in summary)
 
 
-def _last_end(data: bytes) -> Line | None:
+def _last_end(data: bytes) -> LogLine | None:
     for raw in reversed(data.decode("utf-8", errors="replace").split("\n")[:-1]):
         line = read_line(raw.rstrip("\r"))
         if line is not None and line.event == "end":
@@ -286,7 +283,7 @@ def _last_end(data: bytes) -> Line | None:
     return None
 
 
-def told_by(end: Line) -> tuple[Status, str]:
+def end_status(end: LogLine) -> tuple[Status, str]:
     """Status and reason in an ``end`` line."""
     try:
         return Status(end.values.get("status")), str(end.values.get("reason", ""))
@@ -360,7 +357,7 @@ def _ending(log: ParsedLog, window: Window | None) -> tuple[Status, str]:
     if log.end is None:
         place = f"phase {log.phase}" if log.phase else "before its first phase"
         return Status.UNKNOWN, f"the log ends at {log.last} in {place}, without an end line"
-    status, reason = told_by(log.end)
+    status, reason = end_status(log.end)
     if status is Status.OK and window is None and PROGRAM_END not in log.tables:
         return Status.PARTIAL, "the log says ok but holds no complete summary"
     return status, reason
@@ -397,7 +394,7 @@ def _case(text: str | None) -> tuple[Case | ObservedCase, list[tuple[str, Any]]]
 
 def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     """The run that a log tells of by itself; LogError if it does not even name its case. Whether
-    its number counts where the log contradicts itself, :func:`.record.settled` says.
+    its number counts where the log contradicts itself, :func:`.record.reconcile` says.
 
     ``data`` is the log's content where ``path`` only names it (a member of an archive).
     """

@@ -28,8 +28,8 @@ from dlperf_hpc.files import (
 from dlperf_hpc.model import checks
 from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology
 from dlperf_hpc.model.checks import Misfit
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import forms, layout, trust
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import forms, layout, ownership
 from dlperf_hpc.records.lines import utc
 
 if TYPE_CHECKING:
@@ -376,7 +376,7 @@ def _append(path: Path, *rows: Mapping[str, Any]) -> None:
         return
     try:
         text = "\n".join(json.dumps(checks.printable(row)) for row in rows)
-        append_line(path, text, trust.sharing_group())
+        append_line(path, text, ownership.sharing_group())
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -90,7 +90,7 @@ def program_of(name: str, table: Any) -> UserProgram:
     if not is_name(name):
         raise Misfit(f"{reprlib.repr(name)} is no name")
     try:
-        check(table, _OF_PROGRAM, _OF_PROGRAM_LATER, no_others=True)
+        check(table, _OF_PROGRAM, _OF_PROGRAM_LATER, only=True)
         values: dict[str, Any] = {
             **table,
             "run": tuple(table["run"]),
@@ -112,7 +112,7 @@ def program_of(name: str, table: Any) -> UserProgram:
 def read_table_of(table: Any) -> ReadTable:
     """The table ``[program.NAME.read]`` of a manifest or a log, its patterns not compiled; Misfit
     for one that no sweep file could have had."""
-    check(table, {}, _OF_READ, no_others=True)
+    check(table, {}, _OF_READ, only=True)
     values = {**table, **{key: tuple(table.get(key, ())) for key in ("fail", "must")}}
     if values.get("printed") is not None:
         values["printed"] = _printed_figure(values["printed"])
@@ -121,7 +121,7 @@ def read_table_of(table: Any) -> ReadTable:
 
 def _printed_figure(table: Mapping[str, Any]) -> PrintedFigure:
     try:
-        check(table, _OF_PRINTED, _OF_PRINTED_LATER, no_others=True)
+        check(table, _OF_PRINTED, _OF_PRINTED_LATER, only=True)
     except Misfit as error:
         raise Misfit(f"printed.{error}") from None
     figure = PrintedFigure(**table)

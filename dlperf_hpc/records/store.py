@@ -2,14 +2,21 @@
 
 Every process of one launch (one start of srun or mpiexec) carries the same launch id, so ranks
 that fail together, even ranks that each believe they are alone, agree on which attempt they are.
+
+Rank 0 holds its log for as long as it lives: by a lock of the kernel's (flock), which costs nothing
+inside the timed window and is gone with the process. A file server may keep the lock of a node that
+died, so it counts for no longer than the attempt may take. Where the file system has no locks
+nothing is known, and nobody is kept from measuring.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
+import time
 import traceback
 import uuid
 from collections.abc import Mapping
@@ -27,16 +34,14 @@ from dlperf_hpc.files import (
     read_regular,
     write_once,
 )
-from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.case import ObservedRun, Run
 from dlperf_hpc.model.checks import misfits, parse
-from dlperf_hpc.model.observed import ObservedRun
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.failures import Verdict
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import read_line, utc, write_line
-from dlperf_hpc.records.living import hold, other_attempt
-from dlperf_hpc.records.logfile import FORMAT, read_end
-from dlperf_hpc.records.record import SCHEMA, ended_ok, read_record
+from dlperf_hpc.records.logfile import FORMAT, read_end, result_of_log
+from dlperf_hpc.records.record import SCHEMA, read_record, with_record
 
 _ATTEMPT = re.compile(r"\.attempt(\d+)\.")
 _LONGEST_REASON = 1000
@@ -45,7 +50,7 @@ _BUSY = "another attempt at this run lives: {0}; this one ends and leaves that o
 
 
 @dataclass(frozen=True)
-class Begun:
+class AnyAttempt:
     """One try at a run, whether a sweep asked for it or a timed loop tells of it. ``launch`` is
     shared by all its processes and by no other attempt's."""
 
@@ -57,7 +62,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Attempt(Begun):
+class Attempt(AnyAttempt):
     """One try at a run of a sweep."""
 
     run: Run
@@ -67,10 +72,9 @@ class Attempt(Begun):
 class Failure:
     """What one rank left when it failed. ``consequence``: of another's end (a signal, a
     lost connection), so it cannot say why the run ended. ``place``: where a rank stood that made no
-    progress, as ``file.py:12 function``. ``fault`` is what the environment lacks, as a word of
-    :data:`dlperf_hpc.records.held.KINDS`; '' where it is not why. Of a user's program ``code`` is
-    its exit code, of a signal minus its number, and ``why`` a word for what ended it.
-    ``decided_by`` and ``cause`` are those of :class:`dlperf_hpc.records.failures.Verdict`."""
+    progress, as ``file.py:12 function``. Of a user's program ``code`` is its exit code, of a signal
+    minus its number, and ``why`` a word for what ended it. ``fault``, ``decided_by`` and ``cause``
+    are those of :class:`dlperf_hpc.records.failures.Verdict`."""
 
     rank: int
     host: str
@@ -164,6 +168,18 @@ def _number(paths: RunPaths, launch: str) -> int:
     return last if mine else last + 1
 
 
+def ended_ok(paths: RunPaths) -> bool:
+    """Whether a run ended ok, and has a log to prove it."""
+    try:
+        result = result_of_log(paths.log)
+        if result.run.id != paths.run_id:
+            return False
+        record = read_record(paths.record, detail=False)
+    except LogError:
+        return False
+    return with_record(result, record).status is Status.OK
+
+
 def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | None:
     """Make room for an attempt of ``run``; None if the run already ended ok, and its log proves it.
 
@@ -201,7 +217,7 @@ def take_log(attempt: Attempt, limit_s: float) -> str:
     return ""
 
 
-def begin_log(attempt: Begun, limit_s: float | None = None) -> bool:
+def begin_log(attempt: AnyAttempt, limit_s: float | None = None) -> bool:
     """Write the first lines of the log, once: which run this is, and its case. False if there is a
     log already."""
     run = attempt.run
@@ -218,7 +234,9 @@ def begin_log(attempt: Begun, limit_s: float | None = None) -> bool:
     return write_once(attempt.paths.log, "\n".join(lines))
 
 
-def log_event(attempt: Begun, event: str, values: Mapping[str, Any], nulls: bool = False) -> None:
+def log_event(
+    attempt: AnyAttempt, event: str, values: Mapping[str, Any], nulls: bool = False
+) -> None:
     """Append one line to the run's log, as :func:`dlperf_hpc.records.lines.write_line` makes it."""
     append_line(attempt.paths.log, write_line(event, values, nulls=nulls))
 
@@ -266,7 +284,7 @@ def failure_hosts(paths: RunPaths, attempt: int) -> list[str]:
 
 
 def finish(
-    attempt: Begun,
+    attempt: AnyAttempt,
     status: Status,
     reason: str = "",
     trace: str = "",
@@ -284,7 +302,9 @@ def finish(
     return True
 
 
-def _write_record(attempt: Begun, status: Status, reason: str, detail: Mapping[str, Any]) -> bool:
+def _write_record(
+    attempt: AnyAttempt, status: Status, reason: str, detail: Mapping[str, Any]
+) -> bool:
     record = {
         "schema": SCHEMA,
         "sweep": attempt.sweep,
@@ -344,3 +364,77 @@ def describe(error: BaseException) -> str:
 def format_trace(error: BaseException) -> str:
     """The full traceback as text."""
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+# --- does somebody measure a run now?
+
+
+_HELD = (errno.EWOULDBLOCK, errno.EACCES)
+_MARGIN_S = 600.0  # beyond the attempt's own limit: Slurm's grace, clocks that differ
+_TRIES = 20  # somebody may look at the very moment at which the log is to be held
+_BETWEEN_S = 0.1
+_held: list[int] = []
+
+
+def hold(log: Path) -> None:
+    """Show that the attempt whose log this is lives, until this process ends."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        _held.append(descriptor)
+        for _ in range(_TRIES):
+            if _locked(descriptor, fcntl.LOCK_EX):
+                break
+            time.sleep(_BETWEEN_S)
+
+
+def other_attempt(log: Path, launch: str) -> str:
+    """Who measures the run, in words, if it is another task than that of ``launch``; else ''.
+
+    Of one task two launches never live at once: the scheduler ends it before it starts it again.
+    """
+    try:
+        with open_regular(log) as file:
+            begin = read_line(file.read(4096).decode(errors="replace").partition("\n")[0])
+            if begin is None or begin.event != "begin":
+                return ""
+            theirs, limit_s = str(begin.values["launch"]), float(begin.values["limit_s"])
+            silent_s = time.time() - os.fstat(file.fileno()).st_mtime
+            if _task(theirs) == _task(launch) or silent_s > limit_s + _MARGIN_S:
+                return ""
+            if read_end(log) is not None or _locked(file.fileno(), fcntl.LOCK_SH):
+                return ""
+    except (OSError, KeyError, TypeError, ValueError):
+        return ""
+    return f"launch {theirs} has measured it since {begin.time} and still holds {log}"
+
+
+def with_life(result: RunResult, log: Path) -> RunResult:
+    """A run whose log has no end runs, if somebody holds the log; else the log was cut."""
+    if result.status is not Status.UNKNOWN or result.ended or not other_attempt(log, ""):
+        return result
+    return replace(result, status=Status.RUNNING, reason="its log has no end yet")
+
+
+def _task(launch: str) -> str:
+    """``4711_3`` of ``4711_3.0``."""
+    return launch.partition(".")[0]
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    """Whether the lock was to be had; OSError where there are no locks."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            return False
+        raise
+    return True
+
+
+def _let_go() -> None:
+    """In a forked child (a data loader's), which may outlive the rank."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)

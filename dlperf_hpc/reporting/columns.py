@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
-from dlperf_hpc.model.observed import CaseFacts
+from dlperf_hpc.model.case import CaseFacts
 from dlperf_hpc.model.result import (
     SAMPLES_PER_S,
     TOKENS_PER_S,
@@ -21,7 +21,7 @@ from dlperf_hpc.model.result import (
     own_unit,
 )
 from dlperf_hpc.model.statistics import Interval, Sample
-from dlperf_hpc.records import transport
+from dlperf_hpc.records import nccl
 from dlperf_hpc.reporting.table import Column, PartOf, part
 
 Row = TypeVar("Row")
@@ -393,9 +393,9 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
            "any device, in use or not", _gpu(lambda g: g.reserved_mb)),
     Column("nccl_transport", "text", "", "which way NCCL's ranks talked, by its own lines "
            "(NCCL_DEBUG=INFO); empty where none told it",
-           lambda r: transport.in_words(r.facts) if r.rates else ""),
+           lambda r: nccl.in_words(r.facts) if r.rates else ""),
     Column("nccl_channels", "integer", "", "channels that these lines number",
-           lambda r: transport.channels(r.facts) if r.rates else None),
+           lambda r: nccl.channels(r.facts) if r.rates else None),
     Column("source", "text", "", "what the row rests on: log, record, scheduler or manifest",
            lambda r: r.source),
     Column("launch", "text", "", "`<job>_<index>.<restarts>`, and `.<repeat>` where a job measures "

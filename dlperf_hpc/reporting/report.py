@@ -20,8 +20,7 @@ from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
 from dlperf_hpc.analysis.setups import machine_of
 from dlperf_hpc.analysis.speedup import CaseSummary, summarise
 from dlperf_hpc.model.case import Topology
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.status import warnings_of
 from dlperf_hpc.reporting.table import rows

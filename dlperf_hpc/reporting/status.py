@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.errors import number_of, printable
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.collect import RunJob
 from dlperf_hpc.reporting.table import Column, Table, drawn, figures, words
 from dlperf_hpc.reporting.text import at_most, common_beginning

@@ -16,11 +16,11 @@ from dlperf_hpc.model.result import (
     TOKENS_PER_S,
     ExternalWindow,
     RunResult,
+    Status,
     Window,
     throttle_words,
 )
 from dlperf_hpc.model.statistics import Interval
-from dlperf_hpc.model.status import Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS
 from dlperf_hpc.reporting.nodes import NODE_COLUMNS, NodeRow
 from dlperf_hpc.reporting.table import Cell, Column, PartOf, Table, figures, part, picked, words

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.errors import printable
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 _WIDEST = 120
 _SCREEN = 23  # lines, and one to type in

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from dlperf_hpc.errors import Issue, shown
+from dlperf_hpc.errors import Issue, toml_text
 from dlperf_hpc.model.case import Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import known_keys, read_value
@@ -101,10 +101,10 @@ def _range(text: str, number: type[Any]) -> Range:
     if between:
         low, high = (_bound(text, word, number) for word in between.groups())
         if low > high:
-            raise ValueError(f"{shown(text)} is empty: {low} is above {high}")
+            raise ValueError(f"{toml_text(text)} is empty: {low} is above {high}")
         return Range(low, high)
     if not compared:
-        raise ValueError(f"{shown(text)} is no range")
+        raise ValueError(f"{toml_text(text)} is no range")
     sign, bound = compared[1], _bound(text, compared[2], number)
     if sign in (">", "<"):
         bound = math.nextafter(bound, math.inf if sign == ">" else -math.inf)
@@ -115,9 +115,9 @@ def _bound(text: str, word: str, number: type[Any]) -> Number:
     try:
         value: Number = number(word)
     except ValueError:
-        raise ValueError(f"{shown(text)} is no range of whole numbers") from None
+        raise ValueError(f"{toml_text(text)} is no range of whole numbers") from None
     if not math.isfinite(value):
-        raise ValueError(f"{shown(text)} has a number that is too large")
+        raise ValueError(f"{toml_text(text)} has a number that is too large")
     return value
 
 

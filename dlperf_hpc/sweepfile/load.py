@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dlperf_hpc.errors import MOST_SHOWN, Issue, SpecError, nearest, shown
+from dlperf_hpc.errors import MOST_LISTED, Issue, SpecError, nearest, toml_text
 from dlperf_hpc.model.case import NAME, Case, Limits, Measure, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
@@ -80,7 +80,7 @@ def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
         return SweepFile.model_validate(tables), []
     except ValidationError as error:
         issues = issues_of(error, SweepFile, _elsewhere(tables))
-        kept = {**tables} if len(issues) <= MOST_SHOWN else {}
+        kept = {**tables} if len(issues) <= MOST_LISTED else {}
         for item in error.errors() if kept else ():
             kept = _without(kept, item["loc"])
         kept.setdefault("topologies", ["1n1g"])
@@ -98,7 +98,7 @@ def _elsewhere(tables: Iterable[str]) -> dict[str, str]:
         if "." not in key
     }
     unknown = [key for key in tables if key not in hints and key not in SweepFile.model_fields]
-    for key in unknown[:MOST_SHOWN]:
+    for key in unknown[:MOST_LISTED]:
         if hint := key_hint(key, KEYS):
             hints[key] = hint
     return hints
@@ -196,7 +196,7 @@ class _Reading:
 
     def _no_topology(self, where: str, name: str) -> None:
         hint = None
-        if len(self.issues) < MOST_SHOWN:  # to look for it takes long
+        if len(self.issues) < MOST_LISTED:  # to look for it takes long
             hint = nearest(name, [*self.names, "default"])
         self.issues.append(Issue(where, f"{name!r} is not among the topologies", hint))
 
@@ -205,7 +205,7 @@ class _Reading:
             if isinstance(text, str):
                 return clock_seconds(text)
             form = f'"{text}"' if isinstance(text, time) else '"00:30:00", which is 30 minutes'
-            message, hint = f"{shown(text)} is invalid", f"write it in quotes: {form}"
+            message, hint = f"{toml_text(text)} is invalid", f"write it in quotes: {form}"
             self.issues.append(Issue(where, message, hint))
         except ValueError as error:
             self.issues.append(Issue(where, str(error)))
@@ -298,7 +298,7 @@ def _type_issues(program: UserProgram, registry: Registry) -> list[Issue]:
     return [
         Issue(
             f"keys.{key}",
-            f"{key} is a {types[key].__name__} elsewhere, and here {shown(default)}",
+            f"{key} is a {types[key].__name__} elsewhere, and here {toml_text(default)}",
             "rename it, or give it a default of that type",
         )
         for key, default in program.keys.items()

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from dlperf_hpc.errors import Issue, SpecError, nearest, shown
+from dlperf_hpc.errors import Issue, SpecError, nearest, toml_text
 from dlperf_hpc.model.case import LINE, NAME
 from dlperf_hpc.sweepfile import programs, readtable
 from dlperf_hpc.sweepfile.programs import LAUNCHES, STOPS, UserProgram
@@ -149,7 +149,7 @@ def _default(value: Any) -> Any:
     line = isinstance(value, str) and re.fullmatch(LINE, value)
     if type(value) not in (bool, int, float) and not line:
         hint = "its default says its type: true, a number, or a text of one line"
-        raise refusal(Issue("", f"{shown(value)} is invalid", hint))
+        raise refusal(Issue("", f"{toml_text(value)} is invalid", hint))
     return value
 
 

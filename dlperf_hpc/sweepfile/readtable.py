@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dlperf_hpc.errors import Issue, nearest, shown
+from dlperf_hpc.errors import Issue, nearest, toml_text
 from dlperf_hpc.sweepfile.patterns import LONGEST, PatternError, compiled
 
 GROUPS: Mapping[str, str] = {
@@ -168,7 +168,7 @@ def _no_patterns(read: ReadTable) -> Iterator[Issue]:
         try:
             compiled(text)
         except PatternError as error:
-            yield Issue(where, f"{shown(text)} {error}", "docs/programs.md has an example")
+            yield Issue(where, f"{toml_text(text)} {error}", "docs/programs.md has an example")
 
 
 def _misused_total(read: ReadTable) -> Iterator[Issue]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
 
-from dlperf_hpc.errors import MOST_SHOWN, Issue, nearest, shown
+from dlperf_hpc.errors import MOST_LISTED, Issue, nearest, toml_text
 from dlperf_hpc.model.case import Limits, Measure
 from dlperf_hpc.sweepfile.conditions import COUNTS, Condition, read_condition
 from dlperf_hpc.sweepfile.declarations import Registry
@@ -127,7 +127,7 @@ class _Reader:
     def known(self, where: str, key: str, more: Sequence[str] = ()) -> bool:
         """Whether this is a key; else an issue, with a name near it, also one of ``more``."""
         # A name near it is looked for only as long as it is shown: that takes its time.
-        near = len(self.issues) < MOST_SHOWN
+        near = len(self.issues) < MOST_LISTED
         issue = key_issue(where, key, self.registry, [*self.top_level, *more], near)
         if issue is None and key == "topology" and not _may_name_topology(where):
             issue = Issue(where, "topologies are listed at the top: topologies = [...]")
@@ -148,7 +148,9 @@ class _Reader:
         value, issue = read_value(where, key, value, self.registry)
         if issue and listed:
             hint = "to measure each of these values, write the list under [matrix]"
-            issue = Issue(where, f"{shown(given)} is a list, and [case] has single values", hint)
+            issue = Issue(
+                where, f"{toml_text(given)} is a list, and [case] has single values", hint
+            )
         self.issues += [issue] if issue else []
         return {} if issue else dict([self.today(key, value)])
 
@@ -179,7 +181,7 @@ class _Reader:
         counts = Counter(row[name] for row in rows if row)
         twice = [value for value, count in counts.items() if count > 1]
         if twice:
-            message = f"has {shown(twice[0])} twice, which would measure one case twice"
+            message = f"has {toml_text(twice[0])} twice, which would measure one case twice"
             hint = "leave one out; `repeats` at the top of the file measures each case again"
             self.issues.append(Issue(f"matrix.{key}", message, hint))
         return [{name: value} for value in counts] if twice else rows
@@ -219,7 +221,7 @@ class _Reader:
         """Refuse topologies that the sweep does not have."""
         for name in dict.fromkeys(names) if self.topologies else ():
             if name not in self.topologies:
-                near = len(self.issues) < MOST_SHOWN
+                near = len(self.issues) < MOST_LISTED
                 hint = nearest(name, self.topologies) if near else None
                 self.issues.append(Issue(where, f"{name!r} is not among the topologies", hint))
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, Val
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from dlperf_hpc.errors import MOST_SHOWN, Issue, nearest, shown
+from dlperf_hpc.errors import MOST_LISTED, Issue, nearest, toml_text
 from dlperf_hpc.model.case import LINE, NAME
 
 _REFUSED = "refused"
@@ -77,7 +77,7 @@ def issues_of(
             issues += [_below(where, issue) for issue in item["ctx"]["issues"]]
         elif item["type"] == "extra_forbidden":
             # To look for the nearest name takes long.
-            near = len(issues) < MOST_SHOWN
+            near = len(issues) < MOST_LISTED
             issues.append(_unknown(where, str(keys[-1]), inner, elsewhere or {}, near))
         else:
             issues.append(_invalid(where, item, field))
@@ -103,7 +103,7 @@ def _invalid(where: str, item: Mapping[str, Any], field: FieldInfo | None) -> Is
     if item["type"] == "missing":
         return Issue(where, "is missing", hint)
     if hint is not None:
-        return Issue(where, f"{shown(item['input'])} is invalid", hint)
+        return Issue(where, f"{toml_text(item['input'])} is invalid", hint)
     return Issue(where, complaint(item))
 
 
@@ -131,9 +131,11 @@ def complaint(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors in the words of a sweep file."""
     write = _WRITE.get(error["type"])
     if write is not None:
-        return f"{shown(error['input'])} is invalid: write {write.format(**error.get('ctx', {}))}"
+        return (
+            f"{toml_text(error['input'])} is invalid: write {write.format(**error.get('ctx', {}))}"
+        )
     text = str(error["msg"]).removeprefix("Value error, ")
-    return f"{shown(error['input'])} is invalid: {text[0].lower()}{text[1:]}"
+    return f"{toml_text(error['input'])} is invalid: {text[0].lower()}{text[1:]}"
 
 
 _WRITE = {

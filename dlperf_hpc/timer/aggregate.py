@@ -17,14 +17,11 @@ from typing import Any
 
 from dlperf_hpc.errors import LedgerError, MeasurementError, WorldError
 from dlperf_hpc.files import make_directories
-from dlperf_hpc.model.case import Case, Measure, Run, Topology
-from dlperf_hpc.model.observed import ObservedCase, ObservedRun
-from dlperf_hpc.model.result import Window
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.model.case import Case, Measure, ObservedCase, ObservedRun, Run, Topology
+from dlperf_hpc.model.result import Status, Window
+from dlperf_hpc.records.layout import RunPaths, launch_id
 from dlperf_hpc.records.lines import utc
-from dlperf_hpc.records.store import Begun, begin_log, finish, log_event
-from dlperf_hpc.records.task import launch_id
+from dlperf_hpc.records.store import AnyAttempt, begin_log, finish, log_event
 from dlperf_hpc.timer.config import Load, TimerConfig
 from dlperf_hpc.timer.peers import ProcessGroup
 from dlperf_hpc.timer.window_clock import RankWindow
@@ -39,7 +36,7 @@ _process = uuid.uuid4().hex[:12]
 # --- the log
 
 
-def open_log(config: TimerConfig, group: ProcessGroup) -> Begun:
+def open_log(config: TimerConfig, group: ProcessGroup) -> AnyAttempt:
     """Begin a log. WorldError where the processes are not the topology that the sweep asked for,
     LedgerError where the log cannot be written, or is there already."""
     if group.topology is None:
@@ -82,23 +79,25 @@ def _run(case: Case | ObservedCase, repeat: int) -> Run | ObservedRun:
     return Run(case, repeat) if isinstance(case, Case) else ObservedRun(case, repeat, "")
 
 
-def _open_in_sweep(config: TimerConfig, case: Case | ObservedCase, log: Path, launch: str) -> Begun:
+def _open_in_sweep(
+    config: TimerConfig, case: Case | ObservedCase, log: Path, launch: str
+) -> AnyAttempt:
     told = {"sweep": SWEEP, "repeat": 1, "attempt": 1, **config.begin}
     run = _run(case, told["repeat"])
     paths = RunPaths(log.absolute().parent, log.name.removesuffix(".log"))
-    begun = Begun(str(told["sweep"]), run, paths, told["attempt"], launch)
+    begun = AnyAttempt(str(told["sweep"]), run, paths, told["attempt"], launch)
     make_directories(log.parent)
     if not begin_log(begun):
         raise LedgerError(f"{log}: is there already: one Timer writes the log of a sweep's run")
     return begun
 
 
-def _begun(config: TimerConfig, case: Case | ObservedCase, repeat: int, launch: str) -> Begun:
+def _begun(config: TimerConfig, case: Case | ObservedCase, repeat: int, launch: str) -> AnyAttempt:
     run = _run(case, repeat)
     # Without a character that a shell would expand.
     path = "/".join(part or "unknown" for part in run.id.replace("?", "unknown").split("/"))
     sweep = str(config.begin.get("sweep", SWEEP))
-    return Begun(sweep, run, RunPaths(config.logs.absolute(), path), 1, launch)
+    return AnyAttempt(sweep, run, RunPaths(config.logs.absolute(), path), 1, launch)
 
 
 def _launch() -> str:
@@ -110,7 +109,7 @@ def _launch() -> str:
 
 
 def log_start(
-    begun: Begun, config: TimerConfig, group: ProcessGroup, facts: Sequence[Mapping[str, Any]]
+    begun: AnyAttempt, config: TimerConfig, group: ProcessGroup, facts: Sequence[Mapping[str, Any]]
 ) -> None:
     """The window that was asked for, and the world; ``facts`` are those of every process that was
     met."""
@@ -133,13 +132,13 @@ def log_start(
 _TIMED = ("warmup", "iterations", "min_seconds", "min_optimizer_steps")
 
 
-def note(begun: Begun, text: str) -> None:
+def note(begun: AnyAttempt, text: str) -> None:
     """A remark that becomes a warning of the run."""
     log_event(begun, "note", {"text": text})
 
 
 def log_window(
-    begun: Begun, measure: Measure, window: Window, windows: Sequence[RankWindow]
+    begun: AnyAttempt, measure: Measure, window: Window, windows: Sequence[RankWindow]
 ) -> None:
     """Iterations, summary, record and end."""
     losses = mean_losses(windows)

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import Issue, SpecError
-from dlperf_hpc.model.case import Case, Measure, Topology
+from dlperf_hpc.model.case import OBSERVED, Case, Measure, ObservedCase, Topology
 from dlperf_hpc.model.checks import Form, Misfit, is_name, is_number, whole
-from dlperf_hpc.model.observed import OBSERVED, ObservedCase
 from dlperf_hpc.records import forms
 from dlperf_hpc.records.lines import read_values, unflatten
 

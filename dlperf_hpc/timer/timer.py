@@ -19,11 +19,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from dlperf_hpc.errors import DlperfError, LedgerError, MeasurementError, RunError, number_of
-from dlperf_hpc.model.result import Window
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status, Window
 from dlperf_hpc.records.failures import ENDED_BY, WINDOW, Verdict, of_error
-from dlperf_hpc.records.store import Begun, describe, finish, format_trace, log_event
-from dlperf_hpc.records.timed import SUPERVISED, Timed, timed_line
+from dlperf_hpc.records.lines import SUPERVISED, TimerReport, timed_line
+from dlperf_hpc.records.store import AnyAttempt, describe, finish, format_trace, log_event
 from dlperf_hpc.timer import aggregate, peers
 from dlperf_hpc.timer.config import timer_config
 from dlperf_hpc.timer.window_clock import (
@@ -99,7 +98,7 @@ class Timer:
         self._config = timer_config(told)
         self._stop, self._sync, self._quiet = stop, sync, quiet
         self._group: peers.ProcessGroup | None = None
-        self._begun: Begun | None = None
+        self._begun: AnyAttempt | None = None
         self._clock: WindowClock | None = None
         self._done = 0
         self._last = 0  # the window's last iteration, once it is open
@@ -286,7 +285,7 @@ class Timer:
             facts = found.world.gather({**provenance.rank_facts(found.world), **facts[0]})
         self._log(lambda begun: aggregate.log_start(begun, self._config, found, facts))
 
-    def _log(self, write: Callable[[Begun], object]) -> None:
+    def _log(self, write: Callable[[AnyAttempt], object]) -> None:
         """On rank 0 write into the log. A disk that is full now does not end the program."""
         if self._begun is None or self.rank != 0:
             return
@@ -295,7 +294,7 @@ class Timer:
         except OSError as error:
             self._remarks.append(f"the log is not whole: {error.strerror}")
 
-    def _open_log(self, found: peers.ProcessGroup) -> Begun | DlperfError | None:
+    def _open_log(self, found: peers.ProcessGroup) -> AnyAttempt | DlperfError | None:
         """On rank 0 a log, or why there can be none."""
         if found.rank != 0:
             return None
@@ -363,7 +362,7 @@ class Timer:
         remarks = [found.remark, *aggregate.remarks(windows), *self._remarks]
         told = aggregate.sentence(window, found.topology)
         notes = list(filter(None, dict.fromkeys(remarks)))
-        self._tell(Timed(Status.OK, window, notes=tuple(notes)))
+        self._tell(TimerReport(Status.OK, window, notes=tuple(notes)))
         self._say(told, notes)
 
     def _odd_loops(self, clock: WindowClock) -> Iterator[str]:
@@ -399,10 +398,10 @@ class Timer:
                 reason = f"rank {found.rank}: {reason}"
             with contextlib.suppress(OSError):
                 finish(self._begun, status, reason, trace, verdict.codes())
-        self._tell(Timed(status, reason=reason))
+        self._tell(TimerReport(status, reason=reason))
         self._say(f"{status.value}, no number: {reason}", [])
 
-    def _tell(self, timed: Timed) -> None:
+    def _tell(self, timed: TimerReport) -> None:
         """Rank 0 tells a supervisor of ours what has come of it, also where nothing is printed for
         people; on a line of its own, behind a progress bar that has not ended its line."""
         if self.rank == 0 and SUPERVISED in os.environ:

@@ -10,7 +10,7 @@ from dlperf_hpc.records.failures import Where, found_in
 
 def fault_of(error: BaseException, modules: Collection[str]) -> str:
     """What an error before the first step shows the environment to lack, as a word of
-    :data:`dlperf_hpc.records.held.KINDS`; '' where it shows nothing of the kind.
+    :data:`dlperf_hpc.records.quarantine.KINDS`; '' where it shows nothing of the kind.
 
     ``modules`` are those that the case's back end cannot do without. A module beside them that is
     missing (a reader of real data, say) is no fault of the environment's: other cases do without.

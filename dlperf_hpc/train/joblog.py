@@ -8,10 +8,9 @@ from typing import Any
 
 from dlperf_hpc.files import append_line
 from dlperf_hpc.model.case import Case, Measure
-from dlperf_hpc.model.result import Checkpoint, Window
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Checkpoint, Status, Window
 from dlperf_hpc.records.lines import utc, write_line
-from dlperf_hpc.records.store import Attempt, Begun, finish, log_event
+from dlperf_hpc.records.store import AnyAttempt, Attempt, finish, log_event
 from dlperf_hpc.train import provenance, summary
 from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.ranks import World
@@ -42,7 +41,7 @@ class Measured:
         return replace(window, exposed_comm=self.communication.exposed)
 
 
-def log_world(attempt: Begun, world: World, all_facts: list[dict[str, Any]]) -> None:
+def log_world(attempt: AnyAttempt, world: World, all_facts: list[dict[str, Any]]) -> None:
     """Provenance of rank 0's node, what all ranks share, and a line for each rank."""
     log_event(attempt, "provenance", provenance.provenance(world))
     shared = {key: value for key, value in all_facts[0].items() if key not in _OF_ONE_RANK}
@@ -60,7 +59,7 @@ def _without(facts: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
 
 
 def log_iterations(
-    begun: Begun,
+    begun: AnyAttempt,
     windows: Sequence[RankTimes],
     losses: Sequence[float | None],
     warmup: int,
@@ -78,7 +77,7 @@ def log_iterations(
     append_line(begun.paths.log, "\n".join(lines))
 
 
-def log_summary(begun: Begun, window: Window, nulls: bool = False) -> None:
+def log_summary(begun: AnyAttempt, window: Window, nulls: bool = False) -> None:
     """The window over all ranks; with ``nulls`` also what is not known of it."""
     rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
     log_event(begun, "summary", {**asdict(window), **rate}, nulls=nulls)

@@ -8,9 +8,9 @@ from itertools import accumulate
 from typing import Any
 
 from dlperf_hpc.errors import MeasurementError
+from dlperf_hpc.model import statistics
 from dlperf_hpc.model.case import Case, Measure
 from dlperf_hpc.model.result import Window, kernels
-from dlperf_hpc.records import steady
 from dlperf_hpc.train.window import RankTimes, Timed
 
 
@@ -92,8 +92,8 @@ def figures(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dic
         "loss_last": losses[-1],
         "data_wait_s": max(waits, default=None),
         "memory_mb": max(memory, default=None),
-        "drift": steady.drift(times),
-        "steady": steady.is_steady(times),
+        "drift": statistics.drift(times),
+        "steady": statistics.is_steady(times),
     }
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.files import open_regular
-from dlperf_hpc.records.task import LAUNCH_MARK, launch_id
-from dlperf_hpc.records.transport import Connections
+from dlperf_hpc.records.layout import LAUNCH_MARK, launch_id
+from dlperf_hpc.records.nccl import Connections
 from dlperf_hpc.train.probe.node import ports
 from dlperf_hpc.train.provenance import nccl_files
 from dlperf_hpc.train.ranks import World

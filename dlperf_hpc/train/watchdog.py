@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import (
     ENDED_BY,
     NETWORK,
@@ -35,6 +35,7 @@ from dlperf_hpc.records.failures import (
     of_error,
     with_fault,
 )
+from dlperf_hpc.records.layout import LAUNCH_MARK, PMI2_FAULT, launch_id
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.logfile import read_end
 from dlperf_hpc.records.store import (
@@ -46,7 +47,6 @@ from dlperf_hpc.records.store import (
     leave_failure,
     read_failures,
 )
-from dlperf_hpc.records.task import LAUNCH_MARK, PMI2_FAULT, launch_id
 from dlperf_hpc.train.environment_errors import fault_of
 
 _POLL_S = 0.5

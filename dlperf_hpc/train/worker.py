@@ -17,10 +17,10 @@ from dlperf_hpc.errors import AttemptError, DeviceError, RunError
 from dlperf_hpc.model.case import NO_FP16, Limits, Run
 from dlperf_hpc.model.result import Checkpoint
 from dlperf_hpc.records import layout
+from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, task_index, task_name
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
-from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index, task_name
 from dlperf_hpc.train import joblog, provenance, ranks, summary, transport
 from dlperf_hpc.train.checkpoints import measure_checkpoint, remove
 from dlperf_hpc.train.communication import measure_communication

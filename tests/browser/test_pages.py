@@ -19,7 +19,7 @@ from record_samples import a_run, ended_ok
 from report_samples import bad, case, oks
 
 from dlperf_hpc.analysis.comparison import compare, subjects
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.reporting.columns import RUN_COLUMNS
 from dlperf_hpc.reporting.page import compared, render
 from dlperf_hpc.reporting.report import Report

@@ -17,7 +17,7 @@ from fixtures_slurm import ONEBOX
 from places import ROOT
 from sweeping import Workplace
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 APPTAINER = ROOT / ".envs" / "apptainer" / "root" / "usr" / "bin" / "apptainer"
 INSIDE = "/inside"

@@ -15,7 +15,7 @@ from sweeping import Workplace, local_environment
 
 from dlperf_hpc.analysis.flops import flops_of_case
 from dlperf_hpc.model.case import Case
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.record import read_record

@@ -13,7 +13,7 @@ import pytest
 from lacking import add_torch, without_torch
 from sweeping import Workplace, local_environment, moment, phase_began, wait_until
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.logfile import read_log
 

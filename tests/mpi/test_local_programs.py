@@ -16,7 +16,7 @@ from places import ROOT
 from ready_programs import compiled, smallest
 from sweeping import Workplace, local_environment, wait_until
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.record import read_record
@@ -98,7 +98,7 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 1, done.stdout + done.stderr
     found = {
-        dict(result.run.case.options)["what"]: result  # type: ignore[attr-defined]
+        dict(result.run.case.options)["what"]: result  # type: ignore[union-attr]
         for result in full_results(place.directory("odd")).results
     }
     statuses = {name: result.status for name, result in found.items()}

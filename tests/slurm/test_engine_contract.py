@@ -26,7 +26,7 @@ from dlperf_hpc.engines.submit import (
 )
 from dlperf_hpc.engines.watch import current
 from dlperf_hpc.errors import LedgerError, SpecError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.manifest import Array, Manifest, Submission, add_submission

@@ -13,7 +13,7 @@ import pytest
 from queueing import Queue, executions, live_runs, tokens_of
 from sweeping import Done, Workplace, local_environment, phase_began, wait_until
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import read_ledger

@@ -10,7 +10,7 @@ from places import ROOT
 from ready_programs import compiled
 from sweeping import Workplace, wait_until
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.logfile import read_log
 

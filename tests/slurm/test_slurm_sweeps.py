@@ -9,7 +9,7 @@ from fixtures_slurm import Onebox
 from places import ROOT
 from sweeping import Workplace, moment, phase_began
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 SITE = """\
 partition = "main"

@@ -16,7 +16,7 @@ from queueing import Queue, executions, live_runs
 from sweeping import Workplace, wait_until
 
 from dlperf_hpc.engines.base import CheckResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import read_ledger

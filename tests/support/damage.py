@@ -20,8 +20,7 @@ from dlperf_hpc.logs.interpret.runs import Interpretation, interpret
 from dlperf_hpc.logs.scan.scanner import Scanner, scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
 from dlperf_hpc.logs.scanned import FACTS, Reading, ScannedFile, Step
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 
 REAL = os.environ.get("DLPERF_REAL_LOGS")
 RULES = ("default", "clock", "printed", "total")

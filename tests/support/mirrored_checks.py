@@ -1,6 +1,6 @@
 """MirroredStrategy with two devices in one process. Arguments: RESULTS FRAMEWORK WEIGHTS.
 
-A process of its own: the number of a CPU's logical devices is settled once.
+A process of its own: the number of a CPU's logical devices is reconcile once.
 """
 
 from __future__ import annotations

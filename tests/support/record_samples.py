@@ -10,8 +10,7 @@ from typing import Any
 from report_samples import case
 
 from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology
-from dlperf_hpc.model.result import Checkpoint, RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Checkpoint, RunResult, Status
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import Array, Manifest, write_manifest

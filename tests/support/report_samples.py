@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlperf_hpc.model.case import Case, Run, Topology
-from dlperf_hpc.model.observed import ObservedCase, ObservedRun
-from dlperf_hpc.model.result import TOKENS_PER_S, ExternalWindow, Rates, RunResult, Window
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.case import Case, ObservedCase, ObservedRun, Run, Topology
+from dlperf_hpc.model.result import TOKENS_PER_S, ExternalWindow, Rates, RunResult, Status, Window
 
 
 def case(topology: str = "1n1g", **changes: Any) -> Case:

@@ -14,8 +14,8 @@ from dlperf_hpc.files import (
     append_line,
     is_member,
     make_directories,
-    others_can_write,
     read_regular,
+    writable_by_strangers,
     write_once,
 )
 
@@ -194,5 +194,5 @@ def test_a_private_group_is_no_other(tmp_path: Path) -> None:
     ):
         os.chown(tmp_path, uid, gid)
         tmp_path.chmod(mode)
-        assert others_can_write(os.stat(tmp_path)) is others, (uid, gid, mode)
-        assert others_can_write(os.stat(tmp_path), group=gid) is bool(mode & 0o002)
+        assert writable_by_strangers(os.stat(tmp_path)) is others, (uid, gid, mode)
+        assert writable_by_strangers(os.stat(tmp_path), group=gid) is bool(mode & 0o002)

@@ -25,9 +25,9 @@ from dlperf_hpc.engines.base import (
 from dlperf_hpc.engines.command import clean_environment, run
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.task import MPI_VARIABLE, NO_MPI
+from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.environments import Environment
@@ -209,7 +209,7 @@ def queued_task(root: Path, array: Array, site: Site, program: Program, name: st
         argv=[*start, *command],
         env={
             **clean_environment(),
-            # Where a rank finds which task it is of: dlperf_hpc.records.task.
+            # Where a rank finds which task it is of: dlperf_hpc.records.layout.
             "SUBMITIT_MPIEXEC_JOB_ID": name,
             "SUBMITIT_MPIEXEC_TASK": name.rpartition("_")[2],
             **environments.local_variables(environment),

@@ -26,7 +26,7 @@ from dlperf_hpc.engines.slurm.hints import NO_CONFIGURATION, out_of_reach
 from dlperf_hpc.engines.slurm.limits import settings
 from dlperf_hpc.engines.slurm.states import status_of, to_do_of
 from dlperf_hpc.errors import Issue, SiteError, SpecError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 
 if TYPE_CHECKING:

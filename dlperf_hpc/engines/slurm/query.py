@@ -24,9 +24,9 @@ from dlperf_hpc.engines.slurm.hints import out_of_reach
 from dlperf_hpc.engines.slurm.states import status_of
 from dlperf_hpc.errors import SiteError, printable
 from dlperf_hpc.files import open_regular
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.task import ARRAY_MARK
+from dlperf_hpc.records.layout import ARRAY_MARK
 
 _INVALID = re.compile(r"invalid job id", re.IGNORECASE)
 BEGIN, END = "dlperf_row|", "|dlperf_row_ends"

@@ -35,8 +35,7 @@ from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.errors import Issue, LedgerError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.forms import NODE_LIST
-from dlperf_hpc.records.manifest import Array
-from dlperf_hpc.records.task import (
+from dlperf_hpc.records.layout import (
     ARRAY_MARK,
     EXCLUDED,
     JOB_ENDS,
@@ -46,6 +45,7 @@ from dlperf_hpc.records.task import (
     REQUEUE,
     REQUEUE_BOUND,
 )
+from dlperf_hpc.records.manifest import Array
 
 PRIVATE = {
     "_make_submission_file_text": ("self", "command", "uid"),

@@ -22,9 +22,9 @@ from dlperf_hpc.errors import DlperfError, printable
 from dlperf_hpc.files import append_line, read_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.forms import NODE_LIST
+from dlperf_hpc.records.layout import EXCLUDED, task_index
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Array, read_manifest
-from dlperf_hpc.records.task import EXCLUDED, task_index
 
 FILE = "spread.jsonl"  # in jobs/: whose repeats were on which nodes
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)

@@ -7,7 +7,7 @@ state that is not here is unknown, never failed.
 
 from __future__ import annotations
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 SLURM_STATES = {
     "PENDING": Status.PENDING,

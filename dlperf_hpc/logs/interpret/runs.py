@@ -35,18 +35,18 @@ from dlperf_hpc.logs.interpret.window import Figure, NoFigure, losses_of
 from dlperf_hpc.logs.recognised import no_speed
 from dlperf_hpc.logs.scan.prefixes import CONTAINER
 from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Trouble, Unit
-from dlperf_hpc.model.observed import ObservedCase, ObservedRun
+from dlperf_hpc.model.case import ObservedCase, ObservedRun
 from dlperf_hpc.model.result import (
     REST_DIFFERS,
     ExternalWindow,
     Rates,
     RunResult,
+    Status,
     rates_of,
 )
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.statistics import drift, is_steady
 from dlperf_hpc.records.failures import READING, SIGNS, WINDOW
-from dlperf_hpc.records.steady import drift, is_steady
-from dlperf_hpc.records.transport import EVENT
+from dlperf_hpc.records.nccl import EVENT
 
 FROM_OUTSIDE = (Status.CANCELLED, Status.TIMEOUT, Status.PREEMPTED)
 """Ends of a job that say nothing of what the program had done until then."""

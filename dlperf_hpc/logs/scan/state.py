@@ -15,7 +15,7 @@ from dlperf_hpc.logs.scan.launch import LAUNCH
 from dlperf_hpc.logs.scan.literals import Group, Hit
 from dlperf_hpc.logs.scan.prefixes import Launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
-from dlperf_hpc.records.transport import Connections
+from dlperf_hpc.records.nccl import Connections
 
 LONGEST_LINE = 1 << 16
 _MOST_NOTES = 100

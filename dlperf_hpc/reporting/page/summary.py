@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, series_name
 from dlperf_hpc.errors import number_of, printable
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.reporting.nodes import cost_text
 from dlperf_hpc.reporting.page import Remark
 from dlperf_hpc.reporting.page.limits import (

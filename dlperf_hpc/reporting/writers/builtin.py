@@ -9,8 +9,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.speedup import series_name
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.nodes import NODE_COLUMNS, node_rows
 from dlperf_hpc.reporting.report import Report

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dlperf_hpc.analysis.option_pairs import OptionPair
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.errors import number_of
-from dlperf_hpc.model.result import TOKENS_PER_S, RunResult, own_unit
+from dlperf_hpc.model.result import TOKENS_PER_S, RunResult, Status, own_unit
 from dlperf_hpc.model.statistics import Sample
-from dlperf_hpc.model.status import Status
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import markdown_lines, markdown_row, markdown_table
 from dlperf_hpc.reporting.tables import (

@@ -10,8 +10,8 @@ from typing import Any
 
 from dlperf_hpc.files import make_directories, write_atomically
 from dlperf_hpc.model.case import Case, Measure
+from dlperf_hpc.records.lines import SUPERVISED
 from dlperf_hpc.records.store import Attempt
-from dlperf_hpc.records.timed import SUPERVISED
 from dlperf_hpc.sweepfile.commands import LAUNCHERS, Command, child_argv, command, plan_values
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.program.launcher import RankInfo

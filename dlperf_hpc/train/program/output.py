@@ -13,10 +13,9 @@ from typing import Any
 from dlperf_hpc.files import open_append
 from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.tableformat import wanted_formats
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import Signs
-from dlperf_hpc.records.lines import utc
-from dlperf_hpc.records.timed import read_timed
+from dlperf_hpc.records.lines import read_timed, utc
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
 LONGEST_LINE = 1 << 16

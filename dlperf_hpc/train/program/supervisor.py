@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from dlperf_hpc.errors import AttemptError, DlperfError, RunError
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import supervised
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import supervision
 from dlperf_hpc.records.failures import Signs
+from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, task_index
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest, read_manifest
@@ -29,8 +30,7 @@ from dlperf_hpc.records.store import (
     open_attempt,
     take_log,
 )
-from dlperf_hpc.records.supervised import FAILED, WINDOW, Ending, Port, Stop
-from dlperf_hpc.records.task import job_seconds, launch_id, repeat_in_job, task_index
+from dlperf_hpc.records.supervision import FAILED, WINDOW, Ending, Port, Stop
 from dlperf_hpc.sweepfile.commands import Command
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.patterns import PatternError
@@ -98,7 +98,7 @@ class Supervisor:
         if self.rank == 0:
             if busy := take_log(attempt, limit_s):
                 raise AttemptError(busy)
-            supervised.gather_earlier(attempt)
+            supervision.gather_earlier(attempt)
         else:
             begin_log(attempt, limit_s)
             if launch_of(attempt.paths) != attempt.launch:
@@ -122,7 +122,7 @@ class Supervisor:
     ) -> int:
         """The program from its start to its end, and again if a port was taken; the exit code."""
         folder = attempt.paths.supervised(attempt.number)
-        path = attempt.paths.log if self.rank == 0 else supervised.lines_of(folder, self.rank)
+        path = attempt.paths.log if self.rank == 0 else supervision.lines_of(folder, self.rank)
         progress = Progress(program.read, program.name)
         signs = Signs(program.read.fail, program.read.must)
         output = Output(path, self.rank, progress, attempt.run.case.ranks, signs)
@@ -156,7 +156,7 @@ class Supervisor:
 
     def _port(self, attempt: Attempt) -> tuple[int, bool]:
         """The port of the next try, and whether that is the last one."""
-        named = supervised.read_port(attempt.paths.supervised(attempt.number))
+        named = supervision.read_port(attempt.paths.supervised(attempt.number))
         if named is None:
             return launcher.port_of(attempt.launch), False
         if self.rank == 0:
@@ -183,7 +183,7 @@ class Supervisor:
             self.fail(end.status, end.reason, watch.output.text(), end)
         if self.rank == 0 and end.why not in (TIMEOUT, SIGNAL):  # then there is no time for it
             with contextlib.suppress(OSError):  # the run is what it is without
-                supervised.leave_packages(folder, packages_of(self.words, command.env))
+                supervision.leave_packages(folder, packages_of(self.words, command.env))
         if end.status is not None:
             return 1
         best, signs = progress.best, watch.output.signs
@@ -205,7 +205,7 @@ class Supervisor:
             met=" ".join(map(str, sorted(signs.met))),
             timed=progress.timed,
         )
-        supervised.leave_ending(folder, ending)
+        supervision.leave_ending(folder, ending)
         _together(attempt, folder)
         return 0
 
@@ -235,7 +235,7 @@ class Supervisor:
             with contextlib.suppress(OSError):  # it is printed at least
                 leave_failure(self.attempt, told)
                 # Not every launcher ends the others when one has failed.
-                supervised.ask_to_stop(folder, Stop(FAILED, self.rank, utc()))
+                supervision.ask_to_stop(folder, Stop(FAILED, self.rank, utc()))
         return 1
 
 
@@ -249,7 +249,7 @@ def _look_at_port(attempt: Attempt) -> None:
     if other is None:
         raise RunError(f"port {taken}, at which the ranks were to meet, is taken on this node")
     named = Port(other, 0, socket.gethostname(), taken)
-    supervised.name_port(attempt.paths.supervised(attempt.number), named)
+    supervision.name_port(attempt.paths.supervised(attempt.number), named)
 
 
 def _together(attempt: Attempt, folder: Path) -> None:

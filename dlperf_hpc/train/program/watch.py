@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import supervised
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import supervision
 from dlperf_hpc.records.failures import (
     ENDED_BY,
     EXIT_CODES,
@@ -24,7 +24,7 @@ from dlperf_hpc.records.failures import (
 )
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest
-from dlperf_hpc.records.supervised import FAILED, HANG, WINDOW, Port, Stop
+from dlperf_hpc.records.supervision import FAILED, HANG, WINDOW, Port, Stop
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.program import launcher
 from dlperf_hpc.train.program.child import Child
@@ -122,7 +122,7 @@ class Watch:
         done = self.progress.iteration
         if done is not None and done != self._seen:
             if self._seen is None:
-                supervised.note_begun(self.folder)
+                supervision.note_iteration(self.folder)
             self._seen, self._beat = done, time.monotonic()
         elif done is None and self.program.read.tells_format:
             # A pattern may be wrong: until a line fits it, whoever prints does not hang.
@@ -170,12 +170,12 @@ class Watch:
 
     def _ask(self, why: str) -> None:
         """Ask all supervisors, this one among them, to end the program."""
-        supervised.ask_to_stop(self.folder, Stop(why, self.rank, utc()))
+        supervision.ask_to_stop(self.folder, Stop(why, self.rank, utc()))
         self._obey()
 
     def _obey(self) -> None:
         """Do what one of the supervisors asks for."""
-        stop = supervised.read_stop(self.folder)
+        stop = supervision.read_stop(self.folder)
         if stop is None:
             if self._another_port_is_named():
                 self._end(PORT, "", _GRACE_OUTSIDE_S)
@@ -221,7 +221,7 @@ class Watch:
         if self._seen is None:
             waited = self.program.read.has_iterations and not self.progress.timed
             late = waited and now - self._beat > limits.startup_s
-            return late and not supervised.has_begun(self.folder)
+            return late and not supervision.has_iteration(self.folder)
         over = self._seen >= measure.warmup + measure.iterations
         return not over and now - self._beat > limits.iteration_s
 
@@ -270,22 +270,22 @@ class Watch:
         text = self.output.text()
         if self.last or not any(sign in text for sign in _PORT_TAKEN):
             return False
-        if supervised.has_begun(self.folder):
+        if supervision.has_iteration(self.folder):
             return False  # it was another port than that at which the ranks have met
         other = launcher.another_port(self.launch)
         if other is not None:
             named = Port(other, self.rank, socket.gethostname(), self.port)
-            supervised.name_port(self.folder, named)
+            supervision.name_port(self.folder, named)
         return self._another_port_is_named()
 
     def _another_port_is_named(self) -> bool:
-        return not self.last and supervised.read_port(self.folder) is not None
+        return not self.last and supervision.read_port(self.folder) is not None
 
     def _asked_before(self, died: str) -> bool:
         """Whether all were to be ended behind the window when this one died, perhaps of that."""
         deadline = time.monotonic() + (0 if self.alone else 2 * _LOOK_S)
         while True:
-            stop = supervised.read_stop(self.folder)
+            stop = supervision.read_stop(self.folder)
             known = stop is not None or self._another_port_is_named()
             if known or time.monotonic() >= deadline:
                 return stop is not None and stop.why == WINDOW and stop.time <= died

@@ -27,10 +27,10 @@ from fixtures_slurm import Onebox, call, short_directory
 from queueing import Queue, executions, files_of_ok_runs, live_runs
 from sweeping import Done, Workplace, wait_until
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
+from dlperf_hpc.records.layout import LAUNCH_MARK
 from dlperf_hpc.records.ledger import read_ledger
-from dlperf_hpc.records.task import LAUNCH_MARK
 
 _ALL = "Nodes=n1,n2,n3,n4 MaxTime=INFINITE State=UP"
 CONF = (

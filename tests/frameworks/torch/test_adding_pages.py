@@ -13,8 +13,7 @@ from places import ROOT
 from sweeping import Workplace, local_environment
 
 from dlperf_hpc.model.case import Case
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.train.session import Session
 

@@ -16,8 +16,7 @@ from places import ROOT
 from sweeping import Workplace, local_environment
 
 from dlperf_hpc import Timer, TrainerTimer
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.record import read_record
 

@@ -29,7 +29,7 @@ from record_samples import a_sweep, ended, many, token_of
 from report_samples import case
 from sweeping import local_environment
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import Submission, add_submission

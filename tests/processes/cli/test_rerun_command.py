@@ -15,7 +15,7 @@ from report_samples import case
 from dlperf_hpc.cli import rerun
 from dlperf_hpc.engines.nodes import suspects
 from dlperf_hpc.model.case import Run
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import (
     FinalState,

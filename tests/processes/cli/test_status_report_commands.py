@@ -28,7 +28,7 @@ from record_samples import (
 )
 from report_samples import case
 
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import FinalState, Submission, add_final_states, add_submission
 from dlperf_hpc.records.store import begin_log
@@ -397,7 +397,7 @@ def test_a_run_that_is_being_measured_is_no_trouble(tmp_path: Path) -> None:
     attempt = opened(root, RUNS[0])
     begin_log(attempt, 600)
     program = (
-        "import sys, pathlib; from dlperf_hpc.records.living import hold;"
+        "import sys, pathlib; from dlperf_hpc.records.store import hold;"
         " hold(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     log = attempt.paths.log

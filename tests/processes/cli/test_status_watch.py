@@ -25,7 +25,7 @@ from report_samples import case
 from sweeping import wait_until
 
 from dlperf_hpc.cli import status
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 RUNS = many([case("1n1g"), case("1n2g")], 1)
 HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"  # the cursor

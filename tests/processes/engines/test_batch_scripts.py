@@ -34,8 +34,7 @@ from dlperf_hpc.engines.local import queued_task
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import LedgerError, SpecError
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.logfile import result_of_log
 

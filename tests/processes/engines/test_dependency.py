@@ -13,7 +13,7 @@ from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.dependency import awaited
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import SiteError, SpecError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 RUNS = many([case("1n1g")], 2)
 

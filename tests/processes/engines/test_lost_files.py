@@ -13,7 +13,7 @@ from dlperf_hpc.cli import report, rerun, status
 from dlperf_hpc.engines.plan import rerun_arrays
 from dlperf_hpc.engines.submit import adopt, missing_arrays, open_sweep
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import add_array, read_ledger
 from dlperf_hpc.records.manifest import Manifest, Submission, add_submission

@@ -28,7 +28,7 @@ from dlperf_hpc.logs.names import facts_of_path
 from dlperf_hpc.logs.recognised import programs
 from dlperf_hpc.logs.scan import demux, literals, scanner, sources, state
 from dlperf_hpc.logs.scanned import FACTS, Evidence
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import Where, patterns
 
 DOCS = ROOT / "docs"

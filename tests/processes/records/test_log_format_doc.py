@@ -14,8 +14,7 @@ from places import ROOT
 from record_samples import a_run, a_sweep, ended_ok, opened, paths
 
 from dlperf_hpc.model.case import Case, Limits, Measure, Optimizer
-from dlperf_hpc.model.result import Window
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status, Window
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.lines import flatten, read_line
 from dlperf_hpc.records.logfile import FORMAT, read_log, result_of_log

@@ -16,8 +16,7 @@ from report_samples import bad, case, ok, oks
 from dlperf_hpc.cli import report as report_verb
 from dlperf_hpc.cli import status as status_verb
 from dlperf_hpc.cli.watching import _Pace
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Submission, add_submission
 from dlperf_hpc.reporting.picture import picture

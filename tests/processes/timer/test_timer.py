@@ -20,8 +20,7 @@ from record_samples import a_run
 from dlperf_hpc import Timer
 from dlperf_hpc.cli import report
 from dlperf_hpc.errors import LedgerError, LogError, RunError, SpecError, WorldError
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.lines import write_line
 from dlperf_hpc.records.logfile import read_log, result_of_log
 from dlperf_hpc.records.record import read_record

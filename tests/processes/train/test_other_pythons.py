@@ -22,7 +22,7 @@ from record_samples import a_run, a_sweep, ended_ok, opened, paths
 
 from dlperf_hpc.__main__ import verbs
 from dlperf_hpc.engines.base import run_program
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import read_record

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from record_samples import a_run, opened
 
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import supervised
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import supervision
 from dlperf_hpc.records.store import Failure, leave_failure
 from dlperf_hpc.sweepfile.commands import Command
 from dlperf_hpc.sweepfile.programs import UserProgram
@@ -106,10 +106,10 @@ def test_another_port_is_named_where_the_first_is_taken(tmp_path: Path) -> None:
     _look_at_port(attempt)
     taken = launcher.port_of(attempt.launch)
     if launcher.is_free(taken):
-        assert supervised.read_port(folder) is None
+        assert supervision.read_port(folder) is None
     with socket.create_server(("", taken)):
         _look_at_port(attempt)
-        named = supervised.read_port(folder)
+        named = supervision.read_port(folder)
         assert named is not None and (named.rank, named.taken) == (0, taken)
         assert named.port != taken and launcher.is_free(named.port)
 
@@ -118,10 +118,10 @@ def test_a_records_codes_are_those_of_all_ranks(tmp_path: Path) -> None:
     attempt = opened(tmp_path, a_run("1n2g"))
     folder = attempt.paths.supervised(attempt.number)
     folder.mkdir(parents=True)
-    assert supervised.detail(attempt) == {}
+    assert supervision.detail(attempt) == {}
     leave_failure(attempt, Failure(1, "n1", Status.FAILED, "x", "t", code=-11, why="hang"))
-    supervised.leave_packages(folder, {"torch": "2"})
+    supervision.leave_packages(folder, {"torch": "2"})
     told = {"program": {"codes": [None, -11]}, "packages": {"torch": "2"}}
-    assert supervised.detail(attempt) == told
-    supervised.leave_ending(folder, supervised.Ending(0, "n1", 0))
-    assert supervised.detail(attempt)["program"] == {"codes": [0, -11]}
+    assert supervision.detail(attempt) == told
+    supervision.leave_ending(folder, supervision.Ending(0, "n1", 0))
+    assert supervision.detail(attempt)["program"] == {"codes": [0, -11]}

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.model.case import Case, Run, Topology
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import of_error
 from dlperf_hpc.records.layout import RunPaths
-from dlperf_hpc.records.lines import Line
+from dlperf_hpc.records.lines import LogLine
 from dlperf_hpc.records.logfile import read_end
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import Attempt, Failure, open_attempt, read_failures
@@ -87,7 +87,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Rank]]:
         rank.process.communicate()
 
 
-def left(root: Path) -> tuple[dict[str, Any] | None, Line | None, list[Failure]]:
+def left(root: Path) -> tuple[dict[str, Any] | None, LogLine | None, list[Failure]]:
     """Record, end line of the log, and the ranks' own accounts."""
     attempt = open_attempt("guarded", RUN, root, "job_0.0")
     assert isinstance(attempt, Attempt) and attempt.number == 1
@@ -132,7 +132,7 @@ def test_an_exception_is_recorded(
 
 
 SETTLED = """
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.store import finish
 watchdog.settle = lambda reason: finish(watchdog.attempt, Status.OK, detail={{"kept": reason}})
 watchdog.phase("checkpoint", {limit})

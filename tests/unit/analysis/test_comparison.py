@@ -22,10 +22,8 @@ from dlperf_hpc.analysis.comparison import (
     subjects,
 )
 from dlperf_hpc.analysis.outcomes import Outcome
-from dlperf_hpc.model.case import Topology
-from dlperf_hpc.model.observed import ObservedCase, ObservedRun
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.case import ObservedCase, ObservedRun, Topology
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.published import published, select
 
 ONE = [147.81, 147.93, 148.42, 143.61, 143.80]

@@ -9,8 +9,7 @@ from report_samples import bad, case, ok
 
 from dlperf_hpc.analysis.costs import cost, energy_doubts
 from dlperf_hpc.analysis.speedup import summarise
-from dlperf_hpc.model.result import GpuUse, RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import GpuUse, RunResult, Status
 
 WELL = GpuUse(joules=100.0, devices=2, joules_by="counter", covered=0.99, gap_s=0.6, watched_s=10.1)
 

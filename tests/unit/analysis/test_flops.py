@@ -23,8 +23,7 @@ from dlperf_hpc.analysis.flops import (
     tflops_per_device,
 )
 from dlperf_hpc.analysis.speedup import summarise
-from dlperf_hpc.model.case import Case, Topology
-from dlperf_hpc.model.observed import ObservedCase
+from dlperf_hpc.model.case import Case, ObservedCase, Topology
 from dlperf_hpc.train.registry import registry
 
 V100 = "Tesla V100-SXM2-16GB"

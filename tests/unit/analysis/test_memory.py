@@ -8,8 +8,7 @@ import pytest
 from report_samples import bad, case, ok
 
 from dlperf_hpc.analysis.speedup import summarise
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 
 
 def fits(batch: int, memory_mb: float, **changes: Any) -> RunResult:

@@ -14,10 +14,8 @@ from report_samples import bad, case, external, ok, oks, tokens, window
 
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise
-from dlperf_hpc.model.case import Topology
-from dlperf_hpc.model.observed import ObservedCase, ObservedRun
-from dlperf_hpc.model.result import Contradiction, ExternalWindow, GpuUse, RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.case import ObservedCase, ObservedRun, Topology
+from dlperf_hpc.model.result import Contradiction, ExternalWindow, GpuUse, RunResult, Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS
 from dlperf_hpc.reporting.table import rows
 

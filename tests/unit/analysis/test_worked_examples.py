@@ -13,7 +13,7 @@ from worked_examples import DEEPSPEED, IDS, LISTINGS, TENSORFLOW, printed, resul
 
 from dlperf_hpc.analysis.dlperf_rule import dlperf_table, dlperf_tables, round2
 from dlperf_hpc.analysis.speedup import summarise
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 
 def test_there_are_33_numbers() -> None:

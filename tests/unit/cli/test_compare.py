@@ -20,7 +20,7 @@ from dlperf_hpc.analysis import comparison
 from dlperf_hpc.cli import compare
 from dlperf_hpc.errors import printable
 from dlperf_hpc.model.case import Case
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.published import FILTERS
 from dlperf_hpc.reporting.comparison import comparison_json, comparison_markdown
 

@@ -10,7 +10,7 @@ import pytest
 from record_samples import a_run, a_sweep, ended, ended_ok, paths
 
 from dlperf_hpc.cli.logs import main
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 RUNS = [a_run(repeat=1), a_run(repeat=2)]
 

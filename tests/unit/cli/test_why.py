@@ -15,7 +15,7 @@ from record_samples import a_run, a_sweep, begun, ended, ended_ok, manifest, ope
 from dlperf_hpc.cli import archive
 from dlperf_hpc.cli.status import main
 from dlperf_hpc.model.case import Case, Measure, Run, Topology
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.lines import write_line
 from dlperf_hpc.records.manifest import (
     FinalState,

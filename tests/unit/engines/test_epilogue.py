@@ -14,12 +14,12 @@ from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths
 from dlperf_hpc.engines.epilogue import close, main
 from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue, note
 from dlperf_hpc.engines.output import explain, told_by_output
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import failures, layout
+from dlperf_hpc.records.layout import REPEAT, REQUEUE
 from dlperf_hpc.records.logfile import read_end, result_of_log
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import Failure, failure_hosts, leave_failure, read_failures
-from dlperf_hpc.records.task import REPEAT, REQUEUE
 
 STEP = "slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-11-21T15:10:10"
 JOB = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21T15:10:10"

@@ -20,7 +20,7 @@ from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.submit import missing_arrays, open_sweep, save_arrays, split_arrays
 from dlperf_hpc.engines.watch import current, follow
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import find_array, read_ledger
 from dlperf_hpc.records.manifest import (

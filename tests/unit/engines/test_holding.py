@@ -16,8 +16,8 @@ from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
 from dlperf_hpc.engines.nodes import suspects
 from dlperf_hpc.engines.output import explain
 from dlperf_hpc.model.case import Run
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import held
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import quarantine
 from dlperf_hpc.records.collect import full_results, quick_results
 from dlperf_hpc.records.failures import ENVIRONMENT
 from dlperf_hpc.records.ledger import read_ledger
@@ -55,7 +55,9 @@ srun: error: Invalid MPI type 'foo', --mpi=list for acceptable types
 NO_FILE = "[proxy:0@vm] HYDU_create_process: execvp error on file /no/python (No such file or dir"
 KILLED = "=   EXIT CODE: 9\nYOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"
 NO_TORCH = "rank 0 on n1: ModuleNotFoundError: No module named 'torch'"
-ENTRY = held.Entry("framework", "torch", "torch/bert/bz32/1n2g/bert_b32_fp32_1", NO_TORCH)
+ENTRY = quarantine.EnvironmentFault(
+    "framework", "torch", "torch/bert/bz32/1n2g/bert_b32_fp32_1", NO_TORCH
+)
 
 
 def runs_of(count: int = 4, **changes: Any) -> list[Run]:
@@ -75,7 +77,7 @@ def learnt(root: Path, run: Run) -> list[str]:
     record = read_record(paths(root, run).record)
     assert record is not None
     holding.learn(root, manifest, run, record)
-    return [entry.kind for entry in held.read_entries(root, "default")]
+    return [entry.kind for entry in quarantine.read_entries(root, "default")]
 
 
 @pytest.fixture
@@ -127,11 +129,11 @@ def test_a_missing_framework_is_believed_of_one_run(tmp_path: Path) -> None:
     a_sweep(tmp_path, runs, "slurm")
     lacking(tmp_path, runs[0], "framework", "n1")
     assert learnt(tmp_path, runs[0]) == ["framework"]
-    (entry,) = held.read_entries(tmp_path, "default")
+    (entry,) = quarantine.read_entries(tmp_path, "default")
     assert (entry.run, entry.reason) == (runs[0].id, NO_TORCH) and entry.time
-    assert held.entry_for(tmp_path, runs[1].case) == entry
-    assert held.entry_for(tmp_path, a_run(framework="tensorflow").case) is None
-    assert held.entry_for(tmp_path, a_run(environment="other").case) is None
+    assert quarantine.entry_for(tmp_path, runs[1].case) == entry
+    assert quarantine.entry_for(tmp_path, a_run(framework="tensorflow").case) is None
+    assert quarantine.entry_for(tmp_path, a_run(environment="other").case) is None
 
 
 def test_not_where_a_run_of_the_environment_has_ended_ok(tmp_path: Path) -> None:
@@ -152,8 +154,8 @@ def test_what_one_broken_node_may_lack_takes_two(tmp_path: Path) -> None:
     for run, host, kinds in zip(runs, ("n1", "n1", "n2"), ([], [], ["gpu"])):
         lacking(tmp_path, run, "gpu", host, "DeviceError: no GPU")
         assert learnt(tmp_path, run) == kinds
-    assert held.entry_for(tmp_path, a_run(device="cpu").case) is None
-    assert held.entry_for(tmp_path, runs[3].case) is not None
+    assert quarantine.entry_for(tmp_path, a_run(device="cpu").case) is None
+    assert quarantine.entry_for(tmp_path, runs[3].case) is not None
 
 
 def test_ten_runs_on_one_node_are_enough_where_none_has_got_further(tmp_path: Path) -> None:
@@ -183,9 +185,11 @@ def test_what_never_holds_anything_back(tmp_path: Path) -> None:
 
 
 def test_ranks_alone_are_no_matter_for_a_run_of_one_rank(tmp_path: Path) -> None:
-    held.hold_back(tmp_path, "default", held.Entry("mpi_alone", "torch", "a/b", "alone"))
-    assert held.entry_for(tmp_path, a_run("1n2g").case) is not None
-    assert held.entry_for(tmp_path, a_run("1n1g").case) is None
+    quarantine.hold_back(
+        tmp_path, "default", quarantine.EnvironmentFault("mpi_alone", "torch", "a/b", "alone")
+    )
+    assert quarantine.entry_for(tmp_path, a_run("1n2g").case) is not None
+    assert quarantine.entry_for(tmp_path, a_run("1n1g").case) is None
 
 
 def test_the_epilogue_learns_it(tmp_path: Path, second_task: None) -> None:
@@ -197,7 +201,7 @@ def test_the_epilogue_learns_it(tmp_path: Path, second_task: None) -> None:
     record = read_record(paths(tmp_path, runs[1]).record)
     assert record is not None and (record["fault"], record["cause"]) == ("interpreter", ENVIRONMENT)
     assert set(record["fault_hosts"]) == {"n3", "n4"}
-    assert held.entry_for(tmp_path, runs[0].case) is not None
+    assert quarantine.entry_for(tmp_path, runs[0].case) is not None
 
 
 # --- what is held back
@@ -207,7 +211,7 @@ def test_a_run_held_back_has_a_record_and_no_attempt(tmp_path: Path, second_task
     runs = runs_of()
     a_sweep(tmp_path, runs, "slurm")
     assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
-    held.hold_back(tmp_path, "default", ENTRY)
+    quarantine.hold_back(tmp_path, "default", ENTRY)
     assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 0
     assert epilogue.main([str(tmp_path), f"1n2g.{SWEEP}", "0"]) == 0
     where = paths(tmp_path, runs[1])
@@ -232,7 +236,7 @@ def test_what_ended_ok_or_is_being_measured_is_left_alone(
 ) -> None:
     runs = runs_of()
     a_sweep(tmp_path, runs, "slurm")
-    held.hold_back(tmp_path, "default", ENTRY)
+    quarantine.hold_back(tmp_path, "default", ENTRY)
     ended_ok(tmp_path, runs[1])
     assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "2")
@@ -245,7 +249,7 @@ def test_an_earlier_attempt_is_kept(tmp_path: Path, second_task: None) -> None:
     runs = runs_of()
     a_sweep(tmp_path, runs, "slurm")
     ended(tmp_path, runs[1], Status.TIMEOUT, "long")
-    held.hold_back(tmp_path, "default", ENTRY)
+    quarantine.hold_back(tmp_path, "default", ENTRY)
     assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 0
     where = paths(tmp_path, runs[1])
     assert {"attempt1"} == {path.suffixes[0][1:] for path in where.attempts.glob("*")}
@@ -253,7 +257,7 @@ def test_an_earlier_attempt_is_kept(tmp_path: Path, second_task: None) -> None:
 
 
 def marked(**changes: Any) -> str:
-    row = {"schema": held.SCHEMA, "environment": "default", "held": [vars(ENTRY)], **changes}
+    row = {"schema": quarantine.SCHEMA, "environment": "default", "held": [vars(ENTRY)], **changes}
     return json.dumps(row)
 
 
@@ -276,40 +280,40 @@ def test_a_damaged_marker_holds_nothing_back(
     tmp_path: Path, second_task: None, content: str
 ) -> None:
     a_sweep(tmp_path, runs_of(), "slurm")
-    held.marker(tmp_path, "default").write_text(content)
-    assert held.read_entries(tmp_path, "default") == ()
+    quarantine.marker(tmp_path, "default").write_text(content)
+    assert quarantine.read_entries(tmp_path, "default") == ()
     assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
-    held.hold_back(tmp_path, "default", ENTRY)  # and is replaced by a whole one
-    assert [entry.kind for entry in held.read_entries(tmp_path, "default")] == ["framework"]
+    quarantine.hold_back(tmp_path, "default", ENTRY)  # and is replaced by a whole one
+    assert [entry.kind for entry in quarantine.read_entries(tmp_path, "default")] == ["framework"]
 
 
 def test_a_link_a_pipe_and_a_directory_hold_nothing_back(tmp_path: Path) -> None:
-    root, path = tmp_path / "sweep", held.marker(tmp_path / "sweep", "default")
+    root, path = tmp_path / "sweep", quarantine.marker(tmp_path / "sweep", "default")
     a_sweep(root, runs_of(), "slurm")
-    held.hold_back(tmp_path, "default", ENTRY)
-    path.symlink_to(held.marker(tmp_path, "default"))
-    assert held.read_entries(root, "default") == ()
-    assert held.let_go(root, ["default", "other"]) == ["default"]
-    assert held.marker(tmp_path, "default").exists()
+    quarantine.hold_back(tmp_path, "default", ENTRY)
+    path.symlink_to(quarantine.marker(tmp_path, "default"))
+    assert quarantine.read_entries(root, "default") == ()
+    assert quarantine.let_go(root, ["default", "other"]) == ["default"]
+    assert quarantine.marker(tmp_path, "default").exists()
     os.mkfifo(path)
-    assert held.read_entries(root, "default") == ()
+    assert quarantine.read_entries(root, "default") == ()
     path.unlink()
     path.mkdir()
-    assert held.read_entries(root, "default") == ()
+    assert quarantine.read_entries(root, "default") == ()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to give a file away takes root")
 def test_another_users_marker_holds_nothing_back(tmp_path: Path) -> None:
-    held.hold_back(tmp_path, "default", ENTRY)
-    os.chown(held.marker(tmp_path, "default"), 65534, 65534)
-    assert held.read_entries(tmp_path, "default") == ()
+    quarantine.hold_back(tmp_path, "default", ENTRY)
+    os.chown(quarantine.marker(tmp_path, "default"), 65534, 65534)
+    assert quarantine.read_entries(tmp_path, "default") == ()
 
 
 def test_a_second_fault_is_added_and_the_first_stays(tmp_path: Path) -> None:
     for framework in ("torch", "tensorflow", "torch"):
-        entry = held.Entry("framework", framework, "a/b", "x")
-        held.hold_back(tmp_path, "default", entry)
-    found = [entry.framework for entry in held.read_entries(tmp_path, "default")]
+        entry = quarantine.EnvironmentFault("framework", framework, "a/b", "x")
+        quarantine.hold_back(tmp_path, "default", entry)
+    found = [entry.framework for entry in quarantine.read_entries(tmp_path, "default")]
     assert found == ["torch", "tensorflow"]
 
 
@@ -333,7 +337,7 @@ def test_the_local_queue_starts_no_rank_of_it(tmp_path: Path) -> None:
 def test_verbs_say_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = runs_of(50)
     a_sweep(tmp_path, runs, "slurm")
-    held.hold_back(tmp_path, "default", ENTRY)
+    quarantine.hold_back(tmp_path, "default", ENTRY)
     told.say_held_back(tmp_path, (run.case for run in runs))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("note: runs are held back: environment default: ")

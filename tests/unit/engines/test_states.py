@@ -17,7 +17,7 @@ from dlperf_hpc.engines.slurm.query import (
 )
 from dlperf_hpc.engines.slurm.states import NEVER_STARTS, SLURM_STATES, TO_DO, status_of, to_do_of
 from dlperf_hpc.errors import SiteError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 # slurm/slurm.h: enum job_states, and the flags that squeue and sacct show in their place.
 BASE = """

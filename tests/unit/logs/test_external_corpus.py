@@ -12,7 +12,7 @@ from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scanned import ScannedFile
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 CORPUS = {each.name: each for each in corpus()}
 

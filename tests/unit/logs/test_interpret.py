@@ -29,9 +29,8 @@ from dlperf_hpc.logs.scanned import (
     Trouble,
     Unit,
 )
-from dlperf_hpc.model.observed import ObservedRun
-from dlperf_hpc.model.result import ExternalWindow, RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.case import ObservedRun
+from dlperf_hpc.model.result import ExternalWindow, RunResult, Status
 
 NAME = facts(model="bert", nodes=2, gpus_per_node=8, batch_size=32, precision="fp16", repeat=3)
 """``2n8g/bert_b32_fp16_3.log``: 512 samples in an iteration."""

@@ -11,7 +11,7 @@ from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.names import facts_of_path
 from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.records.transport import in_words
+from dlperf_hpc.records.nccl import in_words
 
 HOROVOD = [
     "Model: resnet50",

@@ -16,11 +16,9 @@ from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.logs.supervised import with_figures
 from dlperf_hpc.model.case import Case, Run, Topology
-from dlperf_hpc.model.result import RunResult, Window
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records.lines import write_line
+from dlperf_hpc.model.result import RunResult, Status, Window
+from dlperf_hpc.records.lines import TimerReport, timed_line, write_line
 from dlperf_hpc.records.logfile import glance, result_of_log
-from dlperf_hpc.records.timed import Timed, timed_line
 from dlperf_hpc.reporting.columns import RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.sweepfile.programtables import read_table
@@ -276,7 +274,7 @@ def timed(
         step_ms_p5=99.0, step_ms_p50=100.0, step_ms_p95=101.0, step_ms_p99=102.0,
         loss_first=2.0, loss_last=1.0, data_wait_s=0.5,
     )  # fmt: skip
-    told = Timed(status, window if status is Status.OK else None, **more)
+    told = TimerReport(status, window if status is Status.OK else None, **more)
     return f"{at(2.55)} 0| [default0]:{timed_line(told)}"
 
 

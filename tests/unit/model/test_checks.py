@@ -17,7 +17,7 @@ from report_samples import case
 from sweeping import local_environment
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import full_results, quick_results
 from dlperf_hpc.records.ledger import add_array, read_ledger

@@ -29,8 +29,8 @@ from dlperf_hpc.cli.archive import main as archive
 from dlperf_hpc.cli.report import main as report
 from dlperf_hpc.cli.status import main as status
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.records import archive as archives
-from dlperf_hpc.records.archive import pack, unpacked
+from dlperf_hpc.records import archives as archives
+from dlperf_hpc.records.archives import pack, unpacked
 
 RUN = a_run()
 
@@ -319,12 +319,12 @@ def test_a_zip_of_other_peoples_logs_is_none_of_ours(tmp_path: Path) -> None:
 _HELD_PACKING = """
 import sys, time
 from pathlib import Path
-from dlperf_hpc.records import archive
+from dlperf_hpc.records import archives
 def held(self, file, path):
     print(self._archive.filename, flush=True)
     time.sleep(60)
-archive._Packing._copy = held
-archive.pack(Path(sys.argv[1]), Path(sys.argv[2]))
+archives._Packing._copy = held
+archives.pack(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
@@ -347,7 +347,7 @@ def test_no_half_of_an_archive_stays_after_a_signal(
 _HELD = """
 import sys, time
 from pathlib import Path
-from dlperf_hpc.records.archive import unpacked
+from dlperf_hpc.records.archives import unpacked
 with unpacked(Path(sys.argv[1])) as root:
     print(root, flush=True)
     time.sleep(60)

@@ -25,8 +25,7 @@ from record_samples import (
 from report_samples import case
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import Collection, full_results, quick_results
 from dlperf_hpc.records.ledger import read_ledger

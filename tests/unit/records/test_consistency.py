@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from record_samples import a_run, a_sweep, ended_ok, paths, timed, without_end
 
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.lines import read_timeline
 from dlperf_hpc.records.logfile import result_of_log
-from dlperf_hpc.records.record import settled
+from dlperf_hpc.records.record import reconcile
 
 RUN = a_run()
 Edit = Callable[[str], str]
@@ -48,7 +47,7 @@ def alone(root: Path) -> RunResult:
     copy = root / "copies" / "some.log"
     copy.parent.mkdir(exist_ok=True)
     copy.write_bytes(paths(root, RUN).log.read_bytes())
-    return settled(result_of_log(copy))
+    return reconcile(result_of_log(copy))
 
 
 def sub(pattern: str, new: str) -> Edit:

@@ -21,8 +21,8 @@ from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.model.case import Measure
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records import failures, held, layout
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import failures, layout, quarantine
 from dlperf_hpc.records.failures import (
     CRASH,
     DEVICE_MEMORY,
@@ -44,7 +44,7 @@ from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import Failure, finish, leave_failure
-from dlperf_hpc.records.supervised import Ending, judged
+from dlperf_hpc.records.supervision import Ending, judged
 from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program.output import Output, Progress
 from dlperf_hpc.train.program.watch import ended_badly
@@ -242,12 +242,12 @@ def test_only_an_environments_fault_holds_runs_back(first_task: Path, cause: str
     manifest = read_manifest(first_task)
     record = {"status": "failed", "cause": cause, "cause_hosts": ["n1"]}
     holding.learn(first_task, manifest, manifest.runs[0], record)
-    assert held.read_entries(first_task, "default") == ()
+    assert quarantine.read_entries(first_task, "default") == ()
 
 
 def test_every_fault_of_the_table_is_one_that_holds_runs_back() -> None:
     told = {row.fault for row in failures.FAILURES if row.fault}
-    assert told <= set(held.KINDS)
+    assert told <= set(quarantine.KINDS)
     assert all((row.cause == ENVIRONMENT) == bool(row.fault) or row.literals
                for row in failures.FAILURES if row.cause == ENVIRONMENT)  # fmt: skip
 

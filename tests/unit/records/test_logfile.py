@@ -20,8 +20,7 @@ from record_samples import (
 )
 
 from dlperf_hpc.errors import LogError
-from dlperf_hpc.model.result import RunResult, Window
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status, Window
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import write_line
 from dlperf_hpc.records.logfile import read_end, read_log, result_of_log

@@ -12,7 +12,7 @@ from record_samples import a_run, a_sweep, manifest, many, token_of
 from report_samples import case
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import add_array, find_array, read_ledger
 from dlperf_hpc.records.manifest import (

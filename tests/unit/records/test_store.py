@@ -20,7 +20,7 @@ from record_samples import SWEEP, a_run, begun, ended, ended_ok, opened, paths, 
 from dlperf_hpc import files
 from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.model.case import Case, Measure
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.lines import read_line
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.record import read_record

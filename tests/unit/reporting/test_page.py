@@ -20,8 +20,7 @@ from report_samples import bad, case, external, ok, oks, window
 
 from dlperf_hpc.analysis.comparison import compare, subjects
 from dlperf_hpc.cli import compare as compare_verb
-from dlperf_hpc.model.result import GpuUse
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import GpuUse, Status
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.reporting.columns import CASE_COLUMNS
 from dlperf_hpc.reporting.nodes import nodes_of

@@ -28,8 +28,7 @@ from report_samples import bad, case, external, ok, oks, tokens, window
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.errors import LedgerError, printable
 from dlperf_hpc.model.case import Run
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.collect import Collection
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.picture import picture

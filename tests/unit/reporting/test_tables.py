@@ -15,8 +15,7 @@ import pandas
 import pytest
 from report_samples import bad, case, ok, oks, tokens
 
-from dlperf_hpc.model.result import Checkpoint, RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Checkpoint, RunResult, Status
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.report import Report
 from dlperf_hpc.reporting.table import Column

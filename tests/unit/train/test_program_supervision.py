@@ -16,9 +16,9 @@ from places import SUPPORT
 
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.model.case import Case, Measure, Topology
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import WINDOW, Signs, Verdict
-from dlperf_hpc.records.supervised import Ending, judged
+from dlperf_hpc.records.supervision import Ending, judged
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program import watch

@@ -15,8 +15,7 @@ from dlperf_hpc.logs.formats._bars import bar_of, seconds
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Stamps, Step, Unit
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import RunResult, Status
 
 ONE: Mapping[str, Any] = {"nodes": 1, "gpus_per_node": 1, "batch_size": 8}
 SAMPLES = {path.stem: path.read_bytes() for path in samples()}

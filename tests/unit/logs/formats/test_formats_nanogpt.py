@@ -11,7 +11,7 @@ from scanned_lines import facts, read, reading, run
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scanned import Averaging, Unit
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 
 NANOGPT = "iter 100: loss 2.4512, time 912.25ms, mfu 16.50%"
 EARLY = "iter 100: loss 2.4512, time 912.25ms"

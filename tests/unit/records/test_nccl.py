@@ -12,9 +12,8 @@ import pytest
 from record_samples import a_run
 
 from dlperf_hpc.analysis.flags import of_transport
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.model.status import Status
-from dlperf_hpc.records.transport import Connections, channels, in_words
+from dlperf_hpc.model.result import RunResult, Status
+from dlperf_hpc.records.nccl import Connections, channels, in_words
 from dlperf_hpc.train.ranks import Alone, World
 from dlperf_hpc.train.transport import own_file, told
 

@@ -23,7 +23,7 @@ from typing import Any
 from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
 from dlperf_hpc.model.case import Measure
 from dlperf_hpc.model.checks import misfits, parse
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import LOSS, MUST, SIGNS, Verdict, found_in
 from dlperf_hpc.records.failures import WINDOW as BY_WINDOW
 from dlperf_hpc.records.store import Attempt, finish, log_event, read_failures
@@ -131,12 +131,12 @@ def read_port(folder: Path) -> Port | None:
     return port
 
 
-def note_begun(folder: Path) -> None:
+def note_iteration(folder: Path) -> None:
     """Note that some rank has seen an iteration."""
     write_once(folder / _BEGUN, "")
 
 
-def has_begun(folder: Path) -> bool:
+def has_iteration(folder: Path) -> bool:
     """Whether some rank has."""
     return (folder / _BEGUN).exists()
 

@@ -75,7 +75,7 @@ def is_end_of(kind: str, framework: str, case: Case) -> bool:
 
 
 @dataclass(frozen=True)
-class Entry:
+class EnvironmentFault:
     """One fault of an environment: its ``kind``, the ``run`` that died of it and that run's back
     end, and its ``reason`` in the words of the run's record."""
 
@@ -91,7 +91,7 @@ def marker(root: Path, environment: str) -> Path:
     return root / layout.HELD_BACK.format(environment)
 
 
-def read_entries(root: Path, environment: str) -> tuple[Entry, ...]:
+def read_entries(root: Path, environment: str) -> tuple[EnvironmentFault, ...]:
     """What holds runs of an environment back; nothing where there is no marker, or none that its
     writer made: a regular file of the directory's owner, of this user, or of the group that the
     directory is shared with."""
@@ -116,7 +116,9 @@ def read_entries(root: Path, environment: str) -> tuple[Entry, ...]:
     if row["schema"] != SCHEMA or row["environment"] != environment:
         return ()
     return tuple(
-        Entry(**{name: entry[name] for name in Entry.__dataclass_fields__ if name in entry})
+        EnvironmentFault(
+            **{name: entry[name] for name in EnvironmentFault.__dataclass_fields__ if name in entry}
+        )
         for entry in row["held"]
     )
 
@@ -126,7 +128,7 @@ def _is_ours(found: os.stat_result, folder: os.stat_result) -> bool:
     return found.st_uid == folder.st_uid or is_mine(found, shared)
 
 
-def entry_for(root: Path, case: Case) -> Entry | None:
+def entry_for(root: Path, case: Case) -> EnvironmentFault | None:
     """What holds a run of this case back; None if nothing does."""
     for entry in read_entries(root, case.environment):
         if is_end_of(entry.kind, entry.framework, case):
@@ -134,7 +136,7 @@ def entry_for(root: Path, case: Case) -> Entry | None:
     return None
 
 
-def hold_back(root: Path, environment: str, entry: Entry) -> None:
+def hold_back(root: Path, environment: str, entry: EnvironmentFault) -> None:
     """Leave a marker, or add to it; OSError if that cannot be written.
 
     Two tasks at once may write one of two entries only: the next run that dies writes the other.
@@ -142,7 +144,7 @@ def hold_back(root: Path, environment: str, entry: Entry) -> None:
     entries = read_entries(root, environment)
     if any((e.kind, e.framework) == (entry.kind, entry.framework) for e in entries):
         return
-    stamped = Entry(**{**asdict(entry), "time": entry.time or utc()})
+    stamped = EnvironmentFault(**{**asdict(entry), "time": entry.time or utc()})
     rows = [asdict(each) for each in (*entries, stamped)[:_MOST_ENTRIES]]
     row = {"schema": SCHEMA, "environment": environment, "held": rows}
     write_atomically(marker(root, environment), dump_json(row))
@@ -161,7 +163,7 @@ def let_go(root: Path, environments: Iterable[str]) -> list[str]:
     return found
 
 
-def reason(environment: str, entry: Entry) -> str:
+def reason(environment: str, entry: EnvironmentFault) -> str:
     """Why a run is held back, for its record and for people: the same for all runs of it."""
     why = f"{KINDS[entry.kind].title}, as run {entry.run} says: {entry.reason}"
     return f"environment {environment}: {why}; when that is mended, `dlperf rerun` takes these runs"

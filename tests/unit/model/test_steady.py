@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dlperf_hpc.records.steady import drift, is_steady, shift, trend_z
+from dlperf_hpc.model.statistics import drift, is_steady, shift, trend_z
 
 LENGTHS = [20, 100, 200, 333, 1000]
 

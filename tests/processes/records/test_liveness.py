@@ -17,7 +17,7 @@ from record_samples import SWEEP, a_run, a_sweep, ended, opened, paths
 
 from dlperf_hpc.engines import epilogue
 from dlperf_hpc.errors import AttemptError
-from dlperf_hpc.model.status import Status
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import begin_log, finish, open_attempt, take_log
 

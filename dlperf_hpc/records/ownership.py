@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.files import is_mine, others_can_write, user_name
+from dlperf_hpc.files import is_mine, user_name, writable_by_strangers
 from dlperf_hpc.records import layout
 
 _FOLDERS = (layout.JOBS, layout.ARRAYS)
@@ -83,7 +83,7 @@ def whose_else(root: Path) -> str | None:
     return None
 
 
-def doubt(root: Path) -> str | None:
+def ownership_warning(root: Path) -> str | None:
     """Why nothing is to be run out of a sweep's directory: the first path in it that is not this
     user's own, or that others can write, in words; None if there is none. What is not there yet is
     no reason."""
@@ -95,16 +95,16 @@ def doubt(root: Path) -> str | None:
     return _replaceable(root)
 
 
-def refuse_doubt(root: Path) -> None:
+def refuse_unsafe(root: Path) -> None:
     """LedgerError for a directory that was made or changed by somebody else, or could be."""
-    words = doubt(root)
+    words = ownership_warning(root)
     if words:
         raise LedgerError(
             f"{words}; whoever can write a sweep's directory decides what its jobs run. {_REMEDY}"
         )
 
 
-def refuse_others(root: Path) -> None:
+def refuse_foreign(root: Path) -> None:
     """LedgerError for a directory that is not this user's: nothing is written into it."""
     words = whose_else(root)
     if words:
@@ -143,7 +143,7 @@ def _writable(path: Path) -> str | None:
 
 
 def _others(found: os.stat_result) -> bool:
-    return others_can_write(found, _group)
+    return writable_by_strangers(found, _group)
 
 
 def _mode(found: os.stat_result) -> str:
