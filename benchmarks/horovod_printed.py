@@ -23,11 +23,11 @@ from typing import Any
 
 from wrapper_cost import keep_memory, make_case
 
+from dlperf_hpc.train.measurement import measure_window, warm_up
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.watchdog import Watchdog
-from dlperf_hpc.train.window import measure_window, warm_up
 
 
 def times(

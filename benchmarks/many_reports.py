@@ -33,11 +33,10 @@ from dlperf_hpc.records.layout import MANIFEST
 from dlperf_hpc.records.manifest import Manifest, Submission, add_submission, write_manifest
 from dlperf_hpc.records.store import begin_log, log_event, open_attempt
 from dlperf_hpc.sweepfile.load import load_sweep
-from dlperf_hpc.train import joblog, provenance
-from dlperf_hpc.train.communication import Communication
+from dlperf_hpc.train import joblog
+from dlperf_hpc.train.measurement import Communication, MeasuredWindow
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
-from dlperf_hpc.train.window import Timed
 
 HERE = Path(__file__).resolve().parent.parent
 FILES = ("speedup.csv", "runs.csv", "report.json")
@@ -108,7 +107,7 @@ def end_well(root: Path, manifest: Manifest, run: Run, launch: str, number: int)
     shared = {"ranks": 2, "nodes": 1, "hosts": ["n1"], "torch": "2.13.0", "device_name": "cpu"}
     log_event(attempt, "world", {**shared, "parameters": 109_483_778})
     for rank in range(2):
-        log_event(attempt, "rank", provenance.rank_facts(World(rank, ("n1", "n1"))))
+        log_event(attempt, "rank", joblog.rank_facts(World(rank, ("n1", "n1"))))
     for phase in ("warmup", "measure", "shutdown"):
         log_event(attempt, "phase", {"name": phase})
     gained = Communication(steps=6, with_ms=50.0, without_ms=45.0 + number % 7 / 10)
@@ -121,14 +120,14 @@ def end_well(root: Path, manifest: Manifest, run: Run, launch: str, number: int)
 @functools.cache
 def node() -> dict[str, Any]:
     """Provenance; it is the same for all, and git is asked for it."""
-    return provenance.provenance()
+    return joblog.provenance()
 
 
-def timed(rank: int, number: int) -> Timed:
+def timed(rank: int, number: int) -> MeasuredWindow:
     """The window of one rank."""
     step = 0.01 * (1 + (number * 7919 % 997) / 1e4 + rank / 1e3)
     times = [step * (1 + (i * 31 % 17) / 1e3) for i in range(ITERATIONS)]
-    return Timed(
+    return MeasuredWindow(
         iterations=ITERATIONS,
         opened=1_790_000_000.25 + number,
         elapsed_s=sum(times),

@@ -40,10 +40,10 @@ from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import MODES, Case, Topology
 from dlperf_hpc.model.statistics import median_interval
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.measurement import no_garbage_collection, timed_loop, warm_up
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
-from dlperf_hpc.train.window import no_garbage_collection, timed_loop, warm_up
 
 OURS, LONE = "dlperf_hpc", "dlperf_hpc-no-ddp"
 _WARM_UP_SHARE = 0.25  # of the time for a comparison

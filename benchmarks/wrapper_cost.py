@@ -36,11 +36,11 @@ from dlperf_hpc import Timer
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.model.statistics import Interval, median_interval
 from dlperf_hpc.train.configs import BertConfig
+from dlperf_hpc.train.measurement import timed_loop, warm_up
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.watchdog import Watchdog
-from dlperf_hpc.train.window import timed_loop, warm_up
 from dlperf_hpc.train.workloads.bert import predictions_per_sequence, synthetic_batch
 
 TARGET = 0.005

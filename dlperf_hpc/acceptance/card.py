@@ -15,7 +15,7 @@ from dlperf_hpc.analysis import accelerators
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.train import ranks
-from dlperf_hpc.train.telemetry import Device, Watch, find_device, gpu_state
+from dlperf_hpc.train.telemetry import Device, GpuWatch, find_device, gpu_state
 from dlperf_hpc.train.torch.ddp import DdpSession
 
 _SHARE = 0.6
@@ -98,7 +98,7 @@ def telemetry(device: str) -> Iterator[Finding]:
 
 def _energy(device: str, card: Device) -> Finding:
     a = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
-    watch, started = Watch(card), time.monotonic()
+    watch, started = GpuWatch(card), time.monotonic()
     while time.monotonic() - started < _LOAD_S:
         for _ in range(50):
             torch.matmul(a, a)
@@ -112,7 +112,7 @@ def _energy(device: str, card: Device) -> Finding:
 
 
 def _watched(session: DdpSession, card: Device) -> float:
-    watch = Watch(card)
+    watch = GpuWatch(card)
     elapsed = training.window(session, 20)
     watch.summary()
     return elapsed

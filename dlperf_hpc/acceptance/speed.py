@@ -26,10 +26,10 @@ from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.statistics import median_interval
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.train.measurement import no_garbage_collection
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
-from dlperf_hpc.train.window import no_garbage_collection
 
 GOALS = {("bert-large", 512): 0.50, ("gpt2-small", 1024): 0.45, ("gpt2-medium", 1024): 0.50}
 """MFU in bf16 and mode ``tuned`` on H100 and H200 by model and tokens of a sample: reported, never

@@ -20,11 +20,11 @@ from torch.profiler import ProfilerActivity, profile
 from dlperf_hpc.acceptance.pack import Finding, judged, skipped
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import MODES, OPTIMIZERS, Case, Topology
+from dlperf_hpc.train.measurement import timed_loop, warm_up
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
 from dlperf_hpc.train.torch.device import AUTOCAST, observed_fp32
-from dlperf_hpc.train.window import timed_loop, warm_up
 
 SMALL = {"bert-tiny": 64, "gpt2-tiny": 64}
 """Models that fit any device, and tokens of a sample."""

@@ -25,7 +25,7 @@ from dlperf_hpc.records.store import AnyAttempt, begin_log, finish, log_event
 from dlperf_hpc.timer.config import Load, TimerConfig
 from dlperf_hpc.timer.peers import ProcessGroup
 from dlperf_hpc.timer.window_clock import RankWindow
-from dlperf_hpc.train import joblog, provenance, summary
+from dlperf_hpc.train import joblog, measurement
 
 SWEEP = "timer"
 _MOST_REPEATS = 100_000
@@ -115,7 +115,7 @@ def log_start(
     met."""
     # For the record, and kept from here on: it takes some tenths of a second, and behind the window
     # the program goes on, whose line of the last iteration would come as much later.
-    provenance.packages()
+    joblog.packages()
     shown = {key: value for key, value in asdict(config.measure).items() if key in _TIMED}
     log_event(begun, "measure", shown)
     flops = {"flops_per_sample": config.flops_per_sample}
@@ -123,7 +123,7 @@ def log_start(
     if group.world is not None:
         joblog.log_world(begun, group.world, rows)
     else:
-        log_event(begun, "provenance", provenance.provenance())
+        log_event(begun, "provenance", joblog.provenance())
         log_event(begun, "world", {"ranks": group.size, "met": False, **rows[0]})
         note(begun, group.remark)
     log_event(begun, "phase", {"name": "warmup"})
@@ -148,8 +148,8 @@ def log_window(
     joblog.log_summary(begun, window, nulls=True)
     detail = {
         "window": asdict(window),
-        "detail": summary.detail(windows, losses),
-        "packages": provenance.packages(),
+        "detail": measurement.detail(windows, losses),
+        "packages": joblog.packages(),
         "window_opened": utc(max(each.opened for each in windows)),
     }
     finish(begun, Status.OK, detail=detail)
@@ -210,13 +210,13 @@ def over_all(windows: Sequence[RankWindow], load: Load, measure: Measure, size: 
         ranks=size,
         samples=samples,
         elapsed_min_s=min(e.elapsed_s for e in windows) if len(windows) == size else None,
-        **summary.figures(windows, losses),
+        **measurement.figures(windows, losses),
     )
 
 
 def median_ms(windows: Sequence[RankWindow]) -> float:
     """Median of the iterations' times over all processes, ms."""
-    return 1e3 * summary.percentile(summary.iteration_times(windows), 0.5)
+    return 1e3 * measurement.percentile(measurement.iteration_times(windows), 0.5)
 
 
 def _accumulation(marked: Sequence[int]) -> int | None:

@@ -33,8 +33,8 @@ from dlperf_hpc.timer.window_clock import (
     synchronize,
     unwaited,
 )
-from dlperf_hpc.train import provenance
-from dlperf_hpc.train.window import window_length
+from dlperf_hpc.train import joblog
+from dlperf_hpc.train.measurement import window_length
 
 Batch = TypeVar("Batch")
 _living: weakref.WeakSet[Timer] = weakref.WeakSet()
@@ -282,7 +282,7 @@ class Timer:
         self._begun = opened
         facts = [device_facts()]
         if found.world is not None:
-            facts = found.world.gather({**provenance.rank_facts(found.world), **facts[0]})
+            facts = found.world.gather({**joblog.rank_facts(found.world), **facts[0]})
         self._log(lambda begun: aggregate.log_start(begun, self._config, found, facts))
 
     def _log(self, write: Callable[[AnyAttempt], object]) -> None:

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dlperf_hpc.train.clock import IterationClock
-from dlperf_hpc.train.window import RankTimes
+from dlperf_hpc.train.measurement import IterationClock, RankTimes
 
 
 def cuda() -> Any:

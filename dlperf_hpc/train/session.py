@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol
 
 from dlperf_hpc.errors import RunError
-from dlperf_hpc.train.environment_errors import fault_of_import
+from dlperf_hpc.records.failures import Where, found_in
 
 TORCH_CURE = f"install it there: {sys.executable} -m pip install torch numpy"
 
@@ -25,8 +26,41 @@ def load(module: str, framework: str, cure: str) -> Any:
             f"{framework} cannot be imported by {sys.executable}: {error}\n"
             f"{cure}, or name an environment that has it: environment = ... in the sweep,"
             " [environment.<name>] in the site profile",
-            fault=fault_of_import(error),
+            fault=_fault_of_import(error),
         ) from error
+
+
+def opener(module: str, session: str, framework: str, cure: str) -> Callable[..., Any]:
+    """The ``open_session`` of a back end whose ``session`` is a class of ``module``, which imports
+    ``framework``: made of a case, a world and a workload, on this rank's device."""
+
+    def open_session(*arguments: Any) -> Any:
+        return getattr(load(f"dlperf_hpc.train.{module}", framework, cure), session)(*arguments)
+
+    return open_session
+
+
+def fault_of(error: BaseException, modules: Collection[str]) -> str:
+    """What an error before the first step shows the environment to lack, as a word of
+    :data:`dlperf_hpc.records.quarantine.KINDS`; '' where it shows nothing of the kind.
+
+    ``modules`` are those that the case's back end cannot do without. A module beside them that is
+    missing (a reader of real data, say) is no fault of the environment's: other cases do without.
+    """
+    if isinstance(error, RunError):
+        return error.fault
+    if isinstance(error, ImportError):
+        if (error.name or "").partition(".")[0] not in modules:
+            return ""
+        return _fault_of_import(error)
+    # Libraries that a framework loads by itself, before Python looks for its modules.
+    row = found_in(str(error), Where.LOADER) if isinstance(error, OSError) else None
+    return row.fault if row else ""
+
+
+def _fault_of_import(error: ImportError) -> str:
+    """The word for a framework that is missing, or that is there and does not load."""
+    return "framework" if isinstance(error, ModuleNotFoundError) else "library"
 
 
 class Session(Protocol):
@@ -47,7 +81,7 @@ class Session(Protocol):
         text ``meets_without_all_reduce``: a rank's time is not its own then."""
 
     def synchronize(self) -> None:
-        """Wait until the device has done everything asked of it so far."""
+        """Wait until the device has done everything so far."""
 
     def open_window(self, iterations: int) -> None:
         """Make room for 1 + ``iterations`` marks; forget earlier ones; zero the counters."""

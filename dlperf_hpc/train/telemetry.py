@@ -1,29 +1,45 @@
-"""A GPU's own account of itself, by NVML: its state before and after the window, and during it.
+"""A rank's GPU: its own account of itself by NVML, and which cores and memory lie next to it.
 
 A thread looks seven times a second, and NVML's calls hold no Python lock: the timed loop adds
 nothing for it. Not having NVML is normal (CPUs, other vendors) and is said by leaving it out; what
 one card, driver or virtual machine does not tell is left out by itself.
+
+The PCI address of a GPU, from NVML, leads in sysfs to its NUMA node and to the CPUs next to it.
+Containers and virtual machines may hide that. A rank's threads launch what its GPU computes and
+copy what it reads: from another node's cores all of that crosses the link between the processors.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Any
 
+from dlperf_hpc.errors import DeviceError
+from dlperf_hpc.files import read_regular
+from dlperf_hpc.model.case import Case
+
 _EVERY_S = 0.15
-_MOST_REFUSALS = 8  # told by name; NVML's words are short
+_MOST_REFUSALS = 8  # by name; NVML's words are short
 _WORDS = 120
+_SYS = Path("/sys")
+_PROC = Path("/proc/self")
+_MOST_BYTES = 2**16
+_ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
 @dataclass(frozen=True)
-class Sample:
+class GpuSample:
     """What NVML says of a device at one moment: % of time with a kernel on it, MiB in use by
     whomever, SM clock in MHz, W, degrees C, and the bits of its throttle reasons. None is what this
     device, or this version of NVML, does not tell."""
@@ -83,19 +99,19 @@ def gpu_state(device: Device | None) -> dict[str, Any]:
     device."""
     if device is None:
         return {}
-    told = {
+    state = {
         "driver": _driver(device),
         "sm_mhz": device.ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),
         "sm_mhz_max": device.ask("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM"),
         "mem_mhz": device.ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"),
         "celsius": device.ask("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
-        "watts": _scaled(device.ask("nvmlDeviceGetPowerUsage")),
-        "watts_limit": _scaled(device.ask("nvmlDeviceGetEnforcedPowerLimit")),
+        "watts": _thousandth(device.ask("nvmlDeviceGetPowerUsage")),
+        "watts_limit": _thousandth(device.ask("nvmlDeviceGetEnforcedPowerLimit")),
         "throttle": device.ask("nvmlDeviceGetCurrentClocksThrottleReasons"),
     }
-    known = {name: value for name, value in told.items() if value is not None}
     refused = [f"{call}: {words}" for call, words in device.refused.items()]
-    return {**known, **({"unreadable": "; ".join(refused)} if refused else {})}
+    state["unreadable"] = "; ".join(refused) or None
+    return {name: value for name, value in state.items() if value is not None}
 
 
 def _driver(device: Device) -> str | None:
@@ -106,18 +122,18 @@ def _driver(device: Device) -> str | None:
     return version.decode(errors="replace") if isinstance(version, bytes) else str(version)
 
 
-def _scaled(value: float | None, by: float = 1e3) -> float | None:
-    return None if value is None else value / by
+def _thousandth(value: float | None) -> float | None:
+    return None if value is None else value / 1e3
 
 
-def _sample(device: Device) -> Sample:
+def _sample(device: Device) -> GpuSample:
     util = device.ask("nvmlDeviceGetUtilizationRates")
     memory = device.ask("nvmlDeviceGetMemoryInfo")
-    return Sample(
-        util=None if util is None else util.gpu,
+    return GpuSample(
+        util=getattr(util, "gpu", None),
         memory_mb=None if memory is None else memory.used / 2**20,
         sm_mhz=device.ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),
-        watts=_scaled(device.ask("nvmlDeviceGetPowerUsage")),
+        watts=_thousandth(device.ask("nvmlDeviceGetPowerUsage")),
         celsius=device.ask("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
         throttle=device.ask("nvmlDeviceGetCurrentClocksThrottleReasons"),
     )
@@ -125,21 +141,21 @@ def _sample(device: Device) -> Sample:
 
 def _joules(device: Device) -> float | None:
     """Since the driver was loaded; None where the accelerator does not count (before Volta)."""
-    return _scaled(device.ask("nvmlDeviceGetTotalEnergyConsumption"))
+    return _thousandth(device.ask("nvmlDeviceGetTotalEnergyConsumption"))
 
 
-class Watch:
+class GpuWatch:
     """Looks at a device from its making to :meth:`summary`; does nothing without a device."""
 
     def __init__(self, device: Device | None) -> None:
         self._device = device
-        self._samples: list[Sample] = []
+        self._samples: list[GpuSample] = []
         self._times: list[float] = []
         self._began = time.monotonic()
         self._over = threading.Event()
-        self._joules = _joules(device) if device else None
         self._thread = threading.Thread(target=self._look, name="gpu-watch", daemon=True)
         if device:
+            self._joules = _joules(device)
             self._thread.start()
 
     def _look(self) -> None:
@@ -157,14 +173,15 @@ class Watch:
         self._over.set()
         self._thread.join()
         after, end = _joules(self._device), time.monotonic()
-        known = self._joules is not None and after is not None
-        counted = (after or 0.0) - (self._joules or 0.0) if known else None
+        counted = None
+        if self._joules is not None and after is not None:
+            counted = after - self._joules
         energy = energy_of(self._samples, self._times, self._began, end, counted)
         return {**summarise(self._samples), **energy}
 
 
 def energy_of(
-    samples: Sequence[Sample],
+    samples: Sequence[GpuSample],
     times: Sequence[float],
     began: float,
     ended: float,
@@ -177,27 +194,28 @@ def energy_of(
     """
     # A sample may have come without its time, or without power.
     pairs = [(s.watts, at) for s, at in zip(samples, times) if s.watts is not None]
-    marks = [began, *(at for _, at in pairs), ended]
-    gaps = [after - before for before, after in zip(marks, marks[1:])]
-    watched = max(ended - began, 1e-9)
-    reach = [
-        min(gap, _EVERY_S * (1 if i in (0, len(gaps) - 1) else 2)) for i, gap in enumerate(gaps)
-    ]
-    covered = sum(reach) / watched if pairs else 0.0
-    told = {"watched_s": watched, "covered": min(covered, 1.0), "gap_s": max(gaps)}
-    if counted is not None:
-        told["joules"] = counted
-    elif pairs:
-        edges = [began, *((a + b) / 2 for (_, a), (_, b) in zip(pairs, pairs[1:])), ended]
-        spans = [after - before for before, after in zip(edges, edges[1:])]
-        told["joules"] = sum(watts * span for (watts, _), span in zip(pairs, spans))
-    if "joules" not in told:
+    if counted is None and not pairs:
         return {}
-    by = "power" if counted is None else "counter"
-    return {**{name: round(value, 3) for name, value in told.items()}, "joules_by": by}
+    gaps = _differences([began, *(at for _, at in pairs), ended])
+    watched, covered = max(ended - began, 1e-9), 0.0
+    if pairs:
+        reach = [_EVERY_S, *[2 * _EVERY_S] * (len(gaps) - 2), _EVERY_S]
+        covered = sum(map(min, gaps, reach)) / watched
+    joules, by = counted, "counter"
+    if joules is None:
+        edges = [began, *((a + b) / 2 for (_, a), (_, b) in zip(pairs, pairs[1:])), ended]
+        joules = sum(watts * span for (watts, _), span in zip(pairs, _differences(edges)))
+        by = "power"
+    figures = {"watched_s": watched, "covered": min(covered, 1.0), "gap_s": max(gaps)}
+    figures["joules"] = joules
+    return {**{name: round(value, 3) for name, value in figures.items()}, "joules_by": by}
 
 
-def summarise(samples: Sequence[Sample]) -> dict[str, Any]:
+def _differences(values: Sequence[float]) -> list[float]:
+    return [after - before for before, after in zip(values, values[1:])]
+
+
+def summarise(samples: Sequence[GpuSample]) -> dict[str, Any]:
     """Means of utilisation (%), clock (MHz) and power (W); the most memory (MiB) and heat (degrees
     C); every throttle reason that was seen. Of each figure over the samples that have it; empty
     without a sample, or where no sample has any."""
@@ -213,15 +231,146 @@ def _mean(digits: int) -> Callable[[Sequence[float]], float]:
     return lambda values: round(sum(values) / len(values), digits)
 
 
-def _any_bit(values: Sequence[int]) -> int:
-    return reduce(or_, values)
-
-
 _OVER_TIME: dict[str, Callable[[Sequence[Any]], float]] = {
     "util": _mean(2),
     "memory_mb": lambda values: round(max(values), 1),
     "sm_mhz": _mean(1),
     "watts": _mean(2),
     "celsius": max,
-    "throttle": _any_bit,
+    "throttle": lambda values: reduce(or_, values),
 }
+
+
+def pci_address(text: str) -> str | None:
+    """``0000:65:00.0`` as sysfs writes it, of ``00000000:65:00.0`` as NVML does; None if it is no
+    PCI address."""
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None:
+        return None
+    domain, bus, device, function = (int(part, 16) for part in match.groups())
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
+
+
+def address_of(uuid: str | None) -> str | None:
+    """The PCI address of the GPU of that UUID, by NVML; None where nobody tells it."""
+    device = find_device(uuid)
+    info = device.ask("nvmlDeviceGetPciInfo") if device else None
+    name = getattr(info, "busId", None)
+    if isinstance(name, bytes):
+        name = name.decode(errors="replace")
+    return pci_address(name) if isinstance(name, str) else None
+
+
+def numbers(text: str) -> list[int]:
+    """0, 1, 2, 8 of ``0-2,8``; empty for what is no such list."""
+    found: list[int] = []
+    for part in text.strip().split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            return []
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return found
+
+
+def ranges(values: Iterable[int]) -> str:
+    """``0-2,8`` of 0, 1, 2, 8."""
+    parts: list[list[int]] = []
+    for number in sorted(values):
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_regular(path, _MOST_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def gpu_place(address: str | None, sys: Path = _SYS) -> dict[str, Any]:
+    """``gpu_pci``, ``gpu_cpus`` (the CPUs next to that GPU) and ``gpu_numa`` (its NUMA node), each
+    only where the machine tells it: one of one node may say -1."""
+    if address is None:
+        return {}
+    folder = sys / "bus" / "pci" / "devices" / address
+    facts: dict[str, Any] = {"gpu_pci": address}
+    cpus = numbers(_read(folder / "local_cpulist"))
+    if cpus:
+        facts["gpu_cpus"] = ranges(cpus)
+    node = _read(folder / "numa_node")
+    if node.isdigit():
+        facts["gpu_numa"] = int(node)
+    return facts
+
+
+def nodes_of(cpus: Collection[int], sys: Path = _SYS) -> list[int]:
+    """The NUMA nodes that these CPUs belong to; empty where the machine does not tell."""
+    folder = sys / "devices" / "system" / "node"
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    found = [int(name[4:]) for name in names if re.fullmatch(r"node\d{1,6}", name)]
+    return [n for n in found if set(numbers(_read(folder / f"node{n}" / "cpulist"))) & set(cpus)]
+
+
+def memory_nodes(proc: Path = _PROC) -> list[int]:
+    """The NUMA nodes whose memory this process may use; empty where the kernel does not tell."""
+    match = re.search(r"^Mems_allowed_list:\s*(\S+)", _read(proc / "status"), re.MULTILINE)
+    return numbers(match[1]) if match else []
+
+
+def _place_facts(address: str | None, sys: Path) -> dict[str, Any]:
+    """For a rank's line of the log: where it runs, and where its GPU is."""
+    nodes = {
+        "cpus_numa": ranges(nodes_of(os.sched_getaffinity(0), sys)),
+        "memory_numa": ranges(memory_nodes()),
+    }
+    known = {name: text for name, text in nodes.items() if text}
+    return {**known, **gpu_place(address, sys)}
+
+
+def take_place(case: Case, uuid: str | None, sys: Path = _SYS) -> dict[str, Any]:
+    """Where this rank and its GPU are; with ``bind = "gpu"`` the rank is narrowed down to the CPUs
+    next to its GPU first, of those that it may use.
+
+    Called before anything of the run's is allocated: memory lies where the thread ran that first
+    wrote to it. DeviceError where that is requested and the machine does not tell what is next to
+    what, or the rank may use none of these CPUs.
+    """
+    address = address_of(uuid)
+    facts = _place_facts(address, sys)
+    # A sweep of an earlier version has no such option.
+    if dict(case.options).get("bind", "none") != "gpu":
+        return facts
+    near = numbers(str(facts.get("gpu_cpus", "")))
+    mine = os.sched_getaffinity(0)
+    if uuid is None:
+        raise DeviceError('bind = "gpu" needs a GPU to be near to, and this rank computes on CPUs')
+    if not near:
+        hidden = "NVML does not tell its PCI address (nvidia-ml-py missing?)"
+        if address:
+            hidden = f"its PCI address is {address}, and {sys}/bus/pci says nothing of its CPUs"
+        raise DeviceError(
+            f'bind = "gpu": this machine does not tell which cores are next to the GPU: {hidden}.'
+            " A container or a virtual machine may hide it: bind by the scheduler there"
+            " (srun --cpu-bind, --gpu-bind)"
+        )
+    both = mine & set(near)
+    if not both:
+        raise DeviceError(
+            f'bind = "gpu": the cores next to the GPU are {ranges(near)}, and this rank may use'
+            f" only {ranges(mine)}: ask the scheduler for the GPU's own socket (--gpu-bind=closest)"
+        )
+    narrow(both)
+    return {**_place_facts(address, sys), "bound": ranges(both)}
+
+
+def narrow(cpus: Collection[int]) -> None:
+    """Let this process run on these CPUs only, with all the threads that it has and will have."""
+    for name in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # a thread that has ended since
+            os.sched_setaffinity(int(name), cpus)

@@ -47,7 +47,7 @@ from dlperf_hpc.records.store import (
     leave_failure,
     read_failures,
 )
-from dlperf_hpc.train.environment_errors import fault_of
+from dlperf_hpc.train.session import fault_of
 
 _POLL_S = 0.5
 _BEFORE_TRAINING = ("startup", "build")  # phases in which an environment shows what it lacks

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,20 @@ from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, tas
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
 from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
-from dlperf_hpc.train import joblog, provenance, ranks, summary, transport
+from dlperf_hpc.train import joblog, measurement, ranks
 from dlperf_hpc.train.checkpoints import measure_checkpoint, remove
-from dlperf_hpc.train.communication import measure_communication
 from dlperf_hpc.train.joblog import Measured
+from dlperf_hpc.train.measurement import (
+    measure_communication,
+    measure_window,
+    warm_up,
+    window_length,
+)
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
-from dlperf_hpc.train.telemetry import Watch, find_device, gpu_state
+from dlperf_hpc.train.telemetry import GpuWatch, find_device, gpu_state
 from dlperf_hpc.train.watchdog import Watchdog
-from dlperf_hpc.train.window import measure_window, warm_up, window_length
 
 
 def main(root: Path, array_name: str) -> None:
@@ -74,66 +79,72 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
 def _measure(
     manifest: Manifest, run: Run, attempt: Attempt, world: World, watchdog: Watchdog
 ) -> None:
-    limits = manifest.limits
+    limits, measure = manifest.limits, manifest.measure
+    output = attempt.paths.root / layout.JOBS / f"{task_name()}.out"
     _enter(attempt, world, watchdog, "build", limits.startup_s)
+    session, declared_facts, all_facts = _built(run, attempt, world, watchdog)
+    _enter(attempt, world, watchdog, "warmup", limits.startup_s)
+    drill(world.rank)
+    estimates = world.gather(warm_up(session, measure.warmup, watchdog.beat))
+    joblog.flush_nccl()
+    iterations = window_length(measure, run.case.accumulation, max(estimates))
+    _enter(attempt, world, watchdog, "measure", limits.iteration_s)
+    gpu = find_device(all_facts[world.rank].get("device_uuid"))
+    before, watch = gpu_state(gpu), GpuWatch(gpu)
+    window = measure_window(session, world, iterations, watchdog.beat)
+    # What the framework's allocator says of the window; a back end need not have one to ask.
+    during = {**watch.summary(), **getattr(session, "memory_account", dict)()}
+    states = world.gather({"before": before, "window": during, "after": gpu_state(gpu)})
+    windows = world.gather(window)
+    measurement.check(windows)
+    _enter(attempt, world, watchdog, "communication", limits.iteration_s)
+    found = measure_communication(
+        session,
+        world,
+        measure,
+        run.case.accumulation,
+        window,
+        beat=watchdog.beat,
+        left_s=watchdog.left_s(),
+    )
+    measured = Measured(measure, windows, found, declared_facts)
+    if world.rank == 0:
+        joblog.log_gpus(attempt, states)
+        joblog.log_window(attempt, measured)
+    ways = joblog.nccl_transports(world, output)
+    if not measure.checkpoint:
+        _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
+    if world.rank == 0 and ways:
+        log_event(attempt, "nccl", ways)
+    checkpoint = None
+    if measure.checkpoint:
+        checkpoint = _checkpoint(session, attempt, world, watchdog, measured, limits)
+    if world.rank == 0:
+        joblog.end_ok(attempt, measured, checkpoint)
+    world.barrier()  # all ranks end together: srun's --wait must not see one of them linger
+    session.close()
+
+
+def _built(
+    run: Run, attempt: Attempt, world: World, watchdog: Watchdog
+) -> tuple[Session, dict[str, Any], list[dict[str, Any]]]:
+    """The session, what goes into the record of it, and the facts of all ranks, which are in the
+    log."""
     declared = registry()
     workload, backend = declared.workloads[run.case.model], declared.backends[run.case.framework]
     watchdog.modules = (backend.library, *backend.modules)
     session = backend.open_session(run.case, world, workload)
     declared_facts = {
-        **provenance.framework_facts(backend),
+        **joblog.framework_facts(backend),
         "flops_per_sample": float(workload.flops_per_sample(run.case)),
     }
-    facts = {**provenance.rank_facts(world), **session.facts(), **declared_facts}
+    facts = {**joblog.rank_facts(world), **session.facts(), **declared_facts}
     all_facts = world.gather(facts)
     if run.case.precision == "fp16" and "cpu" in [facts["device_name"] for facts in all_facts]:
         raise DeviceError(f"precision {NO_FP16}")
     if world.rank == 0:
         joblog.log_world(attempt, world, all_facts)
-    _enter(attempt, world, watchdog, "warmup", limits.startup_s)
-    drill(world.rank)
-    estimates = world.gather(warm_up(session, manifest.measure.warmup, watchdog.beat))
-    transport.flush()
-    iterations = window_length(manifest.measure, run.case.accumulation, max(estimates))
-    _enter(attempt, world, watchdog, "measure", limits.iteration_s)
-    gpu = find_device(all_facts[world.rank].get("device_uuid"))
-    before, watch = gpu_state(gpu), Watch(gpu)
-    timed = measure_window(session, world, iterations, watchdog.beat)
-    during = {**watch.summary(), **_allocator(session)}
-    states = world.gather({"before": before, "window": during, "after": gpu_state(gpu)})
-    windows = world.gather(timed)
-    summary.check(windows)
-    _enter(attempt, world, watchdog, "communication", limits.iteration_s)
-    found = measure_communication(
-        session,
-        world,
-        manifest.measure,
-        run.case.accumulation,
-        timed,
-        beat=watchdog.beat,
-        left_s=watchdog.left_s(),
-    )
-    measured = Measured(manifest.measure, windows, found, declared_facts)
-    if world.rank == 0:
-        joblog.log_gpus(attempt, states)
-        joblog.log_window(attempt, measured)
-    ways = transport.told(world, attempt.paths.root / layout.JOBS / f"{task_name()}.out")
-    if not manifest.measure.checkpoint:
-        _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
-    if world.rank == 0 and ways:
-        log_event(attempt, "nccl", ways)
-    checkpoint = None
-    if manifest.measure.checkpoint:
-        checkpoint = _checkpoint(session, attempt, world, watchdog, measured, limits)
-    if world.rank == 0:
-        joblog.end_ok(attempt, measured, checkpoint)
-    _leave(session, world)
-
-
-def _allocator(session: Session) -> dict[str, Any]:
-    """What the framework's allocator says of the window; a back end need not have one to ask."""
-    account = getattr(session, "memory_account", None)
-    return account() if account else {}
+    return session, declared_facts, all_facts
 
 
 def _checkpoint(
@@ -186,12 +197,6 @@ def _enter(attempt: Attempt, world: World, watchdog: Watchdog, phase: str, limit
         log_event(attempt, "phase", {"name": phase})
 
 
-def _leave(session: Session, world: World) -> None:
-    """All ranks end together: srun's --wait must not see one of them linger."""
-    world.barrier()
-    session.close()
-
-
 def drill(rank: int) -> None:
     """Let a chosen rank fail on purpose, to see that a site ends and reports it: do what
     ``DLPERF_FAULT=raise@1`` (or ``oom``, ``kill``, ``hang``, ``stop``; ``@rank``) says, if it names
@@ -203,12 +208,18 @@ def drill(rank: int) -> None:
         raise RunError(f"fault drill: rank {rank} raises")
     if kind == "oom":
         raise MemoryError(f"fault drill: rank {rank} is out of memory")
-    if kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if kind == "stop":  # as a rank on a node that no longer answers
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return
-    if kind == "hang":
-        while True:
-            time.sleep(60)
-    raise RunError(f"DLPERF_FAULT={kind!r} is none of raise, oom, kill, hang, stop")
+    if kind not in _DRILLS:
+        raise RunError(f"DLPERF_FAULT={kind!r} is none of raise, oom, kill, hang, stop")
+    _DRILLS[kind]()
+
+
+def _hang() -> None:
+    while True:
+        time.sleep(60)
+
+
+_DRILLS: dict[str, Callable[[], None]] = {
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),  # as on a node that no longer answers
+    "hang": _hang,
+}

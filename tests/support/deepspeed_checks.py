@@ -19,9 +19,9 @@ from session_checks import communication
 
 from dlperf_hpc.errors import DlperfError
 from dlperf_hpc.model.case import Case, Optimizer, Schedule, Topology
+from dlperf_hpc.train.measurement import measure_window, warm_up
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
-from dlperf_hpc.train.window import measure_window, warm_up
 
 STAGES = (0, 1, 2, 3)
 

@@ -15,10 +15,10 @@ from unittest import mock
 import torch
 
 from dlperf_hpc.model.case import Case, Optimizer, Topology
+from dlperf_hpc.train.measurement import measure_window, warm_up
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
-from dlperf_hpc.train.window import measure_window, warm_up
 
 
 @contextmanager

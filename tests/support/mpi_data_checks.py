@@ -14,10 +14,10 @@ from typing import Any
 from dlperf_hpc.errors import DataError
 from dlperf_hpc.model.case import Case, Optimizer, Topology
 from dlperf_hpc.train.feeds import open_feed
+from dlperf_hpc.train.measurement import measure_window, warm_up
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
-from dlperf_hpc.train.window import measure_window, warm_up
 
 
 def make_case(ranks: int, model: str, path: str, **changes: Any) -> Case:

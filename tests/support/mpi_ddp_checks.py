@@ -21,12 +21,11 @@ from session_checks import communication
 
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import Case, Measure, Optimizer, Topology
-from dlperf_hpc.train.communication import measure_communication
+from dlperf_hpc.train.measurement import measure_communication, measure_window, warm_up
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
 from dlperf_hpc.train.torch.device import observed_fp32
-from dlperf_hpc.train.window import measure_window, warm_up
 
 BATCH = 2
 SGD = Optimizer(name="sgd", lr=0.1, beta1=0.0, weight_decay=0.0, grad_clip=0.0)

@@ -16,9 +16,8 @@ from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import Array, Manifest, write_manifest
 from dlperf_hpc.records.store import Attempt, begin_log, finish, log_event, open_attempt
 from dlperf_hpc.train import joblog
-from dlperf_hpc.train.communication import Communication
+from dlperf_hpc.train.measurement import Communication, MeasuredWindow
 from dlperf_hpc.train.ranks import World
-from dlperf_hpc.train.window import Timed
 
 SWEEP = "sample"
 COMMUNICATION = Communication(steps=2, with_ms=50.0, without_ms=45.0)
@@ -32,14 +31,14 @@ def a_run(topology: str = "1n2g", repeat: int = 1, **changes: Any) -> Run:
     return Run(case(topology, **{"options": options, **changes}), repeat)
 
 
-def timed(ranks: int = 2, iterations: int = 6, seconds: float = 0.05) -> list[Timed]:
+def timed(ranks: int = 2, iterations: int = 6, seconds: float = 0.05) -> list[MeasuredWindow]:
     """What the ranks of a run bring out of the window: figures of many digits."""
     windows = []
     for rank in range(ranks):
         times = [seconds * (1 + 0.1 * ((rank + i) % 3)) / 3 for i in range(iterations)]
         losses = [10.0 - 0.1 * i + 0.01 * rank for i in range(iterations)]
         windows.append(
-            Timed(
+            MeasuredWindow(
                 iterations=iterations,
                 opened=1_700_000_000.25 + 1e-3 * rank,
                 elapsed_s=sum(times),

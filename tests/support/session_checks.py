@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.model.case import Case, Measure, Optimizer, Schedule, Topology
-from dlperf_hpc.train.communication import measure_communication
+from dlperf_hpc.train.measurement import measure_communication, measure_window, warm_up
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
-from dlperf_hpc.train.window import measure_window, warm_up
 
 # AdamW at a rate that shows, over a schedule.
 CURVE = {"optimizer": Optimizer(lr=2e-3), "schedule": Schedule("polynomial", warmup=2, total=20)}

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from dlperf_hpc.model.case import MODES, OPTIMIZERS, Case, Option
-from dlperf_hpc.sweepfile.declarations import BackendDeclaration, WorkloadDeclaration
+from dlperf_hpc.model.case import MODES, OPTIMIZERS, Option
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train.backends import BIND, PRECISIONS
-from dlperf_hpc.train.session import TORCH_CURE, load
-
-if TYPE_CHECKING:
-    from dlperf_hpc.train.ranks import World
-    from dlperf_hpc.train.session import Session
-
-
-def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
-    """Join the process group and build model, data and optimizer on this rank's device.
-
-    RunError if PyTorch cannot be imported.
-    """
-    form = load("dlperf_hpc.train.torch.ddp", "PyTorch", TORCH_CURE)
-    session: Session = form.DdpSession(case, world, workload)
-    return session
-
+from dlperf_hpc.train.session import TORCH_CURE, opener
 
 BACKENDS = (
     BackendDeclaration(
@@ -32,7 +15,7 @@ BACKENDS = (
         library="torch",
         precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
-        open_session=open_session,
+        open_session=opener("torch.ddp", "DdpSession", "PyTorch", TORCH_CURE),
         modes=MODES,
         data_sources=("synthetic", "real"),
         options=(

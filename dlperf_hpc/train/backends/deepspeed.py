@@ -6,18 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.model.case import MODES, OPTIMIZERS, Case, Optimizer, Option, Topology
-from dlperf_hpc.sweepfile.declarations import BackendDeclaration, WorkloadDeclaration
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train.backends import BIND, PRECISIONS
-from dlperf_hpc.train.session import TORCH_CURE, load
-
-if TYPE_CHECKING:
-    from dlperf_hpc.train.ranks import World
-    from dlperf_hpc.train.session import Session
+from dlperf_hpc.train.session import TORCH_CURE, opener
 
 Config = dict[str, Any]
 
@@ -52,17 +48,6 @@ _REFUSED = {
     "tensor_parallel": "the models here are data-parallel",
     "sequence_parallel_size": "the models here are data-parallel",
 }
-
-
-def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
-    """Join the process group and build model, data and engine on this rank's device.
-
-    SpecError if the case's own configuration file contradicts it; RunError where DeepSpeed or
-    PyTorch cannot be imported; DeviceError for what the device lacks.
-    """
-    form = load("dlperf_hpc.train.torch.deepspeed", "PyTorch", TORCH_CURE)
-    session: Session = form.DeepSpeedSession(case, world, workload)
-    return session
 
 
 def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -266,7 +251,7 @@ BACKENDS = (
         library="torch",
         precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
-        open_session=open_session,
+        open_session=opener("torch.deepspeed", "DeepSpeedSession", "PyTorch", TORCH_CURE),
         modes=MODES[:2],
         data_sources=("synthetic", "real"),
         check=check,

@@ -8,37 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.model.case import MODES, OPTIMIZERS, Case, Option
-from dlperf_hpc.sweepfile.declarations import BackendDeclaration, WorkloadDeclaration
+from dlperf_hpc.model.case import MODES, OPTIMIZERS, Option
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train.backends import BIND, PRECISIONS, XLA
-from dlperf_hpc.train.session import load
+from dlperf_hpc.train.session import opener
 
 if TYPE_CHECKING:
     from dlperf_hpc.train.ranks import World
-    from dlperf_hpc.train.session import Session
 
 _CURE = "make an environment with it: dlperf env make horovod (docs/frameworks.md)"
-
-
-def open_torch(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
-    """Initialise Horovod and build model, data and optimizer on this rank's device.
-
-    RunError if Horovod or PyTorch cannot be imported, WorldError if Horovod's ranks are not MPI's.
-    """
-    form = load("dlperf_hpc.train.torch.horovod", "Horovod for PyTorch", _CURE)
-    session: Session = form.HorovodTorchSession(case, world, workload)
-    return session
-
-
-def open_tensorflow(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
-    """Initialise Horovod and build model, data and optimizer on this rank's device.
-
-    RunError if Horovod or TensorFlow cannot be imported, WorldError if Horovod's ranks are not
-    MPI's.
-    """
-    form = load("dlperf_hpc.train.tensorflow.horovod", "Horovod for TensorFlow", _CURE)
-    session: Session = form.HorovodTensorflowSession(case, world, workload)
-    return session
 
 
 def check_world(hvd: Any, world: World) -> None:
@@ -54,7 +32,7 @@ def check_world(hvd: Any, world: World) -> None:
 
 
 def horovod_facts(hvd: Any) -> dict[str, Any]:
-    """Version and build of Horovod, as ``hvd``, its module, tells them."""
+    """Version and build of Horovod, by ``hvd``, its module."""
     import horovod
 
     return {
@@ -74,33 +52,31 @@ _OPTIONS = (
         ("post_accumulation", "every_micro_batch"),
     ),
 )
+_ALIKE: dict[str, Any] = {
+    "framework_name": "Horovod",
+    "data_sources": ("synthetic", "real"),
+    "precisions": PRECISIONS,
+    "optimizers": OPTIMIZERS,
+    "modules": ("horovod",),
+}
 BACKENDS = (
     BackendDeclaration(
         name="horovod-torch",
         doc="Horovod for PyTorch",
-        framework_name="Horovod",
-        data_sources=("synthetic", "real"),
         library="torch",
-        precisions=PRECISIONS,
-        optimizers=OPTIMIZERS,
-        open_session=open_torch,
+        open_session=opener("torch.horovod", "HorovodTorchSession", "Horovod for PyTorch", _CURE),
         modes=MODES[:2],
-        options=(*_OPTIONS,),
-        modules=("horovod",),
+        options=_OPTIONS,
+        **_ALIKE,
     ),
     BackendDeclaration(
         name="horovod-tensorflow",
         doc="Horovod for TensorFlow",
-        framework_name="Horovod",
-        data_sources=("synthetic", "real"),
         library="tensorflow",
-        precisions=PRECISIONS,
-        optimizers=OPTIMIZERS,
-        open_session=open_tensorflow,
-        options=(
-            *_OPTIONS,
-            XLA,
+        open_session=opener(
+            "tensorflow.horovod", "HorovodTensorflowSession", "Horovod for TensorFlow", _CURE
         ),
-        modules=("horovod",),
+        options=(*_OPTIONS, XLA),
+        **_ALIKE,
     ),
 )

@@ -6,29 +6,14 @@ NCCL on GPUs, RING over gRPC on CPUs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dlperf_hpc.model.case import OPTIMIZERS, Case, Option, Topology
-from dlperf_hpc.sweepfile.declarations import BackendDeclaration, WorkloadDeclaration
+from dlperf_hpc.model.case import OPTIMIZERS, Option, Topology
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train.backends import PRECISIONS, XLA
-from dlperf_hpc.train.session import load
+from dlperf_hpc.train.session import opener
 
-if TYPE_CHECKING:
-    from dlperf_hpc.train.ranks import World
-    from dlperf_hpc.train.session import Session
-
-STRATEGIES = ("multi_worker", "mirrored")
-
-
-def open_session(case: Case, world: World, workload: WorkloadDeclaration) -> Session:
-    """Meet the other workers and build model, data and optimizer on this rank's device.
-
-    RunError if TensorFlow cannot be imported.
-    """
-    cure = "make an environment with it: dlperf env make tensorflow"
-    form = load("dlperf_hpc.train.tensorflow.strategy", "TensorFlow", cure)
-    session: Session = form.StrategySession(case, world, workload)
-    return session
+_CURE = "make an environment with it: dlperf env make tensorflow"
 
 
 def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -58,7 +43,7 @@ BACKENDS = (
         library="tensorflow",
         precisions=PRECISIONS,
         optimizers=OPTIMIZERS,
-        open_session=open_session,
+        open_session=opener("tensorflow.strategy", "StrategySession", "TensorFlow", _CURE),
         one_per_node=True,
         check=check,
         options=(
@@ -66,7 +51,7 @@ BACKENDS = (
                 "strategy",
                 "multi_worker",
                 "multi_worker, or mirrored: one process for all devices of one node",
-                STRATEGIES,
+                ("multi_worker", "mirrored"),
             ),
             XLA,
         ),

@@ -16,7 +16,7 @@ from typing import Any
 from dlperf_hpc.files import open_regular, read_regular
 from dlperf_hpc.sweepfile.commands import Command
 from dlperf_hpc.sweepfile.programs import UserProgram
-from dlperf_hpc.train.provenance import telling
+from dlperf_hpc.train.joblog import telling
 
 _MOST_BYTES = 1 << 26  # of a program's file, and of the changes of a repository
 _GIT_S = 10.0

@@ -35,7 +35,7 @@ from dlperf_hpc.sweepfile.commands import Command
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.patterns import PatternError
 from dlperf_hpc.sweepfile.programs import UserProgram
-from dlperf_hpc.train import provenance
+from dlperf_hpc.train import joblog
 from dlperf_hpc.train.program import launcher, launching
 from dlperf_hpc.train.program.child import Child
 from dlperf_hpc.train.program.facts import packages_of, program_facts
@@ -108,7 +108,7 @@ class Supervisor:
     def _tell(self, manifest: Manifest, attempt: Attempt, where: launcher.RankInfo) -> None:
         """The log's lines about the run, before those of the program."""
         log_event(attempt, "measure", asdict(manifest.measure))
-        log_event(attempt, "provenance", provenance.provenance())
+        log_event(attempt, "provenance", joblog.provenance())
         size = {"ranks": where.size, "nodes": len(where.hosts), "hosts": list(where.hosts)}
         log_event(attempt, "world", size)
 

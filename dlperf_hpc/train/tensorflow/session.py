@@ -16,12 +16,12 @@ import tensorflow as tf
 
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
-from dlperf_hpc.train.affinity import take_place
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
-from dlperf_hpc.train.clock import IterationClock
 from dlperf_hpc.train.feeds import open_feed
+from dlperf_hpc.train.measurement import IterationClock
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.schedules import learning_rate
+from dlperf_hpc.train.telemetry import take_place
 from dlperf_hpc.train.tensorflow.device import choose_devices, device_facts, set_precision
 from dlperf_hpc.train.tensorflow.replica import Replica
 

@@ -17,11 +17,11 @@ import torch.distributed as dist
 
 from dlperf_hpc.model.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
-from dlperf_hpc.train.affinity import take_place
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
-from dlperf_hpc.train.clock import IterationClock
 from dlperf_hpc.train.feeds import open_feed
+from dlperf_hpc.train.measurement import IterationClock
 from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.telemetry import take_place
 from dlperf_hpc.train.torch.device import (
     AUTOCAST,
     choose_device,

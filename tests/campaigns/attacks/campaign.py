@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from attacks.attacks import ATTACKS, Attack
 from attacks.scene import Effect, scene, two_users
-from dlperf_hpc.train.provenance import provenance
+from dlperf_hpc.train.joblog import provenance
 
 WORKERS = 2
 COLUMNS = ("attack", "tried", "told", "written", "executed", "leaked", "raw", "crashed")

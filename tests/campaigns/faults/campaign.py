@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from dlperf_hpc.train.provenance import provenance
+from dlperf_hpc.train.joblog import provenance
 from faults.drills import DRILLS, Drill
 from faults.kills import FAULT, kills
 from faults.stage import Stage, Trial, say

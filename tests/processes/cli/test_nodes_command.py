@@ -15,7 +15,7 @@ from report_samples import case
 from dlperf_hpc.__main__ import main
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.train import joblog
-from dlperf_hpc.train.communication import Communication
+from dlperf_hpc.train.measurement import Communication
 
 CASES = [case("2n1g"), case("2n1g", batch_size=16)]
 PLACES = ["n1 n2", "n3 n4", "n1 n3", "n2 n4", "n1 n4", "n2 n3", "n1 n2"]

@@ -22,7 +22,7 @@ from dlperf_hpc.records.manifest import SCHEMA as MANIFEST_SCHEMA
 from dlperf_hpc.records.manifest import FinalState, Submission
 from dlperf_hpc.records.record import SCHEMA as RECORD_SCHEMA
 from dlperf_hpc.records.store import Failure, leave_failure
-from dlperf_hpc.train import provenance
+from dlperf_hpc.train import joblog
 from dlperf_hpc.train.ranks import World
 
 TEXT = (ROOT / "docs" / "log-format.md").read_text(encoding="utf-8")
@@ -101,12 +101,12 @@ def test_every_key_of_what_is_written_is_named(tmp_path: Path) -> None:
 
 def test_provenance_is_named() -> None:
     # In a process of its own: it initialises MPI.
-    program = "from dlperf_hpc.train.provenance import provenance; print(*provenance())"
+    program = "from dlperf_hpc.train.joblog import provenance; print(*provenance())"
     argv = [sys.executable, "-c", program]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
     keys = set(done.stdout.split()) - {"env", "nccl_conf"}
     assert {"tool", "mpi", "cpu"} <= keys
-    keys |= set(provenance.rank_facts(World(0, ("n1",))))
+    keys |= set(joblog.rank_facts(World(0, ("n1",))))
     keys |= {"cpus_numa", "memory_numa", "gpu_pci", "gpu_cpus", "gpu_numa", "bound"}
     assert keys <= NAMED
 

@@ -24,7 +24,7 @@ from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.lines import write_line
 from dlperf_hpc.records.logfile import read_log, result_of_log
 from dlperf_hpc.records.record import read_record
-from dlperf_hpc.train import provenance
+from dlperf_hpc.train import joblog
 
 SMALL: dict[str, Any] = {"warmup": 2, "iterations": 6, "model": "toy"}
 
@@ -168,9 +168,9 @@ def test_the_window_has_the_seconds_that_were_asked_for(place: Path) -> None:
 def test_what_is_installed_is_read_before_the_window(place: Path) -> None:
     """It takes tenths of a second, which behind the window would pass before the program's next
     line: its arrival would tell of a slower program than the Timer does."""
-    provenance.packages.cache_clear()
+    joblog.packages.cache_clear()
     timer = Timer(batch_size=2, **SMALL)
-    seen = [provenance.packages.cache_info().currsize for _ in timer(range(99)) if timer.open]
+    seen = [joblog.packages.cache_info().currsize for _ in timer(range(99)) if timer.open]
     assert seen and set(seen) == {1}
 
 

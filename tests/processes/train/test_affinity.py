@@ -12,8 +12,8 @@ import pytest
 
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import Case, Topology
-from dlperf_hpc.train import affinity
-from dlperf_hpc.train.affinity import gpu_place, memory_nodes, nodes_of, numbers, pci_address
+from dlperf_hpc.train import telemetry
+from dlperf_hpc.train.telemetry import gpu_place, memory_nodes, nodes_of, numbers, pci_address
 
 ADDRESS = "0000:65:00.0"
 
@@ -51,7 +51,7 @@ def test_addresses_as_sysfs_writes_them(text: str, found: str | None) -> None:
 )
 def test_lists_of_cpus(text: str, found: list[int]) -> None:
     assert numbers(text) == found
-    assert affinity.ranges(found) == (text if found else "")
+    assert telemetry.ranges(found) == (text if found else "")
 
 
 def test_where_a_gpu_is(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def case(bind: str) -> Case:
 
 def refusal(bind: str, uuid: str | None, sys_: Path) -> str:
     with pytest.raises(DeviceError) as caught:
-        affinity.take_place(case(bind), uuid, sys_)
+        telemetry.take_place(case(bind), uuid, sys_)
     return str(caught.value)
 
 
@@ -87,28 +87,28 @@ def test_a_hidden_topology_is_refused_in_words(
 ) -> None:
     assert "computes on CPUs" in refusal("gpu", None, tmp_path)
     assert "NVML does not tell its PCI address" in refusal("gpu", "1", tmp_path)
-    monkeypatch.setattr(affinity, "address_of", lambda uuid: ADDRESS)
+    monkeypatch.setattr(telemetry, "address_of", lambda uuid: ADDRESS)
     hidden = refusal("gpu", "1", tmp_path)
     assert ADDRESS in hidden and "says nothing of its CPUs" in hidden and "--cpu-bind" in hidden
     far = a_machine(tmp_path, {0: "0-3"}, "9998-9999", "0")
     assert "may use only" in refusal("gpu", "1", far)
-    assert affinity.take_place(case("none"), "1", far)["gpu_cpus"] == "9998-9999"
+    assert telemetry.take_place(case("none"), "1", far)["gpu_cpus"] == "9998-9999"
 
 
 def test_a_rank_is_narrowed_down_with_all_its_threads(tmp_path: Path) -> None:
     mine = sorted(os.sched_getaffinity(0))
-    machine = a_machine(tmp_path, {0: affinity.ranges(mine)}, str(mine[0]), "0")
+    machine = a_machine(tmp_path, {0: telemetry.ranges(mine)}, str(mine[0]), "0")
     code = (
         "import json, os, sys, threading\n"
         "from pathlib import Path\n"
         "from dlperf_hpc.model.case import Case, Topology\n"
-        "from dlperf_hpc.train import affinity\n"
+        "from dlperf_hpc.train import telemetry\n"
         "over = threading.Event()\n"
         "threading.Thread(target=over.wait, daemon=True).start()\n"
-        f"affinity.address_of = lambda uuid: {ADDRESS!r}\n"
+        f"telemetry.address_of = lambda uuid: {ADDRESS!r}\n"
         "case = Case('ddp', 'bert-tiny', Topology(1, 1), 'fp32', 2, 16,"
         " options=(('bind', 'gpu'),))\n"
-        "facts = affinity.take_place(case, '1', Path(sys.argv[1]))\n"
+        "facts = telemetry.take_place(case, '1', Path(sys.argv[1]))\n"
         "tasks = [sorted(os.sched_getaffinity(int(t))) for t in os.listdir('/proc/self/task')]\n"
         "print(json.dumps([facts, tasks]))\n"
     )

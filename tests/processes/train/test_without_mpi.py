@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.train import provenance
+from dlperf_hpc.train import joblog
 from dlperf_hpc.train.ranks import Alone, asked_without_mpi, discover
 
 ASKED = {"DLPERF_MPI": "none"}
@@ -22,7 +22,7 @@ def test_a_world_of_one_has_what_a_world_has() -> None:
 
 
 def test_provenance_says_that_there_was_no_mpi() -> None:
-    told = provenance.provenance(discover(ASKED))["mpi"]
+    told = joblog.provenance(discover(ASKED))["mpi"]
     assert told == "none: one process, as DLPERF_MPI=none asks"
 
 

@@ -25,7 +25,7 @@ from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.lines import write_line
 from dlperf_hpc.records.logfile import read_end, read_log, result_of_log
 from dlperf_hpc.records.store import finish, log_event
-from dlperf_hpc.train import summary
+from dlperf_hpc.train import measurement
 
 CHATTER = [
     "W1121 14:53:23.461 torch/distributed/run.py] *****",
@@ -59,7 +59,7 @@ def test_every_figure_comes_back(tmp_path: Path) -> None:
     run = a_run()
     result = ended_ok(tmp_path, run)
     measured = replace(
-        summary.summarise(timed(), run.case, manifest([run]).measure),
+        measurement.summarise(timed(), run.case, manifest([run]).measure),
         exposed_comm=COMMUNICATION.exposed,
     )
     assert result.window == measured

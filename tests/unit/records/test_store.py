@@ -34,7 +34,7 @@ from dlperf_hpc.records.store import (
     open_attempt,
     read_failures,
 )
-from dlperf_hpc.train.summary import summarise
+from dlperf_hpc.train.measurement import summarise
 
 FORK = multiprocessing.get_context("fork")
 RUN = a_run()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlperf_hpc.train.clock import IterationClock
+from dlperf_hpc.train.measurement import IterationClock
 
 
 class Gpu:

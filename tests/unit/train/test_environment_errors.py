@@ -6,9 +6,8 @@ import pytest
 
 from dlperf_hpc.errors import DeviceError, RunError, WorldError
 from dlperf_hpc.records.quarantine import KINDS
-from dlperf_hpc.train.environment_errors import fault_of
 from dlperf_hpc.train.ranks import World, gpu_indices
-from dlperf_hpc.train.session import load
+from dlperf_hpc.train.session import fault_of, load
 
 DDP = ("torch",)
 

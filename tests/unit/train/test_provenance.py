@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from dlperf_hpc.records.lines import read_line, write_line
-from dlperf_hpc.train import provenance
-from dlperf_hpc.train.provenance import telling
+from dlperf_hpc.train import joblog
+from dlperf_hpc.train.joblog import telling
 
 WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "PWD", "CRED", "AUTH", "JWT", "COOKIE", "PRECONDITION")
 FORMS = ("{}", "API_{}", "{}_FILE", "my{}s", "X_{}WORD_2", "MCA_orte_{}_transports")
 
 
 def test_settings_of_every_family_are_recorded() -> None:
-    names = sorted(f"{family}_ALGO" for family in provenance._FAMILIES)
+    names = sorted(f"{family}_ALGO" for family in joblog._FAMILIES)
     assert list(telling(dict.fromkeys(names, "1"))) == names
 
 
-@pytest.mark.parametrize("family", provenance._FAMILIES)
+@pytest.mark.parametrize("family", joblog._FAMILIES)
 def test_no_name_that_may_mean_a_secret_is_recorded(family: str) -> None:
     names = {
         f"{family}_{change(form.format(word))}"
@@ -47,11 +47,11 @@ def test_values_are_bounded_and_on_one_line() -> None:
 
 @pytest.mark.processes
 def test_what_a_process_records_is_chosen_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "mpi_library", lambda: "MPI")
+    monkeypatch.setattr(joblog, "mpi_library", lambda: "MPI")
     monkeypatch.setenv("NVIDIA_API_KEY", "hush")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
-    assert provenance.provenance()["env"]["NCCL_DEBUG"] == "INFO"
-    assert "hush" not in str(provenance.provenance())
+    assert joblog.provenance()["env"]["NCCL_DEBUG"] == "INFO"
+    assert "hush" not in str(joblog.provenance())
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_what_nccl_reads_from_files_is_recorded_as_its_variables_are(tmp_path: P
     system, own = tmp_path / "nccl.conf", tmp_path / ".nccl.conf"
     system.write_text("# of the site\nNCCL_DEBUG=WARN\nNCCL_IB_HCA = mlx5_0\nNCCL_API_KEY=hush\n")
     own.write_text("NCCL_DEBUG=INFO\nHOME=/hush\nno pair\n")
-    found = provenance.nccl_files(system, {"HOME": str(tmp_path)})
+    found = joblog.nccl_files(system, {"HOME": str(tmp_path)})
     assert found == {"NCCL_DEBUG": "INFO", "NCCL_IB_HCA": "mlx5_0"}
-    assert provenance.nccl_files(tmp_path / "none", {"HOME": str(tmp_path / "x")}) is None
+    assert joblog.nccl_files(tmp_path / "none", {"HOME": str(tmp_path / "x")}) is None
     named = {"HOME": str(tmp_path), "NCCL_CONF_FILE": str(system)}
-    assert provenance.nccl_files(tmp_path / "none", named) == {
+    assert joblog.nccl_files(tmp_path / "none", named) == {
         "NCCL_DEBUG": "WARN",
         "NCCL_IB_HCA": "mlx5_0",
     }
@@ -84,12 +84,12 @@ def test_what_nccl_reads_from_files_is_recorded_as_its_variables_are(tmp_path: P
 def test_a_pipe_or_a_large_file_in_place_of_nccls_is_passed_over(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / ".nccl.conf").write_bytes(b"NCCL_DEBUG=INFO\n" * 10_000)
-    assert provenance.nccl_files(tmp_path / "pipe", {"HOME": str(tmp_path)}) is None
+    assert joblog.nccl_files(tmp_path / "pipe", {"HOME": str(tmp_path)}) is None
 
 
 def test_ranks_with_other_settings_have_another_digest() -> None:
     first = {"NCCL_DEBUG": "INFO", "PMI_RANK": "0", "CUDA_VISIBLE_DEVICES": "0", "HOME": "/a"}
     same = {**first, "PMI_RANK": "1", "CUDA_VISIBLE_DEVICES": "1", "HOME": "/b"}
     other = {**same, "NCCL_ALGO": "Ring"}
-    digests = [provenance.environment_digest(each) for each in (first, same, other)]
+    digests = [joblog.environment_digest(each) for each in (first, same, other)]
     assert digests[0] == digests[1] != digests[2]

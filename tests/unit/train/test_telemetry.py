@@ -16,11 +16,11 @@ from dlperf_hpc.model.result import GpuUse
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
-from dlperf_hpc.train.communication import Communication
 from dlperf_hpc.train.joblog import Measured, end_ok, log_gpus, log_window
+from dlperf_hpc.train.measurement import Communication
 from dlperf_hpc.train.telemetry import (
-    Sample,
-    Watch,
+    GpuSample,
+    GpuWatch,
     energy_of,
     find_device,
     gpu_state,
@@ -29,7 +29,7 @@ from dlperf_hpc.train.telemetry import (
 
 
 def test_samples_become_means_maxima_and_every_reason() -> None:
-    samples = [Sample(90, 1000, 1400, 300, 60, 0b01), Sample(95, 1200, 1380, 320, 64, 0b10)]
+    samples = [GpuSample(90, 1000, 1400, 300, 60, 0b01), GpuSample(95, 1200, 1380, 320, 64, 0b10)]
     assert summarise(samples) == {
         "samples": 2,
         "util": 92.5,
@@ -45,7 +45,7 @@ def test_samples_become_means_maxima_and_every_reason() -> None:
 def test_without_a_gpu_there_is_nothing_to_tell() -> None:
     assert find_device(None) is None
     assert find_device("GPU-00000000-0000-0000-0000-000000000000") is None
-    assert gpu_state(None) == {} and Watch(None).summary() == {}
+    assert gpu_state(None) == {} and GpuWatch(None).summary() == {}
 
 
 class Refused(Exception):
@@ -95,7 +95,7 @@ def test_what_a_card_refuses_does_not_cost_what_it_tells(monkeypatch: pytest.Mon
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     device = find_device("1")
-    watch = Watch(device)
+    watch = GpuWatch(device)
     window = watch.summary()  # at once: there is a sample all the same
     assert window.pop("samples") >= 1
     energy = {name: window.pop(name) for name in ("joules_by", "covered", "gap_s", "watched_s")}
@@ -112,7 +112,7 @@ def test_a_card_that_tells_nothing_is_no_error(monkeypatch: pytest.MonkeyPatch) 
         sys.modules, "pynvml", a_small_nvml(nvmlDeviceGetHandleByUUID=by_uuid("GPU-1"))
     )
     device = find_device("GPU-1")
-    assert Watch(device).summary() == {}
+    assert GpuWatch(device).summary() == {}
     state = gpu_state(device)
     assert state.pop("unreadable").count("nvmlDevice") > 3 and state == {"driver": "580.1"}
 
@@ -155,8 +155,8 @@ def test_from_the_log_into_both_tables(tmp_path: Path) -> None:
     assert (case["gpu_util"], case["gpu_memory_mb_max"]) == (90, 5603)
 
 
-def samples(*watts: float) -> list[Sample]:
-    return [Sample(90, 1000, 1400, each, 60, 0) for each in watts]
+def samples(*watts: float) -> list[GpuSample]:
+    return [GpuSample(90, 1000, 1400, each, 60, 0) for each in watts]
 
 
 def test_the_energy_of_a_counter_is_its_own_and_says_what_samples_cover() -> None:

@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 
 from dlperf_hpc.model.case import Measure
-from dlperf_hpc.train import window
-from dlperf_hpc.train.communication import measure_communication, steps_of_each
+from dlperf_hpc.train import measurement
+from dlperf_hpc.train.measurement import (
+    measure_communication,
+    measure_window,
+    steps_of_each,
+    timed_loop,
+    warm_up,
+    window_length,
+)
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
-from dlperf_hpc.train.window import measure_window, timed_loop, warm_up, window_length
 
 
 class Notes:
@@ -93,7 +99,7 @@ class Notes:
 def notes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Notes]:
     def make(fail_at: int = 0) -> Notes:
         made = Notes(fail_at)
-        monkeypatch.setattr(window, "time", made)
+        monkeypatch.setattr(measurement, "time", made)
         return made
 
     return make
@@ -205,7 +211,7 @@ class Reducing(Notes):
 def test_steps_are_timed_in_blocks(steps: int, each: int) -> None:
     """A wait for the device and a barrier for each block, not for each step."""
     session = Reducing()
-    timed = window.Timed(0.0, 1.0, [], 0.0, 0.0, 10_000, [], 10_000, 0, True)
+    timed = measurement.MeasuredWindow(0.0, 1.0, [], 0.0, 0.0, 10_000, [], 10_000, 0, True)
     world, measure = World(0, ("a", "a"), session), Measure(communication_steps=steps)
     found = measure_communication(session, world, measure, 2, timed, session.beat)
     blocks = steps // each
