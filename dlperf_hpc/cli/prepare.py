@@ -15,8 +15,7 @@ from dlperf_hpc.cli.options import count
 from dlperf_hpc.errors import visible
 
 if TYPE_CHECKING:
-    from dlperf_hpc.data.build import Vocabulary
-    from dlperf_hpc.data.shards import Settings
+    from dlperf_hpc.data.build import PrepareSettings, Vocabulary
 
 SUMMARY = "prepare training data from plain text"
 
@@ -73,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _settings(arguments: argparse.Namespace) -> Settings:
-    from dlperf_hpc.data.shards import Settings
+def _settings(arguments: argparse.Namespace) -> PrepareSettings:
+    from dlperf_hpc.data.build import PrepareSettings
     from dlperf_hpc.train.workloads.bert import predictions_per_sequence
 
     seq_len = arguments.seq_len
@@ -89,7 +88,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         )
     if not 0 <= arguments.seed < 2**32:
         raise usage_error("--seed", f"{arguments.seed} is not within 0 to {2**32 - 1}")
-    return Settings(
+    return PrepareSettings(
         format=arguments.format,
         seed=arguments.seed,
         seq_len=seq_len,

@@ -6,7 +6,7 @@ for a tenth that is cut to a random length. The last sentence of a document begi
 only a random one could follow it and more than half of all would be random.
 
 Masking (section 3.1 task 1): 15 % of the tokens are chosen to be predicted; of these 80 % read
-[MASK], 10 % a random token, 10 % stay. Names and shapes as in :mod:`dlperf_hpc.data.fields`.
+[MASK], 10 % a random token, 10 % stay. Names and shapes as in :mod:`dlperf_hpc.data.bert_files`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlperf_hpc.data.fields import Array, Arrays
+from dlperf_hpc.data.bert_files import Array, Arrays
 
 Ids = list[int]
 Document = list[Ids]

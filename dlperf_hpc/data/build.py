@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
+import random
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlperf_hpc import __version__, pools
-from dlperf_hpc.data import manifest, shards, text, vocabulary
-from dlperf_hpc.data.shards import Made, Settings
+from dlperf_hpc.data import bert_files, bert_samples, corpus, indexed, opening
+from dlperf_hpc.data.bert_samples import Document, pairs
 from dlperf_hpc.errors import DataError
 
 Advance = Callable[[str, int, int], None]
@@ -39,7 +45,7 @@ class Vocabulary:
 def build(
     inputs: Sequence[Path],
     out: Path,
-    settings: Settings,
+    settings: PrepareSettings,
     words: Vocabulary,
     *,
     whole_files: bool = False,
@@ -54,11 +60,11 @@ def build(
     allows no more: the same files, later.
     """
     start = time.monotonic()
-    files = text.text_files(inputs)
+    files = corpus.text_files(inputs)
     with _new_directory(out) as directory:
         count = shard_count or _shards_for(files)
         advance("reading the text", 0, count)
-        spools, documents = text.spool(files, whole_files, count, directory)
+        spools, documents = corpus.spool(files, whole_files, count, directory)
         digest, size = _tokenizer(settings, words, spools, directory, advance)
         made = _make_all(settings, directory, count, workers, advance)
         content = {
@@ -70,7 +76,7 @@ def build(
             "tokenizer": {"sha256": digest, "vocab_size": size, "lowercase": words.lowercase},
             "files": {file.name: _entry(directory, file) for file in made},
         }
-        manifest.write(directory, content)
+        opening.write_manifest(directory, content)
     return {"out": str(out), **content, "seconds": round(time.monotonic() - start, 3)}
 
 
@@ -105,7 +111,11 @@ def _new_directory(out: Path) -> Iterator[Path]:
 
 
 def _tokenizer(
-    settings: Settings, words: Vocabulary, spools: list[Path], directory: Path, advance: Advance
+    settings: PrepareSettings,
+    words: Vocabulary,
+    spools: list[Path],
+    directory: Path,
+    advance: Advance,
 ) -> tuple[str | None, int]:
     """Leaves the tokenizer in the directory; its digest and number of tokens."""
     if settings.format == "jsonl":
@@ -114,27 +124,27 @@ def _tokenizer(
     def texts() -> Iterator[str]:
         for number, path in enumerate(spools):
             advance("learning the vocabulary", number, len(spools))
-            yield from text.spooled(path)
+            yield from corpus.spooled(path)
 
     for_bert = settings.format != "megatron"
     if words.train is not None:
         if not pools.has_room(len(os.sched_getaffinity(0))):  # a thread per CPU, or it panics
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        train = vocabulary.train_bert if for_bert else vocabulary.train_gpt2
+        train = corpus.train_bert if for_bert else corpus.train_gpt2
         made = train(texts, words.train, *([words.lowercase] if for_bert else []))
     elif words.vocab is None or (words.merges is None and not for_bert):
         needed = "--vocab vocab.txt" if for_bert else "--vocab vocab.json --merges merges.txt"
         raise DataError(f"{settings.format} needs a vocabulary: {needed}, or --train-tokenizer")
     elif for_bert:
-        made = vocabulary.read_bert(words.vocab, words.lowercase)
+        made = corpus.read_bert(words.vocab, words.lowercase)
     else:
         assert words.merges is not None
-        made = vocabulary.read_gpt2(words.vocab, words.merges)
-    return vocabulary.save(made, directory), made.get_vocab_size()
+        made = corpus.read_gpt2(words.vocab, words.merges)
+    return corpus.save(made, directory), made.get_vocab_size()
 
 
 def _make_all(
-    settings: Settings, directory: Path, count: int, workers: int, advance: Advance
+    settings: PrepareSettings, directory: Path, count: int, workers: int, advance: Advance
 ) -> list[Made]:
     """All shards, in order of their numbers."""
     advance("writing samples", 0, count)
@@ -142,7 +152,7 @@ def _make_all(
     workers = min(workers, count)
     if workers == 1 or not pools.has_room(workers + pools.POOL):
         for number in range(count):
-            made[number] = shards.make(settings, directory, number)
+            made[number] = make_shard(settings, directory, number)
             advance("writing samples", len(made), count)
         return [file for number in range(count) for file in made[number]]
     # Spawned, not forked: the tokenizer's threads do not live through a fork.
@@ -153,7 +163,7 @@ def _make_all(
             f"this machine starts no worker process ({error}): use --workers 1"
         ) from error
     with pool:
-        waiting = {pool.submit(shards.make, settings, directory, n): n for n in range(count)}
+        waiting = {pool.submit(make_shard, settings, directory, n): n for n in range(count)}
         try:
             for done in as_completed(waiting):
                 made[waiting[done]] = done.result()
@@ -165,3 +175,135 @@ def _make_all(
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
     return [file for number in range(count) for file in made[number]]
+
+
+# --- one shard from one spool of documents: what a worker process does
+
+
+_TOGETHER = 1000  # texts handed to the tokenizer at once
+
+ENDINGS = {"hdf5": ".hdf5", "tfrecord": ".tfrecord", "megatron": ".bin", "jsonl": ".jsonl"}
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """What is to be made; ``predictions``, ``duplicates`` and the rest below them are BERT's."""
+
+    format: str
+    seed: int
+    seq_len: int
+    predictions: int
+    duplicates: int
+    short_probability: float
+    sentence_per_line: bool
+
+
+@dataclass(frozen=True)
+class Made:
+    """One file of prepared data."""
+
+    name: str
+    samples: int
+    documents: int
+    tokens: int
+    largest_id: int | None
+
+
+def make_shard(settings: PrepareSettings, directory: Path, number: int) -> list[Made]:
+    """Turn ``directory``'s spool of this number into a shard beside it, and remove the spool."""
+    spool = directory / f"{number}.spool"
+    path = directory / f"training_{number:05d}{ENDINGS[settings.format]}"
+    if settings.format == "jsonl":
+        made = _json_lines(path, spool)
+    elif settings.format == "megatron":
+        made = _megatron(path, spool, directory)
+    else:
+        made = _bert(settings, path, spool, number, directory)
+    spool.unlink()
+    return made
+
+
+def _json_lines(path: Path, spool: Path) -> list[Made]:
+    count = 0
+    with open(path, "w", encoding="utf-8") as file:
+        for text in corpus.spooled(spool):
+            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+            count += 1
+    return [Made(path.name, count, count, 0, None)]
+
+
+def _parts(items: Iterable[str]) -> Iterator[list[str]]:
+    left = iter(items)
+    while part := list(islice(left, _TOGETHER)):
+        yield part
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded_tokenizer(directory: Path) -> Any:
+    # The workers are the parallel ones: threads of the library's own would come on top of them.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    return corpus.load(directory)
+
+
+def _megatron(path: Path, spool: Path, directory: Path) -> list[Made]:
+    tokenizer = _loaded_tokenizer(directory)
+    end = tokenizer.token_to_id(corpus.END_OF_TEXT)
+    documents = [
+        np.array([*ids, end], np.int32)
+        for part in _parts(corpus.spooled(spool))
+        for ids in corpus.encode(tokenizer, part)
+    ]
+    indexed.write(path, documents, tokenizer.get_vocab_size())
+    tokens = sum(map(len, documents))
+    largest = max(int(document.max()) for document in documents)
+    return [Made(path.name, len(documents), len(documents), tokens, largest)]
+
+
+def _bert(
+    settings: PrepareSettings, path: Path, spool: Path, number: int, directory: Path
+) -> list[Made]:
+    tokenizer = _loaded_tokenizer(directory)
+    documents = [d for d in _encoded(settings, spool, tokenizer) if d]
+    if len(documents) < 2:
+        raise DataError(
+            f"shard {number} has {len(documents)} document(s), but next sentences are taken"
+            " from two: prepare more text, use fewer --shards, or another --documents"
+        )
+    rng = random.Random(f"{settings.seed} {number}")
+    made = [
+        pair
+        for _ in range(settings.duplicates)
+        for pair in pairs(documents, settings.seq_len, settings.short_probability, rng)
+    ]
+    if not made:
+        raise DataError(
+            f"shard {number}: no document has two sentences: try other --sentences or --documents"
+        )
+    sequence = np.random.SeedSequence([settings.seed, number])
+    numbers = np.random.RandomState(np.random.MT19937(sequence))
+    order = numbers.permutation(len(made))
+    samples = bert_samples.arrays(
+        [made[i] for i in order],
+        settings.seq_len,
+        settings.predictions,
+        _special(tokenizer),
+        numbers,
+    )
+    {"hdf5": bert_files.write_hdf5, "tfrecord": bert_files.write_records}[settings.format](
+        path, samples
+    )
+    tokens = int(samples["input_mask"].sum())
+    return [Made(path.name, len(made), len(documents), tokens, bert_files.largest_id(samples))]
+
+
+def _encoded(settings: PrepareSettings, spool: Path, tokenizer: Any) -> Iterator[Document]:
+    for text in corpus.spooled(spool):
+        parts = corpus.sentences(text, settings.sentence_per_line)
+        yield [ids for ids in corpus.encode(tokenizer, parts) if ids]
+
+
+def _special(tokenizer: Any) -> bert_samples.Special:
+    pad, unknown, cls, sep, mask = map(tokenizer.token_to_id, corpus.BERT_SPECIAL)
+    special = (pad, unknown, cls, sep, mask)
+    ordinary = sorted(set(tokenizer.get_vocab().values()) - set(special))
+    return bert_samples.Special(pad, cls, sep, mask, np.array(ordinary, np.int64))

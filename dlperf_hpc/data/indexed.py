@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dlperf_hpc.data.fields import Array, Arrays
+from dlperf_hpc.data.bert_files import Array, Arrays
 from dlperf_hpc.errors import DataError
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.sweepfile.declarations import SampleLayout

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from dlperf_hpc.data import bert_records, hdf5, indexed, manifest, tfrecord
-from dlperf_hpc.data.fields import Array, Arrays
+from dlperf_hpc.data import bert_files, indexed, tfrecord
+from dlperf_hpc.data.bert_files import Array, Arrays
 from dlperf_hpc.errors import DataError
-from dlperf_hpc.files import open_regular
+from dlperf_hpc.files import dump_json, open_regular, read_regular
 from dlperf_hpc.sweepfile.declarations import SampleLayout
 
 _LOOKED_AT = 4096  # samples read together
@@ -44,11 +45,11 @@ def find(data_path: str) -> list[Path]:
     expanded = os.path.expanduser(os.path.expandvars(data_path))
     whole = Path(expanded)
     if whole.is_dir():
-        named = manifest.files(manifest.read(whole))
+        named = manifest_files(read_manifest(whole))
         found = [whole / name for name in named] if named else _lying_in(whole)
     else:
         matched = [Path(name) for name in glob.glob(expanded, recursive=True)]
-        found = [path for path in matched if path.is_file() and path.name != manifest.NAME]
+        found = [path for path in matched if path.is_file() and path.name != MANIFEST]
     files = {path.with_suffix(".bin") if path.suffix == ".idx" else path for path in found}
     if not files:
         raise DataError(f"data_path {data_path!r}: no file of samples is there: {_PREPARE}")
@@ -64,7 +65,7 @@ def format_of(path: Path) -> str | None:
     """ "hdf5", "tfrecord" or "megatron", by the file's first bytes; None for anything else."""
     with open_regular(path) as file:
         head = file.read(_LENGTH_AND_SUM)
-    if head.startswith(hdf5.MAGIC):
+    if head.startswith(bert_files.HDF5_MAGIC):
         return "hdf5"
     if head.startswith(indexed.MAGIC) or (path.suffix == ".bin" and _index_of(path).is_file()):
         return "megatron"
@@ -76,8 +77,8 @@ def _index_of(path: Path) -> Path:
 
 
 _READERS: dict[str, tuple[str, Callable[[Path, SampleLayout], Shard]]] = {
-    "hdf5": ("bert", hdf5.Hdf5Shard),
-    "tfrecord": ("bert", bert_records.RecordShard),
+    "hdf5": ("bert", bert_files.Hdf5Shard),
+    "tfrecord": ("bert", bert_files.RecordShard),
     "megatron": ("gpt2", indexed.IndexedShard),
 }
 
@@ -112,11 +113,11 @@ def unpadded(shards: list[Shard], layout: SampleLayout) -> bool:
 
     By the manifest where it vouches for a file, else by looking, up to the first padded sample.
     """
-    manifests = {folder: manifest.read(folder) for folder in {s.path.parent for s in shards}}
+    manifests = {folder: read_manifest(folder) for folder in {s.path.parent for s in shards}}
     for shard in shards:
         content = manifests[shard.path.parent]
-        if manifest.vouches(content, shard.path, layout.vocab):
-            tokens = manifest.files(content)[shard.path.name].get("tokens")
+        if vouches(content, shard.path, layout.vocab):
+            tokens = manifest_files(content)[shard.path.name].get("tokens")
             if tokens != shard.samples * layout.seq_len:
                 return False
         elif any(not mask.all() for mask in _masks(shard)):
@@ -137,8 +138,59 @@ def _masks(shard: Shard) -> Iterator[Array]:
 
 def check(shards: list[Shard], layout: SampleLayout) -> None:
     """Look at every value of these files, unless a manifest vouches for them. DataError if bad."""
-    manifests = {folder: manifest.read(folder) for folder in {s.path.parent for s in shards}}
+    manifests = {folder: read_manifest(folder) for folder in {s.path.parent for s in shards}}
     for shard in shards:
-        if not manifest.vouches(manifests[shard.path.parent], shard.path, layout.vocab):
+        if not vouches(manifests[shard.path.parent], shard.path, layout.vocab):
             shard.check()
             shard.release()
+
+
+# --- the manifest beside prepared data: what made it, and what every file of it holds
+
+
+MANIFEST = "manifest.json"
+_VERSION = 1
+
+
+def write_manifest(directory: Path, content: Mapping[str, Any]) -> None:
+    """Into ``directory``; ``files`` maps names to bytes, samples and largest token id."""
+    text = dump_json({"manifest_version": _VERSION, **content})
+    (directory / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of prepared data; empty if there is none, or not one of this version."""
+    try:
+        found = json.loads(read_regular(directory / MANIFEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) and found.get("manifest_version") == _VERSION else {}
+
+
+def manifest_files(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a manifest says of each file, by name; nothing if it has no such table, or if a name in
+    it is that of something in another directory."""
+    named: Any = content.get("files")
+    if not isinstance(named, dict) or any(name != Path(name).name for name in named):
+        return {}
+    return named
+
+
+def vouches(content: Mapping[str, Any], file: Path, vocab: int) -> bool:
+    """True if the manifest speaks for this file as it is, and its ids are below ``vocab``.
+
+    It does if the file is no younger than the manifest, which is written last; otherwise every
+    value has to be looked at. DataError if the file has not the size that the manifest names: a
+    TFRecord file that was cut between two records looks whole.
+    """
+    entry = manifest_files(content).get(file.name)
+    if not isinstance(entry, dict):
+        return False
+    status, own = file.stat(), (file.parent / MANIFEST).stat()
+    if entry.get("bytes") != status.st_size:
+        raise DataError(
+            f"{file}: found {status.st_size} bytes, expected {entry.get('bytes')} by {MANIFEST}"
+            f" beside it: truncated or another's: copy or prepare it again, or remove {MANIFEST}"
+        )
+    largest = entry.get("largest_id")
+    return status.st_mtime_ns <= own.st_mtime_ns and isinstance(largest, int) and largest < vocab

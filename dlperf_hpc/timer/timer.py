@@ -23,9 +23,8 @@ from dlperf_hpc.model.result import Status, Window
 from dlperf_hpc.records.failures import ENDED_BY, WINDOW, Verdict, of_error
 from dlperf_hpc.records.lines import SUPERVISED, TimerReport, timed_line
 from dlperf_hpc.records.store import AnyAttempt, describe, finish, format_trace, log_event
-from dlperf_hpc.timer import aggregate, peers
-from dlperf_hpc.timer.config import timer_config
-from dlperf_hpc.timer.window_clock import (
+from dlperf_hpc.timer import aggregate, config
+from dlperf_hpc.timer.aggregate import (
     RankWindow,
     WindowClock,
     device_facts,
@@ -33,6 +32,7 @@ from dlperf_hpc.timer.window_clock import (
     synchronize,
     unwaited,
 )
+from dlperf_hpc.timer.config import timer_config
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.measurement import window_length
 
@@ -97,7 +97,7 @@ class Timer:
         }
         self._config = timer_config(told)
         self._stop, self._sync, self._quiet = stop, sync, quiet
-        self._group: peers.ProcessGroup | None = None
+        self._group: config.ProcessGroup | None = None
         self._begun: AnyAttempt | None = None
         self._clock: WindowClock | None = None
         self._done = 0
@@ -185,7 +185,7 @@ class Timer:
     @property
     def rank(self) -> int:
         """This process's number among those of the loop: as they met, else as the launcher says."""
-        return peers.launched().rank if self._group is None else self._group.rank
+        return config.launched().rank if self._group is None else self._group.rank
 
     @property
     def told(self) -> str:
@@ -268,7 +268,7 @@ class Timer:
         its process group."""
         if self._group is not None:
             return
-        self._group = found = peers.find()
+        self._group = found = config.find()
         atexit.register(self._at_exit)
         opened = self._open_log(found)
         if isinstance(opened, LedgerError) and SUPERVISED in os.environ:
@@ -294,7 +294,7 @@ class Timer:
         except OSError as error:
             self._remarks.append(f"the log is not whole: {error.strerror}")
 
-    def _open_log(self, found: peers.ProcessGroup) -> AnyAttempt | DlperfError | None:
+    def _open_log(self, found: config.ProcessGroup) -> AnyAttempt | DlperfError | None:
         """On rank 0 a log, or why there can be none."""
         if found.rank != 0:
             return None
@@ -303,7 +303,7 @@ class Timer:
         except DlperfError as error:
             return error
 
-    def _length(self, found: peers.ProcessGroup) -> int:
+    def _length(self, found: config.ProcessGroup) -> int:
         """Iterations of the window, the same for all processes."""
         measure, load = self._config.measure, self._config.load
         estimate = float("inf")
@@ -388,7 +388,7 @@ class Timer:
         """No number: say why, and write it into the log. The first process to come here does."""
         self._ended = True
         if self._group is None:  # no iteration was seen
-            self._group = peers.find(meet=False)
+            self._group = config.find(meet=False)
             opened = self._open_log(self._group)
             self._begun = None if isinstance(opened, DlperfError) else opened
         found = self._group

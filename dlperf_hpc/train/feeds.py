@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dlperf_hpc.data import fields, opening
-from dlperf_hpc.data.fields import Array, Arrays
+from dlperf_hpc.data import bert_files, opening
+from dlperf_hpc.data.bert_files import Array, Arrays
 from dlperf_hpc.data.opening import Shard
 from dlperf_hpc.errors import DataError
 from dlperf_hpc.model.case import Case
@@ -248,5 +248,5 @@ def _watched(
     for batch in batches(share, case.batch_size * devices, again, first):
         for name in ("input_ids", "masked_lm_ids"):
             if name in batch:
-                fields.check_values(case.data_path, name, batch[name], layout)
-        yield fields.arguments(batch)
+                bert_files.check_values(case.data_path, name, batch[name], layout)
+        yield bert_files.arguments(batch)

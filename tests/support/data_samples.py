@@ -9,7 +9,7 @@ from pydoc_data.topics import topics
 import numpy as np
 
 from dlperf_hpc.cli.prepare import main
-from dlperf_hpc.data.fields import Arrays
+from dlperf_hpc.data.bert_files import Arrays
 from dlperf_hpc.sweepfile.declarations import SampleLayout
 from dlperf_hpc.train.workloads.bert import predictions_per_sequence
 

@@ -9,14 +9,14 @@ from data_samples import bert_arrays
 from frameworks import run_checks
 from places import SUPPORT
 
-from dlperf_hpc.data import bert_records, tfrecord
+from dlperf_hpc.data import bert_files, tfrecord
 
 
 @pytest.fixture(scope="module")
 def by_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What TensorFlow reads of our records, and writes for us to read."""
     directory = tmp_path_factory.mktemp("tensorflow")
-    bert_records.write(directory / "ours.tfrecord", bert_arrays(5))
+    bert_files.write_records(directory / "ours.tfrecord", bert_arrays(5))
     script = SUPPORT / "tensorflow_records_checks.py"
     found = run_checks("tensorflow", script, directory, ranks=1)
     return {**found, "directory": directory}

@@ -17,7 +17,7 @@ import torch
 from data_samples import prepared, write_corpus
 from places import ROOT, SUPPORT
 
-from dlperf_hpc.data import fields
+from dlperf_hpc.data import bert_files
 from dlperf_hpc.engines.command import clean_environment
 from dlperf_hpc.engines.local import find_mpiexec
 from dlperf_hpc.train.configs import BertConfig
@@ -118,7 +118,7 @@ def test_an_unused_place_counts_for_nothing() -> None:
     model, batch = BertForPreTraining(CONFIG).double(), tensors(1)
     weights = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]], np.float32)
     arrays = {name: tensor.numpy() for name, tensor in batch.items()}
-    made = fields.arguments({**arrays, "masked_lm_weights": weights})
+    made = bert_files.arguments({**arrays, "masked_lm_weights": weights})
     assert made.keys() == batch.keys()
     found = model(**{name: torch.from_numpy(array) for name, array in made.items()}).item()
 

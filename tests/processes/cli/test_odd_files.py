@@ -20,7 +20,7 @@ import pytest
 from other_user import AS_NOBODY, NOBODY
 from record_samples import a_run, a_sweep, ended_ok, paths
 
-from dlperf_hpc.data import indexed, manifest
+from dlperf_hpc.data import indexed, opening
 from dlperf_hpc.data.opening import find, open_shard
 from dlperf_hpc.errors import DataError, SpecError, WeightsError
 from dlperf_hpc.sweepfile.declarations import SampleLayout
@@ -149,9 +149,9 @@ def test_odd_files_among_prepared_data_are_refused(tmp_path: Path) -> None:
         content = {"manifest_version": 1, "files": files}
         (tmp_path / "manifest.json").write_text(json.dumps(content))
         assert find(str(tmp_path)) == [data] or files == {}
-        assert not manifest.vouches(content, data, 100)
+        assert not opening.vouches(content, data, 100)
     (tmp_path / "manifest.json").write_text("[" * 100_000)
-    assert manifest.read(tmp_path) == {}
+    assert opening.read_manifest(tmp_path) == {}
 
 
 def test_what_a_rank_reads_is_no_pipe_either(tmp_path: Path) -> None:

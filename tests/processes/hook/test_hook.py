@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dlperf_hpc.hook.__main__ import OnImport
+from dlperf_hpc.hook import OnImport
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.logfile import result_of_log
 

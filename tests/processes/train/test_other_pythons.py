@@ -163,7 +163,7 @@ import pathlib, dlperf_hpc
 from dlperf_hpc.train.registry import registry
 assert registry().backends and registry().workloads
 folder = pathlib.Path(dlperf_hpc.__file__).parent
-rooms = ("cli", "hook", "launch", "model", "records", "sweepfile", "timer", "train")
+rooms = ("cli", "launch", "model", "records", "sweepfile", "timer", "train")
 files = [*folder.glob("*.py"), *(path for room in rooms for path in (folder / room).rglob("*.py"))]
 for path in files:
     compile(path.read_text(encoding="utf-8"), str(path), "exec")

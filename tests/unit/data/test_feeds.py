@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from data_samples import bert_arrays, bert_layout, prepared, write_corpus
 
-from dlperf_hpc.data import bert_records, fields, hdf5, indexed, manifest, opening, tfrecord
-from dlperf_hpc.data.fields import Array, Arrays
+from dlperf_hpc.data import bert_files, indexed, opening, tfrecord
+from dlperf_hpc.data.bert_files import Array, Arrays
 from dlperf_hpc.errors import DataError
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
@@ -30,7 +30,7 @@ GPT2_LAYOUT = SampleLayout("gpt2", 100, 16)
 def write_shards(directory: Path, counts: list[int], kind: str = "hdf5") -> Path:
     """A file for each count, as another program would leave them: without a manifest."""
     directory.mkdir()
-    write = {"hdf5": hdf5.write, "tfrecord": bert_records.write}[kind]
+    write = {"hdf5": bert_files.write_hdf5, "tfrecord": bert_files.write_records}[kind]
     for number, count in enumerate(counts):
         write(directory / f"{number}.{kind}", bert_arrays(count, sum(counts[:number])))
     return directory
@@ -123,7 +123,7 @@ def read_megatron(path: Path) -> list[Array]:
 def test_the_indexed_binary_is_megatrons(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
-    from dlperf_hpc.data.text import documents
+    from dlperf_hpc.data.corpus import documents
 
     corpus = write_corpus(tmp_path)
     made = prepared(corpus, tmp_path / "out", "--format", "megatron")
@@ -356,22 +356,22 @@ def test_patterns_and_variables_name_files(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SCRATCH_OF_A_JOB", str(directory))
     assert len(opening.find("$SCRATCH_OF_A_JOB/[01].hdf5")) == 2
     assert len(opening.find("$SCRATCH_OF_A_JOB")) == 3
-    (directory / manifest.NAME).write_text('{"manifest_version": 1, "files": {"9.hdf5": {}}}')
+    (directory / opening.MANIFEST).write_text('{"manifest_version": 1, "files": {"9.hdf5": {}}}')
     with pytest.raises(DataError, match=r"9\.hdf5: cannot be read"):
         shards(directory)
 
 
 def test_a_manifest_vouches_for_its_files_as_they_were(tmp_path: Path) -> None:
     made = prepared(write_corpus(tmp_path), tmp_path / "out", "--format", "hdf5")
-    layout, content = bert_layout(made), manifest.read(made)
+    layout, content = bert_layout(made), opening.read_manifest(made)
     path = made / "training_00000.hdf5"
-    assert manifest.vouches(content, path, layout.vocab)
-    assert not manifest.vouches(content, path, 100)  # another model: every id is looked at
+    assert opening.vouches(content, path, layout.vocab)
+    assert not opening.vouches(content, path, 100)  # another model: every id is looked at
     with pytest.raises(DataError, match="expected 0 to 99"):
         opening.check(shards(made, replace(layout, vocab=100)), replace(layout, vocab=100))
     shutil.copy(path, tmp_path / "copy")
     (tmp_path / "copy").replace(path)  # younger than the manifest
-    assert not manifest.vouches(content, path, layout.vocab)
+    assert not opening.vouches(content, path, layout.vocab)
     opening.check(shards(made, layout), layout)
 
 
@@ -387,13 +387,13 @@ def test_a_file_cut_between_two_records_is_noticed(tmp_path: Path) -> None:
 def test_weights_of_nvidias_files_end_at_position_0() -> None:
     positions = np.array([[3, 7, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0]])
     expected = [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]]
-    assert fields.weights_of(positions).tolist() == expected
+    assert bert_files.weights_of(positions).tolist() == expected
 
 
 def of_samples(directory: Path, kind: str, ranks: int = 1, padded: str = "") -> list[Any]:
     """The feed of each of so many ranks over two files, of which one may have a padded sample."""
     directory.mkdir()
-    write = {"hdf5": hdf5.write, "tfrecord": bert_records.write}[kind]
+    write = {"hdf5": bert_files.write_hdf5, "tfrecord": bert_files.write_records}[kind]
     for number in range(2):
         arrays = bert_arrays(9, 9 * number)
         if padded == str(number):
@@ -462,7 +462,7 @@ def test_a_manifest_tells_without_looking(tmp_path: Path) -> None:
     (path,) = directory.iterdir()
     entry = {"bytes": path.stat().st_size, "largest_id": 99}
     for tokens, whole in ((4 * 16, True), (4 * 16 - 1, False), (None, False)):
-        manifest.write(directory, {"files": {path.name: {**entry, "tokens": tokens}}})
+        opening.write_manifest(directory, {"files": {path.name: {**entry, "tokens": tokens}}})
         assert opening.unpadded(shards(directory), BERT_LAYOUT) is whole
 
 

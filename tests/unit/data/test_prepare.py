@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from data_samples import bert_layout, prepared, write_corpus
 
-from dlperf_hpc.data import fields, opening, text
+from dlperf_hpc.data import bert_files, corpus, opening
+from dlperf_hpc.data.bert_files import Arrays
 from dlperf_hpc.data.bert_samples import pairs
-from dlperf_hpc.data.fields import Arrays
 
 
 def read_all(directory: Path, seq_len: int = 64) -> Arrays:
@@ -82,7 +82,7 @@ def test_masking_is_berts(tmp_path: Path) -> None:
 def test_samples_are_laid_out_as_berts(tmp_path: Path) -> None:
     made = prepared(write_corpus(tmp_path), tmp_path / "out", "--format", "hdf5")
     arrays, marks = read_all(made), special(made)
-    ids, mask, segments = (arrays[name] for name in fields.PER_TOKEN)
+    ids, mask, segments = (arrays[name] for name in bert_files.PER_TOKEN)
     lengths = mask.sum(axis=1)
     assert (ids[:, 0] == marks["CLS"]).all()
     assert ((ids == marks["SEP"]).sum(axis=1) == 2).all()
@@ -121,15 +121,15 @@ def test_documents_of_text_and_of_json_lines(tmp_path: Path) -> None:
     lines = tmp_path / "b.json"
     rows = [{"id": 1, "text": "One.\n\nTwo."}, {"text": " "}, {"text": "Three."}]
     lines.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert list(text.documents(plain, whole_files=False)) == ["One. Two\nlines.\n", "Three.\n"]
-    assert len(list(text.documents(plain, whole_files=True))) == 1
-    assert list(text.documents(lines, whole_files=False)) == ["One.\n\nTwo.", "Three."]
+    assert list(corpus.documents(plain, whole_files=False)) == ["One. Two\nlines.\n", "Three.\n"]
+    assert len(list(corpus.documents(plain, whole_files=True))) == 1
+    assert list(corpus.documents(lines, whole_files=False)) == ["One.\n\nTwo.", "Three."]
 
 
 def test_sentences_end_at_stops() -> None:
-    found = text.sentences('See e.g. the manual. "Why?" Because\nit (says) so. 3 times.', False)
+    found = corpus.sentences('See e.g. the manual. "Why?" Because\nit (says) so. 3 times.', False)
     assert found == ["See e.g. the manual.", '"Why?"', "Because it (says) so.", "3 times."]
-    assert text.sentences("a b\n\nc. D\n", one_per_line=True) == ["a b", "c. D"]
+    assert corpus.sentences("a b\n\nc. D\n", one_per_line=True) == ["a b", "c. D"]
 
 
 @pytest.mark.processes

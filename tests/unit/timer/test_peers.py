@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dlperf_hpc.model.case import Topology
-from dlperf_hpc.timer.peers import launched
+from dlperf_hpc.timer.config import launched
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}
 SRUN = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "6", "SLURM_STEP_TASKS_PER_NODE": "3(x2)"}

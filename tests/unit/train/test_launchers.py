@@ -9,7 +9,7 @@ import pytest
 
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.model.case import Case, Topology
-from dlperf_hpc.timer import peers
+from dlperf_hpc.timer import config
 from dlperf_hpc.train.probe import rank as probe
 from dlperf_hpc.train.probe.launchers import LAUNCHERS, TORCHRUN, launched
 from dlperf_hpc.train.program import launcher
@@ -90,7 +90,7 @@ def test_every_caller_is_told_alike(
         asked_without_mpi({**env, "DLPERF_MPI": "none"})
     where = launcher.discover(case("2n4g", "rank"), env)
     assert (where.rank, where.size, where.local_rank, where.node_rank) == (5, 8, 1, 1)
-    timed = peers.launched(env)
+    timed = config.launched(env)
     topology = Topology(2, 4) if started_by in TELL_HOW_MANY_ON_A_NODE else None
     assert (timed.rank, timed.size, timed.topology) == (5, 8, topology)
     with monkeypatch.context() as patch:
@@ -109,7 +109,7 @@ def test_torchruns_variables_are_a_programs_alone() -> None:
     env = {**SRUN, **ON_TWO_NODES, **left}
     assert launcher_rank(env) == 5
     assert launcher.discover(case("2n4g", "rank"), env).rank == 5
-    assert (peers.launched(env).rank, peers.launched(env).size) == (0, 1)
+    assert (config.launched(env).rank, config.launched(env).size) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_no_launcher_tells_whole(
 ) -> None:
     told = launched(env)
     assert (told.rank, told.size, told.whole) == (rank, size, False)
-    assert (peers.launched(env).rank, peers.launched(env).size) == (0, 1)
+    assert (config.launched(env).rank, config.launched(env).size) == (0, 1)
     with pytest.raises(WorldError):
         launcher.discover(case("2n4g", "rank"), env)
 
@@ -136,4 +136,4 @@ def test_what_no_launcher_tells_whole(
 @pytest.mark.parametrize("count", ["4,2", "4(x1),2", "", "x"])
 def test_ranks_that_lie_unevenly_have_no_topology(count: str) -> None:
     env = {**SRUN, "SLURM_STEP_NUM_TASKS": "6", "SLURM_STEP_TASKS_PER_NODE": count}
-    assert peers.launched(env).size == 6 and peers.launched(env).topology is None
+    assert config.launched(env).size == 6 and config.launched(env).topology is None
