@@ -1,15 +1,16 @@
-"""What a log format is: the forms of its lines, and a function for what patterns cannot say.
+"""What a log format is: the forms of its lines.
 
-A module in :mod:`dlperf_hpc.logs.formats` declares the formats of one family in its ``FORMATS``.
-A format's ``literals`` are fixed strings; a line that holds none of them is never shown to it. Its
-patterns (:class:`LinePattern`) take the figures out of a line, as they are printed, and add them to
-a :class:`ReadingBuilder`; they convert no unit that :class:`~dlperf_hpc.logs.scanned.Printed` can
-name, average nothing and decide nothing.
+``formats.json`` declares the formats, and a module in :mod:`dlperf_hpc.logs.formats` has the lines
+of one family in its ``LINES``. A format's ``literals`` are fixed strings; a line that holds none of
+them is never shown to it. Its patterns (:class:`LinePattern`) take the figures out of a line, as
+they are printed, and add them to a :class:`ReadingBuilder`; they convert no unit that
+:class:`~dlperf_hpc.logs.scanned.Printed` can name, average nothing and decide nothing.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import re
 from array import array
@@ -70,12 +71,12 @@ class LinePattern:
 
     Lines that follow each other are taken apart by one call, if the pattern finds each of them, and
     ``usual``, which is given the builder and the lines' groups, is true. If it is not, ``take``
-    reads the lines; without ``take`` they are left to the format's other patterns and its ``rest``.
+    reads the lines; without ``take`` they are left to the patterns behind this one.
     ``then`` is given the builder and the ranks of the lines (None: they have none) when their
     iterations were added.
     """
 
-    pattern: str
+    pattern: str = ""
     clock: str = ""
     held: bool = False
     note: str = ""
@@ -111,7 +112,7 @@ class LinePattern:
 
     def find_all(self, text: str) -> Found:
         """The groups of each line of a text in which the pattern is found."""
-        return self._many.findall(text) if self.find is None else ()
+        return self._many.findall(text) if self.pattern and self.find is None else ()
 
     def columns(self, found: Found) -> Columns | None:
         """The groups of lines; None if only some of the lines have a group, or if such lines are
@@ -240,41 +241,44 @@ def _repeats_settings(columns: Columns, builder: ReadingBuilder) -> bool:
 # --- formats
 
 
-def _nothing(line: Line, builder: ReadingBuilder) -> None:
-    """What is done with lines that a format's patterns do not find, if it says nothing of them."""
-
-
 @dataclass(frozen=True)
 class Format:
     """A log format.
 
     ``evidence`` says what its reader rests on, ``source`` where the lines come from (a file of a
     public repository). Lines that hold one of the ``literals`` or of the ``facts_literals`` are
-    read by the first of the patterns in ``lines`` that finds something in them, or else by
-    ``rest``. The latter literals are in lines that state settings, and do not make a file one of
-    this format. ``instead`` names, for the docs, what a run's speed is taken from if the lines of
-    an iteration print none.
+    read by the first of the patterns in ``lines`` that finds something in them. The latter literals
+    are in lines that state settings, and do not make a file one of this format. ``instead`` names,
+    for the docs, what a run's speed is taken from if the lines of an iteration print none.
+
+    The patterns are ``own``, or those that ``module`` has for the format in its ``LINES``: it is
+    imported when the first line is read.
     """
 
     name: str
     title: str
-    framework: str
     evidence: Evidence
     source: str
     literals: tuple[str, ...]
-    lines: tuple[LinePattern, ...] = ()
-    rest: Callable[[Line, ReadingBuilder], None] = _nothing
+    framework: str = ""
     printed: Printed = field(default_factory=Printed)
     counter: Counter = Counter.OPTIMIZER_STEPS
-    facts_literals: tuple[str, ...] = field(default=())
+    facts_literals: tuple[str, ...] = ()
     instead: str = ""
+    own: tuple[LinePattern, ...] = ()
+    module: str = ""
+
+    @functools.cached_property
+    def lines(self) -> tuple[LinePattern, ...]:
+        """The forms of its lines."""
+        if not self.module:
+            return self.own
+        found: tuple[LinePattern, ...] = importlib.import_module(self.module).LINES[self.name]
+        return found
 
     def read(self, line: Line, builder: ReadingBuilder) -> None:
         """Take out of a line what the builder is to have of it."""
-        for each in self.lines:
-            if each.read(line, builder):
-                return
-        self.rest(line, builder)
+        any(each.read(line, builder) for each in self.lines)
 
     @property
     def at_once(self) -> bool:

@@ -8,6 +8,7 @@ it is the literal.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from dlperf_hpc.logs.format import OUR_OWN, Format, Groups, Line, LinePattern, ReadingBuilder
@@ -62,30 +63,39 @@ def format_of(table: ReadTable, name: str) -> Format:
     step = compiled(table.line) if table.line else None
     total = compiled(table.total) if table.total else None
 
-    def read_total(line: Line, builder: ReadingBuilder) -> None:
-        whole = total.first(line.text) if total else None
-        if whole is not None:
-            _add_total(table, line, builder, whole)
+    def read_total(line: Line, builder: ReadingBuilder, figures: Groups) -> None:
+        _add_total(table, line, builder, figures["total"])
 
     def read_step(line: Line, builder: ReadingBuilder, figures: Groups) -> None:
         _add_step(table, line, builder, figures)
-        read_total(line, builder)  # a line may be both
+        totals.read(line, builder)  # a line may be both
 
-    lines = (LinePattern(table.line, find=step.named, take=read_step),) if step else ()
+    totals = LinePattern(table.total, find=_first(total), take=read_total)
+    own = [totals]
+    if step:
+        own.insert(0, LinePattern(table.line, find=step.named, take=read_step))
+    literals = (literal for each in (step, total) for literal in _literals(each))
     return Format(
         name=own_name(name),
         title=f"lines as a table tells them ({name})",
         framework=name,
         evidence=Evidence.TOLD,
         source="",
-        literals=tuple(
-            dict.fromkeys(literal for each in (step, total) for literal in _literals(each))
-        ),
-        lines=lines,
-        rest=read_total,
+        literals=tuple(dict.fromkeys(literals)),
+        own=tuple(own),
         printed=_printed(table),
         counter=_COUNTERS[table.counts],
     )
+
+
+def _first(pattern: Pattern | None) -> Callable[[str], Groups | None]:
+    """A search for the figure of a whole run."""
+
+    def find(text: str) -> Groups | None:
+        figure = pattern.first(text) if pattern else None
+        return None if figure is None else {"total": figure}
+
+    return find
 
 
 def _literals(pattern: Pattern | None) -> tuple[str, ...]:

@@ -40,9 +40,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, full_stamp
-from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed
+from dlperf_hpc.logs.scanned import Counter
 
 # --- deepspeed
 
@@ -78,7 +78,7 @@ _SETTINGS = {
 _PRECISIONS = {"fp16_enabled": "fp16", "bfloat16_enabled": "bf16"}
 
 
-def _read_deepspeed(line: Line, builder: ReadingBuilder) -> None:
+def _read_deepspeed(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A line of the timer's, or one on which the engine or its launcher states a setting."""
     if "SamplesPerSec=" not in line.text:
         _read_setting(line, builder)
@@ -155,30 +155,6 @@ def _read_setting(line: Line, builder: ReadingBuilder) -> None:
         builder.fact(line, "devices", match[1])
 
 
-DEEPSPEED = Format(
-    name="deepspeed",
-    title="DeepSpeed engine (ThroughputTimer)",
-    framework="deepspeed",
-    evidence=Evidence.REAL,
-    source="deepspeedai/DeepSpeed deepspeed/utils/timer.py",
-    literals=("SamplesPerSec=",),
-    rest=_read_deepspeed,
-    printed=Printed(averaging=Averaging.RUNNING, origin=2),
-    counter=Counter.MICRO_STEPS,
-    facts_literals=(
-        ", skipped=",
-        ", num_local_procs=",
-        "dist_world_size=",
-        "train_batch_size ..",
-        "train_micro_batch_size_per_gpu  ",
-        "gradient_accumulation_steps ..",
-        "fp16_enabled ..",
-        "bfloat16_enabled ..",
-    ),
-    lines=(_ROWS,),
-)
-
-
 # --- bing_bert
 
 _FIGURE = r"[-+.0-9a-zA-Z]{1,40}"
@@ -192,7 +168,7 @@ _THROUGHPUT = re.compile(
 _SEQ_LEN = re.compile(r"[( ,]max_seq_length=([0-9]{1,9})[,)]")
 
 
-def _read_bing_bert(line: Line, builder: ReadingBuilder) -> None:
+def _read_bing_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A progress or a throughput line, or one that states a setting."""
     if match := _PROGRESS.search(line.text):
         builder.release_held()
@@ -243,15 +219,10 @@ def _count_micro_steps(line: Line, builder: ReadingBuilder) -> None:
     builder.counter = Counter.MICRO_STEPS
 
 
-BING_BERT = Format(
-    name="bing_bert",
-    title="DeepSpeedExamples bing_bert",
-    framework="deepspeed",
-    evidence=Evidence.SOURCE,
-    source="deepspeedai/DeepSpeedExamples bing_bert/deepspeed_train.py",
-    literals=("bing_bert_progress: step=", ", the throughput is "),
-    rest=_read_bing_bert,
-    facts_literals=("Args = Namespace(", "gradient_accumulation_steps .."),
-)
-
-FORMATS = (DEEPSPEED, BING_BERT)
+LINES = {
+    "deepspeed": (
+        _ROWS,
+        LinePattern(take=_read_deepspeed),
+    ),
+    "bing_bert": (LinePattern(take=_read_bing_bert),),
+}

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import month_day_stamp, one_more
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps, Unit
+from dlperf_hpc.logs.scanned import Stamps, Unit
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _LITERAL = "d2.utils.events"
@@ -48,7 +48,7 @@ _BATCH = re.compile(
 _AMP = re.compile(r"^    ENABLED: (true|True|false|False)\s*$")
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A line of events, the speed of the whole run, or a setting."""
     iteration = _ITERATION.search(line.text) if _LITERAL in line.text else None
     if iteration:
@@ -90,23 +90,6 @@ def _read_setting(line: Line, builder: ReadingBuilder) -> None:
         builder.hold(line, "precision", "fp16" if match[1].lower() == "true" else "fp32")
 
 
-FORMATS = (
-    Format(
-        name="detectron2",
-        title="detectron2, d2go",
-        framework="detectron2",
-        evidence=Evidence.REAL,
-        source="facebookresearch/detectron2 detectron2/utils/events.py, engine/hooks.py",
-        literals=(_LITERAL, _SPEED),
-        rest=read,
-        printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING, origin=2),
-        facts_literals=(
-            ". World size: ",
-            "IMS_PER_BATCH: ",
-            " total_batch_size: ",
-            "Auto-scaling the config to ",
-            "  AMP:",
-            "    ENABLED: ",
-        ),
-    ),
-)
+LINES = {
+    "detectron2": (LinePattern(take=read),),
+}

@@ -52,11 +52,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.formats import ngc_mxnet, ngc_tensorflow
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.formats import format_named, ngc_mxnet, ngc_tensorflow
 from dlperf_hpc.logs.formats._dllogger import (
     PARAMETERS,
-    SHELL_LITERAL,
     Program,
     Record,
     precision,
@@ -65,7 +64,6 @@ from dlperf_hpc.logs.formats._dllogger import (
     shell_fact,
 )
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, full_stamp
-from dlperf_hpc.logs.scanned import Counter, Evidence
 
 # --- dllogger_pytorch_resnet
 
@@ -102,23 +100,10 @@ _RESNET_MARKS = ("train.total_ips : ", "Validation Iteration: ", PARAMETERS)
 """The name of the metric alone is in dllogger's JSON too, and heads a table of MXNet's."""
 
 
-def _read_resnet(line: Line, builder: ReadingBuilder) -> None:
+def _read_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One line with the speed of an iteration, an epoch or the run, or with arguments."""
     if any(literal in line.text for literal in _RESNET_MARKS):
         read_lines(RESNET_PROGRAM, line, builder)
-
-
-RESNET = Format(
-    name="dllogger_pytorch_resnet",
-    title="NVIDIA DeepLearningExamples PyTorch ResNet-50 (dllogger text)",
-    framework="ngc-pytorch",
-    evidence=Evidence.REAL,
-    source="NVIDIA/DeepLearningExamples PyTorch/Classification/ConvNets/image_classification",
-    literals=("train.total_ips",),
-    rest=_read_resnet,
-    counter=Counter.MICRO_STEPS,
-    facts_literals=(PARAMETERS, "Validation Iteration: "),
-)
 
 
 # --- dllogger_pytorch_bert
@@ -155,34 +140,20 @@ BERT_PROGRAM = Program(
 )
 
 
-def _read_bert(line: Line, builder: ReadingBuilder) -> None:
+def _read_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One line of an iteration, of the run, or with arguments."""
     if not shell_fact(line, builder):
         read_lines(BERT_PROGRAM, line, builder)
 
 
-BERT = Format(
-    name="dllogger_pytorch_bert",
-    title="NVIDIA DeepLearningExamples PyTorch BERT (dllogger text)",
-    framework="ngc-pytorch",
-    evidence=Evidence.REAL,
-    source="NVIDIA/DeepLearningExamples PyTorch/LanguageModeling/BERT/run_pretraining.py",
-    literals=("Training Iteration: ", "training_sequences_per_second : "),
-    instead="the clock, or the total",
-    rest=_read_bert,
-    facts_literals=(PARAMETERS, SHELL_LITERAL),
-    lines=(_ROWS,),
-)
-
-
 # --- dllogger_json
 
-_WRITERS: tuple[tuple[Program, Format], ...] = (
-    (RESNET_PROGRAM, RESNET),
-    (ngc_mxnet.DLLOGGER_PROGRAM, ngc_mxnet.DLLOGGER),
-    (BERT_PROGRAM, BERT),
-    (ngc_tensorflow.TF1_BERT_PROGRAM, ngc_tensorflow.TF1_BERT),
-    (ngc_tensorflow.TF1_RESNET_PROGRAM, ngc_tensorflow.TF1_RESNET),
+_WRITERS = (
+    (RESNET_PROGRAM, "dllogger_pytorch_resnet"),
+    (ngc_mxnet.DLLOGGER_PROGRAM, "dllogger_mxnet_resnet"),
+    (BERT_PROGRAM, "dllogger_pytorch_bert"),
+    (ngc_tensorflow.TF1_BERT_PROGRAM, "ngc_tf1_bert"),
+    (ngc_tensorflow.TF1_RESNET_PROGRAM, "ngc_tf1_resnet"),
 )
 _SAMPLES = {"img/s", "images/s", "seq/s", "sequences/s"}
 _LATEST = 1e11  # seconds since the epoch: no clock shows the year 5138
@@ -190,7 +161,7 @@ _MOST_UNITS = 1000
 _MOST_PARAMETERS = 50
 
 
-def _read_json(line: Line, builder: ReadingBuilder) -> None:
+def _read_json(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One record."""
     start = line.text.find("DLLL {")
     entry = _decoded(line.text[start + 5 :]) if start >= 0 else None
@@ -218,7 +189,7 @@ def _recognise(line: Line, builder: ReadingBuilder, data: Mapping[str, Any]) -> 
     found = next((each for each in _WRITERS if _wrote(each[0], data)), None)
     if found is None:
         return None
-    program, written = found
+    program, written = found[0], format_named(found[1])
     builder.state["program"] = program
     builder.framework = written.framework
     builder.printed = written.printed
@@ -283,14 +254,12 @@ def _bounded(digits: str) -> float:
 
 _DECODER = json.JSONDecoder(parse_int=_bounded)
 
-JSON = Format(
-    name="dllogger_json",
-    title="NVIDIA dllogger (DLLL JSON stream)",
-    framework="ngc-pytorch",
-    evidence=Evidence.REAL,
-    source="NVIDIA/dllogger dllogger/logger.py (JSONStreamBackend)",
-    literals=("DLLL {",),
-    rest=_read_json,
-)
 
-FORMATS = (RESNET, BERT, JSON)
+LINES = {
+    "dllogger_pytorch_resnet": (LinePattern(take=_read_resnet),),
+    "dllogger_pytorch_bert": (
+        _ROWS,
+        LinePattern(take=_read_bert),
+    ),
+    "dllogger_json": (LinePattern(take=_read_json),),
+}

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import OUR_OWN, Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import full_stamp
-from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
 _TIME = r"dlperf (?P<time>[-0-9]{10}T[:.0-9]{15}Z)"
 _ITERATION = re.compile(
@@ -19,7 +18,7 @@ _ITERATION = re.compile(
 _SUMMARY = re.compile(_TIME + r" summary .* samples_per_s=(?P<rate>\S+)")
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """An ``iteration`` or the ``summary``; other events have no speed."""
     if match := _ITERATION.match(line.text):
         builder.step(
@@ -35,16 +34,6 @@ def read(line: Line, builder: ReadingBuilder) -> None:
         builder.recognise(line)
 
 
-FORMATS = (
-    Format(
-        name=OUR_OWN,
-        title="dlperf_hpc's own job log",
-        framework="",
-        evidence=Evidence.REAL,
-        source="docs/log-format.md",
-        literals=("dlperf 2",),
-        rest=read,
-        printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
-        counter=Counter.MICRO_STEPS,
-    ),
-)
+LINES = {
+    "dlperf": (LinePattern(take=read),),
+}

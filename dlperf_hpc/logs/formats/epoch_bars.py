@@ -31,10 +31,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import _bars
 from dlperf_hpc.logs.lineparts import NUMBER
-from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
 _VERSION = "v_num="
 _LIGHTNING = "TPU available: "
@@ -48,7 +47,7 @@ _NO_TRAINING = re.compile(r"(?i)val|eval|test|sanity|predict|infer")
 _LOSS = re.compile(rf"[, ](?:train[_/])?loss(?:_step)?=(?P<loss>{NUMBER})[,\]]")
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A state of the bar of an epoch's batches, or what shows that Lightning draws it."""
     bar = _bars.bar_of(line.text) if "poch" in line.text else None
     if _LIGHTNING in line.text or (bar and _VERSION in bar.rest):
@@ -72,19 +71,9 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: _bars.Bar, epoch: str) -
     _bars.add(line, builder, bar, printed=speed, loss=loss["loss"] if loss else None)
 
 
-FORMATS = (
-    Format(
-        name="epoch_bars",
-        title="PyTorch Lightning, and tqdm bars of an epoch's batches",
-        framework="pytorch",
-        evidence=Evidence.REAL,
-        source="Lightning-AI/pytorch-lightning src/lightning/pytorch/callbacks/progress/"
-        "tqdm_progress.py; tqdm/tqdm tqdm/std.py",
-        literals=(_VERSION,),
-        lines=(_NO_BAR,),
-        rest=read,
-        printed=Printed(Unit.ITERATIONS_PER_S, averaging=Averaging.RUNNING),
-        counter=Counter.MICRO_STEPS,
-        facts_literals=(_LIGHTNING, _VALIDATES, "Epoch ", "epoch "),
+LINES = {
+    "epoch_bars": (
+        _NO_BAR,
+        LinePattern(take=read),
     ),
-)
+}

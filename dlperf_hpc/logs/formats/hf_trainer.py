@@ -50,10 +50,10 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import _bars
 from dlperf_hpc.logs.lineparts import full_stamp
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
+from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
 
 _SPEED = "train_samples_per_second"
 _STEPS = "train_steps_per_second"
@@ -116,7 +116,7 @@ _AT_THE_END = (
 _EPOCH = re.compile(rf"'epoch': {_NUMBER}")
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A loss line, the end's speed in any of its forms, or a setting."""
     if _SPEED in line.text:
         _read_total(line, builder)
@@ -284,33 +284,6 @@ def _count(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
         builder.count(line, "epochs_error", 0.5 * 10.0**-decimals)
 
 
-FORMATS = (
-    Format(
-        name="hf_trainer",
-        title="Hugging Face Trainer, PaddleNLP Trainer",
-        framework="transformers",
-        evidence=Evidence.QUOTED,
-        source="huggingface/transformers src/transformers/trainer.py, trainer_utils.py",
-        literals=(_SPEED, "{'loss': ", _INTERVAL),
-        instead="the clock (the bar's seconds), or the total",
-        rest=read,
-        facts_literals=(
-            "Instantaneous batch size per device = ",
-            "Total train batch size (w. parallel",
-            "Gradient Accumulation steps = ",
-            "_parallel_degree",
-            _RUNNING,
-            "Num examples = ",
-            "Num Epochs = ",
-            "Total optimization steps = ",
-            "Continuing training from ",
-            "train_runtime",
-            "train_samples ",
-            '"train_samples": ',
-            '"epoch": ',
-            '"global_step": ',
-            '"max_steps": ',
-            _bars.LITERAL,
-        ),
-    ),
-)
+LINES = {
+    "hf_trainer": (LinePattern(take=read),),
+}

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
-from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Scope
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"
 _ITER = re.compile(rf"Iter #(?P<n>[0-9]{{1,17}}): (?P<rate>{_FIGURE}) img/sec per [A-Z]{{1,8}}\b")
@@ -29,7 +28,7 @@ _SETTING = re.compile(r"^(Model|Batch size|Number of [A-Z]{1,8}s): (\S{1,60})\s*
 _SETTINGS = {"M": "model", "B": "batch_size", "N": "devices"}
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A block's speed, the total, or a line of the head."""
     if match := _ITER.search(line.text):
         builder.release_held()
@@ -44,17 +43,6 @@ def read(line: Line, builder: ReadingBuilder) -> None:
         builder.note(line, "img/sec, but not as Horovod's benchmarks print it")
 
 
-FORMATS = (
-    Format(
-        name="horovod_synthetic",
-        title="Horovod synthetic benchmarks",
-        framework="horovod",
-        evidence=Evidence.QUOTED,
-        source="horovod/horovod examples/pytorch/pytorch_synthetic_benchmark.py and its kin",
-        literals=(" img/sec per ", "Total img/sec on "),
-        rest=read,
-        printed=Printed(scope=Scope.DEVICE),
-        counter=Counter.BLOCKS,
-        facts_literals=("Model: ", "Batch size: ", "Number of GPUs: ", "Number of CPUs: "),
-    ),
-)
+LINES = {
+    "horovod_synthetic": (LinePattern(take=read),),
+}

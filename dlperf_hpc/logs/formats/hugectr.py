@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER
-from dlperf_hpc.logs.scanned import Evidence, Printed, Stamps, Unit
+from dlperf_hpc.logs.scanned import Stamps
 
 _ITERATION = re.compile(
     rf"\bIter: (?P<done>[0-9]+) Time\((?P<count>[0-9]{{1,9}}) iters\): "
@@ -37,7 +37,7 @@ _CLOCK = re.compile(
 )
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A printed iteration."""
     match = _ITERATION.search(line.text)
     if match is None:
@@ -91,16 +91,6 @@ def _clock(text: str) -> float | None:
     return (hour * 60 + minute) * 60 + second
 
 
-FORMATS = (
-    Format(
-        name="hugectr",
-        title="HugeCTR",
-        framework="hugectr",
-        evidence=Evidence.QUOTED,
-        source="NVIDIA-Merlin/HugeCTR HugeCTR/src/pybind/model.cpp; its issue 186",
-        literals=(" iters): ",),
-        rest=read,
-        printed=Printed(Unit.S_PER_ITERATION),
-        facts_literals=("Training batchsize: ", " iterations with batchsize: "),
-    ),
-)
+LINES = {
+    "hugectr": (LinePattern(take=read),),
+}

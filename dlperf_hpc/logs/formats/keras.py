@@ -28,10 +28,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats.tensorflow import STRATEGY_LITERALS, strategy_facts
 from dlperf_hpc.logs.lineparts import NUMBER
-from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
 _STEP = "s/step"
 _SAMPLE = "s/sample - "
@@ -50,7 +49,7 @@ _MOST_OFF = 0.05
 _NEARLY = 0.9  # of an epoch's steps, which a line before its end has to have
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """The beginning or the end of an epoch, a state in it, or a setting."""
     if epoch := _EPOCH.search(line.text):
         builder.state.update(epoch=int(epoch["epoch"]), inside=None)
@@ -133,18 +132,6 @@ def _note_once(line: Line, builder: ReadingBuilder, text: str) -> None:
         builder.note(line, text)
 
 
-FORMATS = (
-    Format(
-        name="keras",
-        title="Keras fit",
-        framework="keras",
-        evidence=Evidence.REAL,
-        source="keras-team/keras keras/src/utils/progbar.py; its pull request 8169;"
-        " tensorflow/tensorflow issues 33809, 38810",
-        literals=(_STEP,),
-        rest=read,
-        printed=Printed(Unit.MS_PER_ITERATION),
-        counter=Counter.MICRO_STEPS,
-        facts_literals=("Epoch ", "Train on ", _SAMPLE, *STRATEGY_LITERALS),
-    ),
-)
+LINES = {
+    "keras": (LinePattern(take=read),),
+}

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, full_stamp, word
-from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Unit
 
 _COUNT = r"[0-9]{1,18}"
 _ITER = re.compile(
@@ -34,7 +33,7 @@ _ITER = re.compile(
 )
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A micro-step. What an optimizer step consists of shows where one ends."""
     match = _ITER.search(line.text)
     if match is None:
@@ -53,16 +52,6 @@ def read(line: Line, builder: ReadingBuilder) -> None:
         builder.fact(line, "accumulation", done // steps)
 
 
-FORMATS = (
-    Format(
-        name="litgpt",
-        title="LitGPT, TinyLlama",
-        framework="litgpt",
-        evidence=Evidence.QUOTED,
-        source="Lightning-AI/litgpt litgpt/finetune/lora.py, litgpt/pretrain.py; issues 689, 1110",
-        literals=(" iter time: ",),
-        rest=read,
-        printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
-        counter=Counter.MICRO_STEPS,
-    ),
-)
+LINES = {
+    "litgpt": (LinePattern(take=read),),
+}

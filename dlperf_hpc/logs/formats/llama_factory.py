@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import _bars
 from dlperf_hpc.logs.lineparts import NUMBER
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps, Unit
+from dlperf_hpc.logs.scanned import Stamps
 
 _HEAD = re.compile(
     r'\{"current_steps": (?P<step>[0-9]{1,15}), "total_steps": [0-9]{1,15}, '
@@ -34,7 +34,7 @@ _THROUGHPUT = re.compile(rf'"throughput": ({NUMBER})[,}}]')
 _DAY_S = 86400.0
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A line with a loss; one without is an evaluation's or the end's."""
     head = _HEAD.search(line.text)
     if head is None:
@@ -57,15 +57,6 @@ def _elapsed(text: str) -> float | None:
     return None if time is None or match is None else time + int(match["days"] or 0) * _DAY_S
 
 
-FORMATS = (
-    Format(
-        name="llama_factory",
-        title="LLaMA-Factory (trainer_log.jsonl)",
-        framework="transformers",
-        evidence=Evidence.QUOTED,
-        source="hiyouga/LlamaFactory src/llamafactory/train/callbacks.py; its issues 774, 7415",
-        literals=('{"current_steps": ',),
-        rest=read,
-        printed=Printed(Unit.TOKENS_PER_S, averaging=Averaging.RUNNING),
-    ),
-)
+LINES = {
+    "llama_factory": (LinePattern(take=read),),
+}

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, WHOLE, full_stamp, one_more, word
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
+from dlperf_hpc.logs.scanned import Unit
 
 _COUNT = r"[0-9]{1,18}"
 _STEP = re.compile(
@@ -61,7 +61,7 @@ _ROWS = LinePattern(
 )
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A step, a line of main.log, the end's mean, or a setting."""
     if step := _STEP.search(line.text):
         _read_step(line, builder, step)
@@ -102,25 +102,9 @@ def _read_step(line: Line, builder: ReadingBuilder, step: re.Match[str]) -> None
     )
 
 
-FORMATS = (
-    Format(
-        name="llm_c",
-        title="llm.c",
-        framework="llm.c",
-        evidence=Evidence.QUOTED,
-        source="karpathy/llm.c train_gpt2.cu, train_gpt2.py, llmc/logger.h; issue 796",
-        literals=(" MFU | ", " tok/s)", " trl:"),
-        rest=read,
-        printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
-        facts_literals=(
-            "batch_size B=",
-            "=> setting grad_accum_steps=",
-            "gradient accumulation steps: ",
-            "| precision   ",
-            "| weight init method ",
-            "val loss ",
-            _TOTAL_NAME,
-        ),
-        lines=(_ROWS,),
+LINES = {
+    "llm_c": (
+        _ROWS,
+        LinePattern(take=read),
     ),
-)
+}

@@ -29,9 +29,15 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Columns, Format, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import (
+    Columns,
+    Groups,
+    Line,
+    LinePattern,
+    ReadingBuilder,
+)
 from dlperf_hpc.logs.lineparts import NUMBER, absl_stamp, one_more
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps, Unit
+from dlperf_hpc.logs.scanned import Averaging, Printed, Stamps, Unit
 
 _RAMP_UP = "[Rampup Batch Size Phase]"
 _STEP = (
@@ -54,7 +60,7 @@ _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _NOT_QUANTIZED = ("", "QuantizationType.NONE", "None")
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A line of the configuration, or the number of devices."""
     if setting := _SETTING.search(line.text):
         _read_setting(line, builder, setting["name"], setting["value"])
@@ -62,12 +68,12 @@ def read(line: Line, builder: ReadingBuilder) -> None:
         builder.fact(line, "devices", devices["devices"])
 
 
-def _read_ramp_up(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+def _read_ramp_up(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     if "completed step: " in line.text:
         builder.recognise(line)
         _note_once(line, builder, "the batch grows, and no line says what it is: steps not read")
     else:
-        read(line, builder)
+        read(line, builder, found)
 
 
 def _read_step(line: Line, builder: ReadingBuilder, step: Groups) -> None:
@@ -112,22 +118,11 @@ def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) ->
         builder.fact(line, "precision", _PRECISIONS.get(value))
 
 
-FORMATS = (
-    Format(
-        name="maxtext",
-        title="MaxText",
-        framework="maxtext",
-        evidence=Evidence.QUOTED,
-        source="AI-Hypercomputer/maxtext src/maxtext/common/metric_logger.py; its issue 8, its"
-        " pull requests 761 and 4847",
-        literals=("completed step: ",),
-        lines=(
-            LinePattern(re.escape(_RAMP_UP), take=_read_ramp_up),
-            LinePattern(_STEP, clock="absl", take=_read_step, usual=_are_usual),
-            LinePattern("completed step: ", note="a step of MaxText's, but not as it prints it"),
-        ),
-        rest=read,
-        printed=Printed(Unit.TOKENS_PER_S, Scope.DEVICE, Averaging.LAST_ONE),
-        facts_literals=("Config param ", "Num_devices: "),
+LINES = {
+    "maxtext": (
+        LinePattern(re.escape(_RAMP_UP), take=_read_ramp_up),
+        LinePattern(_STEP, clock="absl", take=_read_step, usual=_are_usual),
+        LinePattern("completed step: ", note="a step of MaxText's, but not as it prints it"),
+        LinePattern(take=read),
     ),
-)
+}

@@ -47,9 +47,9 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 
-from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, first_of, full_stamp
-from dlperf_hpc.logs.scanned import Evidence, Printed, Unit
+from dlperf_hpc.logs.scanned import Printed, Unit
 
 _FIGURE = r"[-+.0-9a-zA-Z]{1,40}"
 """A number as it is printed, nan and inf too: the builder notes what is no measurement."""
@@ -158,7 +158,7 @@ _MARKS = ("| consumed samples:", "| learning rate:")
 _UNITS = {"ms": Unit.MS_PER_ITERATION, "s": Unit.S_PER_ITERATION}
 
 
-def _read_megatron(line: Line, builder: ReadingBuilder) -> None:
+def _read_megatron(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """An iteration's line, or one of the lines that state settings or memory."""
     if _LITERAL not in line.text:
         _read_setting(line, builder)
@@ -209,20 +209,6 @@ def _read_iteration(
     )
 
 
-MEGATRON = Format(
-    name="megatron",
-    title="Megatron-LM (v2 to current), Megatron-Bridge, Megatron-DeepSpeed, GPT-NeoX",
-    framework="megatron",
-    evidence=Evidence.REAL,
-    source="NVIDIA/Megatron-LM megatron/training/training.py",
-    literals=(_LITERAL,),
-    rest=_read_megatron,
-    printed=Printed(Unit.MS_PER_ITERATION),
-    facts_literals=_FACTS_LITERALS,
-    lines=(_ROWS,),
-)
-
-
 # --- megatron_gpt2
 
 _GPT2_ITERATION = re.compile(
@@ -233,7 +219,7 @@ _GPT2_ITERATION = re.compile(
 _LATER = ("consumed samples:", "learning rate:", "samples/sec:")
 
 
-def _read_gpt2(line: Line, builder: ReadingBuilder) -> None:
+def _read_gpt2(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """An iteration's line, or one of the lines that state settings or memory."""
     if _LITERAL not in line.text:
         _read_setting(line, builder)
@@ -252,17 +238,13 @@ def _read_gpt2(line: Line, builder: ReadingBuilder) -> None:
         builder.note(line, "time per iteration, but not as Megatron-LM prints it")
 
 
-GPT2 = Format(
-    name="megatron_gpt2",
-    title="Megatron-LM of 2020 (DeepSpeedExamples GPT-2)",
-    framework="megatron",
-    evidence=Evidence.SOURCE,
-    source="deepspeedai/DeepSpeedExamples Megatron-LM/pretrain_gpt2.py",
-    literals=(_LITERAL,),
-    rest=_read_gpt2,
-    printed=Printed(Unit.MS_PER_ITERATION),
-    facts_literals=_FACTS_LITERALS,
-    lines=(_ROWS.of_another(),),
-)
-
-FORMATS = (MEGATRON, GPT2)
+LINES = {
+    "megatron": (
+        _ROWS,
+        LinePattern(take=_read_megatron),
+    ),
+    "megatron_gpt2": (
+        _ROWS.of_another(),
+        LinePattern(take=_read_gpt2),
+    ),
+}

@@ -28,9 +28,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import full_stamp, one_more
-from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _COUNT = r"[0-9]{1,12}"
@@ -57,7 +56,7 @@ _SETTINGS = {
 }
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A batch of the training loop, or settings."""
     head = _HEAD.search(line.text)
     if head is None:
@@ -99,23 +98,6 @@ def _read_settings(line: Line, builder: ReadingBuilder) -> None:
             builder.hold(line, _SETTINGS[name], value)
 
 
-FORMATS = (
-    Format(
-        name="metric_logger",
-        title="torchvision references, DETR, DeiT, MAE, DINO (MetricLogger)",
-        framework="pytorch",
-        evidence=Evidence.QUOTED,
-        source="pytorch/vision references/classification/utils.py",
-        literals=(_LITERAL,),
-        rest=read,
-        printed=Printed(Unit.S_PER_ITERATION),
-        counter=Counter.MICRO_STEPS,
-        facts_literals=(
-            "batch_size=",
-            "world_size=",
-            "accum_iter=",
-            "effective batch size: ",
-            "accumulate grad iterations: ",
-        ),
-    ),
-)
+LINES = {
+    "metric_logger": (LinePattern(take=read),),
+}

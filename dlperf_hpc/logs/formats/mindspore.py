@@ -18,9 +18,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import (
+    Groups,
+    Line,
+    LinePattern,
+    ReadingBuilder,
+)
 from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, THREE_DECIMALS, word
-from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Unit
 
 _STEP = (
     rf"{word('epoch: ')}(?P<epoch>[0-9]{{1,9}}),?(?: current epoch percent: {NUMBER},)? "
@@ -33,7 +37,7 @@ _TIME = re.compile(
 )
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """The time that belongs to the step before."""
     if (match := _TIME.search(line.text)) and not match["eval"]:
         _time(line, builder, match["ms"] or match["old"])
@@ -74,24 +78,14 @@ def _time(line: Line, builder: ReadingBuilder, time: str) -> None:
     builder.steps[index] = builder.steps[index]._replace(printed=milliseconds)
 
 
-FORMATS = (
-    Format(
-        name="mindspore",
-        title="MindSpore",
-        framework="mindspore",
-        evidence=Evidence.QUOTED,
-        source="mindspore model_zoo/official/nlp/bert/src/utils.py, mindspore/train/callback",
-        literals=(", outputs are ", ", loss is ", ", per step time: "),
-        lines=(
-            LinePattern(
-                rf"{word('epoch: ')}[0-9]{{1,9}}, step: (?P<iteration>[0-9]{{1,9}}), outputs are "
-                rf"\[(?P<loss>{DECIMAL})\]",
-                then=_remember_last,
-            ),
-            LinePattern(_STEP, take=_step),
+LINES = {
+    "mindspore": (
+        LinePattern(
+            rf"{word('epoch: ')}[0-9]{{1,9}}, step: (?P<iteration>[0-9]{{1,9}}), outputs are "
+            rf"\[(?P<loss>{DECIMAL})\]",
+            then=_remember_last,
         ),
-        rest=read,
-        printed=Printed(Unit.MS_PER_ITERATION),
-        counter=Counter.MICRO_STEPS,
+        LinePattern(_STEP, take=_step),
+        LinePattern(take=read),
     ),
-)
+}

@@ -35,8 +35,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
-from dlperf_hpc.logs.scanned import Evidence, Printed
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 
 _MARK = ":::MLLOG {"
 _LATEST_MS = 1e14  # no clock shows the year 5138
@@ -62,7 +61,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
 _DECODER = json.JSONDecoder(parse_int=_bounded)
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One event."""
     event = _decoded(line.text)
     if event is None:
@@ -164,15 +163,6 @@ def _note_once(line: Line, builder: ReadingBuilder, text: str) -> None:
         builder.note(line, text)
 
 
-FORMATS = (
-    Format(
-        name="mlperf",
-        title="MLPerf logging (MLLOG)",
-        framework="mlperf",
-        evidence=Evidence.QUOTED,
-        source="mlcommons/logging mlperf_logging/mllog/mllog.py, constants.py",
-        literals=(_MARK,),
-        rest=read,
-        printed=Printed(),
-    ),
-)
+LINES = {
+    "mlperf": (LinePattern(take=read),),
+}

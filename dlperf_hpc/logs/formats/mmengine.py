@@ -29,9 +29,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import full_stamp, month_day_stamp
-from dlperf_hpc.logs.scanned import Counter, Evidence, Printed, Stamps, Unit
+from dlperf_hpc.logs.scanned import Stamps
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _COUNT = r"[0-9]{1,12}"
@@ -132,7 +132,7 @@ _ENGINE = re.compile(
 )
 
 
-def _read_mmengine(line: Line, builder: ReadingBuilder) -> None:
+def _read_mmengine(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """An iteration of the training loop, or a setting."""
     head = _ENGINE.search(line.text)
     if head:
@@ -144,33 +144,12 @@ def _read_mmengine(line: Line, builder: ReadingBuilder) -> None:
         _read_setting(line, builder)
 
 
-MMENGINE = Format(
-    name="mmengine",
-    title="OpenMMLab MMEngine",
-    framework="mmengine",
-    evidence=Evidence.QUOTED,
-    source="open-mmlab/mmengine mmengine/runner/log_processor.py",
-    literals=("Epoch(train) ", "Iter(train) "),
-    rest=_read_mmengine,
-    printed=Printed(Unit.S_PER_ITERATION),
-    counter=Counter.MICRO_STEPS,
-    facts_literals=(
-        "    GPU number: ",
-        _BLOCK,
-        "    batch_size=",
-        "AmpOptimWrapper'",
-        "    dtype='",
-        "accumulative_counts=",
-    ),
-)
-
-
 # --- mmcv
 
 _HOOK = re.compile(rf"(?:Epoch \[(?P<epoch>{_COUNT})\]|Iter ){_PLACE}\s{{1,16}}(?=lr)")
 
 
-def _read_mmcv(line: Line, builder: ReadingBuilder) -> None:
+def _read_mmcv(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """An iteration of the training loop, or a setting."""
     head = _HOOK.search(line.text)
     if head:
@@ -180,17 +159,7 @@ def _read_mmcv(line: Line, builder: ReadingBuilder) -> None:
         _read_setting(line, builder)
 
 
-MMCV = Format(
-    name="mmcv",
-    title="OpenMMLab mmcv 1 (TextLoggerHook)",
-    framework="mmcv",
-    evidence=Evidence.QUOTED,
-    source="open-mmlab/mmcv mmcv/runner/hooks/logger/text.py (1.x)",
-    literals=(", data_time: ",),
-    rest=_read_mmcv,
-    printed=Printed(Unit.S_PER_ITERATION),
-    counter=Counter.MICRO_STEPS,
-    facts_literals=(_BLOCK, "s_per_gpu=", "gpu_ids = range(", "cumulative_iters="),
-)
-
-FORMATS = (MMENGINE, MMCV)
+LINES = {
+    "mmengine": (LinePattern(take=_read_mmengine),),
+    "mmcv": (LinePattern(take=_read_mmcv),),
+}

@@ -39,14 +39,18 @@ iterations / seconds x ranks), since the line before. Rank 0 prints.
 
 from __future__ import annotations
 
-from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import (
+    Groups,
+    Line,
+    LinePattern,
+    ReadingBuilder,
+)
 from dlperf_hpc.logs.lineparts import (
     NUMBER,
     cut_short,
     full_stamp,
     word,
 )
-from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 
 # --- mxnet_gluon_bert
 
@@ -68,14 +72,14 @@ def _read_step(line: Line, builder: ReadingBuilder, match: Groups) -> None:
     )
 
 
-BERT = Format(
-    name="mxnet_gluon_bert",
-    title="MXNet gluon-nlp BERT",
-    framework="mxnet",
-    evidence=Evidence.SOURCE,
-    source="dmlc/gluon-nlp scripts/bert/pretraining_utils.py",
-    literals=("K tks/s",),
-    lines=(
+# --- insightface
+
+
+# --- insightface_partial_fc
+
+
+LINES = {
+    "mxnet_gluon_bert": (
         LinePattern(
             rf"\[step (?P<iteration>[0-9]+)\]\s+mlm_loss=\s*(?P<loss>{NUMBER})\s[^=]*=.{{0,200}}?"
             rf"throughput=\S+K tks/s\s+lr=(?P<lr>{NUMBER}) time=[0-9.]+"
@@ -86,24 +90,10 @@ BERT = Format(
                 not any(cut_short(each, 1) for each in columns.get("printed", ()))
             ),
         ),
-        # An evaluation's line ends at ``tks/s``.
         LinePattern(r"\[step [0-9]+\].{0,200}K tks/s\s*$", passed_over=True),
         LinePattern("K tks/s", note="K tks/s, but not as gluon-nlp's BERT prints it"),
     ),
-    printed=Printed(unit=Unit.MS_PER_ITERATION),
-)
-
-
-# --- insightface
-
-INSIGHTFACE = Format(
-    name="insightface",
-    title="MXNet InsightFace (Speedometer without range)",
-    framework="mxnet",
-    evidence=Evidence.QUOTED,
-    source="apache/mxnet python/mxnet/callback.py; deepinsight/insightface issues 74, 405",
-    literals=("] Batch [",),
-    lines=(
+    "insightface": (
         LinePattern(
             rf"{word('Epoch')}\[(?P<epoch>[0-9]{{1,9}})\] Batch \[(?P<index>[0-9]{{1,9}})\]\s+"
             rf"Speed: (?P<printed>{NUMBER}) samples/sec"
@@ -115,20 +105,7 @@ INSIGHTFACE = Format(
             note="a batch of MXNet's Speedometer, but without its speed",
         ),
     ),
-    printed=Printed(scope=Scope.PROCESS),
-)
-
-
-# --- insightface_partial_fc
-
-PARTIAL_FC = Format(
-    name="insightface_partial_fc",
-    title="MXNet InsightFace Partial FC",
-    framework="mxnet",
-    evidence=Evidence.QUOTED,
-    source="deepinsight/insightface recognition/partial_fc/mxnet/callbacks.py; DLPerf pull 106",
-    literals=(" it/sec Total:",),
-    lines=(
+    "insightface_partial_fc": (
         LinePattern(
             rf"\bIter:(?P<iteration>[0-9]+) Rank:{NUMBER} it/sec Total:(?P<printed>{NUMBER}) it/sec"
             r"(?: +\[[0-9]+\]\[loss\]:(?P<loss>[0-9]+\.[0-9]{2})(?![0-9.]))?",
@@ -139,6 +116,4 @@ PARTIAL_FC = Format(
             note="it/sec of a rank and in total, but no iteration of Partial FC",
         ),
     ),
-)
-
-FORMATS = (BERT, INSIGHTFACE, PARTIAL_FC)
+}

@@ -66,9 +66,8 @@ import math
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, WHOLE, full_stamp, one_more, word
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _COUNT = r"[0-9]{1,18}"
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -111,7 +110,7 @@ _BREAKDOWN = re.compile(
 )
 
 
-def _read_nanogpt(line: Line, builder: ReadingBuilder) -> None:
+def _read_nanogpt(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """An evaluation before an iteration, or a setting."""
     if match := _EVALUATION.search(line.text):
         builder.state["evaluated"] = match["index"]
@@ -146,28 +145,6 @@ def _hold_batches(line: Line, builder: ReadingBuilder, tokens: int) -> None:
             builder.hold(line, "batch_size", builder.state["batch_size"])
 
 
-NANOGPT = Format(
-    name="nanogpt",
-    title="nanoGPT, llama2.c",
-    framework="pytorch",
-    evidence=Evidence.REAL,
-    source="karpathy/nanoGPT train.py, karpathy/llama2.c train.py; nanoGPT issues 110, 178, 215",
-    literals=(", time ", "ms | mfu "),
-    lines=_LINES,
-    rest=_read_nanogpt,
-    printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE),
-    facts_literals=(
-        ": train loss ",
-        "tokens per iteration will be: ",
-        "breaks down as: ",
-        "batch_size = ",
-        "block_size = ",
-        "max_seq_len = ",
-        "dtype = ",
-    ),
-)
-
-
 # --- nanochat
 
 _NEARLY = 0.02  # of tokens that should be the same
@@ -197,7 +174,7 @@ _CHAT_ROWS = LinePattern(
 )
 
 
-def _read_nanochat(line: Line, builder: ReadingBuilder) -> None:
+def _read_nanochat(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A step, an evaluation before one, or a setting."""
     if step := _CHAT_STEP.search(line.text):
         _read_chat_step(line, builder, step)
@@ -268,24 +245,6 @@ def _plain(grouped: str) -> int:
     return int(grouped.replace(",", ""))
 
 
-NANOCHAT = Format(
-    name="nanochat",
-    title="nanochat, build-nanogpt, autoresearch",
-    framework="pytorch",
-    evidence=Evidence.QUOTED,
-    source="karpathy/nanochat scripts/base_train.py, karpathy/build-nanogpt train_gpt2.py",
-    literals=(" | tok/sec: ",),
-    rest=_read_nanochat,
-    printed=Printed(Unit.TOKENS_PER_S, averaging=Averaging.LAST_ONE),
-    facts_literals=(
-        "Tokens / micro-batch",
-        "gradient accumulation steps: ",
-        "validation loss: ",
-    ),
-    lines=(_CHAT_ROWS,),
-)
-
-
 # --- modded_nanogpt
 
 _SPEEDRUN = re.compile(
@@ -307,7 +266,7 @@ _SPEEDRUN_FACTS = {
 _ORIGINS = (0, 10)  # step after which the clock and the mean begin
 
 
-def _read_modded(line: Line, builder: ReadingBuilder) -> None:
+def _read_modded(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A step, or a setting in the program's own text."""
     if match := _SPEEDRUN.search(line.text):
         _read_speedrun(line, builder, match)
@@ -357,16 +316,14 @@ def _fitting_origins(done: int, ms: float, mean: str) -> list[int]:
     return [each for each in _ORIGINS if abs(done - each - steps) <= 0.5 + error]
 
 
-MODDED = Format(
-    name="modded_nanogpt",
-    title="modded-nanogpt (speedruns)",
-    framework="pytorch",
-    evidence=Evidence.REAL,
-    source="KellerJordan/modded-nanogpt train_gpt.py and records",
-    literals=(" step_avg:",),
-    rest=_read_modded,
-    printed=Printed(Unit.MS_PER_ITERATION, averaging=Averaging.RUNNING),
-    facts_literals=(" # batch size, in sequences, ", " # sequence length, in tokens"),
-)
-
-FORMATS = (NANOGPT, NANOCHAT, MODDED)
+LINES = {
+    "nanogpt": (
+        *_LINES,
+        LinePattern(take=_read_nanogpt),
+    ),
+    "nanochat": (
+        _CHAT_ROWS,
+        LinePattern(take=_read_nanochat),
+    ),
+    "modded_nanogpt": (LinePattern(take=_read_modded),),
+}

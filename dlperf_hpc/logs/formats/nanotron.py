@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, word
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _COUNT = r"[0-9]{1,18}"
 _POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
@@ -38,7 +37,7 @@ _START = re.compile(
 )
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """An iteration, or the settings as the training starts."""
     if start := _START.search(line.text):
         builder.hold(line, "accumulation", start["accumulation"])
@@ -61,16 +60,6 @@ def read(line: Line, builder: ReadingBuilder) -> None:
     )
 
 
-FORMATS = (
-    Format(
-        name="nanotron",
-        title="nanotron",
-        framework="nanotron",
-        evidence=Evidence.QUOTED,
-        source="huggingface/nanotron src/nanotron/trainer.py, logging/base.py; issues 233, 390",
-        literals=(" | tokens_per_sec: ",),
-        rest=read,
-        printed=Printed(Unit.TOKENS_PER_S, averaging=Averaging.LAST_ONE),
-        facts_literals=(" | grad_accum: ",),
-    ),
-)
+LINES = {
+    "nanotron": (LinePattern(take=read),),
+}

@@ -38,9 +38,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import DECIMAL, WHOLE, first_of, one_more
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _INDEX = r"[0-9]{1,15}"
@@ -79,7 +78,7 @@ _ROWS = LinePattern(
 )
 
 
-def _read_nemo(line: Line, builder: ReadingBuilder) -> None:
+def _read_nemo(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """An iteration's line, or a setting."""
     head = _HEAD.search(line.text)
     if head is None:
@@ -124,20 +123,6 @@ def _time(keys: str) -> str | None:
     return match["time"] if whole else None
 
 
-NEMO = Format(
-    name="nemo",
-    title="NeMo 2, BioNeMo",
-    framework="nemo",
-    evidence=Evidence.QUOTED,
-    source="NVIDIA-NeMo/NeMo nemo/lightning/pytorch/callbacks/progress_printer.py",
-    literals=(_LITERAL,),
-    rest=_read_nemo,
-    printed=Printed(Unit.S_PER_ITERATION),
-    facts_literals=_FACTS_LITERALS,
-    lines=(_ROWS,),
-)
-
-
 # --- nemo_bar
 
 _BAR_LITERAL = "train_step_timing in s="
@@ -148,7 +133,7 @@ _BAR_BATCH = re.compile(r", global_batch_size=([0-9]{1,15})\.[0-9]*[],]")
 _BAR_LOSS = re.compile(rf"[ ,\[]reduced_train_loss=({_FIGURE})[],]")
 
 
-def _read_bar(line: Line, builder: ReadingBuilder) -> None:
+def _read_bar(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A bar's state, or a setting. A step is not read where the bar prints it rounded."""
     time = _POSTFIX.search(line.text)
     if time is None:
@@ -182,16 +167,10 @@ def _read_consumed(line: Line, builder: ReadingBuilder, step: int, consumed: str
             builder.fact(line, "global_batch", batch)
 
 
-BAR = Format(
-    name="nemo_bar",
-    title="NeMo 1 (progress bar)",
-    framework="nemo",
-    evidence=Evidence.QUOTED,
-    source="NVIDIA-NeMo/NeMo nemo/utils/exp_manager.py; NVIDIA-NeMo/Speech issue 7957",
-    literals=(_BAR_LITERAL,),
-    rest=_read_bar,
-    printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE),
-    facts_literals=_FACTS_LITERALS,
-)
-
-FORMATS = (NEMO, BAR)
+LINES = {
+    "nemo": (
+        _ROWS,
+        LinePattern(take=_read_nemo),
+    ),
+    "nemo_bar": (LinePattern(take=_read_bar),),
+}

@@ -36,10 +36,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats._dllogger import PARAMETERS, Program, Record, flag, read_lines
 from dlperf_hpc.logs.lineparts import NUMBER, full_stamp, one_more
-from dlperf_hpc.logs.scanned import Evidence
 
 _TABLE_LITERAL = " |   "
 """In the row of batch sizes, and in each row with a figure below 100,000."""
@@ -98,7 +97,7 @@ _BATCH = re.compile(
 )
 
 
-def _read_ngc(line: Line, builder: ReadingBuilder) -> None:
+def _read_ngc(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One line of some batches, or of the table; similar lines of other programs are left."""
     if "] Batch [" not in line.text:
         _table_line(line, builder, "train.total_ips")
@@ -109,18 +108,6 @@ def _read_ngc(line: Line, builder: ReadingBuilder) -> None:
         builder.step(line, done, stamp=full_stamp(line.text), printed=match["rate"], lr=match["lr"])
     elif "samples/sec" in line.text and "LR: " in line.text:
         builder.note(line, "Speed and LR, but not as the training loop prints them")
-
-
-NGC = Format(
-    name="mxnet_ngc",
-    title="NVIDIA DeepLearningExamples MXNet ResNet-50 (Speed:, up to 2020)",
-    framework="ngc-mxnet",
-    evidence=Evidence.QUOTED,
-    source="NVIDIA/DeepLearningExamples MxNet/Classification/RN50v1.5/fit.py, benchmark.py",
-    literals=("] Batch [",),
-    rest=_read_ngc,
-    facts_literals=("train.total_ips", _TABLE_LITERAL),
-)
 
 
 # --- dllogger_mxnet_resnet
@@ -164,7 +151,7 @@ DLLOGGER_PROGRAM = Program(
 )
 
 
-def _read_dllogger(line: Line, builder: ReadingBuilder) -> None:
+def _read_dllogger(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One line with a speed, with arguments, or of the table."""
     if "train.ips : " in line.text or PARAMETERS in line.text:
         read_lines(DLLOGGER_PROGRAM, line, builder)
@@ -172,15 +159,7 @@ def _read_dllogger(line: Line, builder: ReadingBuilder) -> None:
         _table_line(line, builder, "train.ips")
 
 
-DLLOGGER = Format(
-    name="dllogger_mxnet_resnet",
-    title="NVIDIA DeepLearningExamples MXNet ResNet-50 (dllogger text)",
-    framework="ngc-mxnet",
-    evidence=Evidence.REAL,
-    source="NVIDIA/DeepLearningExamples MxNet/Classification/RN50v1.5/fit.py, benchmark.py",
-    literals=("train.ips",),
-    rest=_read_dllogger,
-    facts_literals=(PARAMETERS, _TABLE_LITERAL),
-)
-
-FORMATS = (NGC, DLLOGGER)
+LINES = {
+    "mxnet_ngc": (LinePattern(take=_read_ngc),),
+    "dllogger_mxnet_resnet": (LinePattern(take=_read_dllogger),),
+}

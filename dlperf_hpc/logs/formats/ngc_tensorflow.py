@@ -60,10 +60,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats._dllogger import (
-    PARAMETERS,
-    SHELL_LITERAL,
     Program,
     Record,
     flag,
@@ -75,7 +73,7 @@ from dlperf_hpc.logs.formats._dllogger import (
 )
 from dlperf_hpc.logs.formats.tensorflow import BERT_STEP
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, NUMBER, WHOLE, absl_stamp, cut_short
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Stamps
+from dlperf_hpc.logs.scanned import Stamps
 
 _PHASES = ("Total Training Time", "Total Inference Time")
 """Each stands before the average of its phase."""
@@ -141,7 +139,7 @@ TF1_BERT_PROGRAM = Program(
 )
 
 
-def _read_tf1_bert(line: Line, builder: ReadingBuilder) -> None:
+def _read_tf1_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One line of an iteration, of the run, or with settings."""
     if "throughput_train : " in line.text:
         _tf1_bert_record(line, builder)
@@ -176,26 +174,6 @@ def _tf1_bert_setting(line: Line, builder: ReadingBuilder) -> None:
         builder.fact(line, "xla", xla["on"] == "True")
 
 
-TF1_BERT = Format(
-    name="ngc_tf1_bert",
-    title="NVIDIA DeepLearningExamples TensorFlow 1 BERT",
-    framework="ngc-tensorflow",
-    evidence=Evidence.REAL,
-    source="NVIDIA/DeepLearningExamples TensorFlow/LanguageModeling/BERT/run_pretraining.py",
-    literals=("throughput_train : ", "Throughput Average (sentences/sec)"),
-    rest=_read_tf1_bert,
-    facts_literals=(
-        *_PHASES,
-        "name = input_ids, shape = (",
-        "Precision = fp",
-        "num_accumulation_steps",
-        "use_xla: ",
-        SHELL_LITERAL,
-    ),
-    lines=_ROWS,
-)
-
-
 # --- ngc_tf1_resnet
 
 _OWN = re.compile(
@@ -227,7 +205,7 @@ TF1_RESNET_PROGRAM = Program(
 )
 
 
-def _read_tf1_resnet(line: Line, builder: ReadingBuilder) -> None:
+def _read_tf1_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One line of an iteration, of the run, or with arguments.
 
     ``total_ips : `` is also part of other programs' metrics: those lines are left to them.
@@ -239,19 +217,6 @@ def _read_tf1_resnet(line: Line, builder: ReadingBuilder) -> None:
         read_lines(TF1_RESNET_PROGRAM, line, builder)
 
 
-TF1_RESNET = Format(
-    name="ngc_tf1_resnet",
-    title="NVIDIA DeepLearningExamples TensorFlow 1 ResNet-50",
-    framework="ngc-tensorflow",
-    evidence=Evidence.REAL,
-    source="NVIDIA/DeepLearningExamples TensorFlow/Classification/ConvNets/utils/hooks",
-    literals=("total_ips : ", "imgs_per_sec : ", "train_throughput : "),
-    rest=_read_tf1_resnet,
-    printed=Printed(averaging=Averaging.LAST_ONE),
-    facts_literals=(PARAMETERS, "Num GPUs ", "Per-GPU Batch Size "),
-)
-
-
 # --- ngc_tf2_bert
 
 _RATE = re.compile(rf"\] Step: (?P<step>[0-9]+) Lr (?P<lr>{NUMBER})")
@@ -261,7 +226,7 @@ _PERF = re.compile(rf"\] Perf (?P<perf>{NUMBER})\s*$")
 _END = Program((), (), (), 1, totals={"throughput_train": "throughput_train"})
 
 
-def _read_tf2_bert(line: Line, builder: ReadingBuilder) -> None:
+def _read_tf2_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One line of a round, or of the run. A round is added at its ``Perf`` or at the next round."""
     if "Train Step: " in line.text:
         if " / time = " in line.text:
@@ -321,27 +286,16 @@ def _before_any_round(builder: ReadingBuilder, _: object) -> bool:
     return not (builder.steps or builder.totals or "round" in builder.state)
 
 
-TF2_BERT = Format(
-    name="ngc_tf2_bert",
-    title="NVIDIA DeepLearningExamples TensorFlow 2 BERT",
-    framework="ngc-tensorflow",
-    evidence=Evidence.QUOTED,
-    source="NVIDIA/DeepLearningExamples TensorFlow2/LanguageModeling/BERT"
-    " official/modeling/model_training_utils.py",
-    literals=(
-        "Train Step: ",
-        "] Perf ",
-        "] Step: ",
-        "Throughput Average (sequences/sec)",
-        "throughput_train : ",
+LINES = {
+    "ngc_tf1_bert": (
+        *_ROWS,
+        LinePattern(take=_read_tf1_bert),
     ),
-    rest=_read_tf2_bert,
-    facts_literals=_PHASES,
-    lines=(
-        LinePattern(" / time = ", take=lambda line, builder, _: _read_tf2_bert(line, builder)),
+    "ngc_tf1_resnet": (LinePattern(take=_read_tf1_resnet),),
+    "ngc_tf2_bert": (
+        LinePattern(" / time = ", take=_read_tf2_bert),
         BERT_STEP.of_another(),
         *(each.of_another(_before_any_round) for each in _ROWS),
+        LinePattern(take=_read_tf2_bert),
     ),
-)
-
-FORMATS = (TF1_BERT, TF1_RESNET, TF2_BERT)
+}

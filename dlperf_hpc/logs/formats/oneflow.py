@@ -64,9 +64,13 @@ samples/s of all devices over the iterations since the line before. There is no 
 
 from __future__ import annotations
 
-from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import (
+    Groups,
+    Line,
+    LinePattern,
+    ReadingBuilder,
+)
 from dlperf_hpc.logs.lineparts import NUMBER, THREE_DECIMALS, word
-from dlperf_hpc.logs.scanned import Evidence
 
 
 def _argument(name: str, fact: str) -> LinePattern:
@@ -100,48 +104,8 @@ _BERT_STEP = LinePattern(
     rf"nsp_loss: {NUMBER}, throughput: (?P<printed>{THREE_DECIMALS}){_END}"
 )
 
-BERT = Format(
-    name="oneflow_bert",
-    title="OneFlow BERT",
-    framework="oneflow",
-    evidence=Evidence.QUOTED,
-    source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/BERT/util.py; README",
-    literals=(", nsp_loss: ",),
-    lines=(
-        _BERT_STEP,
-        *_ASIDE,
-        LinePattern(
-            rf"{word('step: ')}[0-9]+, total_loss: ",
-            note="a step of OneFlow BERT, but not whole",
-        ),
-    ),
-    facts_literals=_ASIDE_LITERALS,
-)
-
 
 # --- oneflow_cnn
-
-CNN = Format(
-    name="oneflow_cnn",
-    title="OneFlow CNN (ResNet-50)",
-    framework="oneflow",
-    evidence=Evidence.QUOTED,
-    source="Oneflow-Inc/OneFlow-Benchmark Classification/cnns/util.py; README",
-    literals=(", samples/s: ",),
-    lines=(
-        LinePattern(
-            rf"{word('train: epoch ')}(?P<epoch>[0-9]{{1,9}}), iter (?P<iteration>[0-9]{{1,9}}),"
-            rf"(?: loss: (?P<loss>{NUMBER}),)? top_1: {NUMBER}, top_k: {NUMBER}, "
-            rf"samples/s: (?P<printed>{THREE_DECIMALS}){_END}"
-        ),
-        *_ASIDE,
-        LinePattern(
-            rf"{word('train: epoch ')}[0-9]+, iter [0-9]+,",
-            note="an iteration of an OneFlow CNN, but not whole",
-        ),
-    ),
-    facts_literals=_ASIDE_LITERALS,
-)
 
 
 # --- oneflow_gpt
@@ -154,7 +118,7 @@ _GPT_FACTS = {
 }
 
 
-def _read_row(line: Line, builder: ReadingBuilder) -> None:
+def _read_row(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A row of the table, or its head."""
     cells = [cell.strip() for cell in line.text.split("|")[1:-1]]
     if "micro_batches" in cells and "throughput" in cells and cells[0] in _HEADS:
@@ -173,15 +137,34 @@ def _read_row(line: Line, builder: ReadingBuilder) -> None:
     )
 
 
-GPT = Format(
-    name="oneflow_gpt",
-    title="OneFlow GPT (table)",
-    framework="oneflow",
-    evidence=Evidence.REAL,
-    source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/GPT/oneflow_gpt/util.py",
-    # Rows are numbers and bars. A column of 15 places holds a count of 7 at most in earnest.
-    literals=("        | ", "micro_batches"),
-    lines=(
+# --- oneflow_gpt2
+
+
+# --- oneflow_insightface
+
+
+LINES = {
+    "oneflow_bert": (
+        _BERT_STEP,
+        *_ASIDE,
+        LinePattern(
+            rf"{word('step: ')}[0-9]+, total_loss: ",
+            note="a step of OneFlow BERT, but not whole",
+        ),
+    ),
+    "oneflow_cnn": (
+        LinePattern(
+            rf"{word('train: epoch ')}(?P<epoch>[0-9]{{1,9}}), iter (?P<iteration>[0-9]{{1,9}}),"
+            rf"(?: loss: (?P<loss>{NUMBER}),)? top_1: {NUMBER}, top_k: {NUMBER}, "
+            rf"samples/s: (?P<printed>{THREE_DECIMALS}){_END}"
+        ),
+        *_ASIDE,
+        LinePattern(
+            rf"{word('train: epoch ')}[0-9]+, iter [0-9]+,",
+            note="an iteration of an OneFlow CNN, but not whole",
+        ),
+    ),
+    "oneflow_gpt": (
         LinePattern(
             r"\bstep=(?P<iteration>[0-9]+),micro_batches=[0-9]+,samples=[0-9]+,"
             rf"throughput=(?P<printed>{NUMBER}),latency={NUMBER},(?:loss=(?P<loss>{NUMBER}),)?"
@@ -192,22 +175,9 @@ GPT = Format(
         ),
         _MEMORY,
         LinePattern(r"^(?!.*\|).*step=", note="a step of OneFlow GPT, but not whole"),
+        LinePattern(take=_read_row),
     ),
-    rest=_read_row,
-    facts_literals=(*(f"{name} ...." for name in _GPT_FACTS), " %, "),
-)
-
-
-# --- oneflow_gpt2
-
-GPT2 = Format(
-    name="oneflow_gpt2",
-    title="OneFlow GPT-2 (2020)",
-    framework="oneflow",
-    evidence=Evidence.SOURCE,
-    source="Oneflow-Inc/OneFlow-Benchmark LanguageModeling/gpt-2/src/util.py",
-    literals=(", throughput: ",),
-    lines=(
+    "oneflow_gpt2": (
         _BERT_STEP.of_another(),
         LinePattern(
             rf"\bstep: (?P<iteration>[0-9]+), loss: (?P<loss>{NUMBER}), "
@@ -219,26 +189,11 @@ GPT2 = Format(
             note="a step of OneFlow GPT-2, but not whole",
         ),
     ),
-    facts_literals=_ASIDE_LITERALS,
-)
-
-
-# --- oneflow_insightface
-
-INSIGHTFACE = Format(
-    name="oneflow_insightface",
-    title="OneFlow InsightFace",
-    framework="oneflow",
-    evidence=Evidence.SOURCE,
-    source="Oneflow-Inc/oneflow_face util.py",
-    literals=("train: iter ",),
-    lines=(
+    "oneflow_insightface": (
         LinePattern(
             rf"\btrain: iter (?P<iteration>[0-9]+), loss (?P<loss>{NUMBER}), "
             rf"throughput: (?P<printed>{THREE_DECIMALS})"
         ),
         LinePattern("throughput", note="an iteration of OneFlow's InsightFace, but not whole"),
     ),
-)
-
-FORMATS = (BERT, CNN, GPT, GPT2, INSIGHTFACE)
+}

@@ -68,9 +68,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import Columns, Format, Line, LinePattern, ReadingBuilder, whole
+from dlperf_hpc.logs.format import (
+    Columns,
+    Groups,
+    Line,
+    LinePattern,
+    ReadingBuilder,
+    whole,
+)
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, NUMBER, WHOLE, full_stamp, word
-from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Scope, Unit
 
 # --- paddle18_bert
 
@@ -82,7 +88,7 @@ _SPEED = re.compile(rf", speed: (?P<speed>{NUMBER}) steps/s, file: ")
 _TRAINERS = re.compile(r"\btrainers_num:(?P<trainers>[0-9]{1,6})\b")
 
 
-def _read_bert(line: Line, builder: ReadingBuilder) -> None:
+def _read_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A printed step, or the number of trainers."""
     head = _BERT_HEAD.search(line.text)
     if head is None:
@@ -103,19 +109,6 @@ def _read_bert(line: Line, builder: ReadingBuilder) -> None:
     )
 
 
-BERT = Format(
-    name="paddle18_bert",
-    title="PaddlePaddle 1.8 BERT",
-    framework="paddle",
-    evidence=Evidence.QUOTED,
-    source="PaddlePaddle/models (release/1.8) PaddleNLP/pretrain_language_models/BERT/train.py",
-    literals=(" steps/s, file: ",),
-    rest=_read_bert,
-    printed=Printed(Unit.ITERATIONS_PER_S),
-    facts_literals=(" trainers_num:",),
-)
-
-
 # --- paddle18_resnet
 
 _RESNET_BATCH = re.compile(
@@ -125,7 +118,7 @@ _RESNET_BATCH = re.compile(
 )
 
 
-def _read_resnet(line: Line, builder: ReadingBuilder) -> None:
+def _read_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A printed batch."""
     match = _RESNET_BATCH.search(line.text)
     if match is None:
@@ -139,18 +132,6 @@ def _read_resnet(line: Line, builder: ReadingBuilder) -> None:
         loss=match["loss"],
         lr=match["lr"],
     )
-
-
-RESNET = Format(
-    name="paddle18_resnet",
-    title="PaddlePaddle 1.8 image classification",
-    framework="paddle",
-    evidence=Evidence.SOURCE,
-    source="PaddlePaddle/models (release/1.8) PaddleCV/image_classification/utils/utility.py",
-    literals=(", train batch ",),
-    rest=_read_resnet,
-    printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE),
-)
 
 
 # --- paddleclas
@@ -189,7 +170,7 @@ _LR = re.compile(rf"{word('lr')}(?:\(\w+\))?: *(?P<lr>{NUMBER})", re.ASCII)
 _CLAS_BATCH = re.compile(r"DataLoader\.Train\.sampler\.batch_size=(?P<batch>[0-9]+)")
 
 
-def _read_clas(line: Line, builder: ReadingBuilder) -> None:
+def _read_clas(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A printed iteration, or the batch size among the arguments."""
     marked = "train step:" in line.text or "[Train]" in line.text
     head = _CLAS_HEAD.search(line.text) if marked else None
@@ -228,21 +209,6 @@ def _count(head: re.Match[str]) -> tuple[int, int]:
     return int(head["static"]), _STATIC
 
 
-CLAS = Format(
-    name="paddleclas",
-    title="PaddleClas",
-    framework="paddle",
-    evidence=Evidence.REAL,
-    source="PaddlePaddle/PaddleClas ppcls/static/program.py, ppcls/engine/train/utils.py",
-    literals=(", ips: ",),
-    rest=_read_clas,
-    printed=Printed(scope=Scope.DEVICE, averaging=Averaging.RUNNING, origin=_STATIC),
-    counter=Counter.MICRO_STEPS,
-    facts_literals=("DataLoader.Train.sampler.batch_size=",),
-    lines=(_CLAS_ROWS, _NLP_ROWS.of_another()),
-)
-
-
 # --- paddlenlp
 
 _NLP_HEAD = re.compile(r"\b(?:tobal|total|global) step:? (?P<done>[0-9]+)(?: / [0-9]+)?,")
@@ -254,7 +220,7 @@ _NLP_BATCH = re.compile(rf"{word('batch_size=')}(?P<value>[0-9]+)")
 _FP16 = re.compile(r"\buse_(?:amp|pure_fp16)=(?P<value>True|False|0|1)\b")
 
 
-def _read_nlp(line: Line, builder: ReadingBuilder) -> None:
+def _read_nlp(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A printed step, or the arguments."""
     head = _NLP_HEAD.search(line.text)
     if head is None:
@@ -288,18 +254,16 @@ def _arguments(line: Line, builder: ReadingBuilder) -> None:
         builder.fact(line, "precision", "fp16" if on else "fp32")
 
 
-NLP = Format(
-    name="paddlenlp",
-    title="PaddleNLP pretraining",
-    framework="paddle",
-    evidence=Evidence.REAL,
-    source="PaddlePaddle/PaddleNLP examples/language_model/bert/static/run_pretrain.py",
-    literals=(" sequences/sec",),
-    rest=_read_nlp,
-    printed=Printed(scope=Scope.DEVICE),
-    counter=Counter.MICRO_STEPS,
-    facts_literals=("gradient_merge_steps=",),
-    lines=(_NLP_ROWS,),
-)
-
-FORMATS = (BERT, RESNET, CLAS, NLP)
+LINES = {
+    "paddle18_bert": (LinePattern(take=_read_bert),),
+    "paddle18_resnet": (LinePattern(take=_read_resnet),),
+    "paddleclas": (
+        _CLAS_ROWS,
+        _NLP_ROWS.of_another(),
+        LinePattern(take=_read_clas),
+    ),
+    "paddlenlp": (
+        _NLP_ROWS,
+        LinePattern(take=_read_nlp),
+    ),
+}

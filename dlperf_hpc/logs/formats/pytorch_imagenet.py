@@ -18,9 +18,15 @@ both times the same.
 
 from __future__ import annotations
 
-from dlperf_hpc.logs.format import Columns, Format, Groups, Line, LinePattern, ReadingBuilder, whole
+from dlperf_hpc.logs.format import (
+    Columns,
+    Groups,
+    Line,
+    LinePattern,
+    ReadingBuilder,
+    whole,
+)
 from dlperf_hpc.logs.lineparts import NUMBER, word
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Unit
 
 _HEAD = (
     rf"{word('Epoch: ')}\[(?P<era>[0-9]{{1,9}})\]"
@@ -52,26 +58,15 @@ def _done(number: str, alone: bool, builder: ReadingBuilder) -> int:
     return int(number) if builder.state.get("from_one") else int(number) + 1
 
 
-FORMATS = (
-    Format(
-        name="pytorch_imagenet",
-        title="PyTorch ImageNet example",
-        framework="pytorch",
-        evidence=Evidence.QUOTED,
-        source="pytorch/examples imagenet/main.py; "
-        "README of Oneflow-Inc/DLPerf PyTorch/resnet50v1.5",
-        literals=("Epoch: [",),
-        lines=(
-            LinePattern(
-                rf"{_HEAD}\s+Time +(?P<last>{NUMBER}) \( *(?P<printed>{NUMBER})\)"
-                rf"(?:.*?{word('Loss ')} *(?P<loss>{NUMBER}) \()?",
-                take=_read_batch,
-                usual=_in_first_epoch,
-            ),
-            LinePattern(_HEAD, note="a batch of the ImageNet example, but without its time"),
-            LinePattern(r"=> creating model '(?P<model>[^']{1,80})'"),
+LINES = {
+    "pytorch_imagenet": (
+        LinePattern(
+            rf"{_HEAD}\s+Time +(?P<last>{NUMBER}) \( *(?P<printed>{NUMBER})\)"
+            rf"(?:.*?{word('Loss ')} *(?P<loss>{NUMBER}) \()?",
+            take=_read_batch,
+            usual=_in_first_epoch,
         ),
-        printed=Printed(Unit.S_PER_ITERATION, averaging=Averaging.RUNNING),
-        facts_literals=("=> creating model '",),
+        LinePattern(_HEAD, note="a batch of the ImageNet example, but without its time"),
+        LinePattern(r"=> creating model '(?P<model>[^']{1,80})'"),
     ),
-)
+}

@@ -55,9 +55,14 @@ from __future__ import annotations
 import operator
 import re
 
-from dlperf_hpc.logs.format import Format, Line, LinePattern, ReadingBuilder, whole
+from dlperf_hpc.logs.format import (
+    Groups,
+    Line,
+    LinePattern,
+    ReadingBuilder,
+    whole,
+)
 from dlperf_hpc.logs.lineparts import NUMBER, full_stamp
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope
 
 STRATEGY_LITERALS = ("MirroredStrategy with ",)
 _WORKERS = re.compile(r"num_workers = ([0-9]{1,9}),")
@@ -82,23 +87,6 @@ BERT_STEP = LinePattern(
 )
 _STRATEGY = LinePattern(
     STRATEGY_LITERALS[0], take=lambda line, builder, _: strategy_facts(line, builder)
-)
-
-BERT = Format(
-    name="tf2_bert",
-    title="TensorFlow 2 official BERT",
-    framework="tensorflow",
-    evidence=Evidence.SOURCE,
-    source="tensorflow/models official/nlp/bert/model_training_utils.py",
-    literals=("Train Step: ",),
-    instead="the clock",
-    lines=(
-        _STRATEGY,
-        LinePattern(" / time = ", passed_over=True),  # another program's
-        BERT_STEP,
-        LinePattern("Train Step: ", note="Train Step, but not as the training loop prints it"),
-    ),
-    facts_literals=STRATEGY_LITERALS,
 )
 
 
@@ -132,7 +120,7 @@ _GLOBAL_BATCH = re.compile(r"Parameters: batch_size: ([0-9]{1,9}), epoch_size: "
 _FINAL = "Final model parameters: "
 
 
-def _read_resnet(line: Line, builder: ReadingBuilder) -> None:
+def _read_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """One line of the statistics at the end, or with settings."""
     if "'avg_exp_per_second': " in line.text:
         _statistics(line, builder)
@@ -170,25 +158,6 @@ def _setting(line: Line, builder: ReadingBuilder) -> None:
         builder.fact(line, "xla", match["value"] == "True")
 
 
-RESNET = Format(
-    name="tf2_resnet",
-    title="TensorFlow 2 official ResNet-50 (TimeHistory)",
-    framework="tensorflow",
-    evidence=Evidence.REAL,
-    source="tensorflow/models official/utils/misc/keras_utils.py",
-    literals=("TimeHistory: ", "BenchmarkMetric: {", "'avg_exp_per_second': "),
-    lines=_RESNET_LINES,
-    rest=_read_resnet,
-    facts_literals=(
-        *STRATEGY_LITERALS,
-        _FINAL,
-        "Parameters: batch_size: ",
-        "'dtype': 'float",
-        "'enable_xla': ",
-    ),
-)
-
-
 # --- tf_cnn_benchmarks
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"
@@ -203,7 +172,7 @@ _DEVICE = re.compile(r"^\s*([0-9]{1,12})(?:\.0)? per device\s*$")
 _MODE = re.compile(r"^Mode: {2,12}(\S{1,40})")
 
 
-def _read_benchmarks(line: Line, builder: ReadingBuilder) -> None:
+def _read_benchmarks(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A step line, the total, or a line of the head."""
     if match := _BENCHMARKS_STEP.search(line.text):
         builder.release_held()
@@ -237,22 +206,16 @@ def _read_head(line: Line, builder: ReadingBuilder) -> None:
         builder.note(line, f"mode {match[1]}: these speeds are no training's")
 
 
-BENCHMARKS = Format(
-    name="tf_cnn_benchmarks",
-    title="TensorFlow tf_cnn_benchmarks",
-    framework="tensorflow",
-    evidence=Evidence.QUOTED,
-    source="tensorflow/benchmarks scripts/tf_cnn_benchmarks/benchmark_cnn.py",
-    literals=("images/sec: ",),
-    rest=_read_benchmarks,
-    printed=Printed(scope=Scope.PROCESS, averaging=Averaging.RUNNING),
-    facts_literals=(
-        "Model:       ",
-        "Batch size:  ",
-        " per device",
-        "Devices:     ",
-        "Mode:        ",
+LINES = {
+    "tf2_bert": (
+        _STRATEGY,
+        LinePattern(" / time = ", passed_over=True),
+        BERT_STEP,
+        LinePattern("Train Step: ", note="Train Step, but not as the training loop prints it"),
     ),
-)
-
-FORMATS = (BERT, RESNET, BENCHMARKS)
+    "tf2_resnet": (
+        *_RESNET_LINES,
+        LinePattern(take=_read_resnet),
+    ),
+    "tf_cnn_benchmarks": (LinePattern(take=_read_benchmarks),),
+}

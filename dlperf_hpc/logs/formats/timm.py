@@ -20,9 +20,8 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import full_stamp, one_more
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
 _COUNT = r"[0-9]{1,12}"
@@ -43,7 +42,7 @@ _ALONE = "Training with a single process on 1 "
 _NAFLEX = "Using NaFlex loader"
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A printed update, or a setting."""
     match = _LINE.search(line.text)
     if match is None:
@@ -82,23 +81,6 @@ def _read_setting(line: Line, builder: ReadingBuilder) -> None:
         builder.state[_NAFLEX] = True
 
 
-FORMATS = (
-    Format(
-        name="timm",
-        title="timm (pytorch-image-models)",
-        framework="timm",
-        evidence=Evidence.QUOTED,
-        source="huggingface/pytorch-image-models train.py",
-        literals=("%)]  Loss: ",),
-        rest=read,
-        printed=Printed(averaging=Averaging.RUNNING),
-        facts_literals=(
-            " per process.",
-            _ALONE,
-            "and effective global batch size (",
-            " created, param count:",
-            "AMP not enabled. Training in ",
-            _NAFLEX,
-        ),
-    ),
-)
+LINES = {
+    "timm": (LinePattern(take=read),),
+}

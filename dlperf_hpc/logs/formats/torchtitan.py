@@ -29,9 +29,8 @@ from __future__ import annotations
 import math
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, full_stamp, word
-from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 
 _COUNT = r"[0-9]{1,18}"
 _STEP = re.compile(rf"{word('step: ')} *(?P<done>{_COUNT}) +loss: +(?P<loss>{NUMBER}) ")
@@ -56,7 +55,7 @@ _MODEL = re.compile(
 )
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A step or a setting; a validation is left."""
     if "tps: " in line.text or "wps: " in line.text:
         _read_step(line, builder)
@@ -106,22 +105,6 @@ def _hold_mesh(line: Line, builder: ReadingBuilder, sizes: dict[str, int]) -> No
         )
 
 
-FORMATS = (
-    Format(
-        name="torchtitan",
-        title="torchtitan",
-        framework="torchtitan",
-        evidence=Evidence.REAL,
-        source="pytorch/torchtitan torchtitan/components/metrics.py, train.py; pull requests 950, "
-        "1287, 2389",
-        literals=("tps: ", "wps: "),  # a colour stands before them
-        rest=read,
-        printed=Printed(Unit.TOKENS_PER_S, Scope.DEVICE),
-        facts_literals=(
-            "-D device mesh with ",
-            "device mesh with parallelism: ",
-            "with local batch size ",
-            " total parameters",
-        ),
-    ),
-)
+LINES = {
+    "torchtitan": (LinePattern(take=read),),
+}

@@ -26,9 +26,9 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, word
-from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Step, Unit
+from dlperf_hpc.logs.scanned import Step
 
 _COUNT = r"[0-9]{1,18}"
 _SPEED = "tokens_per_second_per_gpu"
@@ -53,7 +53,7 @@ _NAMES = {"gradient_accumulation_steps": "accumulation", "batch_size": "batch_si
 _PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A bar, a logger's line (behind the bar, if both go to one terminal), or a setting."""
     if bar := _BAR.search(line.text):
         _read_bar(line, builder, bar)
@@ -124,22 +124,6 @@ def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) ->
         builder.state.pop("batch", None)  # of the devices that share a batch
 
 
-FORMATS = (
-    Format(
-        name="torchtune",
-        title="torchtune",
-        framework="torchtune",
-        evidence=Evidence.QUOTED,
-        source="meta-pytorch/torchtune torchtune/training/metric_logging.py, "
-        "recipes/full_finetune_distributed.py; pull requests 1358, 2274",
-        literals=(_SPEED, "|Loss: "),
-        rest=read,
-        printed=Printed(Unit.UNPADDED_TOKENS_PER_S, Scope.DEVICE, Averaging.LAST_ONE),
-        facts_literals=(
-            "batch_size: ",
-            "gradient_accumulation_steps: ",
-            "_parallel_dim: ",
-            "dtype: ",
-        ),
-    ),
-)
+LINES = {
+    "torchtune": (LinePattern(take=read),),
+}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
+from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.scanned import Evidence
 
 NAME = "launch line"
@@ -46,7 +46,7 @@ _LAUNCHERS = (
 )
 
 
-def read(line: Line, builder: ReadingBuilder) -> None:
+def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """The nodes and devices of a command line, and the batch that it gives to its program."""
     text = line.text
     if match := _ELASTIC.search(text):
@@ -96,11 +96,10 @@ def _read_hosts(line: Line, builder: ReadingBuilder) -> None:
 LAUNCH = Format(
     name=NAME,
     title="launch lines",
-    framework="",
     evidence=Evidence.SOURCE,
     source="the launchers' documents",
     literals=(),
-    rest=read,
+    own=(LinePattern(take=read),),
     facts_literals=(
         "nproc",
         "min_nodes ",

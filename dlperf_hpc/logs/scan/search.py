@@ -214,7 +214,7 @@ def _version() -> str:
     logs = Path(__file__).parent.parent
     rooms = [path for room in ("scan", "formats") for path in (logs / room).rglob("*.py")]
     digest = hashlib.sha256()
-    for path in sorted([*rooms, *logs.glob("*.py"), *logs.glob("*.toml")]):
+    for path in sorted([*rooms, *logs.glob("*.py"), *logs.glob("*.[jt]*")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

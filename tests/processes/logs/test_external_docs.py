@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shlex
@@ -180,8 +181,12 @@ def test_the_commands_of_the_readme_run(
 def example() -> dict[str, str]:
     """The files of the worked example by their paths: a file's path stands before its content."""
     (log,) = blocks(ADDING, "text")
+    (row,) = blocks(ADDING, "json")
     module, test = blocks(ADDING, "python")
     files = {"tests/unit/logs/formats/nimble.log": log.removesuffix("\n")}
+    table = "dlperf_hpc/logs/formats.json"
+    rows = json.loads((ROOT / table).read_text(encoding="utf-8"))
+    files[table] = json.dumps({**rows, **json.loads(row)})
     files["dlperf_hpc/logs/formats/nimble.py"] = module
     files["tests/unit/logs/formats/test_nimble.py"] = test
     assert all(f"`{path}`" in ADDING for path in files)

@@ -27,7 +27,7 @@ from dlperf_hpc.logs.interpret.rules import Rule, rule
 from dlperf_hpc.logs.scan import search
 from dlperf_hpc.logs.scan.literals import Literals
 from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
-from dlperf_hpc.logs.scan.scanner import SHARED, scanner
+from dlperf_hpc.logs.scan.scanner import SHARED, Scanner, scanner
 from dlperf_hpc.logs.scan.search import ScanCache, scan_all, scan_source
 from dlperf_hpc.logs.scan.sources import BLOCK_BYTES, Source, find
 from dlperf_hpc.logs.scanned import ScannedFile, Step, Steps
@@ -401,6 +401,25 @@ def test_settings_behind_the_first_mebibyte_are_those_of_formats_recognised() ->
         file = scanner().scan("a.log", len(log), blocks)
         assert [fact.value for fact in file.facts] == known
         assert len(file.readings[0].steps) == 1
+
+
+def test_formats_are_loaded_whose_literals_a_log_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(f"{formats.__module__}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    known = formats.__wrapped__()
+    text = (
+        b"batch_size = 8\niter 1: loss 9.5, time 100.25ms, mfu 12.30%\nstep: 3 loss: 9.5 tps: 7\n"
+    )
+    found = Scanner(known).scan("a.log", len(text), [text])
+    assert [each.format for each in found.readings] == ["nanogpt"]
+    held = {
+        each.name
+        for each in known
+        if any(literal.encode() in text for literal in (*each.literals, *each.facts_literals))
+    }
+    assert {each.name for each in known if "lines" in vars(each)} == held
+    modules = {each.module for each in known if each.name in held}
+    assert {name for name in sys.modules if name.startswith(f"{formats.__module__}.")} == modules
 
 
 @pytest.mark.parametrize(("end", "steps"), [("54.982", 4), ("54.98", 3), ("54", 3), ("4.1", 3)])

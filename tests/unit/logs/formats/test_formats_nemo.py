@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from format_lines import facts, reads, sampled
 
-from dlperf_hpc.logs.formats import megatron, nemo
+from dlperf_hpc.logs.formats import format_named
 from dlperf_hpc.logs.scanned import Averaging
 
-NEMO, BAR = nemo.FORMATS
-MEGATRON, _ = megatron.FORMATS
+NEMO, BAR, MEGATRON = map(format_named, ("nemo", "nemo_bar", "megatron"))
 
 LINE = (
     "Training epoch 0, iteration 12/99 | lr: 3e-05 | global_batch_size: 512 | global_step: 12 |"

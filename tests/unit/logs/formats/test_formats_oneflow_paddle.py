@@ -13,29 +13,22 @@ import pytest
 import reading_samples
 
 from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
-from dlperf_hpc.logs.formats import (
-    hugectr,
-    mindspore,
-    mxnet,
-    oneflow,
-    paddle,
-    pytorch_imagenet,
-)
+from dlperf_hpc.logs.formats import format_named
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
 from dlperf_hpc.model.result import RunResult
 
-BERT, CNN, GPT, GPT2, FACE = oneflow.FORMATS
-PADDLE_BERT, PADDLE_RESNET, CLAS, NLP = paddle.FORMATS
-_, ARCFACE, PARTIAL_FC = mxnet.FORMATS
-(IMAGENET,), (MINDSPORE,), (HUGECTR,) = (
-    each.FORMATS for each in (pytorch_imagenet, mindspore, hugectr)
-)
 MINE = [
-    *(BERT, CNN, GPT2, GPT, FACE, IMAGENET, PADDLE_BERT, PADDLE_RESNET, NLP, CLAS),
-    *(MINDSPORE, HUGECTR, ARCFACE, PARTIAL_FC),
+    format_named(name)
+    for name in (
+        *("oneflow_bert", "oneflow_cnn", "oneflow_gpt2", "oneflow_gpt", "oneflow_insightface"),
+        *("pytorch_imagenet", "paddle18_bert", "paddle18_resnet", "paddlenlp", "paddleclas"),
+        *("mindspore", "hugectr", "insightface", "insightface_partial_fc"),
+    )
 ]
+BERT, CNN, GPT2, GPT, FACE, IMAGENET, PADDLE_BERT, PADDLE_RESNET, NLP, CLAS = MINE[:10]
+MINDSPORE, HUGECTR, ARCFACE, PARTIAL_FC = MINE[10:]
 
 STAMPED = (
     "step: 19, total_loss: 9.725, mlm_loss: 8.960, nsp_loss: 0.766, "

@@ -6,10 +6,10 @@ import pytest
 from format_lines import facts, reads, sampled
 
 from dlperf_hpc.logs.format import Format
-from dlperf_hpc.logs.formats import mmengine
+from dlperf_hpc.logs.formats import format_named
 from dlperf_hpc.logs.scanned import Stamps
 
-MMENGINE, MMCV = mmengine.FORMATS
+MMENGINE, MMCV = map(format_named, ("mmengine", "mmcv"))
 
 EPOCH = (
     "2023/05/24 20:17:36 - mmengine - INFO - Epoch(train)  [2][  50/1051]  base_lr: 1.0000e-02"

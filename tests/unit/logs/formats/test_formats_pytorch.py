@@ -9,21 +9,17 @@ from pathlib import Path
 import pytest
 
 from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
-from dlperf_hpc.logs.formats import (
-    deepspeed,
-    formats,
-    hf_trainer,
-    horovod_synthetic,
-    megatron,
-    tensorflow,
-)
+from dlperf_hpc.logs.formats import format_named, formats
 from dlperf_hpc.logs.scanned import Counter, Evidence, Stamps, Unit
 
-DEEPSPEED, BING = deepspeed.FORMATS
-MEGATRON, GPT2 = megatron.FORMATS
-(TRAINER,), (HOROVOD,) = hf_trainer.FORMATS, horovod_synthetic.FORMATS
-TF_CNN = tensorflow.BENCHMARKS
-MINE = [DEEPSPEED, BING, MEGATRON, GPT2, TRAINER, HOROVOD, TF_CNN]
+MINE = [
+    format_named(name)
+    for name in (
+        *("deepspeed", "bing_bert", "megatron", "megatron_gpt2"),
+        *("hf_trainer", "horovod_synthetic", "tf_cnn_benchmarks"),
+    )
+]
+DEEPSPEED, BING, MEGATRON, GPT2, TRAINER, HOROVOD, TF_CNN = MINE
 
 DS_2020 = "[INFO 2020-02-06 19:53:56] 0/50, SamplesPerSec=1292.5"
 DS_03 = "[2021-05-29 19:53:43,103] [INFO] [timer.py:157:stop] 0/100, SamplesPerSec=1166.25"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from format_lines import facts, reads, sampled
 
-from dlperf_hpc.logs.formats import detectron2, metric_logger, timm
+from dlperf_hpc.logs.formats import format_named
 from dlperf_hpc.logs.scanned import Stamps, Unit
 
-(TIMM,), (LOGGER,), (D2,) = timm.FORMATS, metric_logger.FORMATS, detectron2.FORMATS
+TIMM, LOGGER, D2 = map(format_named, ("timm", "metric_logger", "detectron2"))
 
 # --- timm
 
