@@ -18,8 +18,8 @@ def test_the_pack_on_a_cpu(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dlperf_hpc.acceptance", "--device", "cpu", "--out"]
     done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads((tmp_path / "acceptance.json").read_text())
-    assert told["ok"]
-    assert {row["check"] for row in told["rows"]} == {check.name for check in CHECKS}
-    assert not [row for row in told["rows"] if row["what"].startswith("not ")]
-    assert sum(row["verdict"] == "ok" for row in told["rows"]) >= 15
+    written = json.loads((tmp_path / "acceptance.json").read_text())
+    assert written["ok"]
+    assert {row["check"] for row in written["rows"]} == {check.name for check in CHECKS}
+    assert not [row for row in written["rows"] if row["what"].startswith("not ")]
+    assert sum(row["verdict"] == "ok" for row in written["rows"]) >= 15

@@ -12,7 +12,7 @@ import pytest
 from parameter_counts import bert_parameters
 from places import ROOT
 
-from dlperf_hpc.acceptance.numerics import bert_weights
+from dlperf_hpc.acceptance.numerics import our_weights
 from dlperf_hpc.train.configs import BertConfig
 from dlperf_hpc.train.workloads.bert import (
     CLS,
@@ -276,14 +276,14 @@ def test_loss_and_every_gradient_equal_transformers(layer_norm: str, make_batch:
     # named_parameters gives a tied tensor once, under its first name.
     theirs = dict(reference.named_parameters())
     weights = {name: parameter.detach() for name, parameter in theirs.items()}
-    model.load_state_dict(bert_weights(weights, config))
+    model.load_state_dict(our_weights(weights))
 
     expected, loss = reference_loss(reference, batch), model(**batch)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
     expected.backward()
     loss.backward()
-    gradients = bert_weights({k: p.grad for k, p in theirs.items()}, config)
+    gradients = our_weights({k: p.grad for k, p in theirs.items()})
     parameters = dict(model.named_parameters())
     assert gradients.keys() == parameters.keys()
     errors = {}

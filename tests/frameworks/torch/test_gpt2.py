@@ -13,7 +13,7 @@ import pytest
 from parameter_counts import gpt2_parameters
 from places import ROOT, SUPPORT
 
-from dlperf_hpc.acceptance.numerics import gpt2_weights
+from dlperf_hpc.acceptance.numerics import our_weights
 from dlperf_hpc.engines.command import clean_environment
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.sweepfile.load import load_sweep
@@ -218,7 +218,7 @@ def twins(config: Gpt2Config, noise: float = 0.08) -> tuple[Any, Gpt2]:
     reference, model = reference_model(config, noise), new_model(config)
     # named_parameters gives a tied tensor once, under its first name.
     weights = {name: p.detach() for name, p in reference.named_parameters()}
-    model.load_state_dict(gpt2_weights(weights, config))
+    model.load_state_dict(our_weights(weights))
     return reference, model
 
 
@@ -247,7 +247,7 @@ def test_loss_and_every_gradient_equal_transformers(arguments: Any, checkpointed
     expected.backward()
     loss.backward()
     named = {name: p.grad for name, p in reference.named_parameters()}
-    gradients = gpt2_weights(named, config)
+    gradients = our_weights(named)
     parameters = dict(model.named_parameters())
     assert gradients.keys() == parameters.keys()
     errors = {}
@@ -386,7 +386,7 @@ def test_new_model_holds_gpt2s_initial_values() -> None:
 
     torch.manual_seed(0)
     theirs = dict(reference_model(SMALL, noise=0.0).named_parameters())
-    reference = gpt2_weights(theirs, SMALL)
+    reference = our_weights(theirs)
     for name, parameter in new_model(SMALL).named_parameters():
         if name.endswith("bias"):
             assert (parameter == 0).all(), name

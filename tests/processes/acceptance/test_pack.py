@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,15 @@ from dlperf_hpc.acceptance.pack import (
     FIRST,
     Check,
     Finding,
-    Row,
     failed,
     run_pack,
     table,
 )
 
-SAYS = "from dlperf_hpc.acceptance.pack import judged\nprint(judged('one', '1', '1', {}).line())\n"
+SAYS = (
+    "from dlperf_hpc.acceptance.pack import judged, line\n"
+    "print(line(judged('one', '1', '1', {})))\n"
+)
 PROGRAMS = {
     "well": SAYS.format(True),
     "badly": SAYS.format(False),
@@ -38,25 +41,36 @@ PROGRAMS = {
 }
 
 
-def packed(out: Path, *names: str, budget_s: float = 60.0, limit_s: float = 20.0) -> list[Row]:
-    return run_pack(
-        out,
-        "cpu",
-        budget_s,
-        show=lambda _line: None,
-        checks=[Check(name, name, name, limit_s) for name in names],
-        command=lambda check, _device: [sys.executable, "-c", PROGRAMS[check.name]],
-    )
+Packed = Callable[..., list[Finding]]
 
 
-def found(rows: list[Row]) -> list[tuple[str, str, str]]:
-    return [(row.check, row.finding.what, row.finding.verdict) for row in rows]
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Packed:
+    """Runs a pack of checks that are the given programs, by name."""
+
+    def run(budget_s: float = 60.0, limit_s: float = 20.0, **programs: str) -> list[Finding]:
+        checks = [Check(name, name, name, limit_s) for name in programs]
+        monkeypatch.setattr(pack, "CHECKS", checks)
+        monkeypatch.setattr(
+            pack, "command_of", lambda check, _: [sys.executable, "-c", programs[check.name]]
+        )
+        return run_pack(tmp_path, "cpu", budget_s, show=lambda _line: None)
+
+    return run
+
+
+def chosen(*names: str) -> dict[str, str]:
+    return {name: PROGRAMS[name] for name in names}
+
+
+def found(rows: list[Finding]) -> list[tuple[str, str, str]]:
+    return [(row.check, row.what, row.verdict) for row in rows]
 
 
 def test_the_table_has_a_row_for_each_finding_and_for_a_check_that_ended_badly(
-    tmp_path: Path,
+    packed: Packed, tmp_path: Path
 ) -> None:
-    rows = packed(tmp_path, "well", "badly", "crashes", "silent")
+    rows = packed(**chosen("well", "badly", "crashes", "silent"))
     assert found(rows) == [
         ("well", "one", "ok"),
         ("badly", "one", "FAIL"),
@@ -64,18 +78,18 @@ def test_the_table_has_a_row_for_each_finding_and_for_a_check_that_ended_badly(
         ("crashes", "ends", "FAIL"),
         ("silent", "ends", "FAIL"),
     ]
-    assert rows[3].finding.value == "exit code 1: words | the last words"
+    assert rows[3].value == "exit code 1: words | the last words"
     assert "| crashes | one | 1 | 1 | ok |" in (tmp_path / "acceptance.md").read_text()
-    told = json.loads((tmp_path / "acceptance.json").read_text())
-    assert not told["ok"] and [row["verdict"] for row in told["rows"]].count("FAIL") == 3
+    written = json.loads((tmp_path / "acceptance.json").read_text())
+    assert not written["ok"] and [row["verdict"] for row in written["rows"]].count("FAIL") == 3
 
 
 def test_a_check_that_hangs_is_killed_and_its_findings_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    packed: Packed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pack, "_LEAST_S", 0.1)
     monkeypatch.setattr(pack, "_GRACE_S", 0.2)
-    rows = packed(tmp_path, "hangs", "well", limit_s=2.0)
+    rows = packed(**chosen("hangs", "well"), limit_s=2.0)
     assert found(rows) == [
         ("hangs", "one", "ok"),
         ("hangs", "ends", "FAIL"),
@@ -106,28 +120,19 @@ def _runs(pid: int) -> bool:
     return state != "Z"
 
 
-def test_what_the_budget_does_not_reach_is_no_failure(tmp_path: Path) -> None:
-    rows = packed(tmp_path, "well", budget_s=1.0)
+def test_what_the_budget_does_not_reach_is_no_failure(packed: Packed) -> None:
+    rows = packed(**chosen("well"), budget_s=1.0)
     assert found(rows) == [("well", "not reached", "skipped")]
     assert not failed(rows)
 
 
-def test_without_an_environment_nothing_else_is_begun(tmp_path: Path) -> None:
-    checks = [Check(FIRST, "", "", 20.0), Check("well", "", "", 20.0)]
-    code = {FIRST: PROGRAMS["badly"], "well": PROGRAMS["well"]}
-    rows = run_pack(
-        tmp_path,
-        "cuda",
-        60.0,
-        show=lambda _line: None,
-        checks=checks,
-        command=lambda check, _device: [sys.executable, "-c", code[check.name]],
-    )
+def test_without_an_environment_nothing_else_is_begun(packed: Packed) -> None:
+    rows = packed(**{FIRST: PROGRAMS["badly"], "well": PROGRAMS["well"]})
     assert found(rows) == [(FIRST, "one", "FAIL"), ("well", "not begun", "skipped")]
 
 
 def test_a_cell_cannot_break_the_table() -> None:
-    row = Row("c", Finding("a|b", "two\nlines", "x", pack.OK), 1.0)
+    row = Finding("a|b", "two\nlines", "x", pack.OK, "c", 1.0)
     assert "| c | a\\|b | two lines | x | ok |" in table([row], "cpu")
 
 
@@ -140,9 +145,9 @@ def test_each_check_is_a_function_of_its_module() -> None:
 def test_without_torch_a_check_says_which_python_lacks_it() -> None:
     blocked = "import sys; sys.modules['torch'] = None;"
     command = f"{blocked} from dlperf_hpc.acceptance.pack import run_check; "
-    command += "sys.exit(run_check('clock', 'cuda'))"
+    command += "run_check('training', 'clock', 'cuda')"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("\n") == 1
-    found = json.loads(done.stdout.partition(" ")[2])
-    assert found["verdict"] == pack.FAIL
-    assert sys.executable in found["value"] and "torch" in found["value"]
+    found = Finding(*json.loads(done.stdout.partition(" ")[2]))
+    assert found.verdict == pack.FAIL
+    assert sys.executable in found.value and "torch" in found.value
