@@ -13,8 +13,8 @@ from pathlib import Path
 
 from dlperf_hpc.logs.format import Format
 from dlperf_hpc.logs.formats import formats
-from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, Rule, rule
-from dlperf_hpc.logs.recognised import TRAINS, programs
+from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, WindowRule, rule
+from dlperf_hpc.logs.scan.search import TRAINS, programs
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
 from dlperf_hpc.model.case import Option
 from dlperf_hpc.sweepfile.declarations import Registry
@@ -111,7 +111,7 @@ def _rule_row(name: str) -> Sequence[str]:
     return f"`{name}`", _form(rule(name)), takes.rstrip("."), mended, f"`{SCRIPTS[name]}`"
 
 
-def _form(made: Rule) -> str:
+def _form(made: WindowRule) -> str:
     """A rule as the general form that is most like it, and in what it differs."""
     ends = f"[{_end(made.first)}:{_end(made.last)}]"
     form = made.basis.value if made.basis is Basis.CLOCK or made.mean is Mean.TIME else "mean"

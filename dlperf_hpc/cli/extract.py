@@ -18,7 +18,7 @@ from dlperf_hpc.errors import LedgerError, printable, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
-    from dlperf_hpc.logs.interpret.rules import Rule
+    from dlperf_hpc.logs.interpret.rules import WindowRule
     from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.reporting.extraction import Extract
 
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _rule(arguments: argparse.Namespace) -> Rule:
+def _rule(arguments: argparse.Namespace) -> WindowRule:
     """The window rule asked for, with its window; SpecError for an impossible window."""
     made = options.rule(arguments)
     given = (arguments.warmup_batches, arguments.train_batches)
@@ -149,7 +149,7 @@ def _extract(arguments: argparse.Namespace) -> int:
     return 1 if out or any(not line.startswith(counted) for line in found.unread) else 0
 
 
-def _gathered(arguments: argparse.Namespace, rule: Rule) -> Gathered:
+def _gathered(arguments: argparse.Namespace, rule: WindowRule) -> Gathered:
     """Everything below --log_dir; again for what has no batch size but the one given here."""
     from dlperf_hpc.logs.gather import gather
 
@@ -157,14 +157,13 @@ def _gathered(arguments: argparse.Namespace, rule: Rule) -> Gathered:
     if weak is not None and weak < 1:
         raise usage_error("--batch_size_per_device", f"{weak} is not a count of 1 or more")
     paths, out = [Path(arguments.log_dir)], [Path(arguments.output_dir)]
-    own = options.own_format(arguments)
-    cache = options.cache(arguments, own)
+    cache = options.cache(arguments)
     with reading_bar() as advance:
-        found = gather(paths, rule, stated, cache, advance, out, own)
+        found = gather(paths, rule, stated, cache, advance, out)
         if weak is None or all(result.run.case.batch_size for result in found.results):
             return found
         stated = {**stated, "batch_size": weak}
-        again = gather(paths, rule, stated, cache, advance, out, own)
+        again = gather(paths, rule, stated, cache, advance, out)
     told = {(result.log, result.attempt): result for result in again.results}
     results = [
         result if result.run.case.batch_size else told.get((result.log, result.attempt), result)

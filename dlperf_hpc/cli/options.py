@@ -18,8 +18,8 @@ from dlperf_hpc.engines import CHOICES
 from dlperf_hpc.errors import Issue, LedgerError, SpecError, printable, visible
 
 if TYPE_CHECKING:
-    from dlperf_hpc.logs.interpret.rules import Rule
-    from dlperf_hpc.logs.scan.search import ScanCache, Told
+    from dlperf_hpc.logs.interpret.rules import WindowRule
+    from dlperf_hpc.logs.scan.search import OwnFormat, ScanCache
     from dlperf_hpc.model.case import Run
     from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.ledger import Ledger
@@ -282,22 +282,24 @@ def stated_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def rule(arguments: argparse.Namespace) -> Rule:
+def rule(arguments: argparse.Namespace) -> WindowRule:
     """The window rule that ``--rule`` names. SpecError with the nearest names if there is none."""
     from dlperf_hpc.logs.interpret.rules import rule as parsed
 
     return parsed(arguments.rule)
 
 
-def cache(arguments: argparse.Namespace, own_format: Told | None) -> ScanCache:
-    """Where the results of earlier scans by these formats are kept; nowhere with ``--no-cache``."""
+def cache(arguments: argparse.Namespace) -> ScanCache:
+    """Where the results of earlier scans by these formats are kept; nowhere with ``--no-cache``.
+    SpecError for a ``--format-file`` that has no format."""
     from dlperf_hpc.logs.scan.search import ScanCache, default_path
 
-    return ScanCache(None if arguments.no_cache else default_path(), own_format)
+    path = None if arguments.no_cache else default_path()
+    return ScanCache(path, own_format(arguments))
 
 
-def own_format(arguments: argparse.Namespace) -> Told | None:
-    """The format that ``--format-file`` tells. SpecError for a file that tells none."""
+def own_format(arguments: argparse.Namespace) -> OwnFormat | None:
+    """The format that ``--format-file`` has. SpecError for a file that has none."""
     if arguments.format_file is None:
         return None
     from dlperf_hpc.logs.formats import formats
@@ -308,7 +310,7 @@ def own_format(arguments: argparse.Namespace) -> Told | None:
 
 def places(paths: Iterable[Path]) -> Iterator[Path]:
     """Each sweep below the directories by itself; what has none, as it is given."""
-    from dlperf_hpc.logs.sweeps import sweeps_below
+    from dlperf_hpc.logs.gather import sweeps_below
 
     seen: set[Path] = set()
     for path in paths:
@@ -355,14 +357,12 @@ def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[Ru
     from dlperf_hpc.logs.gather import gather
     from dlperf_hpc.records import layout
 
-    own = own_format(arguments)
     found = gather(
         [directory],
         rule(arguments),
         stated_settings(arguments),
-        cache(arguments, own),
+        cache(arguments),
         leave_out=[directory / layout.REPORT],
-        own_format=own,
     )
     for line in found.unread:
         print(f"not read: {printable(line)}", file=sys.stderr)

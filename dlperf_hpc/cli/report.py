@@ -76,16 +76,15 @@ def _report(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.reporting.writers import Unwritable, write_report
 
     base, kinds = _base(arguments.base), _kinds(arguments)
-    place, own = _place(arguments), options.own_format(arguments)
+    place, cache = _place(arguments), options.cache(arguments)
     with reading_bar() as advance:
         found = gather(
             arguments.paths,
             options.rule(arguments),
             options.stated_settings(arguments),
-            options.cache(arguments, own),
+            cache,
             advance,
             leave_out=[place.directory],
-            own_format=own,
         )
     manifest = found.manifest
     report = Report(
@@ -209,7 +208,7 @@ def _tell(found: Gathered, shortly: bool) -> None:
 
 def _told_once(programs: Mapping[str, str]) -> Iterator[str]:
     """A line for each program whose speed is not read, however many files it wrote."""
-    from dlperf_hpc.logs.recognised import no_speed
+    from dlperf_hpc.logs.scanned import no_speed
 
     files: dict[str, list[str]] = {}
     for name, program in programs.items():
@@ -226,7 +225,7 @@ def _without_programs(found: Gathered) -> Iterator[str]:
 
 def _list_formats() -> int:
     from dlperf_hpc.logs.formats import formats
-    from dlperf_hpc.logs.recognised import programs
+    from dlperf_hpc.logs.scan.search import programs
 
     _print_columns([(each.name, each.evidence.value, each.title) for each in formats()])
     named = ", ".join(each.name for each in programs())

@@ -11,8 +11,8 @@ from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.errors import printable, visible
 
 if TYPE_CHECKING:
+    from dlperf_hpc.logs.program_figures import TriedLog
     from dlperf_hpc.logs.scan.sources import Source
-    from dlperf_hpc.logs.supervised import Trial
     from dlperf_hpc.model.case import Case
     from dlperf_hpc.sweepfile.load import Sweep
     from dlperf_hpc.sweepfile.readtable import ReadTable
@@ -23,7 +23,7 @@ _SHOWN = 3
 def show(sweep: Sweep, path: Path, as_json: bool) -> int:
     """Print it; the exit code: 0 if there is a figure, else 1. SpecError if the sweep has no
     program; LogError if the log cannot be read."""
-    from dlperf_hpc.logs.supervised import tried
+    from dlperf_hpc.logs.program_figures import tried
 
     case, table = _case(sweep)
     source = _source(path)
@@ -67,7 +67,7 @@ def _source(path: Path) -> Source:
     return only
 
 
-def _told(case: Case, path: Path, trial: Trial) -> dict[str, Any]:
+def _told(case: Case, path: Path, trial: TriedLog) -> dict[str, Any]:
     result, reading = trial.result, trial.reading
     window = result.external
     lines = None
@@ -94,8 +94,8 @@ def _told(case: Case, path: Path, trial: Trial) -> dict[str, Any]:
 def _show_lines(source: Source, table: ReadTable) -> None:
     """A few lines of a log of which nothing was read, those that are nearest to a pattern: is it
     the right file?"""
+    from dlperf_hpc.logs.program_figures import near_lines
     from dlperf_hpc.logs.scan.sources import blocks
-    from dlperf_hpc.logs.supervised import near_lines
 
     rest = b""
     for block in blocks(source):

@@ -113,7 +113,7 @@ class _Seen:
     @cached_property
     def read(self) -> Any:
         """What a program's lines say, None where there are none."""
-        from dlperf_hpc.logs.supervised import looked_at
+        from dlperf_hpc.logs.program_figures import looked_at
 
         return looked_at(self.result) if self.result.log and self._is_program else None
 
@@ -121,7 +121,7 @@ class _Seen:
     def figure(self) -> RunResult:
         """The result with its figure, and what reading that brought to light."""
         from dlperf_hpc.logs.interpret.rules import rule
-        from dlperf_hpc.logs.supervised import with_figures
+        from dlperf_hpc.logs.program_figures import with_figures
 
         return with_figures([self.result], rule())[0]
 
@@ -251,7 +251,7 @@ class _Seen:
         yield ", ".join(found) or "none"
 
     def _reading(self) -> Iterator[str]:
-        from dlperf_hpc.logs.supervised import nothing_fits
+        from dlperf_hpc.logs.program_figures import nothing_fits
 
         figure, window = self.figure, self.figure.external
         if self.read is not None:

@@ -13,13 +13,13 @@ from dlperf_hpc.logs.scanned import (
     Epoch,
     Evidence,
     Fact,
+    LogStep,
+    LogSteps,
     Note,
     Printed,
     Reading,
     Scope,
     Stamps,
-    Step,
-    Steps,
     Total,
     Unit,
 )
@@ -80,7 +80,7 @@ class ReadingBuilder:
         self.framework = declared.framework
         self.evidence = declared.evidence
         self.stamps = Stamps.NONE
-        self.steps = Steps()
+        self.steps = LogSteps()
         self.totals: list[Total] = []
         self.counts: list[Count] = []
         self.facts: list[Fact] = []
@@ -128,7 +128,7 @@ class ReadingBuilder:
         if stamp is not None:
             self.stamps = stamps
         self.steps.append(
-            Step(
+            LogStep(
                 line.number,
                 number,
                 line.rank,

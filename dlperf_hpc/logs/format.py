@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_hpc.logs.builder import HIGHEST, MAX_STEPS, Line, ReadingBuilder
-from dlperf_hpc.logs.columns import are_finite
 from dlperf_hpc.logs.lineparts import CLOCKS, one_more
-from dlperf_hpc.logs.scanned import FACTS, Counter, Evidence, Printed, Stamps
+from dlperf_hpc.logs.scanned import FACTS, Counter, Evidence, Printed, Stamps, are_finite
 
 __all__ = [
     "MAX_STEPS",
@@ -60,7 +59,7 @@ class LinePattern:
     """A form of line: a pattern that is looked for in it, whose groups are named after what they
     hold.
 
-    Groups are the fields of a :class:`~dlperf_hpc.logs.scanned.Step` (``iteration`` or, if it
+    Groups are the fields of a :class:`~dlperf_hpc.logs.scanned.LogStep` (``iteration`` or, if it
     counts from 0, ``index``; with ``epoch`` it begins anew with each; ``printed``, ``loss``, ...),
     settings by their names in ``FACTS``, and time stamps by their names in ``CLOCKS``. ``clock``
     names the stamp that stands before what the pattern finds. Settings are ``held`` back if any

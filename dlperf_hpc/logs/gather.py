@@ -6,6 +6,7 @@ for what is in them: a log of ours, one of another program's in a known format, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,25 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import LedgerError, LogError, number_of
+from dlperf_hpc.files import open_regular
 from dlperf_hpc.logs.format import OUR_OWN
-from dlperf_hpc.logs.interpret.rules import Rule
-from dlperf_hpc.logs.scan.sources import Source, Unread, blocks, find
-from dlperf_hpc.logs.sweeps import agreed_base, copies_of, distinct, read_sweeps, sweeps_below
+from dlperf_hpc.logs.interpret.rules import WindowRule
+from dlperf_hpc.logs.scan.sources import Source, blocks, find
 from dlperf_hpc.model.case import ObservedRun
 from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.archives import unpacked
+from dlperf_hpc.records.collect import Collection, full_results
 from dlperf_hpc.records.lines import PROGRAM
 from dlperf_hpc.records.logfile import result_of_log
-from dlperf_hpc.records.manifest import Manifest
+from dlperf_hpc.records.manifest import SCHEMA, Manifest
 from dlperf_hpc.records.record import SCHEMA as RECORD
 from dlperf_hpc.records.record import reconcile
 from dlperf_hpc.records.store import with_life
 
 if TYPE_CHECKING:  # a report of nothing but sweeps does without
-    from dlperf_hpc.logs.rankfiles import FileRuns, RankFile
-    from dlperf_hpc.logs.scan.search import ScanCache, Scanned
-    from dlperf_hpc.logs.scan.search import Told as OwnFormat
+    from dlperf_hpc.logs.crossfiles import FileRuns, RankFile
+    from dlperf_hpc.logs.scan.search import OwnFormat, ScanCache, Scanned
     from dlperf_hpc.logs.scanned import ScannedFile
 
 _SHORTER_THAN_A_LINE = 1000
@@ -68,11 +69,10 @@ class Gathered:
 
     def summary(self) -> str:
         """One line: how many files, and what became of the runs in them."""
-        counts = Counter(result.status.value for result in self.results)
-        by_status = [f"{count} {status}" for status, count in sorted(counts.items())]
         parts = [number_of(len(self.results), "run")]
-        if by_status:
-            parts[0] += f" ({', '.join(by_status)})"
+        if self.results:
+            counts = sorted(Counter(result.status.value for result in self.results).items())
+            parts[0] += f" ({', '.join(f'{count} {status}' for status, count in counts)})"
         if self.files:
             parts.insert(0, number_of(self.files, "file"))
             if self.programs:
@@ -86,23 +86,22 @@ class Gathered:
 
 def gather(
     paths: Sequence[Path],
-    rule: Rule,
+    rule: WindowRule,
     stated: Mapping[str, Any],
     cache: ScanCache,
     progress: Progress = lambda *_: None,
     leave_out: Iterable[Path] = (),
-    own_format: OwnFormat | None = None,
 ) -> Gathered:
     """Read everything at and below ``paths`` but for ``leave_out``.
 
     LedgerError if a path is not there, or if there is no log in a known format.
 
-    ``stated`` are facts that the user states of external logs (names of ``logs.scanned.FACTS``),
-    ``own_format`` a format for them that the user tells, for which ``cache`` must have been made.
+    ``stated`` are facts that the user states of external logs (names of ``logs.scanned.FACTS``);
+    ``cache`` knows the user's own format for them.
     """
     for path in paths:
         _check_is_there(path)
-    logs = UnmanagedLogs(rule, stated, own_format)
+    logs = UnmanagedLogs(rule, stated, cache.own_format)
     with ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in paths}
         found = _gathered(places, logs, cache, progress, leave_out)
@@ -139,25 +138,29 @@ def _gathered(
     leave_out: Iterable[Path],
 ) -> Gathered:
     """What lies at and below ``places``, which are where paths of the user's were unpacked."""
-    paths = list(places)
-    roots = sweeps_below(paths)
-    sweeps, unread = read_sweeps(roots, paths)
-    unread += copies_of(sweeps, places)
-    sweeps = distinct(sweeps, places)
-    rest = [path for path in paths if path not in roots]
-    found = list(find(rest, leave_out=[*roots, *leave_out]))
-    sources = [each for each in found if isinstance(each, Source)]
-    unread += [f"{each.path}: {each.why}" for each in found if isinstance(each, Unread)]
-    unread += [line for sweep in sweeps for line in sweep.unreadable]
+    roots = sweeps_below(places)
+    sweeps, unread = read_sweeps(roots, places)
+    rest = [path for path in places if path not in roots]
+    sources: list[Source] = []
+    for found in find(rest, leave_out=[*roots, *leave_out]):
+        if isinstance(found, Source):
+            sources.append(found)
+        else:
+            unread.append(f"{found.path}: {found.why}")
     cached = _scan(sources, logs, cache, progress)
-    results = logs.with_figures([result for sweep in sweeps for result in sweep.results])
+    results: list[RunResult] = []
+    for sweep in sweeps:
+        unread += sweep.unreadable
+        results += sweep.results
+    results = logs.with_figures(results)
     unread += _without_figure(results)
     results += logs.results
     unread += [*logs.unfitting(results), *logs.unread]
     if not results and not sweeps:
         known = sum(logs.formats.values())
-        raise LedgerError(_nothing(paths, len(sources), known, unread))
-    only_sweeps = sweeps if not logs.results else []
+        raise LedgerError(_nothing([*places], len(sources), known, unread))
+    only_sweeps = [] if logs.results else sweeps
+    bases = {sweep.manifest.base for sweep in only_sweeps if sweep.manifest}
     return Gathered(
         results=tuple(results),
         unread=tuple(unread),
@@ -166,7 +169,7 @@ def _gathered(
         cached=cached,
         formats=logs.formats,
         manifest=only_sweeps[0].manifest if len(only_sweeps) == 1 else None,
-        base=agreed_base(only_sweeps),
+        base=bases.pop() if len(bases) == 1 else None,
         damaged=logs.damaged,
         programs=logs.programs,
     )
@@ -181,14 +184,10 @@ def _scan(
     from dlperf_hpc.logs.scan.search import scan_all
 
     total = sum(source.size for source in sources)
-    done_files = done_bytes = cached = 0
-
-    def advance(source: Source) -> None:
-        nonlocal done_files, done_bytes
-        done_files, done_bytes = done_files + 1, done_bytes + source.size
-        progress(done_files, done_bytes, total)
-
-    for scanned in scan_all(sources, cache, advance, told=logs.own_format):
+    size = cached = 0
+    for done, scanned in enumerate(scan_all(sources, cache), 1):
+        size += scanned.source.size
+        progress(done, size, total)
         logs.take(scanned)
         cached += scanned.cached
     logs.finish()
@@ -198,7 +197,9 @@ def _scan(
 class UnmanagedLogs:
     """Logs that no manifest speaks for, one after another."""
 
-    def __init__(self, rule: Rule, stated: Mapping[str, Any], own_format: OwnFormat | None) -> None:
+    def __init__(
+        self, rule: WindowRule, stated: Mapping[str, Any], own_format: OwnFormat | None
+    ) -> None:
         self.results: list[RunResult] = []
         self.unread: list[str] = []
         self.unrecognised: list[str] = []
@@ -228,7 +229,7 @@ class UnmanagedLogs:
             self._unread(scanned)
 
     def _take_runs(self, scanned: Scanned) -> None:
-        from dlperf_hpc.logs.rankfiles import RankFile, content_of, rank_name
+        from dlperf_hpc.logs.crossfiles import RankFile, content_of, rank_name
 
         name, file = scanned.source.name, scanned.file
         where = f"{scanned.source.path}/{scanned.source.member}"
@@ -243,7 +244,7 @@ class UnmanagedLogs:
 
     def _unread(self, scanned: Scanned) -> None:
         """Tell of a file in which no format was recognised."""
-        from dlperf_hpc.logs.recognised import no_speed
+        from dlperf_hpc.logs.scanned import no_speed
 
         name, file = scanned.source.name, scanned.file
         if _begins_as_ours(scanned.source):
@@ -257,10 +258,8 @@ class UnmanagedLogs:
                 self.unread.append(f"{name}: no known format; {file.nearest}")
 
     def finish(self) -> None:
-        """Add the runs of which every rank has a file, each once, and tell which runs fall out of a
-        series: both are known at the end."""
-        from dlperf_hpc.logs.missing_settings import with_missing_settings
-        from dlperf_hpc.logs.rankfiles import each_run_once
+        """Add what is known at the end: runs of which every rank has a file, and lost series."""
+        from dlperf_hpc.logs.crossfiles import each_run_once, with_missing_settings
 
         results, remarks = each_run_once(self._ranks, self._numbered)
         self.results = with_missing_settings([*self.results, *results])
@@ -268,9 +267,9 @@ class UnmanagedLogs:
 
     def _runs_of(self, file: ScannedFile, name: str, where: str) -> FileRuns:
         """The runs of a file by the settings in a path, and what keeps it from having any."""
-        from dlperf_hpc.logs.interpret.runs import interpret
+        from dlperf_hpc.logs.crossfiles import FileRuns
+        from dlperf_hpc.logs.interpret.interpretation import interpret
         from dlperf_hpc.logs.names import facts_of_path, variant_of_path
-        from dlperf_hpc.logs.rankfiles import FileRuns
 
         named = facts_of_path(where)
         found = interpret(file, named, variant_of_path(where), self._stated, self._rule)
@@ -283,16 +282,15 @@ class UnmanagedLogs:
             result = reconcile(result_of_log(Path(source.name), data))
         except LogError as error:
             self._no_run(source.name, str(error))
-        else:
-            found = [with_life(result, Path(source.name))]
-            self.results += self.with_figures(found, data)
+            return
+        self.results += self.with_figures([with_life(result, Path(source.name))], data)
 
     def with_figures(self, results: list[RunResult], data: bytes | None = None) -> list[RunResult]:
         """The results, with the figures of users' programs where there are any among them;
         ``data`` is the content of their log."""
         if not any(PROGRAM in result.facts for result in results):
             return results
-        from dlperf_hpc.logs.supervised import with_figures
+        from dlperf_hpc.logs.program_figures import with_figures
 
         return with_figures(results, self._rule, data, self.own_format)
 
@@ -314,15 +312,15 @@ class UnmanagedLogs:
     def _numbered(self, runs: FileRuns) -> list[RunResult]:
         """Runs whose repeat nothing names are counted in the order in which they are found."""
         kept = list(runs.results)
-        if runs.named or not kept or not isinstance(kept[0].run, ObservedRun):
+        if runs.named or not kept:
             return kept
         case = kept[0].run.case.id
         self._taken[case] += 1
+        repeat = self._taken[case]
         return [
-            replace(result, run=replace(result.run, repeat=self._taken[case]))
-            if isinstance(result.run, ObservedRun)
-            else result
-            for result in kept
+            replace(each, run=replace(each.run, repeat=repeat))
+            for each in kept
+            if isinstance(each.run, ObservedRun)
         ]
 
 
@@ -338,10 +336,9 @@ def _is_ours(scanned: Scanned) -> bool:
 
 def _head(source: Source) -> bytes:
     """The first block of a file; nothing where it cannot be read, which is reported already."""
-    try:
+    with contextlib.suppress(LogError):
         return next(iter(blocks(source)), b"")
-    except LogError:
-        return b""
+    return b""
 
 
 def _without_figure(results: Iterable[RunResult]) -> list[str]:
@@ -349,7 +346,7 @@ def _without_figure(results: Iterable[RunResult]) -> list[str]:
     silent = [result for result in results if PROGRAM in result.facts and not result.rates]
     if not silent:
         return []
-    from dlperf_hpc.logs.timers import NO_FIGURE
+    from dlperf_hpc.logs.program_figures import NO_FIGURE
 
     return [
         f"{result.log}: {line}"
@@ -404,3 +401,101 @@ def _nothing(paths: Sequence[Path], files: int, known: int, unread: Sequence[str
         f" {number_of(files, 'file')}; {give} in one of the formats that `dlperf report --formats`"
         f" lists ({_HELP}){listed}"
     )
+
+
+# --- sweeps of ours: where they are, and how the runs of several are told apart
+
+
+def sweeps_below(paths: Iterable[Path]) -> list[Path]:
+    """Directories at and below ``paths`` with a manifest of ours, not looking inside them."""
+    found: list[Path] = []
+    for path in paths:
+        for folder, folders, names in os.walk(path):
+            folders.sort()
+            if layout.MANIFEST in names and _is_manifest(Path(folder, layout.MANIFEST)):
+                found.append(Path(folder))
+                folders.clear()
+    return found
+
+
+def _is_manifest(manifest: Path) -> bool:
+    try:
+        with open_regular(manifest) as file:
+            return SCHEMA.split("/")[0].encode() in file.read(4096)
+    except OSError:
+        return False
+
+
+def read_sweeps(
+    roots: Iterable[Path], places: Mapping[Path, Path]
+) -> tuple[list[Collection], list[str]]:
+    """Sweeps, and remarks on those that cannot be read or are copies of one that was read before.
+    LedgerError for one that cannot be read if it is among ``places``: if it was only found below
+    them, the rest is reported."""
+    sweeps, damaged, copies = [], [], []
+    firsts: dict[str, Collection] = {}
+    for root in roots:
+        try:
+            sweep = full_results(root)
+        except LedgerError as error:
+            if root in places:
+                raise
+            damaged.append(str(error))
+            continue
+        sweeps.append(sweep)
+        first = firsts.setdefault(_identity(sweep), sweep)
+        if first is not sweep:
+            here, there = _as_given(root, places), _as_given(first.root, places)
+            copies.append(f"{here}: is a copy of {there}, whose runs are the same")
+    return _named_apart(sweeps, firsts, places), damaged + copies
+
+
+def _identity(sweep: Collection) -> str:
+    """What a sweep has in common with its copies alone: the token of its first array."""
+    arrays = sweep.manifest.arrays if sweep.manifest else ()
+    return arrays[0].token if arrays else str(sweep.root)
+
+
+def _named_apart(
+    sweeps: Sequence[Collection], firsts: Mapping[str, Collection], places: Mapping[Path, Path]
+) -> list[Collection]:
+    """The sweeps, with their names in the results of each series of which several sweeps measured
+    the same case: these are several measurements, each with a base of its own. A copy is no second
+    measurement: its runs have the name of the sweep that it was made of."""
+    measured: Counter[str] = Counter()
+    for sweep in firsts.values():
+        measured.update({result.run.case.id for result in sweep.results})
+    cases = [result.run.case for sweep in firsts.values() for result in sweep.results]
+    series = {case.series for case in cases if measured[case.id] > 1}
+    if not series:
+        return [*sweeps]
+    names = dict(zip(firsts, _names([*firsts.values()], places)))
+    return [_named(sweep, names[_identity(sweep)], series) for sweep in sweeps]
+
+
+def _named(sweep: Collection, name: str, series: set[str]) -> Collection:
+    """The sweep, with its name in the results of these series."""
+    results = list(sweep.results)
+    for at, result in enumerate(results):
+        if result.run.case.series in series:
+            results[at] = replace(result, sweep=name)
+    return replace(sweep, results=tuple(results))
+
+
+def _names(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> list[str]:
+    """The sweeps' names where these differ, else as much of their paths as tells them apart."""
+    names = [sweep.manifest.sweep if sweep.manifest else "" for sweep in sweeps]
+    paths = [_as_given(sweep.root, places).absolute().parts for sweep in sweeps]
+    length = 0
+    while len(set(names)) < len(names) and length < max(map(len, paths)):
+        length += 1
+        names = ["/".join(parts[-length:]) for parts in paths]
+    return names
+
+
+def _as_given(root: Path, places: Mapping[Path, Path]) -> Path:
+    """Where the user finds a sweep that may have been unpacked."""
+    for place, path in places.items():
+        if root == place or place in root.parents:
+            return path / root.relative_to(place)
+    return root

@@ -8,14 +8,51 @@ Nothing here is converted or averaged: a step holds the figures as its line prin
 from __future__ import annotations
 
 import math
+import operator
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from itertools import compress, repeat
-from typing import Any, NamedTuple, Optional, overload
+from itertools import accumulate, compress, islice, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, overload
 
-from dlperf_hpc.logs.columns import Numbers, bounds, is_rising
+if TYPE_CHECKING:
+    Numbers = array[Any]
+else:
+    Numbers = array  # which takes no type at run time before Python 3.12
+
+
+def bounds(column: Numbers) -> tuple[Any, Any]:
+    """The least and the greatest number of a column that is not empty and has no NaN."""
+    return min(column), max(column)
+
+
+def is_rising(column: Numbers) -> bool:
+    """Whether each number is above the one before it."""
+    return all(map(operator.lt, column, islice(column, 1, None)))
+
+
+def never_falls(column: Numbers) -> bool:
+    """Whether no number is below the one before it."""
+    return all(map(operator.le, column, islice(column, 1, None)))
+
+
+def are_finite(column: Numbers) -> bool:
+    """Whether no number is infinite or NaN."""
+    return math.isfinite(sum(column)) or all(map(math.isfinite, column))  # a sum may be too large
+
+
+def differences(column: Numbers) -> Numbers:
+    """Each number less the one before it: one fewer than the column has."""
+    return array(column.typecode, map(operator.sub, islice(column, 1, None), column))
+
+
+def sums(column: Numbers) -> Numbers:
+    """0, and what each number makes with all before it: added one after the other."""
+    return array("d", accumulate(column, initial=0.0))
+
+
+# --- values
 
 
 class Evidence(str, Enum):
@@ -91,7 +128,7 @@ class Stamps(str, Enum):
     NONE = "none"
 
 
-class Step(NamedTuple):
+class LogStep(NamedTuple):
     """A line that is printed at an iteration. ``iteration`` is how many iterations are done then,
     counted from 1 however the log counts; ``stamp`` is in seconds, ``memory_mb`` in MB (2**20).
     ``global_batch`` is the setting as this very line states it, and ``consumed`` the samples that
@@ -112,10 +149,10 @@ class Step(NamedTuple):
 
 
 WHOLE_FIELDS = ("line", "iteration", "rank")
-"""Fields of a :class:`Step` that are whole numbers; the others are floats."""
+"""Fields of a :class:`LogStep` that are whole numbers; the others are floats."""
 
-GAPS = tuple([("q", -1) if name in WHOLE_FIELDS else ("d", math.nan) for name in Step._fields])
-"""Of each field of a :class:`Step`, what its column consists of (typecodes as :mod:`array` has
+GAPS = tuple([("q", -1) if name in WHOLE_FIELDS else ("d", math.nan) for name in LogStep._fields])
+"""Of each field of a :class:`LogStep`, what its column consists of (typecodes as :mod:`array` has
 them), and the number that stands there for None."""
 
 _MOST_LATE = 4096
@@ -123,8 +160,8 @@ _MOST_LATE = 4096
 Column = Optional[Numbers]  # None: no step has a value
 
 
-class Steps(MutableSequence[Step]):
-    """Steps as columns: a :class:`Step` is made when it is asked for.
+class LogSteps(MutableSequence[LogStep]):
+    """Steps as columns: a :class:`LogStep` is made when it is asked for.
 
     A column takes 8 bytes a step where a named tuple and its numbers take 40, and a block's lines
     become steps, bytes of the cache and a window's figures without a loop over them in Python.
@@ -132,12 +169,12 @@ class Steps(MutableSequence[Step]):
 
     __slots__ = ("_columns", "_late")
 
-    def __init__(self, steps: Iterable[Step] = ()) -> None:
+    def __init__(self, steps: Iterable[LogStep] = ()) -> None:
         self._columns: list[Column] = [None] * len(GAPS)
         self._late = list(steps)  # not yet in the columns
 
     @classmethod
-    def of(cls, columns: Sequence[Column]) -> Steps:
+    def of(cls, columns: Sequence[Column]) -> LogSteps:
         """The steps that these columns hold, which stand in the order of a step's fields."""
         made = cls()
         made._columns = list(columns)
@@ -153,24 +190,24 @@ class Steps(MutableSequence[Step]):
 
     def column(self, name: str) -> Column:
         """A field's numbers, GAPS' where a step has none; None if no step has any."""
-        return self.columns()[Step._fields.index(name)]
+        return self.columns()[LogStep._fields.index(name)]
 
     def numbers(self, name: str) -> Numbers:
         """A field's numbers, GAPS' where a step has none; not to be changed."""
         column = self.column(name)
         if column is None:
-            kind, gap = GAPS[Step._fields.index(name)]
+            kind, gap = GAPS[LogStep._fields.index(name)]
             return array(kind, [gap]) * len(self)
         return column
 
     def values(self, name: str) -> list[Any]:
         """A field's values, None where a step has none."""
-        at = Step._fields.index(name)
+        at = LogStep._fields.index(name)
         return list(_values(self.columns()[at], at, len(self)))
 
-    def where(self, there: Sequence[bool]) -> Steps:
+    def where(self, there: Sequence[bool]) -> LogSteps:
         """Those of the steps for which this is true."""
-        return Steps.of(
+        return LogSteps.of(
             [None if c is None else array(c.typecode, compress(c, there)) for c in self.columns()]
         )
 
@@ -200,23 +237,23 @@ class Steps(MutableSequence[Step]):
         lines = self._columns[0]
         return (0 if lines is None else len(lines)) + len(self._late)
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[LogStep]:
         count = len(self)
         columns = [_values(column, at, count) for at, column in enumerate(self.columns())]
-        return map(Step._make, zip(*columns))
+        return map(LogStep._make, zip(*columns))
 
     @overload
-    def __getitem__(self, at: int) -> Step: ...
+    def __getitem__(self, at: int) -> LogStep: ...
     @overload
-    def __getitem__(self, at: slice) -> Steps: ...
-    def __getitem__(self, at: int | slice) -> Step | Steps:
+    def __getitem__(self, at: slice) -> LogSteps: ...
+    def __getitem__(self, at: int | slice) -> LogStep | LogSteps:
         if isinstance(at, slice):
-            return Steps.of([None if c is None else c[at] for c in self.columns()])
+            return LogSteps.of([None if c is None else c[at] for c in self.columns()])
         at = self._from_end(at)
         if at >= -len(self._late):
             return self._late[at]
         numbers = [None if c is None else c[at] for c in self.columns()]
-        return Step._make([None if n == -1 or n != n else n for n in numbers])
+        return LogStep._make([None if n == -1 or n != n else n for n in numbers])
 
     def __setitem__(self, at: Any, value: Any) -> None:
         if not isinstance(at, slice):
@@ -230,7 +267,7 @@ class Steps(MutableSequence[Step]):
         tail[: max(0, end - begin)] = value
         self._late += tail
 
-    def _taken_off(self, begin: int) -> list[Step]:
+    def _taken_off(self, begin: int) -> list[LogStep]:
         """The steps from ``begin`` on, which are here no more."""
         late = begin - (len(self) - len(self._late))
         if late < 0:
@@ -255,11 +292,11 @@ class Steps(MutableSequence[Step]):
             at = slice(at, at + 1 or None)
         self[at] = []
 
-    def insert(self, at: int, value: Step) -> None:
+    def insert(self, at: int, value: LogStep) -> None:
         """Put a step before the ``at``-th."""
         self[at:at] = [value]
 
-    def append(self, value: Step) -> None:
+    def append(self, value: LogStep) -> None:
         """Add a step behind all."""
         self._late.append(value)
         if len(self._late) >= _MOST_LATE:
@@ -270,8 +307,8 @@ class Steps(MutableSequence[Step]):
         self._columns, self._late = [None] * len(GAPS), []
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, (Steps, list, tuple)):
-            return len(self) == len(other) and all(map(Step.__eq__, self, other))
+        if isinstance(other, (LogSteps, list, tuple)):
+            return len(self) == len(other) and all(map(LogStep.__eq__, self, other))
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
@@ -402,7 +439,7 @@ class Reading:
     printed: Printed
     counter: Counter
     stamps: Stamps
-    steps: Steps = field(default_factory=Steps)
+    steps: LogSteps = field(default_factory=LogSteps)
     totals: tuple[Total, ...] = ()
     counts: tuple[Count, ...] = ()
     epochs: tuple[Epoch, ...] = ()
@@ -433,49 +470,7 @@ class ScannedFile:
     nearest: str = ""
     nccl: dict[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; :meth:`from_dict` reads them back."""
-        data = asdict(replace(self, readings=()))
-        for reading in self.readings:
-            bare = asdict(replace(reading, steps=Steps()))
-            data["readings"] += ({**bare, "steps": list(reading.steps)},)
-        return data
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ScannedFile:
-        """Inverse of :meth:`to_dict`; KeyError, TypeError or ValueError if it is not one."""
-        return cls(
-            **{
-                **data,
-                "readings": tuple(_reading(reading) for reading in data["readings"]),
-                "facts": tuple(Fact(*fact) for fact in data["facts"]),
-                "troubles": tuple(Trouble(*trouble) for trouble in data["troubles"]),
-                "notes": tuple(Note(*note) for note in data["notes"]),
-            }
-        )
-
-
-def _reading(data: Mapping[str, Any]) -> Reading:
-    printed = data["printed"]
-    return Reading(
-        format=data["format"],
-        framework=data["framework"],
-        evidence=Evidence(data["evidence"]),
-        printed=Printed(
-            Unit(printed["unit"]),
-            Scope(printed["scope"]),
-            Averaging(printed["averaging"]),
-            printed["scale"],
-            printed["origin"],
-            printed["name"],
-        ),
-        counter=Counter(data["counter"]),
-        stamps=Stamps(data["stamps"]),
-        steps=Steps([Step(*step) for step in data["steps"]]),
-        totals=tuple(
-            Total(line, name, value, Unit(unit), Scope(scope), rank)
-            for line, name, value, unit, scope, rank in data["totals"]
-        ),
-        counts=tuple(Count(*count) for count in data["counts"]),
-        epochs=tuple(Epoch(*epoch) for epoch in data["epochs"]),
-    )
+def no_speed(program: str) -> str:
+    """What is said of a log whose program is known, and of which no speed is read."""
+    return f"recognised: {program}, no speed read"

@@ -12,7 +12,7 @@ import json
 import re
 import reprlib
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from math import isfinite
 from sys import float_info
@@ -146,7 +146,8 @@ def check(
 
 
 def misfits(values: Any) -> list[tuple[str, Any]]:
-    """Plain fields of a dataclass (numbers, text) that hold something else: a log may say anything.
+    """Plain fields of a dataclass or a named tuple (numbers, text) that hold something else: a log
+    may say anything.
 
     The first of its names that a type has counts: ``float | None`` is a float, or nothing.
     """
@@ -168,11 +169,19 @@ _NUMBERS = {"int": int, "float": float}
 def _kinds(kind: Any) -> list[tuple[str, Any, tuple[str, str]]]:
     """The fields of a dataclass: the type of one that is a number, and for each the first name of
     its type and the others."""
-    types = [(f.name, str(f.type).partition(" | ")) for f in fields(kind)]
+    hints = [(f.name, f.type) for f in fields(kind)] if is_dataclass(kind) else _hints(kind)
+    types = [(name, str(hint).partition(" | ")) for name, hint in hints]
     return [(name, _NUMBERS.get(plain), (plain, rest)) for name, (plain, _, rest) in types]
 
 
+def _hints(kind: Any) -> list[tuple[str, str]]:
+    """The fields of a named tuple, which wraps the texts of its types."""
+    return [(n, getattr(t, "__forward_arg__", t)) for n, t in kind.__annotations__.items()]
+
+
 def _fits(value: Any, plain: str, rest: str) -> bool:
+    if plain == "Any":
+        return True
     if value is None:
         return rest == "None"
     if plain == "bool" or isinstance(value, bool):

@@ -227,7 +227,7 @@ def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verd
     What decides, in this order: a line of ``fail``; a loss that is not finite up to the window's
     end; a line of ``must`` that is missing; a window that is not whole, by a built-in sign if there
     is one. ``read`` is the table of its program. What its lines state, and whether that is what was
-    asked for, is looked at when they are read: :mod:`dlperf_hpc.logs.supervised`.
+    asked for, is looked at when they are read: :mod:`dlperf_hpc.logs.program_figures`.
     """
     looks = (_by_failing_line, _by_loss, _by_missing_line, _by_window)
     found = (look(endings, measure, read) for look in looks)

@@ -15,11 +15,11 @@ import pytest
 from external_corpus import log, samples
 
 from dlperf_hpc.logs.format import MAX_STEPS
+from dlperf_hpc.logs.interpret.interpretation import Interpretation, interpret
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import Interpretation, interpret
 from dlperf_hpc.logs.scan.scanner import Scanner, scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
-from dlperf_hpc.logs.scanned import FACTS, Reading, ScannedFile, Step
+from dlperf_hpc.logs.scanned import FACTS, LogStep, Reading, ScannedFile
 from dlperf_hpc.model.result import RunResult, Status
 
 REAL = os.environ.get("DLPERF_REAL_LOGS")
@@ -75,7 +75,7 @@ def check_figures(scanned: ScannedFile) -> None:
     assert len(scanned.notes) <= 1000 and len(scanned.troubles) <= 1000
 
 
-def _check_step(step: Step, end_line: int) -> None:
+def _check_step(step: LogStep, end_line: int) -> None:
     assert 1 <= step.line <= end_line and 0 <= step.iteration < 10**18, step
     assert step.printed is None or 0 < step.printed <= LARGEST, step
     for figure in (step.stamp, step.loss, step.lr, step.memory_mb):
@@ -148,7 +148,7 @@ def check_values(reading: Reading, data: bytes) -> None:
 
 
 def _check_lines(reading: Reading, known: Sequence[Reading], estimated: bool) -> None:
-    steps: dict[int, list[Step]] = {}
+    steps: dict[int, list[LogStep]] = {}
     for step in (step for each in known for step in each.steps):
         steps.setdefault(0 if estimated else step.iteration, []).append(step)
     for step in reading.steps:
@@ -160,7 +160,7 @@ def _check_lines(reading: Reading, known: Sequence[Reading], estimated: bool) ->
     assert not {(total.name, total.value) for total in reading.totals} - seen
 
 
-def part_of(step: Step, other: Step, estimated: bool = False) -> bool:
+def part_of(step: LogStep, other: LogStep, estimated: bool = False) -> bool:
     """Whether a step has nothing that the other has not."""
     return (estimated or step.iteration == other.iteration) and all(
         mine is None or mine == theirs

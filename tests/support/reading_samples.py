@@ -9,12 +9,12 @@ from dlperf_hpc.logs.scanned import (
     Counter,
     Evidence,
     Fact,
+    LogStep,
+    LogSteps,
     Printed,
     Reading,
     ScannedFile,
     Stamps,
-    Step,
-    Steps,
     Total,
     Trouble,
 )
@@ -28,10 +28,10 @@ def steps(
     loss: Callable[[int], float] | None = None,
     rank: int | None = None,
     line: int = 1,
-) -> list[Step]:
+) -> list[LogStep]:
     """One line per iteration from ``line`` on; figures as functions of the iteration."""
     return [
-        Step(
+        LogStep(
             line + i,
             n,
             rank,
@@ -43,7 +43,7 @@ def steps(
     ]
 
 
-def reading(lines: Sequence[Step], totals: Sequence[Total] = (), **changes: Any) -> Reading:
+def reading(lines: Sequence[LogStep], totals: Sequence[Total] = (), **changes: Any) -> Reading:
     """A reading of some format, of samples/s over all devices unless ``changes`` say otherwise."""
     values: dict[str, Any] = {
         "format": "made_up",
@@ -54,7 +54,7 @@ def reading(lines: Sequence[Step], totals: Sequence[Total] = (), **changes: Any)
         "stamps": Stamps.ABSOLUTE if any(s.stamp is not None for s in lines) else Stamps.NONE,
         **changes,
     }
-    return Reading(steps=Steps(lines), totals=tuple(totals), **values)
+    return Reading(steps=LogSteps(lines), totals=tuple(totals), **values)
 
 
 def scanned(

@@ -6,8 +6,8 @@ from typing import Any
 
 from damage import scan
 
+from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scanned import Reading, ScannedFile
 from dlperf_hpc.model.result import RunResult
 

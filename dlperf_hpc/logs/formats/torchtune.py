@@ -28,7 +28,7 @@ import re
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, word
-from dlperf_hpc.logs.scanned import Step
+from dlperf_hpc.logs.scanned import LogStep
 
 _COUNT = r"[0-9]{1,18}"
 _SPEED = "tokens_per_second_per_gpu"
@@ -83,7 +83,7 @@ def _read_step(line: Line, builder: ReadingBuilder) -> None:
     )
 
 
-def _take_bar(builder: ReadingBuilder, done: int) -> Step | None:
+def _take_bar(builder: ReadingBuilder, done: int) -> LogStep | None:
     """The step that the bar before has shown already: one iteration is one step."""
     last = builder.steps[-1] if builder.steps else None
     if last is None or last.iteration != done or last.printed is not None:

@@ -8,20 +8,27 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from dlperf_hpc.logs.columns import bounds, differences, is_rising
-from dlperf_hpc.logs.interpret.clock import by_clock
-from dlperf_hpc.logs.interpret.planned import completion
-from dlperf_hpc.logs.interpret.printed import by_printed, rate, rate_unit
-from dlperf_hpc.logs.interpret.rules import Basis, Mean, Rule
-from dlperf_hpc.logs.interpret.segments import Segment
-from dlperf_hpc.logs.interpret.window import Figure, NoFigure
-from dlperf_hpc.logs.scanned import Printed, Reading, Scope, Step, Steps, Total, Unit
+from dlperf_hpc.logs.interpret.linefigures import by_clock, by_printed, rate, rate_unit
+from dlperf_hpc.logs.interpret.rules import Basis, Mean, WindowRule
+from dlperf_hpc.logs.interpret.segments import NoFigure, Segment, WindowFigure
+from dlperf_hpc.logs.scanned import (
+    LogStep,
+    LogSteps,
+    Printed,
+    Reading,
+    Scope,
+    Total,
+    Unit,
+    bounds,
+    differences,
+    is_rising,
+)
 
 
-def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
     """The figure of one run by ``rule``, whose alternatives are not tried; NoFigure if none."""
     if rule.basis is Basis.TOTAL:
         return _total(rule, reading, segment)
@@ -36,7 +43,7 @@ def figure(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     return _with_batch(found, segment) if found.unit is Unit.ITERATIONS_PER_S else found
 
 
-def _with_batch(found: Figure, segment: Segment) -> Figure:
+def _with_batch(found: WindowFigure, segment: Segment) -> WindowFigure:
     """The figure with the samples of an iteration, where its lines state them. NoFigure if they
     change, and how many samples the window has does not follow from its lines."""
     stated = _batches(found.steps)
@@ -51,7 +58,7 @@ def _with_batch(found: Figure, segment: Segment) -> Figure:
     before = segment.steps[at] if at < len(every) and every[at] == found.first else None
     batch = _mean_batch(before, found.first, steps)
     alone = before is None or numbers[0] == found.first + 1
-    sizes = stated if alone else stated | _batches(Steps([before] if before else ()))
+    sizes = stated if alone else stated | _batches(LogSteps([before] if before else ()))
     if len(sizes) == 1:
         return replace(found, batch=batch)
     spaces = set(differences(array("q", [found.first]) + numbers[:]))
@@ -66,15 +73,15 @@ def _with_batch(found: Figure, segment: Segment) -> Figure:
     return replace(found, batch=batch, warnings=(*found.warnings, warning))
 
 
-def _each_once(steps: Steps) -> Steps:
+def _each_once(steps: LogSteps) -> LogSteps:
     """The steps in the order of their iterations, of repeats the last."""
     if is_rising(steps.numbers("iteration")):
         return steps
     last = {step.iteration: step for step in steps}
-    return Steps(last[number] for number in sorted(last))
+    return LogSteps(last[number] for number in sorted(last))
 
 
-def _mean_batch(before: Step | None, first: int, steps: Steps) -> float:
+def _mean_batch(before: LogStep | None, first: int, steps: LogSteps) -> float:
     """Samples of an iteration: by the samples consumed until the window's two ends, else by each
     line's batch, which is that of the iterations since the line before if it did not change."""
     sizes = _batches(steps)
@@ -91,7 +98,7 @@ def _mean_batch(before: Step | None, first: int, steps: Steps) -> float:
     return sizes.pop() if len(sizes) == 1 else mean
 
 
-def _mean_consumed(before: Step | None, first: int, last: Step) -> float | None:
+def _mean_consumed(before: LogStep | None, first: int, last: LogStep) -> float | None:
     """Samples of an iteration by those consumed until the window's two ends; None if a line does
     not state them. Before the first iteration none are."""
     done: float | None = 0.0
@@ -102,7 +109,9 @@ def _mean_consumed(before: Step | None, first: int, last: Step) -> float | None:
     return (last.consumed - done) / (last.iteration - first)
 
 
-def _mean_stated(before: Step | None, first: int, steps: Steps, sizes: Collection[float]) -> float:
+def _mean_stated(
+    before: LogStep | None, first: int, steps: LogSteps, sizes: Collection[float]
+) -> float:
     """Samples of an iteration by each line's batch. NoFigure if a line has a batch that may be that
     of some of its iterations only."""
     samples, done = 0.0, first
@@ -119,7 +128,7 @@ def _mean_stated(before: Step | None, first: int, steps: Steps, sizes: Collectio
     return samples / (steps[-1].iteration - first)
 
 
-def _batches(steps: Steps) -> set[float]:
+def _batches(steps: LogSteps) -> set[float]:
     """The sizes of a batch that lines state."""
     column = steps.column("global_batch")
     if not column:
@@ -134,7 +143,7 @@ def _span(sizes: Collection[float]) -> str:
     return " to ".join(dict.fromkeys([f"{min(sizes):g}", f"{max(sizes):g}"]))
 
 
-def _total(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+def _total(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
     """The last of the totals; one over all devices, in samples, before any other. Of one that
     divides what was planned, the part that was done."""
     if not segment.totals:
@@ -151,7 +160,7 @@ def _total(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     if value is None:
         raise NoFigure(f"line {best.line}: {best.name} {best.value!r} is no speed")
     warnings += _of_several(rule, named, best)
-    return Figure(
+    return WindowFigure(
         rule=rule,
         value=value,
         unit=rate_unit(printed),
@@ -169,7 +178,7 @@ def _preference(total: Total) -> tuple[bool, bool]:
     return total.unit is not Unit.SAMPLES_PER_S, total.scope is not Scope.ALL
 
 
-def _of_several(rule: Rule, named: Sequence[Total], best: Total) -> Iterator[str]:
+def _of_several(rule: WindowRule, named: Sequence[Total], best: Total) -> Iterator[str]:
     """What to say where a program prints several totals."""
     own = best.unit is Unit.OWN
     if own and len({total.value for total in named if total.name == best.name}) > 1:
@@ -191,3 +200,148 @@ def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
     if done.value is None:
         return 1.0, [f"{divides}; {done.doubt}: after early stopping or resuming it is wrong"]
     return done.value, [f"{divides}; {done.why}: {done.value:.4g} of the printed figure counts"]
+
+
+# --- totals that divide what was planned
+
+EXACT = 0.005
+"""Steps are counted: a part that differs from the whole by more is no whole."""
+
+NEARLY = 0.05
+"""Epochs are rounded, and the last batch of one may be smaller."""
+
+_WHOLE_BATCHES = 20  # steps of an epoch from which on its last batch hardly matters
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Which part of what a total divides was done: ``value`` of the whole, 1 if all was.
+
+    None if the log does not show it; ``doubt`` then says why, and ``wrong`` that the total is known
+    to be wrong. ``why`` says by which counts a part was found.
+    """
+
+    value: float | None
+    why: str = ""
+    doubt: str = ""
+    wrong: bool = False
+
+
+def _is_wrong(doubt: str) -> Completion:
+    return Completion(None, doubt=doubt, wrong=True)
+
+
+def completion(reading: Reading, total: Total) -> Completion | None:
+    """The part of the planned work that was done in a total's time; None for the total of a program
+    that says nothing of a plan."""
+    counts = _counts_of(reading, total)
+    if not counts:
+        return None
+    before = _before(counts, total)
+    ways = _by_steps(counts, reading), _by_epochs(counts, total)
+    done = [each for each in ways if each is not None]
+    if not done and before == 0:
+        return Completion(None, doubt="no line says how many were trained")
+    if not done:
+        return _is_wrong("the run went on from a checkpoint")
+    (part, why), (other, counted_otherwise) = done[0], done[-1]
+    if abs(part - other) > NEARLY * max(part, other):
+        return _is_wrong(f"{why}, but {counted_otherwise}: these contradict each other")
+    if before is None:
+        return _is_wrong("the run went on from a checkpoint, of an unknown step")
+    if before:
+        part, why = part - before, f"{why}, {100 * before:.4g} % of them before a checkpoint"
+    if part > 1 + NEARLY:
+        return _is_wrong(f"{why}: more than was planned")
+    if not part > 0:
+        return _is_wrong(f"{why}: nothing is left for the time of the total")
+    return Completion(part, why)
+
+
+def _counts_of(reading: Reading, total: Total) -> dict[str, float]:
+    """The counts that belong to a total: those behind the total before it, up to the next."""
+    lines = [each.line for each in reading.totals]
+    first = max((line for line in lines if line < total.line), default=0)
+    last = min((line for line in lines if line > total.line), default=None)
+    return {
+        count.name: count.value
+        for count in reading.counts
+        if first < count.line and (last is None or count.line <= last)
+    }
+
+
+def _planned_steps(counts: Mapping[str, float]) -> float | None:
+    """The steps that were to be done: as stated, else those that the total's own rate gives."""
+    if counts.get("steps_asked"):
+        return counts["steps_asked"]
+    rate = counts.get("steps_per_s", 0.0)
+    # Rounded to 3 decimals: of 0.029 steps/s no count follows.
+    return round(rate * counts["seconds"]) or None if rate >= 0.2 and "seconds" in counts else None
+
+
+def _by_steps(counts: Mapping[str, float], reading: Reading) -> tuple[float, str] | None:
+    planned = _planned_steps(counts)
+    if not planned:
+        return None
+    if "steps" in counts:
+        done = counts["steps"]
+    elif len(reading.steps) > 1:
+        # The last line may be of some steps before the end, but not of more than lie between two.
+        done = reading.steps[-1].iteration
+        between = done - reading.steps[-2].iteration
+        done = planned if done <= planned < done + max(between, 1) else done
+    else:
+        return None
+    part = done / planned
+    return 1.0 if abs(part - 1) <= EXACT else part, f"{done:g} of {planned:g} steps were done"
+
+
+def _by_epochs(counts: Mapping[str, float], total: Total) -> tuple[float, str] | None:
+    done, error = counts.get("epochs"), counts.get("epochs_error", 0.0)
+    if not done:
+        return None
+    stated, by_samples = counts.get("epochs_asked"), _epochs_by_samples(counts, total)
+    for each in (stated, by_samples):
+        if each and abs(done - each) <= NEARLY * each + error:
+            return 1.0, f"{done:g} of {each:.4g} epochs were done"
+    planned = _planned_epochs(counts, total)
+    if not planned or error > NEARLY * done:
+        return None  # 0.01 may be anything from 0.005 to 0.015
+    return done / planned, f"{done:g} of {planned:.4g} epochs were done"
+
+
+def _epochs_by_samples(counts: Mapping[str, float], total: Total) -> float | None:
+    """Epochs of the data in the samples that the total divides."""
+    if total.unit is not Unit.SAMPLES_PER_S or not counts.get("epoch_samples"):
+        return None
+    return total.value * counts.get("seconds", 0.0) / counts["epoch_samples"] or None
+
+
+def _planned_epochs(counts: Mapping[str, float], total: Total) -> float | None:
+    """Epochs that were to be done. The stated number is rounded up; by the samples it is exact,
+    unless steps were asked for and an epoch has so few batches that its last one matters."""
+    stated, by_samples = counts.get("epochs_asked"), _epochs_by_samples(counts, total)
+    if not by_samples or (stated and abs(by_samples - stated) <= NEARLY * stated):
+        return stated or None
+    if abs(by_samples - round(by_samples)) <= EXACT * by_samples:
+        return by_samples  # of whole epochs, as asked for
+    steps = _planned_steps(counts)
+    return by_samples if steps and steps / by_samples >= _WHOLE_BATCHES else None
+
+
+def _before(counts: Mapping[str, float], total: Total) -> float | None:
+    """The part that was done before a checkpoint from which the run went on; 0 if there was none,
+    None if it is not known how much."""
+    steps, epochs = counts.get("resumed"), counts.get("resumed_epochs")
+    planned_steps, planned_epochs = _planned_steps(counts), _planned_epochs(counts, total)
+    if steps and planned_steps:
+        return steps / planned_steps
+    if epochs and planned_epochs:
+        return epochs / planned_epochs
+    if steps or epochs:
+        return None
+    first, second = counts.get("first_epochs", 0.0), counts.get("second_epochs", 0.0)
+    # From the start on, the first line stands as far behind it as the second behind the first.
+    if not 0 < 2 * (second - first) < first:
+        return 0.0
+    return (2 * first - second) / planned_epochs if planned_epochs else None

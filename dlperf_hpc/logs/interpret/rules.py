@@ -40,7 +40,7 @@ class Mean(str, Enum):
 
 
 @dataclass(frozen=True)
-class Rule:
+class WindowRule:
     """A window, and how the figures in it become one.
 
     The window lies after ``first`` iterations up to ``last`` (None: open), or holds the lines with
@@ -64,10 +64,10 @@ class Rule:
     per_node: bool = False
     nearest: bool = False
     formats: tuple[str, ...] = ()
-    alternatives: tuple[Rule, ...] = ()
+    alternatives: tuple[WindowRule, ...] = ()
 
     @property
-    def tries(self) -> tuple[Rule, ...]:
+    def tries(self) -> tuple[WindowRule, ...]:
         """The rule itself, then what stands in for it, in this order."""
         return (self, *self.alternatives)
 
@@ -77,49 +77,49 @@ ITERATIONS = 100
 DEFAULT = "default"
 
 
-def _clock(first: int, last: int) -> Rule:
-    return Rule("", Basis.CLOCK, first, last)
+def _clock(first: int, last: int) -> WindowRule:
+    return WindowRule("", Basis.CLOCK, first, last)
 
 
-def _clock_lines(first: int, last: int, skip: int = 0) -> Rule:
-    return Rule("", Basis.CLOCK, first, last, By.LINES, skip=skip)
+def _clock_lines(first: int, last: int, skip: int = 0) -> WindowRule:
+    return WindowRule("", Basis.CLOCK, first, last, By.LINES, skip=skip)
 
 
-def _arrival(first: int, last: int) -> Rule:
-    return Rule("", Basis.ARRIVAL, first, last)
+def _arrival(first: int, last: int) -> WindowRule:
+    return WindowRule("", Basis.ARRIVAL, first, last)
 
 
-def _printed(first: int, last: int) -> Rule:
-    return Rule("", Basis.PRINTED, first, last)
+def _printed(first: int, last: int) -> WindowRule:
+    return WindowRule("", Basis.PRINTED, first, last)
 
 
-def _mean(first: int | None, last: int | None) -> Rule:
-    return Rule("", Basis.PRINTED, first, last, mean=Mean.FIGURES)
+def _mean(first: int | None, last: int | None) -> WindowRule:
+    return WindowRule("", Basis.PRINTED, first, last, mean=Mean.FIGURES)
 
 
-def _lines(first: int | None, last: int | None, skip: int = 0) -> Rule:
-    return Rule("", Basis.PRINTED, first, last, By.LINES, Mean.FIGURES, skip=skip)
+def _lines(first: int | None, last: int | None, skip: int = 0) -> WindowRule:
+    return WindowRule("", Basis.PRINTED, first, last, By.LINES, Mean.FIGURES, skip=skip)
 
 
 @dataclass(frozen=True)
 class _Named:
     """A named rule: the rule for w warm-up iterations and n counted ones, and its defaults."""
 
-    build: Callable[[int, int], Rule]
+    build: Callable[[int, int], WindowRule]
     text: str
     warmup: int = WARMUP
     iterations: int = ITERATIONS
     formats: tuple[str, ...] = ()
 
 
-def _default(w: int, n: int) -> Rule:
+def _default(w: int, n: int) -> WindowRule:
     printed = replace(_printed(w, w + n), name=f"printed[{w}:{w + n}]", nearest=True)
-    total = Rule("total", Basis.TOTAL)
+    total = WindowRule("total", Basis.TOTAL)
     clock = replace(_clock(w, w + n), name=f"clock[{w}:{w + n}]", nearest=True)
     return replace(clock, alternatives=(printed, total))
 
 
-def of_program(w: int, n: int) -> Rule:
+def of_program(w: int, n: int) -> WindowRule:
     """The default for a program that ran under a supervisor of ours: its own stamps go before the
     arrival of its lines, and that before its figures."""
     clock = _default(w, n)
@@ -312,7 +312,7 @@ RULES: Mapping[str, str] = {**_FORMS, **{name: named.text for name, named in _NA
 _TEXT = re.compile(
     r"(?P<name>[a-z][a-z0-9-]*)(?:\[(?P<first>[0-9]{0,9}):(?P<last>[0-9]{0,9})\]|:(?P<total>.+))?"
 )
-_GENERAL: Mapping[str, Callable[[int, int], Rule]] = {
+_GENERAL: Mapping[str, Callable[[int, int], WindowRule]] = {
     "clock": _clock,
     "arrival": _arrival,
     "printed": _printed,
@@ -321,7 +321,9 @@ _GENERAL: Mapping[str, Callable[[int, int], Rule]] = {
 _KNOWN = (*_NAMED, *_GENERAL, "lines", "total")
 
 
-def rule(text: str = DEFAULT, warmup: int | None = None, iterations: int | None = None) -> Rule:
+def rule(
+    text: str = DEFAULT, warmup: int | None = None, iterations: int | None = None
+) -> WindowRule:
     """The rule of a name or form in ``RULES``; SpecError if there is none, or its window is none.
 
     ``warmup`` and ``iterations`` set the window of a rule that does not state it; None is the
@@ -350,13 +352,13 @@ def rule(text: str = DEFAULT, warmup: int | None = None, iterations: int | None 
     return _of_window(text, name, *_window(text, name, (first, last), warmup, iterations))
 
 
-def _of_total(text: str, match: re.Match[str]) -> Rule:
+def _of_total(text: str, match: re.Match[str]) -> WindowRule:
     if match["first"] is not None:
         raise _refused(text, "a total has no window", "write total, or total:NAME")
-    return Rule(text, Basis.TOTAL, total=match["total"] or "")
+    return WindowRule(text, Basis.TOTAL, total=match["total"] or "")
 
 
-def _of_window(text: str, name: str, w: int, n: int) -> Rule:
+def _of_window(text: str, name: str, w: int, n: int) -> WindowRule:
     """The rule of a name for w warm-up iterations and n counted ones."""
     named = _NAMED.get(name)
     if named is None:

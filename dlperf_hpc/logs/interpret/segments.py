@@ -9,15 +9,25 @@ by side, so that the numbers step back by little and often; a run that starts ag
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from dlperf_hpc.logs.columns import is_rising
-from dlperf_hpc.logs.scanned import GAPS, Reading, Stamps, Step, Steps, Total
+from dlperf_hpc.logs.interpret.rules import WindowRule
+from dlperf_hpc.logs.scanned import (
+    GAPS,
+    LogStep,
+    LogSteps,
+    Printed,
+    Reading,
+    Stamps,
+    Total,
+    Unit,
+    is_rising,
+)
 
 DAY_S = 86400.0
 YEAR_S = 365 * DAY_S
@@ -32,9 +42,9 @@ _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSE
 """Seconds: a stamp that is earlier by more may be of another day, of the year after, or of a run
 that began later."""
 
-_NO_RANK = GAPS[Step._fields.index("rank")][1]
+_NO_RANK = GAPS[LogStep._fields.index("rank")][1]
 
-_T = TypeVar("_T", Step, Total)
+_T = TypeVar("_T", LogStep, Total)
 
 
 @dataclass(frozen=True)
@@ -50,9 +60,9 @@ class Segment:
 
     number: int
     of: int
-    steps: Steps = field(default_factory=Steps)
-    lines: Steps = field(default_factory=Steps)
-    everyone: Steps = field(default_factory=Steps)
+    steps: LogSteps = field(default_factory=LogSteps)
+    lines: LogSteps = field(default_factory=LogSteps)
+    everyone: LogSteps = field(default_factory=LogSteps)
     totals: tuple[Total, ...] = ()
     rank: int | None = None
     ranks: int = 1
@@ -86,15 +96,15 @@ def segments_of(reading: Reading) -> list[Segment]:
     segments = []
     for i, piece in enumerate(pieces):
         once = {step.iteration: step for step in piece.steps}
-        steps = Steps(once[number] for number in sorted(once))
+        steps = LogSteps(once[number] for number in sorted(once))
         tags = {step.rank for step in everyone[i]} - {None}
         segments.append(
             Segment(
                 number=i + 1,
                 of=len(pieces),
                 steps=steps,
-                lines=steps if piece.copies > 1 else Steps(piece.steps),
-                everyone=Steps(everyone[i]),
+                lines=steps if piece.copies > 1 else LogSteps(piece.steps),
+                everyone=LogSteps(everyone[i]),
                 totals=tuple(totals[i]),
                 rank=rank,
                 ranks=len(tags) if len(tags) > 1 else piece.copies,
@@ -108,7 +118,7 @@ def segments_of(reading: Reading) -> list[Segment]:
     return segments
 
 
-def _of_rank_with_most_lines(steps: Steps) -> tuple[Steps, int]:
+def _of_rank_with_most_lines(steps: LogSteps) -> tuple[LogSteps, int]:
     """The steps of that rank, of several such the lowest, and how many ranks print."""
     ranks = steps.column("rank") or ()
     count = Counter(ranks)
@@ -119,7 +129,7 @@ def _of_rank_with_most_lines(steps: Steps) -> tuple[Steps, int]:
     return steps.where([rank == most for rank in ranks]), len(labels)
 
 
-def _before(steps: Steps) -> int:
+def _before(steps: LogSteps) -> int:
     """The iterations after which the first step's line began to count: as many before it as lie
     between it and the second."""
     first, *more = steps[:2]
@@ -131,12 +141,12 @@ class _Piece:
     """Lines of one run; ``copies`` is how often each iteration is printed, ``strays`` is how many
     lines were out of order."""
 
-    steps: list[Step]
+    steps: list[LogStep]
     copies: int = 1
     strays: int = 0
 
 
-def _pieces(steps: Sequence[Step], stamps: Stamps) -> list[_Piece]:
+def _pieces(steps: Sequence[LogStep], stamps: Stamps) -> list[_Piece]:
     found: list[_Piece] = []
     for piece in _cut(steps, APART, stamps):
         piece.copies = _copies(piece.steps)
@@ -177,7 +187,7 @@ def _notes(pieces: Sequence[_Piece], i: int, repeats: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _cut(steps: Sequence[Step], bound: int, stamps: Stamps) -> list[_Piece]:
+def _cut(steps: Sequence[LogStep], bound: int, stamps: Stamps) -> list[_Piece]:
     """Cut where the iteration goes back by more than ``bound`` lines and goes on from there.
 
     A single line that does not fit between its neighbours is damage and not a start: it is left
@@ -208,14 +218,14 @@ def _cut(steps: Sequence[Step], bound: int, stamps: Stamps) -> list[_Piece]:
     return pieces
 
 
-def _side_by_side(before: Step, step: Step, stamps: Stamps) -> bool:
+def _side_by_side(before: LogStep, step: LogStep, stamps: Stamps) -> bool:
     """Whether a line was written earlier than the one before it, and so is another rank's."""
     if before.stamp is None or step.stamp is None:
         return False
     return 0 < before.stamp - step.stamp <= _SAME_RUN_S.get(stamps, math.inf)
 
 
-def _copies(piece: Sequence[Step]) -> int:
+def _copies(piece: Sequence[LogStep]) -> int:
     """How often each iteration is printed, if untagged ranks are woven into each other; else 1.
 
     k runs in a row give each iteration k times too, but go back only k - 1 times.
@@ -224,3 +234,119 @@ def _copies(piece: Sequence[Step]) -> int:
     copies = median_low(count.values())
     backs = sum(b.iteration <= a.iteration for a, b in zip(piece, piece[1:]))
     return copies if copies > 1 and backs >= copies else 1
+
+
+# --- windows in a run
+
+SPAN = 0.5
+"""The least share of the window asked for that printed lines must span."""
+
+_NEARLY = 0.9  # of the window: a warning is given of less
+
+
+class NoFigure(ValueError):
+    """The log has no figure by this rule; the message says why.
+
+    ``short``: the log ends before the window does. ``expected``: the format does not print what
+    the rule takes, which is no news if another rule gives a figure.
+    """
+
+    def __init__(self, reason: str, short: bool = False, expected: bool = False) -> None:
+        self.short = short
+        self.expected = expected
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class WindowFigure:
+    """One figure of one run.
+
+    ``value`` is in ``unit``, which is never a time: a time per iteration becomes iterations/s.
+    ``printed`` describes the log's own figure (for the clock, iterations/s). The window lies after
+    iteration ``first``, up to ``last``; ``steps`` are its lines, and ``end_line`` is the last of
+    these. ``times`` gives seconds per iteration, one per line, none if they are not known.
+    ``lacking`` is why the window is not complete, '' if it is. ``batch`` is how many samples an
+    iteration of the window has, over all devices, where its lines state that themselves; a mean, if
+    it changes.
+    """
+
+    rule: WindowRule
+    value: float
+    unit: Unit
+    printed: Printed
+    end_line: int
+    first: int | None = None
+    last: int | None = None
+    steps: LogSteps = field(default_factory=LogSteps)
+    elapsed_s: float | None = None
+    times: Callable[[], Sequence[float]] = tuple
+    lacking: str = ""
+    warnings: tuple[str, ...] = ()
+    batch: float | None = None
+
+
+def losses_of(found: WindowFigure) -> tuple[float | None, float | None, list[str]]:
+    """The first and the last loss of a window, and a warning if the last line lacks its own."""
+    losses = found.steps.numbers("loss")
+    places = [place for place, loss in enumerate(losses) if loss == loss]
+    if not places:
+        return None, None, []
+    last, warnings = found.steps[-1], []
+    if _lacks_one(places, len(losses)):
+        warnings = [f"iteration {last.iteration} has no finite loss, though earlier ones have"]
+    return losses[places[0]], last.loss, warnings
+
+
+def _lacks_one(places: Sequence[int], count: int) -> bool:
+    """Whether the last of ``count`` lines has no loss where, as those at the other ``places`` have
+    theirs, it would be."""
+    apart = max((b - a for a, b in zip(places, places[1:])), default=places[0] + 1)
+    return count - places[-1] > 2 * apart - 1
+
+
+class WindowRows(NamedTuple):
+    """Positions in a list of iterations; why the window is not complete, and a warning, or ''."""
+
+    first: int
+    last: int
+    lacking: str = ""
+    warning: str = ""
+
+
+def window_of_iterations(rule: WindowRule, numbers: Sequence[int], segment: Segment) -> WindowRows:
+    """Where the window begins and ends among the rising ``numbers`` that are printed."""
+    first, last = rule.first or 0, rule.last or 0
+    begin, end = bisect_left(numbers, first), bisect_right(numbers, last) - 1
+    if not numbers or numbers[-1] < last:
+        reached = f"the log ends at iteration {numbers[-1]}" if numbers else "the log has no lines"
+        lacking = f"{reached}, the window lies between {first} and {last}"
+        if end - begin < 1:
+            raise NoFigure(lacking, short=True)
+        return WindowRows(begin, end, lacking)
+    span = numbers[end] - numbers[begin] if end > begin else 0
+    if span >= SPAN * (last - first):
+        used = f"{numbers[begin]} to {numbers[end]}"
+        missing = f"iterations {first} and {last} are not both printed: {used} are used"
+        return WindowRows(begin, end, "", missing if span < _NEARLY * (last - first) else "")
+    what = f"no two lines between iterations {first} and {last} span half of them"
+    if not rule.nearest:
+        raise NoFigure(what)
+    begin = bisect_left(numbers, max(first, segment.after + first))
+    if begin >= len(numbers) - 1:
+        raise NoFigure(f"{what}, and the log ends at iteration {numbers[-1]}", short=True)
+    end = bisect_left(numbers, numbers[begin] + last - first)
+    if end >= len(numbers):
+        ends = f"{what}, and after {numbers[begin]} the log ends at iteration {numbers[-1]}"
+        return WindowRows(begin, len(numbers) - 1, ends)
+    return WindowRows(begin, end, "", f"{what}: {numbers[begin]} to {numbers[end]} are used")
+
+
+def window_of_lines(rule: WindowRule, count: int) -> WindowRows:
+    """Window of a clock rule that counts lines: both ends are lines."""
+    first, last = rule.first or 0, rule.last or 0
+    if last < count:
+        return WindowRows(first, last)
+    lacking = f"{count} lines count, the window ends with the {last + 1}th"
+    if count - first < 2:
+        raise NoFigure(lacking, short=True)
+    return WindowRows(first, count - 1, lacking)

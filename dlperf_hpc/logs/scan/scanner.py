@@ -19,9 +19,8 @@ from typing import NamedTuple
 from dlperf_hpc.logs.format import Columns, Format, Found, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
-from dlperf_hpc.logs.scan.launch import LAUNCH
+from dlperf_hpc.logs.scan.launchers import LAUNCH, LinePrefixes, detect_launcher
 from dlperf_hpc.logs.scan.literals import Group, Literals
-from dlperf_hpc.logs.scan.prefixes import Launcher, detect_launcher
 from dlperf_hpc.logs.scan.state import (
     LONGEST_LINE,
     State,
@@ -62,7 +61,7 @@ these, one pass takes the literals of every format's figures, with the last, two
 
 
 @dataclass
-class _Run:
+class _Stretch:
     """Lines in a row, and their numbers, that hold the same literals."""
 
     literals: frozenset[int]
@@ -162,7 +161,7 @@ class Scanner:
         if any(each.at_once for each in takers) and all(e.name in state.builders for e in takers):
             state.settled.add(literals)
 
-    def _show_run(self, state: State, run: _Run) -> None:
+    def _show_run(self, state: State, run: _Stretch) -> None:
         """Show lines in a row: by the formats' patterns, if nothing is unusual in them."""
         if not run.lines:
             return
@@ -215,7 +214,7 @@ class Scanner:
             if group.hits(memoryview(block)[begin:end]) != alike * len(lines):
                 return False
         numbers = [*range(state.lines + 1, state.lines + len(lines) + 1)]
-        run = _Run(literals, numbers, lines)
+        run = _Stretch(literals, numbers, lines)
         text = self._joined(state.launcher, run)
         if text is None or "\r" in text.joined or literals not in state.settled:
             return False
@@ -226,7 +225,7 @@ class Scanner:
         state.lines += len(lines)
         return True
 
-    def _joined(self, launcher: Launcher, run: _Run) -> _Text | None:
+    def _joined(self, launcher: LinePrefixes, run: _Stretch) -> _Text | None:
         """A run's lines without prefixes; None if the lines are few, or if one of them has to be
         looked at by itself."""
         joined = b"\n".join(run.lines)
@@ -341,11 +340,11 @@ class Scanner:
         if end - begin >= _TRIAL_BYTES:  # what is left of a block says little
             state.dense = b""
         returns = block.find(b"\r", begin, end) >= 0
-        run = _Run(_NONE)
+        run = _Stretch(_NONE)
         for number, line, literals in self._found_lines(block, begin, end, state, returns):
             if literals != run.literals or len(run.lines) == LONGEST_RUN:
                 self._show_run(state, run)
-                run = _Run(literals)
+                run = _Stretch(literals)
             if len(line) > LONGEST_LINE:
                 state.note_too_long(number)
             elif literals in state.settled:

@@ -1,7 +1,6 @@
 """Many files at once: scanned in parallel, and not again while they have not changed.
 
-What was found in a file travels from the process that read it, and lies in the cache, as few bytes:
-:mod:`.packing`.
+What was found in a file travels from the process that read it, and lies in the cache, as few bytes.
 
 The cache knows a file by device, inode, size and the times of its last changes; a clock that is set
 back changes the last of these too. A file that was written a moment ago may still change within the
@@ -11,34 +10,52 @@ logs, and a damaged one only costs the time to read the logs again.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
+import itertools
+import json
 import os
 import sqlite3
+import sys
 import time
+import zlib
+from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from enum import Enum
 from multiprocessing import active_children
 from pathlib import Path
 from stat import S_ISREG
+from typing import Any, NamedTuple
+
+import tomllib
+from ahocorasick_rs import BytesAhoCorasick
 
 from dlperf_hpc import pools
 from dlperf_hpc.errors import LogError
+from dlperf_hpc.logs import scanned as values
 from dlperf_hpc.logs.format import OUR_OWN
-from dlperf_hpc.logs.recognised import HEAD_BYTES, programs_in
-from dlperf_hpc.logs.scan.packing import checked, packed, unpacked
-from dlperf_hpc.logs.scan.scanner import scanner
+from dlperf_hpc.logs.scan.scanner import Scanner, scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
-from dlperf_hpc.logs.scanned import Note, ScannedFile
-from dlperf_hpc.logs.tableformat import format_of
+from dlperf_hpc.logs.scanned import (
+    FACTS,
+    GAPS,
+    Column,
+    LogStep,
+    LogSteps,
+    Note,
+    Reading,
+    ScannedFile,
+)
+from dlperf_hpc.logs.tableformat import format_of, own_name
+from dlperf_hpc.model.checks import misfits
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
 # --- scanning
 
-Progress = Callable[[Source], None]
 _MOST_WORKERS = 8  # a login node is everybody's
 _FEW_BYTES = 8 << 20  # below this, starting other processes costs more than it saves
 _TASK_BYTES = 1 << 23  # small files go to a worker in one task, as many as this
@@ -47,8 +64,8 @@ _AHEAD = 4  # tasks per worker that are given out, or done and not yet asked for
 
 _Found = tuple[ScannedFile, bytes]  # and as the cache keeps it
 
-Told = tuple[str, ReadTable]
-"""A format that a user tells: its name, and its table."""
+OwnFormat = tuple[str, ReadTable]
+"""A format of the user's own: its name, and its table."""
 
 
 @dataclass(frozen=True)
@@ -60,100 +77,111 @@ class Scanned:
     cached: bool = False
 
 
-def scan_source(source: Source, told: Told | None = None) -> ScannedFile:
-    """Read one log to its end, or as far as it can be read: a note then says why it ends there. In
-    what has no known format it is looked who else may have written it. Where lines are as ``told``,
-    other programs' formats do not count: whoever tells a format knows whose log it is."""
-    trouble: list[str] = []
+def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedFile:
+    """Read one log to its end, or as far as it can be read: a note then says why it ends there. A
+    file in no known format is searched for who else may have written it. If lines are in the user's
+    own format, other programs' formats do not count: the user knows whose log it is."""
+    errors: list[str] = []
 
     def readable() -> Iterator[bytes]:
         try:
             yield from blocks(source)
         except LogError as error:
-            trouble.append(str(error))
+            errors.append(str(error))
 
-    own = format_of(told[1], told[0]) if told else None
-    found = scanner(own).scan(source.name, source.size, readable())
-    if own and any(each.format == own.name for each in found.readings):
-        kept = (own.name, OUR_OWN)
+    found = _scanner(own_format).scan(source.name, source.size, readable())
+    kept = (own_name(own_format[0]) if own_format else "", OUR_OWN)
+    if any(each.format == kept[0] for each in found.readings):
         found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))
     program = "" if found.readings else ", ".join(programs_in(_head(source)))
-    notes = (*found.notes, *(Note(0, text) for text in trouble))
+    notes = (*found.notes, *(Note(0, text) for text in errors))
     return replace(found, program=program, notes=notes)
+
+
+def _scanner(own_format: OwnFormat | None) -> Scanner:
+    return scanner(format_of(own_format[1], own_format[0]) if own_format else None)
 
 
 def _head(source: Source) -> bytes:
     """The beginning of a log, as far as it can be read: read anew, since most logs have readings
     and need not be kept for this."""
     head = bytearray()
-    try:
+    with contextlib.suppress(LogError):  # which is noted already
         for block in blocks(source):
-            head += block[: HEAD_BYTES - len(head)]
+            head += block[:HEAD_BYTES]
             if len(head) >= HEAD_BYTES:
                 break
-    except LogError:
-        pass  # which the scan has told
     return bytes(head)
 
 
 def scan_all(
     sources: Sequence[Source],
     cache: ScanCache,
-    progress: Progress = lambda _: None,
     workers: int | None = None,
-    told: Told | None = None,
 ) -> Iterator[Scanned]:
-    """What is in every source, in the order of ``sources``; those in ``cache``, which must have
-    been made for the format ``told``, are not read again.
+    """What is in every source, in the order of ``sources``; those in ``cache`` are not read again.
 
     The memory in use grows neither with the number of files nor with their sizes.
     """
     known = [cache.has(source) for source in sources]
-    fresh = _scan([source for source, has in zip(sources, known) if not has], workers, told)
+    new = [source for source, has in zip(sources, known) if not has]
+    fresh = _scan(new, workers, cache.own_format)
     for source, has in zip(sources, known):
         file = cache.get(source) if has else None
         cached = file is not None
         if file is None:
             # A file that the cache has and cannot read after all is read here.
-            file, content = _found(source, told) if has else next(fresh)
+            file, content = _found(source, cache.own_format) if has else next(fresh)
             cache.put(source, content)
-        progress(source)
         yield Scanned(source, file, cached)
     cache.save()
 
 
-def _scan(sources: Sequence[Source], workers: int | None, told: Told | None) -> Iterator[_Found]:
+def _scan(
+    sources: Sequence[Source], workers: int | None, own_format: OwnFormat | None
+) -> Iterator[_Found]:
     _keep_memory()
     total = sum(source.size for source in sources)
     workers = min(workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0))), len(sources))
     done = 0
     if workers > 1 and total >= _FEW_BYTES and pools.has_room(workers + pools.POOL):
         tasks = _tasks(sources, min(_TASK_BYTES, total // (4 * workers)))
-        for content in _in_parallel(tasks, workers, told):
+        for content in _in_parallel(tasks, workers, own_format):
             done += 1
             yield unpacked(content), content
-    yield from (_found(source, told) for source in sources[done:])
+    yield from (_found(source, own_format) for source in sources[done:])
 
 
-def _in_parallel(tasks: Iterator[list[Source]], workers: int, told: Told | None) -> Iterator[bytes]:
+def _found(source: Source, own_format: OwnFormat | None) -> _Found:
+    file = scan_source(source, own_format)
+    return file, packed(file)
+
+
+def _scan_task(sources: Sequence[Source], own_format: OwnFormat | None) -> list[bytes]:
+    return [_found(source, own_format)[1] for source in sources]
+
+
+def _in_parallel(
+    tasks: Iterator[list[Source]], workers: int, own_format: OwnFormat | None
+) -> Iterator[bytes]:
     """What other processes find in the tasks' sources, in order. It ends early if no process can be
     started, or if one was killed (for its memory, perhaps): the caller then reads the rest."""
     import numpy  # noqa: F401 - imported here, like the scanner, so that forked workers have it
 
-    scanner(format_of(told[1], told[0]) if told else None)
-    others, pool, whole = active_children(), None, True
+    _scanner(own_format)
+    earlier, pool, whole = active_children(), None, True
     try:
         pool = pools.pool(workers, "fork")
-        given = (pool.submit(_scan_task, task, told) for task in tasks)
-        waiting = deque(islice(given, _AHEAD * workers))
+        given = (pool.submit(_scan_task, task, own_format) for task in tasks)
+        waiting = deque(itertools.islice(given, _AHEAD * workers))
         while waiting:
             done = waiting.popleft().result()
-            waiting.extend(islice(given, 1))
+            waiting.extend(itertools.islice(given, 1))
             yield from done
     except (OSError, RuntimeError):  # a broken pool is one of the latter
         whole = False  # such a pool must not be waited for
         for child in active_children():
-            if child not in others:
+            if child not in earlier:
                 child.kill()
     finally:
         if pool is not None:
@@ -182,15 +210,6 @@ def _tasks(sources: Sequence[Source], size: int) -> Iterator[list[Source]]:
         yield task
 
 
-def _scan_task(sources: Sequence[Source], told: Told | None) -> list[bytes]:
-    return [packed(scan_source(source, told)) for source in sources]
-
-
-def _found(source: Source, told: Told | None) -> _Found:
-    file = scan_source(source, told)
-    return file, packed(file)
-
-
 # --- the cache
 
 _YOUNG_S = 2.0
@@ -208,7 +227,7 @@ def default_path() -> Path:
     return Path(home) / "dlperf_hpc" / "scans.sqlite"
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def _version() -> str:
     """Digest of the code that reads logs: another version may find another thing in a file."""
     logs = Path(__file__).parent.parent
@@ -220,12 +239,12 @@ def _version() -> str:
 
 
 class ScanCache:
-    """What was found in files, by their identity; with ``path`` None nothing is kept. ``told`` is
-    the format by which they are read besides those that are known."""
+    """What was found in files, by their identity; with ``path`` None nothing is kept.
+    ``own_format`` is the user's own, by which they are read besides those that are known."""
 
-    def __init__(self, path: Path | None, told: Told | None = None) -> None:
+    def __init__(self, path: Path | None, own_format: OwnFormat | None = None) -> None:
         self._path = path
-        self._told = hashlib.sha256(repr(told).encode()).hexdigest() if told else ""
+        self.own_format = own_format
         self._new: list[tuple[str, str, bytes, float]] = []
         self._held = 0  # bytes
         self._now = time.time()
@@ -237,31 +256,27 @@ class ScanCache:
 
     def get(self, source: Source) -> ScannedFile | None:
         """What was found in this very content at an earlier time, or None."""
-        if self._database is None:
-            return None
+        row = self._row(f"CASE WHEN length(content) <= {_MOST_PACKED} THEN content END", source)
         try:
-            row = self._database.execute(
-                "SELECT content FROM scans WHERE file = ? AND version = ?"
-                f" AND length(content) <= {_MOST_PACKED}",
-                (_key(source), self._reader()),
-            ).fetchone()
-            if row is None:
-                return None
-            return checked(unpacked(row[0], _MOST_UNPACKED))
-        except (sqlite3.Error, KeyError, TypeError, ValueError, RecursionError):
+            return unpacked(row[0], _MOST_UNPACKED) if row else None
+        except (KeyError, TypeError, ValueError, RecursionError):
             return None
 
     def has(self, source: Source) -> bool:
         """Whether something is kept of this very content."""
+        return self._row("1", source) is not None
+
+    def _row(self, columns: str, source: Source) -> tuple[Any, ...] | None:
         if self._database is None:
-            return False
+            return None
+        query = f"SELECT {columns} FROM scans WHERE file = ? AND version = ?"
         try:
-            row = self._database.execute(
-                "SELECT 1 FROM scans WHERE file = ? AND version = ?", (_key(source), self._reader())
+            row: tuple[Any, ...] | None = self._database.execute(
+                query, (_key(source), self._reader())
             ).fetchone()
         except sqlite3.Error:
-            return False
-        return row is not None
+            return None
+        return row
 
     def put(self, source: Source, content: bytes) -> None:
         """Remember what :func:`packed` made of a file, from the next :meth:`save` on."""
@@ -274,23 +289,21 @@ class ScanCache:
             self.save()
 
     def _reader(self) -> str:
-        """Who reads: the code, and the format that was told."""
-        return _version() + self._told
+        """Who reads: the code, and the user's own format."""
+        own = self.own_format
+        return _version() + (hashlib.sha256(repr(own).encode()).hexdigest() if own else "")
 
     def save(self) -> None:
         """Write what is new. If the cache cannot be written, logs are read again next time."""
         if self._database is None or not self._new:
             return
-        try:
-            with self._database:
-                self._database.executemany("REPLACE INTO scans VALUES (?, ?, ?, ?)", self._new)
-                self._database.execute(
-                    "DELETE FROM scans WHERE file IN"
-                    " (SELECT file FROM scans ORDER BY used DESC LIMIT -1 OFFSET ?)",
-                    (_KEPT,),
-                )
-        except sqlite3.Error:
-            pass
+        with contextlib.suppress(sqlite3.Error), self._database:
+            self._database.executemany("REPLACE INTO scans VALUES (?, ?, ?, ?)", self._new)
+            self._database.execute(
+                "DELETE FROM scans WHERE file IN"
+                " (SELECT file FROM scans ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                (_KEPT,),
+            )
         self._new.clear()
         self._held = 0
 
@@ -328,3 +341,158 @@ def _is_mine(path: Path) -> bool:
 def _key(source: Source) -> str:
     key = "\n".join([os.path.abspath(source.path), source.member, *map(str, source.identity)])
     return key.encode("utf-8", "backslashreplace").decode()  # a name may be no text
+
+
+# --- what was found, as bytes: JSON, then the columns of the iterations as machine numbers
+
+_WIDTH = 8  # bytes of a number
+_LEVEL = 1
+_ALWAYS = ("line", "iteration")  # no step is without these
+_TEXTS: Mapping[str, Callable[[str], Enum]] = {
+    **{"evidence": values.Evidence, "counter": values.Counter, "stamps": values.Stamps},
+    **{"unit": values.Unit, "scope": values.Scope, "averaging": values.Averaging},
+}
+_ROWS: Mapping[str, Callable[..., Any]] = {
+    **{"facts": values.Fact, "troubles": values.Trouble, "notes": values.Note},
+    **{"counts": values.Count, "epochs": values.Epoch, "totals": lambda *row: _total(*row)},
+}
+
+
+def packed(file: ScannedFile) -> bytes:
+    """The file's content, compressed, and a checksum; :func:`unpacked` reads it back."""
+    import zstandard  # where no log is scanned there may be none
+
+    columns = [each.steps.columns() for each in file.readings]
+    stated = [
+        [len(each.steps), [column is not None for column in own]]
+        for each, own in zip(file.readings, columns)
+    ]
+    bare = {**vars(file), "readings": [{**vars(each), "steps": ()} for each in file.readings]}
+    # ``vars`` takes a sixth of the time of ``asdict``.
+    text = json.dumps([sys.byteorder, stated, bare], default=vars).encode()
+    numbers = [column.tobytes() for own in columns for column in own if column is not None]
+    content = b"".join([len(text).to_bytes(_WIDTH, "little"), text, *numbers])
+    content = zstandard.ZstdCompressor(_LEVEL).compress(content)
+    return content + zlib.crc32(content).to_bytes(_WIDTH, "little")
+
+
+def unpacked(content: bytes, most: int = 0) -> ScannedFile:
+    """Inverse of :func:`packed`; KeyError, TypeError, ValueError or RecursionError if it is not
+    one, or has more than ``most`` bytes (0: any number)."""
+    if zlib.crc32(content[:-_WIDTH]) != int.from_bytes(content[-_WIDTH:], "little"):
+        raise ValueError("has another checksum")
+    content = _decompressed(content[:-_WIDTH], most)
+    done = _WIDTH + int.from_bytes(content[:_WIDTH], "little")
+    byteorder, stated, bare = json.loads(content[_WIDTH:done])
+    if byteorder != sys.byteorder:
+        raise ValueError("packed on a machine of another kind")
+    if len(stated) != len(bare["readings"]):
+        raise ValueError("has other steps than readings")
+    readings = []
+    for fields, (count, present) in zip(map(_restored, bare["readings"]), stated):
+        end = done + _WIDTH * count * sum(present)
+        fields["printed"] = values.Printed(**_restored(fields["printed"]))
+        fields["steps"] = _steps(count, present, content[done:end])
+        readings.append(Reading(**fields))
+        done = end
+    if done != len(content):
+        raise ValueError("has numbers that are no step's")
+    file = ScannedFile(**{**_restored(bare), "readings": tuple(readings)})
+    _check_types(file)
+    return file
+
+
+def _decompressed(content: bytes, most: int) -> bytes:
+    import zstandard
+
+    try:
+        if most and not 0 <= zstandard.frame_content_size(content) <= most:
+            raise ValueError("has an unknown number of bytes, or too many")
+        return zstandard.ZstdDecompressor().decompress(content)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
+
+
+def _restored(data: Any) -> dict[str, Any]:
+    """Fields out of JSON, those with rows and with names of a type's values as they were."""
+    fields = dict(data)
+    for name in _TEXTS.keys() & fields.keys():
+        fields[name] = _TEXTS[name](fields[name])
+    for name in _ROWS.keys() & fields.keys():
+        fields[name] = tuple(_ROWS[name](*row) for row in fields[name])
+    return fields
+
+
+def _total(*row: Any) -> values.Total:
+    return values.Total(*row)._replace(unit=values.Unit(row[3]), scope=values.Scope(row[4]))
+
+
+def _steps(count: int, present: Sequence[bool], content: bytes) -> LogSteps:
+    """Steps whose columns lie in these bytes, one behind the other; ValueError or TypeError if they
+    do not, or lack a column that every step has."""
+    size = _WIDTH * count
+    if len(present) != len(GAPS) or len(content) != size * sum(present):
+        raise ValueError("has other columns than steps have")
+    columns: list[Column] = []
+    begin = 0
+    for name, (kind, _), there in zip(LogStep._fields, GAPS, present):
+        column = array(kind, content[begin : begin + size]) if there else None
+        if name in _ALWAYS and count and (column is None or min(column) < 0):
+            raise ValueError(f"a step has no {name}")
+        columns.append(column)
+        begin += size if there else 0
+    return LogSteps.of(columns)
+
+
+def _check_types(file: ScannedFile) -> None:
+    """KeyError or TypeError if a plain value has another type than it was written with."""
+    rows: list[Any] = [file, *file.readings, *file.facts, *file.troubles, *file.notes]
+    for each in file.readings:
+        rows += [each.printed, *each.totals, *each.counts, *each.epochs]
+    for name, value in itertools.chain.from_iterable(map(misfits, rows)):
+        raise TypeError(f"{name} is {value!r}")
+    for fact in file.facts:
+        if type(fact.value) is not FACTS[fact.name]:
+            raise TypeError(f"{fact.name} is {fact.value!r}")
+
+
+# --- programs of which no speed is read
+
+HEAD_BYTES = 1 << 20
+"""Where signs are sought: as far as settings are at most."""
+
+TABLE = Path(__file__).parent.parent / "recognised.toml"
+"""The programs and their signs: strings of their lines, sought in the beginning of a file in which
+no format was recognised, so that logs that are read pay nothing for them."""
+
+TRAINS = "training"
+"""The kind of a program that trains; others serve a model or measure a machine."""
+
+
+class RecognisedProgram(NamedTuple):
+    """A program, what it is, strings of its lines, and where such lines are to be seen."""
+
+    name: str
+    kind: str
+    signs: tuple[str, ...]
+    source: str
+
+
+@functools.cache
+def programs() -> tuple[RecognisedProgram, ...]:
+    """Every program of the table, in its order."""
+    kinds = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return tuple(
+        RecognisedProgram(name, kind, tuple(row["signs"]), row["source"])
+        for kind, rows in kinds.items()
+        for name, row in rows.items()
+    )
+
+
+def programs_in(head: bytes | bytearray) -> tuple[str, ...]:
+    """The names of the programs of which ``head``, a file's beginning, holds a sign; in the order
+    in which their first signs stand there."""
+    owners = [(sign, each.name) for each in programs() for sign in each.signs]
+    search = BytesAhoCorasick([sign.encode() for sign, _ in owners])
+    found = search.find_matches_as_indexes(memoryview(head)[:HEAD_BYTES])
+    return tuple(dict.fromkeys(owners[index][1] for index, _, _ in found))

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dlperf_hpc.logs.format import ReadingBuilder
-from dlperf_hpc.logs.scan.launch import LAUNCH
+from dlperf_hpc.logs.scan.launchers import LAUNCH, LinePrefixes
 from dlperf_hpc.logs.scan.literals import Group, Hit
-from dlperf_hpc.logs.scan.prefixes import Launcher
 from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
 from dlperf_hpc.records.nccl import Connections
 
@@ -38,7 +37,7 @@ class State:
     other lines. The other fields are what was found.
     """
 
-    launcher: Launcher
+    launcher: LinePrefixes
     lines: int = 0
     seen: int = 0
     cut: int = 0

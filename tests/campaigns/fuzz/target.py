@@ -10,7 +10,7 @@ from typing import Any
 
 from damage import STATED, check_figures, check_results, interpreted, line_by_line, scan
 
-from dlperf_hpc.logs.scan.packing import packed, unpacked
+from dlperf_hpc.logs.scan.search import packed, unpacked
 from dlperf_hpc.logs.scanned import ScannedFile
 
 FINDINGS = Path(__file__).parent / "findings"

@@ -26,8 +26,8 @@ from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, rule
 from dlperf_hpc.logs.interpret.segments import APART, MOST
 from dlperf_hpc.logs.names import facts_of_path
-from dlperf_hpc.logs.recognised import programs
 from dlperf_hpc.logs.scan import demux, literals, scanner, sources, state
+from dlperf_hpc.logs.scan.search import programs
 from dlperf_hpc.logs.scanned import FACTS, Evidence
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import Where, patterns

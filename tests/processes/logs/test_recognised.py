@@ -18,9 +18,8 @@ from places import ROOT
 from dlperf_hpc.cli.extract import main as extract
 from dlperf_hpc.cli.report import main as report
 from dlperf_hpc.logs.formats import formats
-from dlperf_hpc.logs.recognised import HEAD_BYTES, programs, programs_in
 from dlperf_hpc.logs.scan.scanner import scanner
-from dlperf_hpc.logs.scan.search import scan_source
+from dlperf_hpc.logs.scan.search import HEAD_BYTES, programs, programs_in, scan_source
 from dlperf_hpc.logs.scan.sources import Source, find
 
 # ruff: noqa: E501 - a log's line is as long as it is

@@ -14,7 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from places import ROOT
 
-from dlperf_hpc.logs.columns import (
+from dlperf_hpc.logs.scanned import (
+    LogStep,
+    LogSteps,
     are_finite,
     bounds,
     differences,
@@ -22,7 +24,6 @@ from dlperf_hpc.logs.columns import (
     never_falls,
     sums,
 )
-from dlperf_hpc.logs.scanned import Step, Steps
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from made_logs import NOISE_LINES, PRINTERS
@@ -31,18 +32,20 @@ from made_logs import NOISE_LINES, PRINTERS
 
 VALUES = st.one_of(st.none(), st.floats(allow_nan=False))
 STEPS = st.builds(
-    Step,
+    LogStep,
     st.integers(0, 10**9),
     st.integers(0, 10**18),
     st.one_of(st.none(), st.integers(0, 10**6)),
-    *[VALUES] * (len(Step._fields) - 3),
+    *[VALUES] * (len(LogStep._fields) - 3),
 )
 
 
 @given(st.lists(STEPS, max_size=8), st.lists(STEPS, max_size=8), st.data())
-def test_steps_are_a_list_of_them(one: list[Step], two: list[Step], data: st.DataObject) -> None:
-    steps, alike = Steps(one), list(one)
-    steps.add(Steps(two).columns(), len(two))
+def test_steps_are_a_list_of_them(
+    one: list[LogStep], two: list[LogStep], data: st.DataObject
+) -> None:
+    steps, alike = LogSteps(one), list(one)
+    steps.add(LogSteps(two).columns(), len(two))
     alike += two
     for step in one[:2]:
         steps.append(step)

@@ -7,7 +7,6 @@ import bz2
 import functools
 import gzip
 import io
-import json
 import lzma
 import os
 import socket
@@ -38,9 +37,9 @@ from external_corpus import log, names
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.gather import gather
+from dlperf_hpc.logs.interpret.interpretation import Interpretation
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import Interpretation
-from dlperf_hpc.logs.scan.search import ScanCache, scan_all, scan_source
+from dlperf_hpc.logs.scan.search import ScanCache, packed, scan_all, scan_source, unpacked
 from dlperf_hpc.logs.scan.sources import Source, Unread, find
 from dlperf_hpc.logs.scan.state import LONGEST_LINE
 from dlperf_hpc.logs.scanned import ScannedFile
@@ -395,7 +394,7 @@ def test_names_that_are_no_text_are_read_and_remembered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", names())
 def test_what_was_found_can_be_remembered(name: str) -> None:
     file = scan(log(name).text.encode())
-    assert ScannedFile.from_dict(json.loads(json.dumps(file.to_dict()))) == file
+    assert unpacked(packed(file)) == file
 
 
 def test_results_hold_for_every_rule_and_nothing_said() -> None:

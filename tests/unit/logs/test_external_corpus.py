@@ -8,8 +8,8 @@ import pytest
 from external_corpus import LAST, Log, corpus, log, names, samples
 
 from dlperf_hpc.logs.formats import formats
+from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scanned import ScannedFile
 from dlperf_hpc.model.result import Status

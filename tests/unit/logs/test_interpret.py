@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from reading_samples import facts, reading, scanned, steps
 
 from dlperf_hpc.analysis.flags import of_external
+from dlperf_hpc.logs.interpret.interpretation import Interpretation, interpret
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import Interpretation, interpret
 from dlperf_hpc.logs.scanned import (
     FACTS,
     Averaging,

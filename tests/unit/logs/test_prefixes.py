@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlperf_hpc.logs.scan import demux
 from dlperf_hpc.logs.scan.demux import Chunk, demultiplex
-from dlperf_hpc.logs.scan.prefixes import Launcher, StrippedLine, detect_launcher
+from dlperf_hpc.logs.scan.launchers import LinePrefixes, StrippedLine, detect_launcher
 
 REAL_LOGS = os.environ.get("DLPERF_REAL_LOGS")
 real_logs = pytest.mark.skipif(not REAL_LOGS, reason="DLPERF_REAL_LOGS is not set")
@@ -99,7 +99,7 @@ def test_each_launcher_is_known_by_its_lines(name: str, lines: list[str]) -> Non
     ],
 )
 def test_ordinary_lines_have_no_prefix(lines: list[str]) -> None:
-    assert detect_launcher(_log(*lines)) == Launcher("none", False, ())
+    assert detect_launcher(_log(*lines)) == LinePrefixes("none", False, ())
 
 
 def test_the_head_is_64_kib_and_may_be_anything() -> None:
@@ -121,14 +121,14 @@ SRUN = detect_launcher(_log(*[" 0: a", "11: b"] * 3))
 @pytest.mark.parametrize(
     ("launcher", "text", "expected"),
     [
-        (Launcher(), "vs003: 0: INFO: a", (None, None, "vs003: 0: INFO: a")),
-        (Launcher(), "", (None, None, "")),
-        (Launcher(), "\x1b[32m[INFO]\x1b[0m - a\x1b[K", (None, None, "[INFO] - a")),
-        (Launcher(), "[1,12]<stdout>:a", (12, None, "a")),
-        (Launcher(), "Sun May 29 09:48:38 2022[1,0]<stderr>:a", (0, None, "a")),
-        (Launcher(), "[Sun May  1 09:48:38 2022][x@1,3][vm-1:77]<stdout>: a", (3, "vm-1", "a")),
-        (Launcher(), "[rank3]: Traceback", (3, None, "Traceback")),
-        (Launcher(), "[2020-02-06] [INFO] a", (None, None, "[2020-02-06] [INFO] a")),
+        (LinePrefixes(), "vs003: 0: INFO: a", (None, None, "vs003: 0: INFO: a")),
+        (LinePrefixes(), "", (None, None, "")),
+        (LinePrefixes(), "\x1b[32m[INFO]\x1b[0m - a\x1b[K", (None, None, "[INFO] - a")),
+        (LinePrefixes(), "[1,12]<stdout>:a", (12, None, "a")),
+        (LinePrefixes(), "Sun May 29 09:48:38 2022[1,0]<stderr>:a", (0, None, "a")),
+        (LinePrefixes(), "[Sun May  1 09:48:38 2022][x@1,3][vm-1:77]<stdout>: a", (3, "vm-1", "a")),
+        (LinePrefixes(), "[rank3]: Traceback", (3, None, "Traceback")),
+        (LinePrefixes(), "[2020-02-06] [INFO] a", (None, None, "[2020-02-06] [INFO] a")),
         (PDSH, "vs003: [default3]:  a: b", (3, "vs003", " a: b")),
         (PDSH, "vs017: Warning: a", (None, "vs017", "Warning: a")),
         (PDSH, "pdsh@vs001: vs003: ssh exited", (None, "vs003", "ssh exited")),
@@ -143,7 +143,7 @@ SRUN = detect_launcher(_log(*[" 0: a", "11: b"] * 3))
     ],
 )
 def test_strip_takes_off_what_the_census_found(
-    launcher: Launcher, text: str, expected: tuple[int | None, str | None, str]
+    launcher: LinePrefixes, text: str, expected: tuple[int | None, str | None, str]
 ) -> None:
     assert launcher.strip(text) == StrippedLine(*expected)
 

@@ -13,8 +13,8 @@ import pytest
 
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.program_figures import with_figures
 from dlperf_hpc.logs.scan.search import ScanCache
-from dlperf_hpc.logs.supervised import with_figures
 from dlperf_hpc.model.case import Case, Run, Topology
 from dlperf_hpc.model.result import RunResult, Status, Window
 from dlperf_hpc.records.lines import TimerReport, timed_line, write_line
@@ -179,9 +179,7 @@ def test_a_pattern_that_was_wrong_is_mended_without_a_run(tmp_path: Path) -> Non
     mended, wrong = read_table(TOLD, [])
     assert not wrong
     told = ("mended", mended)
-    (found,) = gather(
-        [tmp_path / "run.log"], rule(), {}, ScanCache(None, told), own_format=told
-    ).results
+    (found,) = gather([tmp_path / "run.log"], rule(), {}, ScanCache(None, told)).results
     assert found.samples_per_s == pytest.approx(80)
     assert found.external is not None and found.external.format == "read:mended"
 

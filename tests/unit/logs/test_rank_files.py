@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dlperf_hpc.logs.crossfiles import rank_name
 from dlperf_hpc.logs.gather import Gathered, gather
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.rankfiles import rank_name
 from dlperf_hpc.logs.scan.search import ScanCache
 
 STEP_MS = 500.0

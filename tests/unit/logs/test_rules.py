@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from reading_samples import reading, steps
 
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.logs.interpret.clock import ClockError, elapsed
 from dlperf_hpc.logs.interpret.figures import figure
-from dlperf_hpc.logs.interpret.rules import RULES, Basis, Rule, rule
-from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, segments_of
-from dlperf_hpc.logs.interpret.window import Figure, NoFigure
+from dlperf_hpc.logs.interpret.linefigures import ClockError, elapsed
+from dlperf_hpc.logs.interpret.rules import RULES, Basis, WindowRule, rule
+from dlperf_hpc.logs.interpret.segments import DAY_S, YEAR_S, NoFigure, WindowFigure, segments_of
 from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Stamps, Total, Unit
 
 
-def apply(text: str | Rule, of: Reading, run: int = 0) -> Figure:
+def apply(text: str | WindowRule, of: Reading, run: int = 0) -> WindowFigure:
     return figure(rule(text) if isinstance(text, str) else text, of, segments_of(of)[run])
 
 

@@ -107,7 +107,7 @@ STATED = {"nodes": 1, "gpus_per_node": 2, "batch_size": 4, "seq_len": 128}
 def gathered(path: Path, table: ReadTable, cache: ScanCache | None = None) -> Gathered:
     told = ("mine", table)
     made = cache or ScanCache(None, told)
-    return gather([path], rule(), STATED, made, own_format=told)
+    return gather([path], rule(), STATED, made)
 
 
 def test_a_log_that_is_there_is_read_by_a_told_format(tmp_path: Path) -> None:

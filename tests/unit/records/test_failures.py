@@ -17,8 +17,8 @@ from dlperf_hpc.cli.status import main as status_command
 from dlperf_hpc.engines import epilogue, holding
 from dlperf_hpc.engines.nodes import suspects
 from dlperf_hpc.engines.output import explain
+from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.model.case import Measure
 from dlperf_hpc.model.result import Status

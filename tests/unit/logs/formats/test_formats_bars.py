@@ -12,9 +12,9 @@ from damage import scan
 from external_corpus import samples
 
 from dlperf_hpc.logs.formats._bars import bar_of, seconds
+from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import interpret
-from dlperf_hpc.logs.scanned import Reading, ScannedFile, Stamps, Step, Unit
+from dlperf_hpc.logs.scanned import LogStep, Reading, ScannedFile, Stamps, Unit
 from dlperf_hpc.model.result import RunResult, Status
 
 ONE: Mapping[str, Any] = {"nodes": 1, "gpus_per_node": 1, "batch_size": 8}
@@ -40,7 +40,7 @@ def reading(text: str) -> Reading:
     return only
 
 
-def figures(steps: Iterable[Step]) -> list[tuple[int, float | None, float | None]]:
+def figures(steps: Iterable[LogStep]) -> list[tuple[int, float | None, float | None]]:
     """Iteration, stamp and loss of each."""
     return [(step.iteration, step.stamp, step.loss) for step in steps]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scanned import Reading, ScannedFile, Stamps, Unit
 from dlperf_hpc.model.result import RunResult

@@ -8,8 +8,8 @@ import pytest
 from damage import scan
 from scanned_lines import facts, read, reading, run
 
+from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scanned import Averaging, Unit
 from dlperf_hpc.model.result import Status
 

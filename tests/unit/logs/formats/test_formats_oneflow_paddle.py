@@ -14,8 +14,8 @@ import reading_samples
 
 from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.formats import format_named
+from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.interpret.runs import interpret
 from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Scope, Stamps, Unit
 from dlperf_hpc.model.result import RunResult
 

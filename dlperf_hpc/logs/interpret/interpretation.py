@@ -8,33 +8,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlperf_hpc.logs.columns import is_rising
 from dlperf_hpc.logs.interpret.figures import figure
-from dlperf_hpc.logs.interpret.rules import Basis, By, Rule
-from dlperf_hpc.logs.interpret.segments import Segment, segments_of
-from dlperf_hpc.logs.interpret.settings import (
-    Settings,
-    accumulation_of,
-    batch_size_of,
-    devices_of,
-    resolved,
-    topology_of,
+from dlperf_hpc.logs.interpret.rules import Basis, By, WindowRule
+from dlperf_hpc.logs.interpret.segments import (
+    NoFigure,
+    Segment,
+    WindowFigure,
+    losses_of,
+    segments_of,
 )
-from dlperf_hpc.logs.interpret.speed import (
+from dlperf_hpc.logs.interpret.throughput import (
     Converted,
     MissingFact,
+    ResolvedSettings,
+    accumulation_of,
+    batch_size_of,
     behind_window,
     by_other_reading,
     converted,
+    devices_of,
     disagreement,
     of_all_lines,
     on_other_basis,
     optimizer_steps,
+    resolved,
+    topology_of,
 )
-from dlperf_hpc.logs.interpret.window import Figure, NoFigure, losses_of
-from dlperf_hpc.logs.recognised import no_speed
-from dlperf_hpc.logs.scan.prefixes import CONTAINER
-from dlperf_hpc.logs.scanned import Fact, Reading, ScannedFile, Stamps, Trouble, Unit
+from dlperf_hpc.logs.scan.launchers import CONTAINER
+from dlperf_hpc.logs.scanned import (
+    Fact,
+    Reading,
+    ScannedFile,
+    Stamps,
+    Trouble,
+    Unit,
+    is_rising,
+    no_speed,
+)
 from dlperf_hpc.model.case import ObservedCase, ObservedRun
 from dlperf_hpc.model.result import (
     REST_DIFFERS,
@@ -72,7 +82,7 @@ class Interpretation:
 class _Measured:
     """A figure, and the speed over all devices that it is converted to."""
 
-    figure: Figure
+    figure: WindowFigure
     speed: Converted
 
 
@@ -111,7 +121,7 @@ def interpret(
     named: Sequence[Fact],
     variant: Sequence[str],
     stated: Mapping[str, Any],
-    rule: Rule,
+    rule: WindowRule,
 ) -> Interpretation:
     """The runs of one log, each with a number or the reason why it has none.
 
@@ -126,7 +136,7 @@ def interpret(
         readings = tuple(sorted(readings, key=lambda reading: _usefulness(reading, rule)))
     for reading in readings:
         runs = [
-            _Run(scanned, reading, segment, named, variant, stated, rule)
+            _RunOfLog(scanned, reading, segment, named, variant, stated, rule)
             for segment in segments_of(reading)
         ]
         found = [result for run in runs if (result := run.result()) is not None]
@@ -157,12 +167,12 @@ def _unplaced(scanned: ScannedFile, named: Sequence[Fact], stated: Mapping[str, 
     return "the number of devices is not known: give --nodes and --gpus-per-node"
 
 
-def _usefulness(reading: Reading, rule: Rule) -> tuple[bool, int]:
+def _usefulness(reading: Reading, rule: WindowRule) -> tuple[bool, int]:
     """Which reading to try first: the least; those of the rule's own formats, with most lines."""
     return bool(rule.formats) and reading.format not in rule.formats, -_usable_lines(reading, rule)
 
 
-def _usable_lines(reading: Reading, rule: Rule) -> int:
+def _usable_lines(reading: Reading, rule: WindowRule) -> int:
     """How many lines of a reading the rule can use."""
     if rule.basis is Basis.TOTAL:
         return sum(rule.total in ("", total.name) for total in reading.totals)
@@ -181,7 +191,7 @@ def _rank(results: Sequence[RunResult]) -> tuple[bool, bool]:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RunOfLog:
     """One run of one reading, with everything that is known of it."""
 
     scanned: ScannedFile
@@ -190,7 +200,7 @@ class _Run:
     named: Sequence[Fact]
     variant: Sequence[str]
     stated: Mapping[str, Any]
-    rule: Rule
+    rule: WindowRule
 
     def result(self) -> RunResult | None:
         """The run, its number and its status; None if its topology is not known."""
@@ -234,7 +244,7 @@ class _Run:
                 "a line was collected, and no clock of the program"
             )
 
-    def _settings(self, measured: Figure | None = None) -> Settings:
+    def _settings(self, measured: WindowFigure | None = None) -> ResolvedSettings:
         """The run's settings; the global batch that iterations' lines state is the window's."""
         line = self.segment.steps[0].line if self.segment.steps else self.scanned.end_line
         facts = self.scanned.facts
@@ -245,7 +255,7 @@ class _Run:
                 facts = (*facts, own)
         return resolved(facts, self.stated, self.named, line, self.reading.framework)
 
-    def _outcome(self, settings: Settings) -> _Outcome:
+    def _outcome(self, settings: ResolvedSettings) -> _Outcome:
         """The first of the rule's alternatives that gives a complete window, else a partial one."""
         there, own = self.reading.format, self.rule.formats
         if own and there not in own:
@@ -278,7 +288,7 @@ class _Run:
             reason = f"{no_speed(self.reading.format)}: {reason}"
         return _Outcome(partial, reason, short)
 
-    def _speed(self, found: Figure, settings: Settings) -> Converted:
+    def _speed(self, found: WindowFigure, settings: ResolvedSettings) -> Converted:
         """The figure over all devices. NoFigure if it is no speed, or rests on an assumption which
         the same lines contradict."""
         values = settings.values
@@ -330,7 +340,7 @@ class _Run:
         worst = first if _kind(first) not in FROM_OUTSIDE else worst
         return replace(_by_trouble(worst, "after the window"), behind=True)
 
-    def _case(self, settings: Settings) -> ObservedCase | None:
+    def _case(self, settings: ResolvedSettings) -> ObservedCase | None:
         values = settings.values
         topology, _ = topology_of(values)
         if topology is None:
@@ -348,7 +358,9 @@ class _Run:
             tags=tuple(tags),
         )
 
-    def _window(self, measured: _Measured, settings: Settings) -> tuple[ExternalWindow, list[str]]:
+    def _window(
+        self, measured: _Measured, settings: ResolvedSettings
+    ) -> tuple[ExternalWindow, list[str]]:
         found, speed = measured.figure, measured.speed
         check, check_basis, warnings = self._check(measured, settings)
         if check is None:
@@ -384,7 +396,7 @@ class _Run:
         )
         return window, [*warnings, *lost]
 
-    def _rates(self, measured: _Measured, settings: Settings) -> Rates:
+    def _rates(self, measured: _Measured, settings: ResolvedSettings) -> Rates:
         """The throughput in each unit that is known. Without the length of a sequence the tokens
         are those that the lines of the window print."""
         speed, seq_len = measured.speed, settings.values.get("seq_len")
@@ -410,7 +422,7 @@ class _Run:
         return max(seen, default=None)
 
     def _check(
-        self, measured: _Measured, settings: Settings
+        self, measured: _Measured, settings: ResolvedSettings
     ) -> tuple[float | None, str, list[str]]:
         """The speed on another basis, which that is, and a warning for each that differs."""
         speed, basis = measured.speed, measured.figure.rule.basis.value
@@ -431,7 +443,7 @@ class _Run:
         return best.value, best_basis.value, warnings
 
     def _checks(
-        self, found: Figure, values: Mapping[str, Any]
+        self, found: WindowFigure, values: Mapping[str, Any]
     ) -> Iterator[tuple[str, Basis, Converted]]:
         """What a figure is held against: a name, the basis and the speed."""
         whole = None

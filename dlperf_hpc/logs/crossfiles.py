@@ -1,4 +1,7 @@
-"""Files that launchers write for each rank of one run: copies of its lines, and not its repeats.
+"""What runs of several files say of each other: ranks' files of one run, and settings that a
+neighbour states.
+
+Launchers write a file for each rank of a run: copies of its lines, and not its repeats.
 
 | launcher | files |
 |---|---|
@@ -11,6 +14,10 @@
 A name alone proves little (``lora_rank_8.log``): files are one run if their names differ in the
 rank, their settings do not contradict each other, and they have the same iterations in the same
 minutes. Only the first three names do without a time stamp.
+
+A series is what runs have in common but for the topology. Where one log of several does not say its
+precision, say, it falls out of its series; a warning names the others and the option that says it.
+(A timed loop of a user's own has a launch: its log says what is known, and no option adds to it.)
 """
 
 from __future__ import annotations
@@ -20,7 +27,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from dlperf_hpc.logs.interpret.throughput import OPTIONS
 from dlperf_hpc.logs.scanned import ScannedFile, Stamps
+from dlperf_hpc.model.case import ObservedCase, ObservedRun
 from dlperf_hpc.model.result import RunResult, Status
 
 SAME_MINUTES_S = 120.0
@@ -206,3 +215,59 @@ def each_run_once(
         results += numbered(FileRuns(tuple(made), named=found[0].named))
         remarks += [problem for each in found if not each.results for problem in each.problems]
     return results, remarks
+
+
+# --- settings that other logs state
+
+_PARTS = {"model": "model", "batch_size": "batch size per device", "precision": "precision"}
+_NAMED = 5  # rows that are named at most
+
+
+Stated = dict[tuple[str, tuple[Any, ...]], list[ObservedCase]]
+"""Cases that state a setting, by that and by what they have besides."""
+
+
+def with_missing_settings(results: Sequence[RunResult]) -> list[RunResult]:
+    """The results, those that fall out of a series with a warning that says why."""
+    cases = {case for case in map(_case, results) if case is not None}
+    stated: Stated = {}
+    for case in cases:
+        for part in _PARTS:
+            if getattr(case, part):
+                stated.setdefault((part, _but(case, part)), []).append(case)
+    return [_with_warnings(result, stated) for result in results]
+
+
+def _case(result: RunResult) -> ObservedCase | None:
+    """The case of a run that another program logged; None of any other run."""
+    if isinstance(result.run, ObservedRun) and not result.launch:
+        return result.run.case
+    return None
+
+
+def _with_warnings(result: RunResult, stated: Stated) -> RunResult:
+    case = _case(result)
+    if case is None:
+        return result
+    lacking = [(part, _but(case, part)) for part in _PARTS if not getattr(case, part)]
+    gaps = [_gap(key[0], stated[key]) for key in lacking if key in stated]
+    if not gaps:
+        return result
+    return replace(result, warnings=(*result.warnings, *gaps))
+
+
+def _but(case: ObservedCase, part: str) -> tuple[Any, ...]:
+    """What a series has in common, without one of its parts."""
+    parts = [getattr(case, name) for name in _PARTS if name != part]
+    return (case.framework, *parts, case.tags)
+
+
+def _gap(part: str, cases: Sequence[ObservedCase]) -> str:
+    rows = sorted({(case.topology, getattr(case, part)) for case in cases}, key=str)
+    named = ", ".join(f"{topology} ({value})" for topology, value in rows[:_NAMED])
+    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+    option = OPTIONS.get(part, f"--{part}")
+    return (
+        f"neither the log nor its name states the {_PARTS[part]}, which {named}{more} state: the "
+        f"run is in a series of its own ({option})"
+    )

@@ -1,8 +1,8 @@
-"""A figure of those that the lines print: rates over the iterations since the line before, running
-averages taken apart, or the mean of the figures as they stand."""
+"""Figures of lines: by the clock, and of those that lines print."""
 
 from __future__ import annotations
 
+import functools
 import math
 from array import array
 from bisect import bisect_left, bisect_right
@@ -12,22 +12,191 @@ from itertools import compress
 from operator import truediv
 from statistics import fmean, median
 
-from dlperf_hpc.logs.columns import are_finite, bounds, differences, is_rising, sums
-from dlperf_hpc.logs.interpret.rules import By, Mean, Rule
-from dlperf_hpc.logs.interpret.segments import Segment
-from dlperf_hpc.logs.interpret.window import (
+from dlperf_hpc.logs.interpret.rules import Basis, By, Mean, WindowRule
+from dlperf_hpc.logs.interpret.segments import (
+    DAY_S,
     SPAN,
-    Figure,
+    YEAR_S,
     NoFigure,
-    Window,
+    Segment,
+    WindowFigure,
+    WindowRows,
     window_of_iterations,
+    window_of_lines,
 )
-from dlperf_hpc.logs.scanned import Averaging, Printed, Reading, Scope, Steps, Unit
+from dlperf_hpc.logs.scanned import (
+    Averaging,
+    LogSteps,
+    Numbers,
+    Printed,
+    Reading,
+    Scope,
+    Stamps,
+    Unit,
+    are_finite,
+    bounds,
+    differences,
+    is_rising,
+    never_falls,
+    sums,
+)
+
+_COARSE = 0.02  # error of a difference of whole seconds from which on a warning is given
+_AT_ONCE_S, _MOST_AT_ONCE = 1e-3, 0.1  # lines nearer to each other, and how many may be
+_TOO_COARSE = 0.05  # and, of seconds since a program began, from which on there is no figure
+_MARCH_1 = 59  # day of a year of 365 days that a leap year's 29 February falls on too
+
+
+def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
+    """The figure by the lines' own stamps or, by a rule of that basis, by when the lines came."""
+    arrival = rule.basis is Basis.ARRIVAL
+    kind = Stamps.ABSOLUTE if arrival else reading.stamps
+    name = "arrival" if arrival else "stamp"
+    steps = _stamped(segment.steps, name)
+    if kind is Stamps.NONE or not steps:
+        what = "are of no program that we supervised" if arrival else "have no time stamps"
+        raise NoFigure(f"the lines {what}", expected=True)
+    steps, window = _in_window(rule, steps, segment)
+    numbers, stamps = steps.numbers("iteration"), steps.numbers(name)
+    try:
+        seconds = duration(stamps, kind)
+    except ClockError as error:
+        raise NoFigure(f"line {steps[error.position].line}: {error}") from None
+    iterations = numbers[-1] - numbers[0]
+    if not seconds > 0:
+        lines = f"lines {steps[0].line} and {steps[-1].line}"
+        raise NoFigure(f"{lines} have the same time stamp")
+    if arrival:
+        _refuse_buffered(elapsed(stamps, kind))
+    warnings = [window.warning] if window.warning else []
+    coarse = _coarse(stamps, seconds)
+    if coarse and reading.stamps is Stamps.ELAPSED and 1 / seconds > _TOO_COARSE:
+        enough = math.ceil(iterations / seconds / _TOO_COARSE)
+        raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
+    warnings += [coarse] if coarse else []
+    warnings += _between_epochs(reading, steps)
+    return WindowFigure(
+        rule=rule,
+        value=iterations / seconds,
+        unit=Unit.ITERATIONS_PER_S,
+        printed=Printed(Unit.ITERATIONS_PER_S),
+        end_line=steps.last_line(),
+        first=numbers[0],
+        last=numbers[-1],
+        steps=steps[1:],
+        elapsed_s=seconds,
+        times=functools.partial(_times, stamps, kind, numbers),
+        lacking=window.lacking,
+        warnings=tuple(warnings),
+    )
+
+
+def _in_window(rule: WindowRule, steps: LogSteps, segment: Segment) -> tuple[LogSteps, WindowRows]:
+    """The steps of the window, and the window."""
+    numbers, skipped = steps.numbers("iteration"), 0
+    if rule.by is By.LINES:
+        skipped = bisect_right(numbers, rule.skip)
+        window = window_of_lines(rule, len(numbers) - skipped)
+    else:
+        window = window_of_iterations(rule, numbers, segment)
+    return steps[skipped + window.first : skipped + window.last + 1], window
+
+
+def _between_epochs(reading: Reading, steps: LogSteps) -> list[str]:
+    """A warning if an epoch begins behind the first of the window's lines."""
+    lines, first = range(steps[0].line + 1, steps[-1].line + 1), steps[0].iteration
+    if not any(epoch.line in lines and epoch.after >= first for epoch in reading.epochs):
+        return []
+    return [
+        "several epochs are in the window: what the program does between two of them "
+        "(evaluation, checkpoints) is in its time"
+    ]
+
+
+def _stamped(steps: LogSteps, name: str) -> LogSteps:
+    """The steps whose stamps of this name are numbers."""
+    stamps = steps.column(name)
+    if stamps is None:
+        return LogSteps()
+    return steps if are_finite(stamps) else steps.where(list(map(math.isfinite, stamps)))
+
+
+def _times(stamps: Numbers, kind: Stamps, numbers: Numbers) -> tuple[float, ...]:
+    """Seconds per iteration between each two lines."""
+    return tuple(map(truediv, differences(elapsed(stamps, kind)), differences(numbers)))
+
+
+def _refuse_buffered(seconds: array[float]) -> None:
+    """NoFigure for lines of which many came at once: their moments are those of a buffer."""
+    at_once = sum(passed < _AT_ONCE_S for passed in differences(seconds))
+    if at_once > _MOST_AT_ONCE * (len(seconds) - 1):
+        raise NoFigure(
+            f"{at_once} of the window's {len(seconds)} lines came within 1 ms of the one before:"
+            " the output was buffered, and when they came says nothing"
+        )
+
+
+def _coarse(stamps: Sequence[float], seconds: float) -> str:
+    """What to say of a window of ``seconds`` between stamps that are whole seconds; '' if it is
+    long enough for these."""
+    if 1 / seconds <= _COARSE or not all(stamp == int(stamp) for stamp in stamps):
+        return ""
+    return (
+        f"the stamps are whole seconds and the window is {seconds:.0f} s: the speed may be "
+        f"off by {100 / seconds:.0f} %"
+    )
+
+
+class ClockError(ValueError):
+    """The clock went backward; ``position`` is the stamp that is earlier than the one before."""
+
+    def __init__(self, position: int, by_s: float) -> None:
+        self.position = position
+        self.by_s = by_s
+        super().__init__(f"the clock goes backward by {by_s:.6g} s")
+
+
+def duration(stamps: Numbers, kind: Stamps) -> float:
+    """Seconds between the first and the last of ``stamps``, as :func:`elapsed` counts them."""
+    if never_falls(stamps):
+        return float(stamps[-1] - stamps[0])
+    return elapsed(stamps, kind)[-1]
+
+
+def elapsed(stamps: Sequence[float], kind: Stamps) -> array[float]:
+    """Seconds since the first of ``stamps``, in the order of the iterations.
+
+    Stamps without a date that are earlier by more than 12 h have passed midnight; those without a
+    year that are earlier by more than half a year, New Year. ClockError for any other step back.
+    """
+    column = array("d", stamps[:])
+    passed = differences(column)
+    if not never_falls(column):
+        for i, each in enumerate(passed):
+            if each < 0:
+                passed[i] = each + _wrap(each, stamps[i + 1], kind)
+                if passed[i] < 0:
+                    raise ClockError(i + 1, -passed[i])
+    return sums(passed) if stamps else passed
+
+
+def _wrap(passed: float, now: float, kind: Stamps) -> float:
+    if kind is Stamps.TIME_ONLY and passed < -DAY_S / 2:
+        return DAY_S
+    if kind is Stamps.NO_YEAR:
+        if passed < -YEAR_S / 2:
+            return YEAR_S
+        if passed < -DAY_S / 2 and now // DAY_S == _MARCH_1:
+            return DAY_S
+    return 0.0
+
+
+# --- printed figures
 
 _TIMES = {Unit.MS_PER_ITERATION: 1e-3, Unit.S_PER_ITERATION: 1.0}
 
 
-def by_printed(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+def by_printed(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
     """The figure of the lines' own, taken together as the rule says."""
     if rule.by is By.LINES or rule.mean is Mean.FIGURES:
         return _of_lines(rule, reading, segment)
@@ -56,11 +225,11 @@ def rate_unit(printed: Printed) -> Unit:
     return Unit.ITERATIONS_PER_S if printed.unit in _TIMES else printed.unit
 
 
-def _rated(steps: Steps, printed: Printed) -> Steps:
+def _rated(steps: LogSteps, printed: Printed) -> LogSteps:
     """The steps whose printed figure is a rate."""
     figures = steps.column("printed")
     if figures is None:
-        return Steps()
+        return LogSteps()
     if are_finite(figures) and None not in [rate(end, printed) for end in bounds(figures)]:
         return steps  # what lies between two rates is one
     return steps.where([rate(value, printed) is not None for value in figures])
@@ -73,7 +242,7 @@ def _no_figures() -> NoFigure:
 # --- rates over the iterations since the line before
 
 
-def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+def _since_last(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
     """Samples over time: each line's rate is taken for the iterations since the line before."""
     rated = _rated(segment.steps, reading.printed)
     if not rated:
@@ -96,13 +265,13 @@ def _since_last(rule: Rule, reading: Reading, segment: Segment) -> Figure:
 
 
 def _timed(
-    rule: Rule,
+    rule: WindowRule,
     reading: Reading,
-    window: Window,
+    window: WindowRows,
     ends: Sequence[int],
     taken: tuple[float, float],
-    steps: Steps,
-) -> Figure:
+    steps: LogSteps,
+) -> WindowFigure:
     """The figure of a window between two of ``ends``, of which ``taken`` are the iterations with a
     speed and their seconds. NoFigure if they are too few."""
     (covered, seconds), span = taken, ends[window.last] - ends[window.first]
@@ -165,7 +334,7 @@ class _Points:
         return iterations, seconds
 
 
-def _points(reading: Reading, steps: Steps) -> _Points:
+def _points(reading: Reading, steps: LogSteps) -> _Points:
     """The points of running averages, whose origin is that of each epoch."""
     numbers, points = steps.numbers("iteration"), _Points()
     rates = _rates(steps.numbers("printed"), reading.printed)
@@ -180,7 +349,7 @@ def _points(reading: Reading, steps: Steps) -> _Points:
     return points
 
 
-def _by_epoch(reading: Reading, steps: Steps) -> Iterator[tuple[int, int, int]]:
+def _by_epoch(reading: Reading, steps: LogSteps) -> Iterator[tuple[int, int, int]]:
     """The iteration after which each epoch's averages begin, and which of ``steps`` are its own:
     from one up to another."""
     starts = [epoch.line for epoch in reading.epochs]
@@ -194,7 +363,7 @@ def _by_epoch(reading: Reading, steps: Steps) -> Iterator[tuple[int, int, int]]:
         yield origins[bisect_right(starts, line)], at, at + 1
 
 
-def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
     """The rate between running averages, within each epoch if they begin anew with it."""
     rated = _rated(segment.steps, reading.printed)
     if not rule.nearest:  # up to the first line behind the window
@@ -223,7 +392,7 @@ def _running(rule: Rule, reading: Reading, segment: Segment) -> Figure:
 # --- the mean of the figures as they stand
 
 
-def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:
+def _of_lines(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
     """The mean of the printed figures of lines, as they stand."""
     rows = _rows(segment, reading.printed, rule)
     if not rows:
@@ -248,7 +417,7 @@ def _of_lines(rule: Rule, reading: Reading, segment: Segment) -> Figure:
     )
 
 
-def _rows_by_line(rule: Rule, rows: Steps, segment: Segment) -> tuple[Steps, str]:
+def _rows_by_line(rule: WindowRule, rows: LogSteps, segment: Segment) -> tuple[LogSteps, str]:
     """The rows of a window that counts lines, and why it is not complete, or ''."""
     rows = rows.where([number > rule.skip for number in rows.numbers("iteration")])
     need = rule.need or rule.last or 1 + (rule.first or 0)
@@ -258,7 +427,7 @@ def _rows_by_line(rule: Rule, rows: Steps, segment: Segment) -> tuple[Steps, str
     return rows[rule.first : rule.last], lacking
 
 
-def _rows_by_iteration(rule: Rule, rows: Steps, segment: Segment) -> tuple[Steps, str]:
+def _rows_by_iteration(rule: WindowRule, rows: LogSteps, segment: Segment) -> tuple[LogSteps, str]:
     """The rows of a window that counts iterations, and why it is not complete, or ''."""
     numbers = rows.numbers("iteration")
     low, ends = rule.first or 0, numbers[-1]
@@ -271,7 +440,7 @@ def _rows_by_iteration(rule: Rule, rows: Steps, segment: Segment) -> tuple[Steps
     return rows, ""
 
 
-def _mean_rate(rule: Rule, rows: Steps, printed: Printed) -> float:
+def _mean_rate(rule: WindowRule, rows: LogSteps, printed: Printed) -> float:
     """The mean of figures as a rate, or of their rates; NaN if it is none."""
     figures = rows.numbers("printed")
     if rule.mean is Mean.RATES:
@@ -279,7 +448,7 @@ def _mean_rate(rule: Rule, rows: Steps, printed: Printed) -> float:
     return rate(_mean(figures), printed) or math.nan
 
 
-def _rows(segment: Segment, printed: Printed, rule: Rule) -> Steps:
+def _rows(segment: Segment, printed: Printed, rule: WindowRule) -> LogSteps:
     """Lines with a figure as they stand; or one per iteration with the median over ranks."""
     if not rule.every_rank:
         return _rated(segment.lines, printed)
@@ -287,7 +456,7 @@ def _rows(segment: Segment, printed: Printed, rule: Rule) -> Steps:
     rated = _rated(segment.everyone, printed)
     for number, figure in zip(rated.numbers("iteration"), rated.numbers("printed")):
         figures.setdefault(number, []).append(figure)
-    return Steps(
+    return LogSteps(
         step._replace(printed=median(figures[step.iteration]))
         for step in segment.steps
         if step.iteration in figures
@@ -302,9 +471,11 @@ def _mean(values: Sequence[float]) -> float:
         return math.inf
 
 
-def _figure(rule: Rule, reading: Reading, value: float, steps: Steps, lacking: str) -> Figure:
+def _figure(
+    rule: WindowRule, reading: Reading, value: float, steps: LogSteps, lacking: str
+) -> WindowFigure:
     scope = Scope.PROCESS if rule.per_node else reading.printed.scope
-    return Figure(
+    return WindowFigure(
         rule=rule,
         value=value,
         unit=rate_unit(reading.printed),

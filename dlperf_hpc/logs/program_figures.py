@@ -16,21 +16,29 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import LogError, printable
-from dlperf_hpc.logs.interpret.rules import ITERATIONS, WARMUP, Rule, of_program
+from dlperf_hpc.errors import LogError, number_of, printable
+from dlperf_hpc.logs.interpret.interpretation import interpret
+from dlperf_hpc.logs.interpret.rules import ITERATIONS, WARMUP, WindowRule, of_program
 from dlperf_hpc.logs.interpret.rules import rule as parsed
-from dlperf_hpc.logs.interpret.runs import interpret
+from dlperf_hpc.logs.interpret.throughput import disagreement
 from dlperf_hpc.logs.scan.scanner import Scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scan.state import LONGEST_LINE
-from dlperf_hpc.logs.scanned import Reading, ScannedFile, Steps
+from dlperf_hpc.logs.scanned import Evidence, LogSteps, Reading, ScannedFile
 from dlperf_hpc.logs.tableformat import wanted_formats
-from dlperf_hpc.logs.timers import NO_FIGURE, by_timer, not_as_asked
 from dlperf_hpc.model.case import Case, Measure, Run
 from dlperf_hpc.model.checks import Misfit
-from dlperf_hpc.model.result import RunResult, Status
-from dlperf_hpc.records.failures import Signs
-from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END, timed_in
+from dlperf_hpc.model.result import (
+    SAMPLES_PER_S,
+    ExternalWindow,
+    RunResult,
+    Status,
+    Window,
+    own_unit,
+    rates_of,
+)
+from dlperf_hpc.records.failures import LOSS, SETTINGS, Signs
+from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END, TimerReport, timed_in
 from dlperf_hpc.records.logfile import read_bytes
 from dlperf_hpc.records.nccl import EVENT
 from dlperf_hpc.records.program_forms import read_table_of
@@ -57,7 +65,7 @@ class _Lines:
 
 def with_figures(
     results: Sequence[RunResult],
-    rule: Rule,
+    rule: WindowRule,
     data: bytes | None = None,
     own_format: tuple[str, ReadTable] | None = None,
 ) -> list[RunResult]:
@@ -76,7 +84,10 @@ def with_figures(
 
 
 def _with_figure(
-    result: RunResult, rule: Rule, data: bytes | None, own_format: tuple[str, ReadTable] | None
+    result: RunResult,
+    rule: WindowRule,
+    data: bytes | None,
+    own_format: tuple[str, ReadTable] | None,
 ) -> RunResult:
     try:
         content = read_bytes(Path(result.log)) if data is None else data
@@ -92,7 +103,7 @@ def _with_figure(
 
 
 def _by_lines(
-    result: RunResult, rule: Rule, lines: _Lines, own_format: tuple[str, ReadTable] | None
+    result: RunResult, rule: WindowRule, lines: _Lines, own_format: tuple[str, ReadTable] | None
 ) -> RunResult:
     """The result with what a program's own lines give."""
     if own_format is not None:
@@ -201,13 +212,13 @@ def looked_at(result: RunResult) -> LookedAt:
     )
 
 
-def _read(result: RunResult, scanned: ScannedFile, rule: Rule) -> RunResult:
+def _read(result: RunResult, scanned: ScannedFile, rule: WindowRule) -> RunResult:
     told = interpret(scanned, (), (), _stated(result.run.case), _effective(rule, result))
     return _grafted(result, told.results)
 
 
 @dataclass(frozen=True)
-class Trial:
+class TriedLog:
     """What a log that is there already would give as a run of a sweep. ``reading`` is that of the
     format with most iterations; None if no line is in a known one. ``notes`` are lines that could
     not be read, ``signs`` what ``fail`` and ``must`` of its table say of the lines."""
@@ -218,7 +229,7 @@ class Trial:
     signs: tuple[str, ...] = ()
 
 
-def tried(case: Case, table: ReadTable, measure: Measure, source: Source) -> Trial:
+def tried(case: Case, table: ReadTable, measure: Measure, source: Source) -> TriedLog:
     """Read a log as the lines of a run of ``case``, which nobody has stamped. ``table`` says how
     its program's lines are read. LogError if the log cannot be read."""
     facts = {"measure": asdict(measure), PROGRAM: {"read": table.to_dict()}}
@@ -227,10 +238,10 @@ def tried(case: Case, table: ReadTable, measure: Measure, source: Source) -> Tri
     signs = tuple(_signs(table, source))
     if not scanned.readings:
         nothing = replace(result, status=Status.PARTIAL, reason=nothing_fits(table))
-        return Trial(nothing, signs=signs)
+        return TriedLog(nothing, signs=signs)
     whole = replace(scanned, troubles=())  # the exit code will say how a run ended
     notes = tuple(f"line {note.line}: {note.text}" for note in scanned.notes)
-    return Trial(_read(result, whole, parsed()), scanned.readings[0], notes, signs)
+    return TriedLog(_read(result, whole, parsed()), scanned.readings[0], notes, signs)
 
 
 def _signs(table: ReadTable, source: Source) -> Iterator[str]:
@@ -298,7 +309,7 @@ def _stated(case: Any) -> dict[str, Any]:
     return {name: value for name, value in stated.items() if value is not None}
 
 
-def _effective(rule: Rule, result: RunResult) -> Rule:
+def _effective(rule: WindowRule, result: RunResult) -> WindowRule:
     """The rule that was asked for; of the default, that of programs with the sweep's window."""
     if rule != parsed():
         return rule
@@ -338,4 +349,109 @@ def _seconds(stamp: bytes) -> float | None:
 
 def _with_arrivals(reading: Reading, lines: _Lines) -> Reading:
     steps = (step._replace(arrival=lines.arrivals.get(step.line)) for step in reading.steps)
-    return replace(reading, steps=Steps(steps))
+    return replace(reading, steps=LogSteps(steps))
+
+
+# --- the number of a Timer
+
+TIMER = "timer"
+"""Basis and format of a figure that a program's Timer has told."""
+NO_FIGURE = "no figure: "
+"""How the warning of a run begins that is ok, and of whose lines none was read."""
+
+
+def by_timer(result: RunResult, by_lines: RunResult, timed: Sequence[TimerReport]) -> RunResult:
+    """The run with the number of its Timer; ``by_lines`` is the same run by its lines, ``timed``
+    what its Timers have told, one at least."""
+    if by_lines.decided_by == SETTINGS:
+        return by_lines
+    whole = [each for each in timed if each.window is not None]
+    if not whole:
+        return _without_number(by_lines, timed[0])
+    if len(whole) > 1:
+        told = f"{number_of(len(whole), 'Timer')} have told a number: which one is the training's"
+        return _with_warning(by_lines, f"{told} is not known, and none of them counts")
+    window, notes = whole[0].window, whole[0].notes
+    assert window is not None
+    if unit := own_unit(by_lines.rates):
+        told = f"its Timer tells {window.samples_per_s:.6g} samples/s"
+        return _with_warning(by_lines, f"{told}; the program's own figure, in {unit}, is the run's")
+    if differing := _other_samples(result, window):
+        return not_as_asked(by_lines, differing)
+    return _timed(result, by_lines, window, notes)
+
+
+def not_as_asked(result: RunResult, differing: str) -> RunResult:
+    """A run that was another measurement than the sweep asked for, which ``differing`` says."""
+    reason = f"not as asked: {differing}"
+    return replace(result, status=Status.PARTIAL, reason=reason, decided_by=SETTINGS)
+
+
+def _with_warning(result: RunResult, text: str) -> RunResult:
+    return replace(result, warnings=tuple(dict.fromkeys([*result.warnings, text])))
+
+
+def _without_number(by_lines: RunResult, timed: TimerReport) -> RunResult:
+    """A Timer that has measured and has no number (the loss was not finite) leaves none to the
+    lines either; one that did not come to its end does."""
+    told = f"its Timer has no number: {timed.reason}"
+    if timed.status is Status.FAILED:
+        return replace(by_lines, status=Status.FAILED, reason=told, decided_by=LOSS)
+    return _with_warning(by_lines, told)
+
+
+def _other_samples(result: RunResult, window: Window) -> str:
+    """Whether the Timer counts other samples than the sweep asked for. An iteration of its is a
+    micro-batch or, of the hook's, an optimizer step; batches that differ are not looked at."""
+    case = result.run.case
+    if not isinstance(case, Case) or window.global_batch is None:
+        return ""
+    each = window.samples / window.iterations
+    if each in (case.global_batch, case.global_batch / case.accumulation):
+        return ""
+    return (
+        f"its Timer counts {each:g} samples in an iteration over all processes, the sweep"
+        f" {case.global_batch} in an optimizer step"
+        + (f" of {case.accumulation} iterations" if case.accumulation > 1 else "")
+    )
+
+
+def _timed(
+    result: RunResult, by_lines: RunResult, window: Window, notes: Sequence[str]
+) -> RunResult:
+    case, lines = result.run.case, by_lines.external
+    ends = window.warmup, window.warmup + window.iterations
+    check = by_lines.samples_per_s
+    warnings = [*result.warnings, *notes]
+    if check is not None and lines is not None:
+        warnings += by_lines.warnings
+        known = {"devices": case.topology.devices, "nodes": case.topology.nodes,
+                 "gpus_per_node": case.topology.gpus_per_node, "seq_len": case.seq_len,
+                 "accumulation": case.accumulation, "batch_size": case.batch_size}  # fmt: skip
+        differs = disagreement(window.samples_per_s, check, known)
+        if differs:
+            warnings.append(f"samples/s by {lines.basis} over those by its Timer: {differs}")
+    external = ExternalWindow(
+        rates=rates_of(window.samples_per_s, case.seq_len),
+        rule=f"{TIMER}[{ends[0]}:{ends[1]}]",
+        basis=TIMER,
+        unit=SAMPLES_PER_S,
+        factor=1.0,
+        format=TIMER,
+        evidence=Evidence.REAL.value,
+        first=ends[0],
+        last=ends[1],
+        elapsed_s=window.elapsed_s,
+        check=check,
+        check_basis="" if check is None or lines is None else lines.basis,
+        rest=None if lines is None or check is None else lines.rest,
+        optimizer_steps=window.optimizer_steps,
+        loss_first=window.loss_first,
+        loss_last=window.loss_last,
+        memory_mb=window.memory_mb,
+        drift=window.drift,
+        steady=window.steady,
+    )
+    every = tuple(dict.fromkeys(warnings))
+    facts = by_lines.facts  # with what the lines tell besides
+    return replace(result, window=window, external=external, warnings=every, facts=facts)
