@@ -295,7 +295,7 @@ class UnmanagedLogs:
         return with_figures(results, self._rule, data, self.own_format)
 
     def unfitting(self, results: Iterable[RunResult]) -> Iterator[str]:
-        """That no file has a line as the format says that the user tells."""
+        """That no file has a line as the user's own format says."""
         if self.own_format is None:
             return
         from dlperf_hpc.logs.tableformat import own_name
@@ -386,10 +386,9 @@ def _missing(path: Path) -> str:
 
 
 def _nothing(paths: Sequence[Path], files: int, known: int, unread: Sequence[str]) -> str:
-    where = ", ".join(map(str, paths))
+    where, logs = ", ".join(map(str, paths)), number_of(known, "log")
     listed = "".join(f"\n  {line}" for line in unread[:10])
     if known:
-        logs = number_of(known, "log")
         return f"{where}: no run can be told of {logs} in known formats ({_HELP}):{listed}"
     give = "give a sweep's directory (logs/<sweep>), or logs"
     if not files and unread:
