@@ -171,7 +171,7 @@ def launch(
     arguments: argparse.Namespace, model: str, data: Path, steps: int, *checkpoint: str
 ) -> dict[str, Any]:
     """The training under mpiexec, in the framework's Python; ``--save`` or ``--load`` and where."""
-    from dlperf_hpc.engines.command import clean_environment
+    from dlperf_hpc.engines.base import clean_environment
     from dlperf_hpc.engines.local import find_mpiexec
 
     mpiexec = find_mpiexec()

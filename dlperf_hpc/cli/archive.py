@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _archive(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.engines.watch import current
+    from dlperf_hpc.engines.states import current
     from dlperf_hpc.errors import LedgerError
     from dlperf_hpc.records.archives import pack, top_name
 

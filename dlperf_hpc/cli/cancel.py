@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.engines.watch import current
+    from dlperf_hpc.engines.states import current
     from dlperf_hpc.errors import DlperfError, SiteError
 
     root = arguments.directory.absolute()
@@ -101,7 +101,7 @@ def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submissio
 def _submitting_stopped(root: Path, engine: Engine) -> Iterator[str]:
     """Let whoever is submitting in the directory stop, and nobody begin; yields why that could not
     be done, '' if it was."""
-    from dlperf_hpc.engines.lock import ask_to_stop, submit_lock
+    from dlperf_hpc.engines.submit import ask_to_stop, submit_lock
     from dlperf_hpc.errors import LedgerError
     from dlperf_hpc.records import layout
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.dependency import Reporting
     from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.engines.submit import Outcome
+    from dlperf_hpc.engines.submit import SubmitResult
 
 
 def after_others(names: Sequence[str], engine: Engine, site: Site, logs: Path) -> Site:
@@ -58,13 +58,13 @@ def announce_report(arguments: argparse.Namespace, engine: Engine) -> None:
         )
 
 
-def report_at_the_end(root: Path, site: Site, outcome: Outcome, quiet: bool) -> Reporting:
+def report_at_the_end(root: Path, site: Site, outcome: SubmitResult, quiet: bool) -> Reporting:
     """Submit the job that reports when all others have ended, if all others are submitted; say what
     came of it (``quiet``: only what went wrong)."""
     from dlperf_hpc.cli.messages import shortest
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.dependency import Reporting, submit_report
-    from dlperf_hpc.engines.lock import submit_lock
+    from dlperf_hpc.engines.submit import submit_lock
     from dlperf_hpc.errors import DlperfError
     from dlperf_hpc.records.ledger import read_ledger
 
@@ -74,7 +74,7 @@ def report_at_the_end(root: Path, site: Site, outcome: Outcome, quiet: bool) -> 
     if not outcome.waiting:
         try:
             with submit_lock(root, get_engine(ledger.manifest.engine).lock_patience_s):
-                found = submit_report(read_ledger(root), site, outcome.asked)
+                found = submit_report(read_ledger(root), site, outcome.stop_request)
         except DlperfError as error:
             found = Reporting(why_not=str(error), failed=True)
     if found.failed:

@@ -14,7 +14,7 @@ from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import show_wait
 
 if TYPE_CHECKING:
-    from dlperf_hpc.doctor.trial import Question
+    from dlperf_hpc.doctor.job import Question
     from dlperf_hpc.engines.base import CheckResult
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.manifest import Manifest
@@ -97,7 +97,7 @@ def _gpu(arguments: argparse.Namespace) -> int:
 
 
 def _site(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.doctor.trial import Question
+    from dlperf_hpc.doctor.job import Question
     from dlperf_hpc.engines import choose_engine
     from dlperf_hpc.engines.site import load_site
 
@@ -163,7 +163,7 @@ def _check_nodelist(arguments: argparse.Namespace) -> None:
 
 def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> int:
     """What ``sweep --check`` does with a planned sweep: print every result; the exit code."""
-    from dlperf_hpc.doctor.trial import Question
+    from dlperf_hpc.doctor.job import Question
     from dlperf_hpc.engines import get_engine
 
     engine = get_engine(manifest.engine)
@@ -193,9 +193,9 @@ def _answer(question: Question, as_json: bool) -> int:
         print(json.dumps({**told, name: rows}, indent=1))
     else:
         if question.collectives_s and rows:
-            from dlperf_hpc.doctor.collectives import table
+            from dlperf_hpc.doctor.measurements import collective_table
 
-            print(f"\n{table(rows)}\n")
+            print(f"\n{collective_table(rows)}\n")
         print(", ".join(f"{count} {grade}" for grade, count in counts.items()))
     return 1 if counts["FAIL"] else 0
 

@@ -152,7 +152,7 @@ def _on_disk(ledger: Ledger, run: Run) -> RunResult:
 
 def _is_over(root: Path, run: Run, ended_badly: bool) -> bool:
     """Whether the scheduler agrees that nothing more will come."""
-    from dlperf_hpc.engines.watch import current
+    from dlperf_hpc.engines.states import current
 
     (now,) = (result.status for result in current(root).results if result.run.id == run.id)
     return now.finished or (ended_badly and now.value == "running")

@@ -199,8 +199,7 @@ def _submit_again(
     arguments: argparse.Namespace, root: Path, ledger: Ledger, engine: Engine, site: Site
 ) -> int:
     from dlperf_hpc.cli.submission import follow_and_report, try_anew, wait_and_report
-    from dlperf_hpc.engines.lock import submit_lock
-    from dlperf_hpc.engines.submit import adopt, save_arrays, split_arrays, submit
+    from dlperf_hpc.engines.submit import adopt, save_arrays, split_arrays, submit, submit_lock
     from dlperf_hpc.records.ledger import read_ledger
 
     engine.check(ledger.manifest, site, root)
@@ -226,9 +225,9 @@ def _arrays(
     """New arrays of the runs asked for, not yet on disk; not of those that are kept back. And the
     runs that ended badly and stay as they are."""
     from dlperf_hpc.engines import get_engine
-    from dlperf_hpc.engines.nodes import suspects
     from dlperf_hpc.engines.plan import rerun_arrays
-    from dlperf_hpc.engines.watch import state_of
+    from dlperf_hpc.engines.states import state_of
+    from dlperf_hpc.engines.suspects import suspect_nodes
 
     waiting = {run.id for array in kept_back for run in array.tasks}
     statuses = _statuses(arguments.status)
@@ -246,7 +245,7 @@ def _arrays(
     runs = {run.id: run for run in ledger.manifest.runs}
     exclude = _node_list(arguments.exclude_nodes)
     if exclude == "auto":
-        found = suspects(ledger)
+        found = suspect_nodes(ledger)
         exclude = ",".join(sorted(found))
         for name, why in sorted(found.items()):
             print(printable(f"leaving out {name}: {why}"), file=sys.stderr)

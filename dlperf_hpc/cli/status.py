@@ -117,7 +117,7 @@ def _why(arguments: argparse.Namespace, root: Path) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.engines.watch import current
+    from dlperf_hpc.engines.states import current
     from dlperf_hpc.model.result import Status
     from dlperf_hpc.records.archives import unpacked
 

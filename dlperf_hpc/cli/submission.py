@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine, Limit
     from dlperf_hpc.engines.dependency import Reporting
     from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.engines.submit import Outcome
+    from dlperf_hpc.engines.submit import SubmitResult
     from dlperf_hpc.model.case import Case
     from dlperf_hpc.records.ledger import Ledger
 
@@ -40,7 +40,7 @@ def report_submission(
             print(visible(f"{words}: job {row.job_id}  {row.array}  {runs}"))
 
 
-def report_waiting(outcome: Outcome, engine: Engine, site: Site) -> None:
+def report_waiting(outcome: SubmitResult, engine: Engine, site: Site) -> None:
     """Which arrays were not submitted, why, and what to do."""
     arrays, runs = outcome.waiting, sum(len(array.tasks) for array in outcome.waiting)
     why = "the jobs of this sweep were cancelled meanwhile"
@@ -99,7 +99,7 @@ def of_report_job(words: str, shown: str) -> list[str]:
 
 
 def wait_and_report(
-    ledger: Ledger, site: Site, adopted: Sequence[Submission], outcome: Outcome, *,
+    ledger: Ledger, site: Site, adopted: Sequence[Submission], outcome: SubmitResult, *,
     nothing: str, left: Callable[[], Mapping[str, int]], wait: bool, report_job: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
@@ -116,7 +116,7 @@ def wait_and_report(
     root = ledger.root
     known = {array.token for array in ledger.arrays}
 
-    def report(more: Outcome, found: Sequence[Submission]) -> None:
+    def report(more: SubmitResult, found: Sequence[Submission]) -> None:
         if not as_json:
             ours = [row for row in found if row.token in known]
             report_submission(ledger.arrays, more.submitted, ours, more.refused)
@@ -145,7 +145,7 @@ def wait_and_report(
 
 
 def _as_json(
-    root: Path, rows: Iterable[Submission], outcome: Outcome, last: Reporting | None,
+    root: Path, rows: Iterable[Submission], outcome: SubmitResult, last: Reporting | None,
     unresolved: Mapping[str, int],
 ) -> dict[str, Any]:  # fmt: skip
     """What was submitted, for scripts: the arrays with their jobs, and those that wait; the job
@@ -166,7 +166,7 @@ def _as_json(
 def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:
     """Follow the sweep until no run can change any more, then report; the exit code."""
     from dlperf_hpc.cli import report
-    from dlperf_hpc.engines.watch import follow
+    from dlperf_hpc.engines.states import follow
 
     follow(root, poll_s, quiet=as_json)
     return report.main([str(root), *(["--json"] if as_json else [])])

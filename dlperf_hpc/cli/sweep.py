@@ -17,7 +17,7 @@ from dlperf_hpc.errors import SiteError, nearest, number_of, printable, visible
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import CheckResult, Engine
     from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.engines.submit import Outcome
+    from dlperf_hpc.engines.submit import SubmitResult
     from dlperf_hpc.model.case import Case
     from dlperf_hpc.records.manifest import Array, Manifest
     from dlperf_hpc.sweepfile.load import Sweep
@@ -197,16 +197,15 @@ def _submit(
     root: Path,
 ) -> int:  # fmt: skip
     from dlperf_hpc.cli.submission import say_held_back, wait_and_report
-    from dlperf_hpc.engines import submit
-    from dlperf_hpc.engines.lock import submit_lock
+    from dlperf_hpc.engines import plan, submit
     from dlperf_hpc.records import layout
 
     engine.check(manifest, site, root)
     if not (arguments.no_check or (root / layout.MANIFEST).exists()):
         _preflight(arguments.spec, manifest, site, engine, root)
-    submit.make_directory(root)
-    with submit_lock(root, engine.lock_patience_s):
-        ledger, new = submit.open_sweep(root, manifest, sweep.text)
+    plan.make_directory(root)
+    with submit.submit_lock(root, engine.lock_patience_s):
+        ledger, new = plan.open_sweep(root, manifest, sweep.text)
         ledger, adopted = submit.adopt(ledger)
         arrays = submit.missing_arrays(ledger, new, manifest.runs)
         if not new:
@@ -227,7 +226,7 @@ def _submit(
 def _preflight(spec: str, manifest: Manifest, site: Site, engine: Engine, root: Path) -> None:
     """Say on stderr what may be wrong with a new sweep before it is submitted; SiteError for what
     certainly is."""
-    from dlperf_hpc.doctor.beforehand import examine
+    from dlperf_hpc.doctor.preflight import examine
 
     found = list(examine(manifest, site, engine, root))
     for result in found:
@@ -257,7 +256,9 @@ def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:
     return found.counts
 
 
-def _run_here(root: Path, manifest: Manifest, site: Site, outcome: Outcome, as_json: bool) -> int:
+def _run_here(
+    root: Path, manifest: Manifest, site: Site, outcome: SubmitResult, as_json: bool
+) -> int:
     """Follow the runs until the queue of this process is empty; the lock is held for as long."""
     from dlperf_hpc.cli.submission import follow_and_report
 
@@ -324,7 +325,6 @@ def _children(root: Path, manifest: Manifest, site: Site) -> dict[tuple[str, str
     """What each task of a user's program starts, by topology and program: its first case's."""
     import shlex
 
-    from dlperf_hpc.engines import environments
     from dlperf_hpc.sweepfile.commands import shown_command
 
     found: dict[tuple[str, str], str] = {}
@@ -332,7 +332,7 @@ def _children(root: Path, manifest: Manifest, site: Site) -> dict[tuple[str, str
         case = array.tasks[0].case
         if not case.launch or _child_key(array) in found:
             continue
-        words = environments.command(site.environment_named(case.environment), root, ())
+        words = site.environment_named(case.environment).command(root, ())
         made = shown_command(manifest.programs[case.framework], case, manifest.measure, words)
         env = [f"{name}={value}" for name, value in made.env.items()]
         inside = f" (in {made.workdir})" if made.workdir else ""

@@ -75,7 +75,7 @@ def unresolved(
 
 def unresolved_in_sweep(root: Path, asked: Manifest) -> UnresolvedRuns:
     """Those of the runs asked for that are bad or unknown; asks the scheduler once."""
-    from dlperf_hpc.engines.watch import current
+    from dlperf_hpc.engines.states import current
 
     wanted = {run.id for run in asked.runs}
     results = current(root).results
@@ -92,7 +92,7 @@ def compared(root: Path, asked: Manifest) -> dict[str, Any] | None:
 
     if not os.path.exists(root / layout.MANIFEST):  # nor if nobody may look there
         return None
-    from dlperf_hpc.engines.extend import differences
+    from dlperf_hpc.engines.plan import differences
     from dlperf_hpc.records.manifest import read_manifest
 
     try:

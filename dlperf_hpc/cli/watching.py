@@ -64,7 +64,7 @@ def watch(directory: Path, every_s: float, ask_scheduler: bool, on_stderr: bool)
     at most one sacct. Whoever leaves by Ctrl-C keeps the last screen."""
     from rich.console import Console
 
-    from dlperf_hpc.engines.watch import current
+    from dlperf_hpc.engines.states import current
 
     console = Console(highlight=False, stderr=on_stderr)
     pace = _Pace(every_s)

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.engines.watch import one_run
+from dlperf_hpc.engines.states import one_run
 from dlperf_hpc.errors import LogError, number_of
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import RunResult

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import dlperf_hpc
-from dlperf_hpc.doctor.trial import Trial
+from dlperf_hpc.doctor.job import Trial
+from dlperf_hpc.doctor.preflight import NEWER_PYTHON, OLDEST_PYTHON, how_to_install
 from dlperf_hpc.engines.base import CheckResult, Grade
-from dlperf_hpc.engines.output import explain
+from dlperf_hpc.engines.postmortem import explain
 from dlperf_hpc.model.result import FEW_CORES, Status, throttle_words
 from dlperf_hpc.records.failures import LAUNCHER, Verdict
 from dlperf_hpc.records.layout import ARRAY_MARK, LAUNCH_MARK, PMI2_FAULT
@@ -23,9 +24,6 @@ from dlperf_hpc.train.probe.protocol import MARK
 
 Facts = Mapping[str, Any]
 
-OLDEST_PYTHON = (3, 9)  # that the wrapper runs on
-_PACKAGES = {"mpi4py": "mpi4py mpich", "torch": "torch numpy"}
-_RECIPES = ("tensorflow", "deepspeed", "horovod")  # of `dlperf env`
 _CLOCK_S = 1.0  # a clock that is off by more is worth a word
 _NOT_MPI = "run `dlperf doctor` again; the site profile's mpi is not to blame for this"
 # How MPICH (UCX, CMA) says that a rank may not look into another one of its node.
@@ -91,7 +89,7 @@ def _nothing_heard(trial: Trial, name: str) -> CheckResult:
         if verdict.fault == "mpi_plugin":
             to_do = trial.engine.mpi_hint(trial.environment)
         if "SyntaxError" in trial.output:
-            to_do = "give this environment a Python 3.9 or newer in the site profile"
+            to_do = NEWER_PYTHON
         return trial.found("FAIL", "job", f"{name}: {words}", trial.gpu_hint(words) or to_do)
     state = trial.state
     seen = f"{name}: {state}" if state else f"{name}: gone"
@@ -198,8 +196,7 @@ def _python(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
         return trial.found("FAIL", "python", f"differs from node to node: {seen}", to_do)
     old = [v for v in versions if tuple(map(int, v.split(".")[:2])) < OLDEST_PYTHON]
     if old:
-        to_do = "give this environment a Python 3.9 or newer in the site profile"
-        return trial.found("FAIL", "python", seen, to_do)
+        return trial.found("FAIL", "python", seen, NEWER_PYTHON)
     return trial.found("ok", "python", seen)
 
 
@@ -225,16 +222,6 @@ def _module(trial: Trial, name: str, found: Mapping[str, Facts]) -> CheckResult:
         to_do = f"install the login node's version there: {dlperf_hpc.__version__}"
         return trial.found("warn", name, seen, to_do)
     return trial.found("ok", name, seen)
-
-
-def how_to_install(name: str, python: str) -> str:
-    """What to do where this Python lacks a module."""
-    load = "or load its module in setup of the site profile"
-    if name == "dlperf_hpc":
-        extras = "a checkout of this project, with the extras mpi and that of the framework"
-        return f"install {extras}, with {python} -m pip; {load}"
-    made = f"make an environment with it (dlperf env make {name}), or " if name in _RECIPES else ""
-    return f"{made}install it: {python} -m pip install {_PACKAGES.get(name, name)}; {load}"
 
 
 def with_all_gpus(firsts: Sequence[Facts], nodes: Sequence[Facts]) -> list[Facts]:

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.doctor import collectives, fleet, job
-from dlperf_hpc.doctor.beforehand import examine_programs, grade_of, needed_paths
+from dlperf_hpc.doctor import job, measurements
 from dlperf_hpc.doctor.diagnosis import interpret
-from dlperf_hpc.doctor.trial import (
+from dlperf_hpc.doctor.job import (
     LIMIT_S,
     Question,
     Target,
@@ -23,6 +22,7 @@ from dlperf_hpc.doctor.trial import (
     targets_of,
     targets_of_site,
 )
+from dlperf_hpc.doctor.preflight import examine_programs, grade_of, needed_paths
 from dlperf_hpc.engines.base import Capacity, CheckResult
 from dlperf_hpc.errors import DlperfError, SiteError
 from dlperf_hpc.model.case import Topology
@@ -30,7 +30,7 @@ from dlperf_hpc.model.case import Topology
 _RANKS = 2  # per node, where no sweep says how many
 
 
-def examine(question: Question) -> fleet.Results:
+def examine(question: Question) -> measurements.Results:
     """Every result there is; returns a row for each node where nodes are measured one by one, or
     for each size where collectives are. Nothing of the short jobs is left behind, unless one
     failed."""
@@ -62,9 +62,9 @@ def examine(question: Question) -> fleet.Results:
         yield from _in_directory(
             question,
             lambda root: (
-                fleet.pairs(question, target, root, nodes, question.pairs)
+                measurements.pairs(question, target, root, nodes, question.pairs)
                 if question.pairs
-                else fleet.all_nodes(question, target, root, nodes)
+                else measurements.all_nodes(question, target, root, nodes)
             ),
         )
     )
@@ -115,7 +115,9 @@ def _with_paths(question: Question, target: Target) -> Target:
     return replace(target, paths=needed_paths(question.manifest, arrays))
 
 
-def _in_directory(question: Question, of: Callable[[Path], fleet.Results]) -> fleet.Results:
+def _in_directory(
+    question: Question, of: Callable[[Path], measurements.Results]
+) -> measurements.Results:
     """What the short jobs tell, in a directory that stays only if something failed."""
     logs = question.logs.absolute()
     new = [path for path in (logs, *logs.parents) if not path.exists()]
@@ -150,7 +152,7 @@ def _in_directory(question: Question, of: Callable[[Path], fleet.Results]) -> fl
                     path.rmdir()
 
 
-def _tried(question: Question, root: Path, targets: Sequence[Target]) -> fleet.Results:
+def _tried(question: Question, root: Path, targets: Sequence[Target]) -> measurements.Results:
     """All are submitted at once: they may have to queue."""
     engine, visible_s = question.engine, question.visible_s
     trials: list[Trial] = []
@@ -167,8 +169,8 @@ def _tried(question: Question, root: Path, targets: Sequence[Target]) -> fleet.R
         for trial in job.watch(trials, question.timeout_s, visible_s, question.progress):
             yield from interpret(trial)
             if trial.target.collectives_s:
-                yield from collectives.checks(trial)
-                rows += collectives.rows_of(trial)
+                yield from measurements.collective_checks(trial)
+                rows += measurements.collective_rows(trial)
         return rows
     finally:
         job.cancel(trials)

@@ -1,4 +1,5 @@
-"""The contract of an engine: where runs go, and what can be known of them afterwards.
+"""The contract of an engine: where runs go, and what can be known of them afterwards; and how every
+engine runs a command, with an argument list and in a clean environment.
 
 ``manifest.engine`` is the engine's name; :func:`dlperf_hpc.engines.get_engine` makes the object of
 it, and no other code compares names. Tasks of the same array are called ``<job>_<index>`` on every
@@ -7,7 +8,9 @@ engine, and ``jobs/<job>_<index>.out`` is what their ranks printed.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
@@ -16,14 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dlperf_hpc import in_checkout
-from dlperf_hpc.errors import printable
+from dlperf_hpc.errors import SiteError, printable
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import quarantine
 from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:
-    from dlperf_hpc.engines.environments import Environment
-    from dlperf_hpc.engines.site import Site
+    from dlperf_hpc.engines.site import Environment, Site
     from dlperf_hpc.records.ledger import Task
     from dlperf_hpc.records.manifest import Array, Manifest, Submission
 
@@ -42,10 +44,8 @@ Grade = Literal["ok", "FAIL", "warn", "skipped"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What was looked at, what was seen, and, where it is not well, what to do about it.
-
-    ``environment`` is that of the site profile, for what was seen in its job.
-    """
+    """What was looked at, what was seen, and, where it is not well, what to do about it;
+    ``environment`` is that of the site profile, for what was seen in its job."""
 
     grade: Grade
     check: str
@@ -77,16 +77,15 @@ class Nodes:
     is doing, in the engine's words."""
 
     idle: tuple[str, ...]
-    others: Mapping[str, str] = field(default_factory=dict)
+    busy: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Program:
+class TaskProgram:
     """What a task runs. ``arguments`` are those of its environment's Python, on every rank; with
-    ``alone`` there are no ranks: the batch script itself runs that Python, once. ``supervised``:
-    they are those of the Python that submits, and the command of the environment's Python follows
-    them, as the supervisor of a user's program needs it. ``epilogue`` is run after it, with the
-    exit code as its last argument.
+    ``alone`` the batch script itself runs that Python, once. ``supervised``: they are those of the
+    Python that submits, and the command of the environment's Python follows them. ``epilogue`` is
+    run after it, with the exit code as its last argument.
 
     Where the file ``marker`` is there, ``gate`` is run before anything of the environment is; where
     it ends with 0, the task has ended, its record is written, and no rank is started."""
@@ -113,17 +112,14 @@ def module_option() -> tuple[str, ...]:
     return ("-m",) if in_checkout() else ("-c", _SAFE_MODULE)
 
 
-def run_program(root: Path, array: Array) -> Program:
+def run_program(root: Path, array: Array) -> TaskProgram:
     """The program of an array's runs: the worker (of a user's program its supervisor), then the
-    epilogue in the Python that submits.
-
-    Neither looks for modules in the current directory, unless that is a checkout of this package.
-    """
+    epilogue in the Python that submits."""
     ours = (sys.executable, *module_option())
     of_array = (str(root), array.name)
     supervised = bool(array.tasks[0].case.launch)
-    module = "dlperf_hpc.train.program" if supervised else "dlperf_hpc.train"
-    return Program(
+    module = "dlperf_hpc.train" + ".program" * supervised
+    return TaskProgram(
         ("-u", *module_option(), module, *of_array),
         (*ours, "dlperf_hpc.engines.epilogue", *of_array),
         supervised=supervised,
@@ -134,11 +130,9 @@ def run_program(root: Path, array: Array) -> Program:
 
 @dataclass(frozen=True)
 class Response:
-    """What came of submitting one array; exactly one field is not empty.
-
-    It was taken (``job_id``), refused for good (``error``), or cannot be taken yet (``limit``);
-    or nobody knows whether it was taken, because no answer came (``silence``).
-    """
+    """What came of submitting one array: it was taken (``job_id``), refused for good (``error``),
+    or cannot be taken yet (``limit``); or nobody knows whether it was taken, because no answer came
+    (``silence``). Exactly one field is not empty."""
 
     job_id: str = ""
     error: str = ""
@@ -148,11 +142,9 @@ class Response:
 
 @dataclass(frozen=True)
 class Limit:
-    """What is known of a limit that keeps an array back: its ``name`` and ``most``, the number of
-    tasks that may be in the queue at the same time; '' and None if that is not known for certain.
-
-    ``alone``: only this user's jobs count, and none of them waits or runs.
-    """
+    """What is known for certain of a limit that keeps an array back: its ``name`` and ``most``, the
+    number of tasks that may be in the queue at the same time. ``alone``: only this user's jobs
+    count, and none of them waits or runs."""
 
     name: str = ""
     most: int | None = None
@@ -161,13 +153,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class TaskState:
-    """How a task stands. ``state``, ``reason`` and ``nodes`` are the engine's own words.
-
+    """How a task stands. ``state``, ``reason`` and ``nodes`` are the engine's own words;
     ``launched`` is False where its script could not be started, so that it can have no output.
     ``elapsed_s`` is how long it has run and ``limit_s`` how long it may, ``starts`` when it is
-    expected to start (``2026-11-23T06:00:00``, as the engine's clock goes): None and '' where the
-    engine does not tell.
-    """
+    expected to start (``2026-11-23T06:00:00``, as the engine's clock goes)."""
 
     status: Status
     state: str
@@ -229,11 +218,9 @@ class Engine(ABC):
         self, site: Site, arrays: Sequence[Array], root: Path
     ) -> Generator[CheckResult, None, Capacity | None]:
         """What can be seen from this machine; returns what a job can have, None if none can start.
+        ``arrays`` are those of the sweep that would be submitted in ``root``, if there is one."""
 
-        ``arrays`` are those of the sweep that would be submitted in ``root``, if there is one.
-        """
-
-    def foresee(self, site: Site, arrays: Sequence[Array]) -> Iterator[CheckResult]:
+    def preflight(self, site: Site, arrays: Sequence[Array]) -> Iterator[CheckResult]:
         """What the scheduler tells in an instant of why these arrays cannot run: FAIL for what is
         certain, warn for what is not; nothing of what is well."""
         return iter(())
@@ -263,7 +250,7 @@ class Engine(ABC):
     # --- submitting
 
     @abstractmethod
-    def submit(self, root: Path, array: Array, site: Site, program: Program) -> Response:
+    def submit(self, root: Path, array: Array, site: Site, program: TaskProgram) -> Response:
         """Submit one array. OSError if its files cannot be written."""
 
     @abstractmethod
@@ -304,10 +291,8 @@ class Engine(ABC):
     @abstractmethod
     def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
         """What to cancel so that nothing of a sweep waits or runs: jobs, or tasks of them.
-
         ``submissions`` name every array of which something is known: jobs are found by token also
-        where none was noted.
-        """
+        where none was noted."""
 
     @abstractmethod
     def cancel(self, jobs: Collection[str]) -> None:
@@ -330,7 +315,7 @@ class Engine(ABC):
 
     def without_mpi(self, environment: Environment, arrays: Sequence[Array]) -> bool:
         """Whether runs of this environment need no MPI: each is one process, and told so."""
-        return asked_without_mpi(environment.env) and alone(arrays)
+        return mpi_disabled(environment.env) and alone(arrays)
 
     @abstractmethod
     def launcher(self, environment: Environment) -> str:
@@ -361,6 +346,54 @@ def alone(arrays: Sequence[Array]) -> bool:
     return all(case.ranks == 1 and not case.launch for case in cases)
 
 
-def asked_without_mpi(variables: Mapping[str, str]) -> bool:
+def mpi_disabled(variables: Mapping[str, str]) -> bool:
     """Whether these variables ask for one process without MPI."""
     return variables.get(MPI_VARIABLE) == NO_MPI
+
+
+inherited_descriptors: list[int] = []
+"""Files that commands which run on after this process must hold open as well: the locks of
+:func:`dlperf_hpc.engines.submit.submit_lock`."""
+
+# Left over from an allocation or a user's profile, these change what the commands mean or print.
+_SLURM = ("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "SALLOC_")
+_POISON = (*_SLURM, "PMI_", "PMIX_", "OMPI_", "HYDRA_", "MPI_LOCAL")
+# Where the cluster is, and who is asking (sites with auth/jwt).
+_KEEP = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+
+
+@dataclass(frozen=True)
+class CommandOutput:
+    """What a command that ran said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def clean_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment without what an enclosing job or launcher left in it."""
+    return {
+        name: value for name, value in env.items() if name in _KEEP or not name.startswith(_POISON)
+    }
+
+
+def run(argv: Sequence[str], timeout_s: float = 60.0) -> CommandOutput:
+    """Run a command to its end, in English. SiteError if it is absent or takes too long.
+
+    What it prints may hold other people's words, in any encoding: a byte that is not UTF-8 stands
+    there as ``\\xfc``.
+    """
+    env = {**clean_environment(), "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            list(argv), capture_output=True, timeout=timeout_s, env=env, check=False,
+            encoding="utf-8", errors="backslashreplace",
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise SiteError(f"{argv[0]}: not on the PATH of this machine") from error
+    except OSError as error:
+        raise SiteError(f"{argv[0]}: cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise SiteError(f"{' '.join(argv)}: no answer within {timeout_s:g} s") from error
+    return CommandOutput(done.returncode, done.stdout, done.stderr)

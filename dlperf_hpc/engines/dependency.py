@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.engines.base import GPU_REFUSAL, Engine, Program, Response, module_option
-from dlperf_hpc.engines.lock import stop_asked
-from dlperf_hpc.engines.submit import find_again, submit_noted
-from dlperf_hpc.engines.watch import REPORT_ENDED
+from dlperf_hpc.engines.base import GPU_REFUSAL, Engine, Response, TaskProgram, module_option
+from dlperf_hpc.engines.states import REPORT_ENDED
+from dlperf_hpc.engines.submit import find_again, stop_request, submit_noted
 from dlperf_hpc.errors import Issue, SpecError, nearest
 from dlperf_hpc.model.case import Run, Topology
 from dlperf_hpc.records import layout
@@ -113,7 +112,7 @@ def submit_report(ledger: Ledger, site: Site, asked: str) -> Reporting:
     cannot be asked, LedgerError if the directory cannot be written.
     """
     engine = get_engine(ledger.manifest.engine)
-    if stop_asked(ledger.root) != asked:
+    if stop_request(ledger.root) != asked:
         return Reporting(why_not="the jobs of this sweep were cancelled meanwhile", failed=True)
     reports = ledger.reports()
     if reports and reports[-1].unanswered:
@@ -141,7 +140,7 @@ def _submit(ledger: Ledger, engine: Engine, site: Site, jobs: Sequence[str]) -> 
     array = _array(ledger)
     out = str(ledger.root / layout.REPORT)
     words = ("-u", *module_option(), "dlperf_hpc", "report", str(ledger.root), "--out", out)
-    program = Program(words, epilogue=("echo", REPORT_ENDED), alone=True)
+    program = TaskProgram(words, epilogue=("echo", REPORT_ENDED), alone=True)
     response = Response(error=f"{engine.title} cannot start a job after others")
     for profile in (_without_gpus(site), _without_ranks(site)):
         later = engine.starting_after(profile, jobs)

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.engines.holding import hosts_of_launch, learn
-from dlperf_hpc.engines.output import explain, rank_of, tail
+from dlperf_hpc.engines.postmortem import explain, rank_of, tail
+from dlperf_hpc.engines.suspects import hosts_of_launch, learn
 from dlperf_hpc.errors import AttemptError, DlperfError, LogError
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout, supervision
@@ -89,13 +89,12 @@ def _explained(attempt: Attempt, code: int, output: str) -> Record:
 
 def _hosts(attempt: Attempt, verdict: Verdict, output: str) -> tuple[str, ...]:
     """Where a fault, or a device that broke, was seen of which no rank has given an account."""
-    if not verdict.fault and verdict.cause != HARDWARE:
+    if verdict.cause == HARDWARE:
+        hosts, ranks, rank = _nodes(attempt), attempt.run.case.ranks, rank_of(verdict.reason)
+        if hosts and rank is not None and rank < ranks:
+            return (str(hosts[rank * len(hosts) // ranks]),)
+    elif not verdict.fault:
         return ()
-    rank = rank_of(verdict.reason)
-    hosts = _nodes(attempt) if verdict.cause == HARDWARE else []
-    ranks = attempt.run.case.ranks
-    if hosts and rank is not None and rank < ranks:
-        return (str(hosts[rank * len(hosts) // ranks]),)
     return tuple(hosts_of_launch(verdict.fault, output))
 
 

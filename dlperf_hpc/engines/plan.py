@@ -1,22 +1,42 @@
-"""From a checked sweep to job arrays: which run is which index of which array. Pure."""
+"""From a checked sweep to job arrays in a directory: which run is which index of which array, what
+a later request adds to the sweep that is there, and what contradicts it.
+
+Runs, and with them topologies, repeats and values of the matrix, are added as arrays of their own.
+Nothing that is there is changed: tasks that wait or run find their runs as before.
+"""
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from dlperf_hpc import __version__
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import DEFAULT_BOUND
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.model.case import Run, Topology, repeat_major
-from dlperf_hpc.records.ledger import Ledger
-from dlperf_hpc.records.lines import utc
-from dlperf_hpc.records.manifest import Array, Manifest
-from dlperf_hpc.sweepfile.load import Sweep
+from dlperf_hpc.errors import LedgerError, number_of, printable, toml_text
+from dlperf_hpc.files import make_directories, read_regular, write_atomically, write_once
+from dlperf_hpc.model.case import Case, Run, Topology, repeat_major
+from dlperf_hpc.records import layout, ownership
+from dlperf_hpc.records.ledger import Ledger, read_ledger
+from dlperf_hpc.records.lines import flatten, utc
+from dlperf_hpc.records.manifest import Array, Manifest, extend_manifest, write_manifest
+from dlperf_hpc.sweepfile.load import MOST_RUNS, Sweep
+
+_MOST_LINES = 10
+# Keys of a site profile that say how one submits and looks, and not what the jobs are.
+_OF_SUBMITTING = {
+    *("array_parallelism", "description", "group", "max_array_size", "max_submit", "poll_s"),
+    "spread",
+}
 
 
 @dataclass(frozen=True)
@@ -28,11 +48,10 @@ class _Group:
     program: str = ""
 
     def name(self, sweep: str) -> str:
-        """Readable in squeue, which shows eight characters of it unless it is told otherwise:
-        topology, sweep, the environment where it is not the default, and a user's program, whose
-        tasks are started in a way of their own. (Earlier versions had the sweep's name first.)"""
-        more = [] if self.environment == "default" else [self.environment]
-        more += [self.program] if self.program else []
+        """Readable in squeue, which shows eight characters of it by default: topology, sweep, the
+        environment where it is not the default, and a user's program, whose tasks are started in a
+        way of their own. (Earlier versions had the sweep's name first.)"""
+        more = [each for each in (self.environment, self.program) if each not in ("", "default")]
         return "-".join([f"{self.topology}.{sweep}", *more])
 
 
@@ -51,12 +70,12 @@ def arrays_of(
     exclude: str = "",
     repeats_per_job: int = 1,
 ) -> tuple[Array, ...]:
-    """Arrays of ``runs``, in their order, under names that have ``name`` behind the topology.
+    """Arrays of ``runs``, in their order, under names that have ``name`` behind the topology: one
+    for each topology (and environment), in pieces if it has more than ``bound`` indices.
 
-    There is one array for each topology (and environment), in pieces if it has more than ``bound``
-    indices. Each index takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine
-    that runs one task after another anyway, keeps the order over all runs: an array is then a
-    stretch of neighbours in that order.
+    Each index takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine that runs
+    one task after another anyway, keeps the order over all runs: an array is then a stretch of
+    neighbours in that order.
     """
     runs = list(runs)
     if not one_queue:
@@ -86,16 +105,11 @@ def arrays_of(
 def pieces_of(array: Array, runs: Sequence[Run], bound: int, number: int = 0) -> tuple[Array, ...]:
     """Arrays of an array's ``runs``, in their order, with at most ``bound`` indices each; pieces
     that are there already have numbers up to ``number``."""
-    pieces = _pieces(tuple(runs), bound * array.repeats_per_job)
+    pieces = enumerate(_pieces(tuple(runs), bound * array.repeats_per_job), number + 1)
+    made = replace(array, piece_of=array.token)
     return tuple(
-        replace(
-            array,
-            name=f"{array.name}.p{place}",
-            token=_new_token(),
-            tasks=piece,
-            piece_of=array.token,
-        )
-        for place, piece in enumerate(pieces, number + 1)
+        replace(made, name=f"{array.name}.p{place}", token=_new_token(), tasks=piece)
+        for place, piece in pieces
     )
 
 
@@ -138,9 +152,8 @@ def rerun_arrays(
     limits: dict[Topology, int] = {}
     for run in (runs := list(runs)):
         before = tasks[run.id].array if run.id in tasks else planned[run.id]
-        limits[run.case.topology] = max(
-            stretch(before.time_limit_s), limits.get(run.case.topology, 0)
-        )
+        topology = run.case.topology
+        limits[topology] = max(stretch(before.time_limit_s), limits.get(topology, 0))
     return arrays_of(
         f"{ledger.manifest.sweep}.r{_next_number(ledger, 'r')}",
         runs,
@@ -151,19 +164,18 @@ def rerun_arrays(
     )
 
 
-def added_arrays(ledger: Ledger, asked: Manifest) -> tuple[Array, ...]:
+def _added_arrays(ledger: Ledger, requested: Manifest) -> tuple[Array, ...]:
     """Arrays of those runs of a plan that the ledger does not know, under names that no array has
     yet, in the order of the plan. Of a job that would measure several repeats, the repeats that are
-    new stay together.
-    """
+    new stay together."""
     there = {run.id for run in ledger.manifest.runs}
     jobs: dict[int, list[Run]] = {}  # by the number of runs that each of them measures
-    for array in asked.arrays:
+    for array in requested.arrays:
         size = array.repeats_per_job
         for start in range(0, len(array.tasks), size):
             job = [run for run in array.tasks[start : start + size] if run.id not in there]
             jobs.setdefault(len(job), []).extend(job)
-    limits = {array.topology: array.time_limit_s for array in asked.arrays}
+    limits = {array.topology: array.time_limit_s for array in requested.arrays}
     first = _next_number(ledger, "g")
     return tuple(
         array
@@ -172,7 +184,7 @@ def added_arrays(ledger: Ledger, asked: Manifest) -> tuple[Array, ...]:
             f"{ledger.manifest.sweep}.g{number}",
             jobs[size],
             limits,
-            one_queue=get_engine(asked.engine).one_queue,
+            one_queue=get_engine(requested.engine).one_queue,
             repeats_per_job=size,
         )
     )
@@ -190,10 +202,8 @@ def _next_number(ledger: Ledger, letter: str) -> int:
 
 
 def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BOUND) -> Manifest:
-    """The manifest of a sweep on one engine, not yet on disk.
-
-    SpecError if a case names an environment that the site lacks.
-    """
+    """The manifest of a sweep on one engine, not yet on disk. SpecError if a case names an
+    environment that the site lacks."""
     for case in sweep.cases:
         site.environment_named(case.environment)
     return Manifest(
@@ -215,3 +225,215 @@ def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BO
 def node_hours(array: Array) -> float:
     """Upper bound: every run of the array at its time limit."""
     return len(array.tasks) * array.topology.nodes * array.time_limit_s / 3600
+
+
+def make_directory(root: Path) -> None:
+    """Make the sweep's directory, or see that it can be written and is nobody else's; LedgerError
+    if not."""
+    try:
+        make_directories(root.parent)
+        ownership.make_directory(root)
+        ownership.refuse_unsafe(root)
+        ownership.make_directory(root / layout.JOBS)
+        if not os.access(root, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        a_file = next((each for each in (root, *root.parents) if each.is_file()), None)
+        why = f"{a_file} is a file, not a directory" if a_file else error.strerror
+        raise LedgerError(
+            f"{root}: cannot be written: {why}; give with --logs a directory that you and the"
+            " compute nodes can write"
+        ) from error
+
+
+def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]:
+    """The directory's ledger, and whether it was made just now; call it with the lock held.
+
+    Runs that the sweep there does not have yet are added to it. LedgerError if what is wanted
+    contradicts it.
+    """
+    new = not (root / layout.MANIFEST).exists()
+    if new:
+        _refuse_leftovers(root)
+        try:
+            write_atomically(root / layout.SPEC_COPY, text)
+        except OSError as error:
+            raise LedgerError(f"{root}: cannot be written: {error.strerror or error}") from error
+        write_manifest(root, manifest)
+    ledger = read_ledger(root)
+    if not new:
+        refuse_differences(root, ledger.manifest, manifest)
+        ledger = grow(ledger, manifest, text)
+    keys = differing_keys(ledger.manifest.site, manifest.site)
+    if keys:
+        note = (
+            f"note: {root / layout.MANIFEST} has another site profile ({', '.join(keys)}); what is"
+            " submitted now uses the one given, `dlperf rerun` without --site the manifest's"
+        )
+        print(printable(note), file=sys.stderr)
+    return ledger, new
+
+
+def _refuse_leftovers(root: Path) -> None:
+    """LedgerError for a directory without a manifest that has what a sweep leaves all the same."""
+    names = (layout.SUBMISSIONS, layout.FINAL_STATES, layout.ARRAYS)
+    found = [name for name in names if (root / name).exists()]
+    if left := next((root / layout.JOBS).glob("*"), None):
+        found.append(f"{layout.JOBS}/{left.name}")
+    if logs := [path for path in root.rglob("*.log") if layout.JOBS not in path.parts]:
+        found.append(f"{len(logs)} logs")
+    if found:
+        raise LedgerError(
+            f"{root}: has no {layout.MANIFEST}, but {', '.join(found)} of an earlier sweep: nothing"
+            " was written or submitted. Put the manifest back if there is a copy; without it"
+            f" `dlperf report {root}` still reads the logs, and `dlperf cancel {root}` ends jobs"
+            " that are left. To measure anew give another --name (or --logs)"
+        )
+
+
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Which keys of a site profile, of those that decide what a job is and runs, differ. A key that
+    an earlier version did not know has its default there."""
+    default = Site().to_dict()
+    old, new = {**default, **old}, {**default, **new}
+    names = (old.keys() | new.keys()) - _OF_SUBMITTING
+    return sorted(name for name in names if old.get(name) != new.get(name))
+
+
+def differences(there: Manifest, requested: Manifest) -> list[str]:
+    """What of a plan contradicts the sweep that is there, key by key; what it adds does not."""
+    found = [
+        f"{key}: there {toml_text(old)}, here {toml_text(new)}"
+        for key, old, new in (*_of_sweep(there, requested), *_of_time_limits(there, requested))
+        if old != new
+    ]
+    return [*found, *_of_cases(there, requested)]
+
+
+def _of_sweep(there: Manifest, requested: Manifest) -> Iterator[tuple[str, Any, Any]]:
+    yield "engine", there.engine, requested.engine
+    if there.base and requested.base:  # no base, where 1n1g was left out, is no wish
+        yield "base", there.base, requested.base
+    for table in ("measure", "limits"):
+        old, new = asdict(getattr(there, table)), asdict(getattr(requested, table))
+        for key in old:
+            yield f"{table}.{key}", old[key], new[key]
+    for name in there.programs.keys() & requested.programs.keys():
+        old, new = there.programs[name].to_dict(), requested.programs[name].to_dict()
+        for key in old:
+            yield f"program.{name}.{key}", old[key], new[key]
+
+
+def _of_time_limits(there: Manifest, requested: Manifest) -> Iterator[tuple[str, Any, Any]]:
+    limits = {array.topology: array.time_limit_s for array in there.arrays}
+    for topology, limit in {a.topology: a.time_limit_s for a in requested.arrays}.items():
+        if topology in limits:
+            yield f"time_limit.{topology}", _clock(limits[topology]), _clock(limit)
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _of_cases(there: Manifest, requested: Manifest) -> list[str]:
+    """Settings of cases that have one name there and here."""
+    old = {run.case.id: run.case for run in there.runs}
+    found: dict[str, list[str]] = {}
+    for name, case in {run.case.id: run.case for run in requested.runs}.items():
+        if name in old and case != old[name]:
+            before, now = _settings(old[name]), _settings(case)
+            # An option that only one of the two versions knows is at its default, or it would be a
+            # tag of the name; and a new option's default means what was done before it.
+            for key in sorted(before.keys() & now.keys()):
+                if before[key] != now[key]:
+                    line = f"case.{key}: there {toml_text(before[key])}, here {toml_text(now[key])}"
+                    found.setdefault(line, []).append(name)
+    return [f"{line} ({_named(names)})" for line, names in found.items()]
+
+
+def _named(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} cases, {names[0]} among them"
+
+
+def _settings(case: Case) -> dict[str, Any]:
+    """By the keys of a sweep file, those of its tables with dots."""
+    row = case.to_dict()
+    options = row.pop("options")
+    return flatten({**row, **options})
+
+
+def refuse_differences(root: Path, there: Manifest, requested: Manifest) -> None:
+    """LedgerError that lists what contradicts the sweep in ``root``, if anything does."""
+    differing = differences(there, requested)
+    if not differing:
+        return
+    listed = "".join(f"\n  {line}" for line in differing[:_MOST_LINES])
+    if len(differing) > _MOST_LINES:
+        listed += f"\n  and {len(differing) - _MOST_LINES} more"
+    raise LedgerError(
+        f"{root} holds this sweep as it was planned on {there.created[:10]}, and what you ask for"
+        f" differs:{listed}\nTopologies, repeats and values of the matrix can be added to a sweep,"
+        " but the keys above cannot change in it: give the values that are there, or another --name"
+        " (or --logs) to measure anew"
+    )
+
+
+def grow(ledger: Ledger, requested: Manifest, text: str) -> Ledger:
+    """Add those runs of a plan that the sweep does not have; the ledger as it is then. ``text`` is
+    the sweep file's. Call it with the lock held, and with a plan without :func:`differences`.
+
+    LedgerError if the directory cannot be written, or the sweep would be too large.
+    """
+    there, added = ledger.manifest, _added_arrays(ledger, requested)
+    grown = replace(
+        there,
+        base=requested.base or there.base,
+        repeats=max(there.repeats, requested.repeats),
+        arrays=(*there.arrays, *added),
+        site=_site_with(there.site, requested.site, {array.environment for array in added}),
+        programs={**there.programs, **requested.programs},
+    )
+    if grown == there:
+        return ledger
+    number, before = len(grown.runs) - len(there.runs), len(there.runs)
+    if len(grown.runs) > MOST_RUNS:
+        raise LedgerError(
+            f"{ledger.root}: has {before} runs, and {number} more would be above {MOST_RUNS}: give"
+            " another --name (or --logs)"
+        )
+    _keep_spec(ledger.root, text)
+    extend_manifest(ledger.root, grown)
+    if added:
+        had = number_of(before, "run")
+        note = f"note: {ledger.root} had {had}; {number} more are added to it, as new arrays"
+        print(printable(note), file=sys.stderr)
+    return read_ledger(ledger.root)
+
+
+def _site_with(
+    there: Mapping[str, Any], given: Mapping[str, Any], names: set[str]
+) -> dict[str, Any]:
+    """The manifest's site profile with those environments that it lacks and new arrays name."""
+    known, more = there.get("environment", {}), given.get("environment", {})
+    lacking = {name: more[name] for name in sorted(names & more.keys() - known.keys())}
+    return {**there, "environment": {**known, **lacking}} if lacking else dict(there)
+
+
+def _keep_spec(root: Path, text: str) -> None:
+    """Let the copy of the sweep file be this one; another that was there stays, under a number."""
+    path = root / layout.SPEC_COPY
+    try:
+        before = read_regular(path) if path.exists() else text.encode()
+        number = 1
+        while before != text.encode() and not write_once(_earlier(root, number), before):
+            if read_regular(_earlier(root, number)) == before:
+                break  # kept already, before a kill came
+            number += 1
+        write_atomically(path, text)
+    except OSError as error:
+        where = error.filename or path
+        raise LedgerError(f"{where}: cannot be written: {error.strerror or error}") from error
+
+
+def _earlier(root: Path, number: int) -> Path:
+    return root / layout.EARLIER_SPEC.format(number)

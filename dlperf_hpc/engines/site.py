@@ -1,24 +1,81 @@
-"""Site profiles: a cluster's dialect as a TOML file (docs/site-profiles.md)."""
+"""Site profiles: a cluster's dialect as a TOML file (docs/site-profiles.md), with its environments:
+where a framework's Python lives, and the command lines that run it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+)
 
 from dlperf_hpc.bundled import profile_file
-from dlperf_hpc.engines.environments import Environment as Environment
-from dlperf_hpc.engines.environments import Flag, Word
-from dlperf_hpc.errors import Issue, SpecError, nearest
+from dlperf_hpc.errors import Issue, LedgerError, SpecError, nearest
 from dlperf_hpc.records.forms import NODE_LIST
 from dlperf_hpc.sweepfile.tomlfile import read_toml
-from dlperf_hpc.sweepfile.validation import STRICT, Name, issues_of, matching
+from dlperf_hpc.sweepfile.validation import STRICT, Line, Name, issues_of, matching
 
-Count = Annotated[int, Field(ge=1, le=10**6)]
-Nodes = Annotated[str, matching(NODE_LIST, "write nodes as Slurm does, without blanks: n1,n[3-5]")]
+_Word = Annotated[str, matching(r"[^\s\x00-\x1f\x7f]+", "write one word without blanks")]
+_Flag = Annotated[
+    str,
+    matching(
+        r"--?[A-Za-z][^\x00-\x1f\x7f]*",
+        "write an option as one word, its value after '=': --cpu-bind=cores",
+    ),
+]
+_Interpreter = Annotated[
+    str,
+    matching(
+        r"([^\s\x00-\x1f\x7f$~-][^\s\x00-\x1f\x7f$]*)?",
+        "write one path, in full: no shell reads it, so ~, $VAR and arguments do not work"
+        " (for a container there are apptainer and pyxis)",
+    ),
+]
+_Variable = Annotated[
+    str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "write a variable's name: letters, digits and '_'")
+]
+_Directory = Annotated[
+    str, matching(r"/[^\x00-\x1f\x7f:]*", "write a full path; no shell reads it: no ~, no $VAR")
+]
+_Conda = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9_.][A-Za-z0-9_.-]*|/[^\x00-\x1f\x7f:]*",
+        "write the name of a conda environment, or its full path",
+    ),
+]
+_Module = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9_./][A-Za-z0-9_./+@:=,~-]*",
+        "write a module as `module load` takes it: cuda/12.4 (other commands belong in setup)",
+    ),
+]
+_Image = Annotated[
+    str,
+    matching(r"(?:/|[a-z]+://)[^\x00-\x1f\x7f]+", "write the image's full path, or a URI"),
+]
+_Mount = Annotated[
+    str,
+    matching(r"/[^\x00-\x1f\x7f,]*", "write SRC, SRC:DST or SRC:DST:FLAGS with full paths"),
+]
+_PyxisFlag = Annotated[
+    str,
+    matching(r"--(?:no-)?container-[^\x00-\x1f\x7f]+", "write one of pyxis's --container-* flags"),
+]
+
+_Count = Annotated[int, Field(ge=1, le=10**6)]
+_Nodes = Annotated[str, matching(NODE_LIST, "write nodes as Slurm does, without blanks: n1,n[3-5]")]
 _Memory = Annotated[str, matching(r"[0-9]+[KMGTkmgt]?[Bb]?", "write an amount: 0 (all), 512M, 64G")]
 _Export = Annotated[
     str,
@@ -29,6 +86,140 @@ _Export = Annotated[
     ),
 ]
 _Group = Annotated[str, matching(r"[^\x00-\x1f\x7f:]+", "write the name of a group, as `id` does")]
+
+
+def mountable(root: Path) -> str:
+    """The sweep's directory as a mount; LedgerError if its name cannot stand in one."""
+    if set(str(root)) & set(",:"):
+        raise LedgerError(
+            f"{root}: a container cannot be given a directory with ',' or ':' in its path;"
+            " sweep with another --logs"
+        )
+    return str(root)
+
+
+class _ProfileTable(BaseModel):
+    """A table of a site profile."""
+
+    model_config = STRICT
+
+
+class Apptainer(_ProfileTable):
+    """An Apptainer (or Singularity) image; ``options`` are further words of ``exec``."""
+
+    image: _Image
+    binds: list[_Mount] = []
+    nv: bool = True
+    options: list[_Flag] = []
+    program: Literal["apptainer", "singularity"] = "apptainer"
+
+
+class Pyxis(_ProfileTable):
+    """An image for pyxis, Slurm's plug-in for enroot; ``options`` are further flags of srun."""
+
+    image: _Word
+    mounts: list[_Mount] = []
+    options: list[_PyxisFlag] = []
+
+
+def _one_python(value: Any, info: ValidationInfo) -> Any:
+    """Refuse a second Python. One inside a container is named by ``python``."""
+    kinds = ["venv", "conda", "apptainer"]
+    if info.field_name not in ("apptainer", "pyxis"):
+        kinds.append("python")
+    for kind in kinds:
+        if value is not None and kind != info.field_name and info.data.get(kind):
+            raise ValueError(f"{kind} names another Python, and an environment has one")
+    return value
+
+
+def _beside_conda(value: Any, info: ValidationInfo) -> Any:
+    if value is not None and info.data.get("conda", "") is None:
+        raise ValueError("says where conda is, but conda names no environment")
+    return value
+
+
+class Environment(_ProfileTable):
+    """The Python a framework lives in, and the MPI in it.
+
+    Without ``venv``, ``conda``, ``apptainer`` or ``pyxis``, ``python`` runs the wrapper (default:
+    the Python that submits); in a container it is the Python inside. ``mpi`` is srun's ``--mpi``.
+    ``modules`` are loaded first, then ``setup``'s shell lines run, then ``env`` is exported.
+    """
+
+    python: _Interpreter = ""
+    venv: Annotated[_Directory | None, BeforeValidator(_one_python)] = None
+    conda: Annotated[_Conda | None, BeforeValidator(_one_python)] = None
+    conda_root: Annotated[_Directory | None, AfterValidator(_beside_conda)] = None
+    modules: list[_Module] = []
+    modules_purge: bool = False
+    apptainer: Annotated[Apptainer | None, BeforeValidator(_one_python)] = None
+    pyxis: Annotated[Pyxis | None, BeforeValidator(_one_python)] = None
+    mpi: _Word = "pmi2"
+    setup: list[Line] = []
+    env: dict[_Variable, Line] = {}
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that runs the wrapper: a path, or a name that is looked up on the PATH."""
+        if self.venv or (self.conda or "").startswith("/"):
+            return f"{(self.venv or self.conda or '').rstrip('/')}/bin/python"
+        if self.conda:
+            return "python"
+        return self.python or ("python3" if self.contained else sys.executable)
+
+    @property
+    def contained(self) -> bool:
+        """Whether that Python is inside a container."""
+        return self.apptainer is not None or self.pyxis is not None
+
+    @property
+    def own_python(self) -> bool:
+        """Whether it is another Python than the one that submits."""
+        return self.contained or self.interpreter != sys.executable
+
+    def command(self, root: Path, words: Iterable[str]) -> list[str]:
+        """The command line that runs this Python with ``words`` as its arguments. ``root``, the
+        sweep's directory, is to be seen inside a container too."""
+        box = self.apptainer
+        prefix: list[str] = []
+        if box is not None:
+            binds = [f"--bind={each}" for each in (mountable(root), *box.binds)]
+            prefix = [box.program, "exec", *["--nv"] * box.nv, *binds, *box.options, box.image]
+        return [*prefix, self.interpreter, *words]
+
+    def task_command(self, root: Path, arguments: Iterable[str], supervised: bool) -> list[str]:
+        """The command line of a task. A supervisor runs in the Python that submits, outside of
+        Apptainer, and is given this environment's; pyxis's container is around all that srun
+        starts."""
+        if not supervised:
+            return self.command(root, arguments)
+        ours = self.interpreter if self.pyxis is not None else sys.executable
+        return [ours, *arguments, *self.command(root, ())]
+
+    def container_variables(self) -> dict[str, str]:
+        """What gives a container's ranks the variables of ``env``: else those that the image sets
+        itself, and PATH and LD_LIBRARY_PATH, would be the image's. Apptainer has a shell read
+        them."""
+        if self.apptainer is None:
+            return {}
+        prefix = f"{self.apptainer.program.upper()}ENV_"
+        special = str.maketrans({each: f"\\{each}" for each in "\\$`"})
+        return {prefix + name: value.translate(special) for name, value in self.env.items()}
+
+    def local_variables(self) -> dict[str, str]:
+        """This environment's variables where no shell runs. Python takes an empty one for unset."""
+        cleared = dict.fromkeys(("PYTHONHOME", "PYTHONPATH"), "") if self.own_python else {}
+        return {**cleared, **self.env, **self.container_variables()}
+
+    def local_refusal(self) -> str:
+        """Why mpiexec alone cannot start this environment; '' if it can."""
+        if self.pyxis is not None:
+            return "pyxis is a part of Slurm's srun"
+        if self.conda and not self.conda.startswith("/"):
+            return f"conda environment {self.conda!r} is found by a batch script only"
+        return ""
+
 
 # What a run's identity, or the sweep itself, decides, and by what a submission is known.
 _DECIDED = (
@@ -80,6 +271,18 @@ def _meant(option: str, taken: Iterable[str]) -> str | None:
     return next((name for name in sorted(taken) if name.startswith(option)), None)
 
 
+def _refuse_taken(
+    name: str, option: str, decided: Iterable[str], own: Mapping[str, str], info: ValidationInfo
+) -> None:
+    """ValueError for an option that the sweep decides, or that the profile has a key for."""
+    if info.data.get("gpu_bind"):
+        own = {**own, "gpu-bind": "gpu_bind", "tres-bind": "gpu_bind"}
+    if _meant(option, decided):
+        raise ValueError(f"{name} is decided by the sweep")
+    if meant := _meant(option, own):
+        raise ValueError(f"{name} belongs to the profile's own key {own[meant]}")
+
+
 def _sbatch_options(options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     # Two requests for GPUs, memory, or whole nodes would let one replace the other in silence.
     own = dict(_OWN_KEYS)
@@ -87,18 +290,11 @@ def _sbatch_options(options: dict[str, Any], info: ValidationInfo) -> dict[str, 
         del own["exclusive"]
     if info.data.get("gpus") == "gres":
         own["gres"] = "gpus"
-    if info.data.get("gpu_bind"):
-        own.update({"gpu-bind": "gpu_bind", "tres-bind": "gpu_bind"})
     if info.data.get("mem") or info.data.get("mem_per_cpu"):
         own["mem-per-gpu"] = "mem or mem_per_cpu"
     for name, value in options.items():
-        option = name.replace("_", "-")
-        if _meant(option, _DECIDED):
-            raise ValueError(f"{name} is decided by the sweep")
-        meant = _meant(option, own)
-        if meant:
-            raise ValueError(f"{name} belongs to the profile's own key {own[meant]}")
-        if value is not True and (isinstance(value, bool) or not isinstance(value, (str, int))):
+        _refuse_taken(name, name.replace("_", "-"), _DECIDED, own, info)
+        if not (value is True or isinstance(value, str) or type(value) is int):
             raise ValueError(f"{name} needs a text, a whole number, or true for a bare option")
         if isinstance(value, str) and not value.isprintable():
             raise ValueError(f"{name} must be one line without control characters")
@@ -106,17 +302,10 @@ def _sbatch_options(options: dict[str, Any], info: ValidationInfo) -> dict[str, 
 
 
 def _srun_option(flag: str, info: ValidationInfo) -> str:
-    own = dict(_SRUN_OWN_KEYS)
-    if info.data.get("gpu_bind"):
-        own.update({"gpu-bind": "gpu_bind", "tres-bind": "gpu_bind"})
     option = flag.removeprefix("--").partition("=")[0]
     if not flag.startswith("--"):
         option = _SRUN_SHORT.get(flag[:2], "(short)")
-    if _meant(option, _SRUN_DECIDED):
-        raise ValueError(f"{option} is decided by the sweep")
-    meant = _meant(option, own)
-    if meant:
-        raise ValueError(f"{option} belongs to the profile's own key {own[meant]}")
+    _refuse_taken(option, option, _SRUN_DECIDED, _SRUN_OWN_KEYS, info)
     return flag
 
 
@@ -128,43 +317,41 @@ def _one_memory(value: str | None, info: ValidationInfo) -> str | None:
 
 def _spreadable(value: bool, info: ValidationInfo) -> bool:
     # Which nodes are left is then not to be known, and a repeat might wait for none for ever.
-    asked = next((key for key in ("constraint", "reservation") if info.data.get(key)), None)
-    if value and asked:
-        raise ValueError(f"spread cannot be had with {asked}: nobody knows which nodes are left")
+    key = next((key for key in ("constraint", "reservation") if info.data.get(key)), None)
+    if value and key:
+        raise ValueError(f"spread cannot be had with {key}: nobody knows which nodes are left")
     return value
 
 
-class Site(BaseModel):
+class Site(_ProfileTable):
     """How this cluster wants to be asked. What is not given is not asked for."""
 
-    model_config = STRICT
-
     description: str = ""
-    partition: Word | None = None
-    account: Word | None = None
-    qos: Word | None = None
-    constraint: Word | None = None
-    reservation: Word | None = None
+    partition: _Word | None = None
+    account: _Word | None = None
+    qos: _Word | None = None
+    constraint: _Word | None = None
+    reservation: _Word | None = None
     gpus: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
-    gpu_type: Word | None = None
+    gpu_type: _Word | None = None
     exclusive: bool = True
-    cpus_per_task: Count | None = None
+    cpus_per_task: _Count | None = None
     gpu_bind: Literal["none", "tres-none"] | None = None
     mem: _Memory | None = None
     mem_per_cpu: Annotated[_Memory | None, AfterValidator(_one_memory)] = None
     ntasks: bool = False
-    exclude: Nodes | None = None
+    exclude: _Nodes | None = None
     spread: Annotated[bool, AfterValidator(_spreadable)] = False
     export: _Export = "ALL"
     requeue: Annotated[int, Field(ge=0, le=100)] | None = None
-    array_parallelism: Count | None = None
-    max_array_size: Count | None = None
-    max_submit: Count | None = None
-    srun_wait_s: Count = 60
+    array_parallelism: _Count | None = None
+    max_array_size: _Count | None = None
+    max_submit: _Count | None = None
+    srun_wait_s: _Count = 60
     poll_s: Annotated[float, Field(gt=0, le=86400)] = 30.0
     group: _Group | None = None
     sbatch: Annotated[dict[Name, Any], AfterValidator(_sbatch_options)] = {}
-    srun: list[Annotated[Flag, AfterValidator(_srun_option)]] = []
+    srun: list[Annotated[_Flag, AfterValidator(_srun_option)]] = []
     environment: dict[Name, Environment] = {}
 
     def environment_named(self, name: str) -> Environment:
@@ -184,22 +371,14 @@ class Site(BaseModel):
         return self.model_dump()
 
 
-def _profile_path(name: str) -> Path:
-    if name.endswith(".toml") or "/" in name:
-        return Path(name).expanduser()
-    return profile_file(name)
-
-
 def load_site(name: str | None) -> Site:
     """The profile of that name (see ``bundled.profile_folders``) or path; without a name that of
-    DLPERF_SITE, else plain.
-
-    Raises SpecError with every issue of the file.
-    """
+    DLPERF_SITE, else plain. SpecError with every issue of the file."""
     name = name or os.environ.get("DLPERF_SITE")
     if not name:
         return Site()
-    path = _profile_path(name)
+    is_path = name.endswith(".toml") or "/" in name
+    path = Path(name).expanduser() if is_path else profile_file(name)
     _text, tables = read_toml(path)
     try:
         return Site.model_validate(tables)

@@ -1,29 +1,38 @@
 """From a plan to jobs: a sweep's directory, what of it is missing, and submitting that.
 
-Who submits holds the directory's lock (:func:`.lock.submit_lock`). Every array is noted as about to
-be submitted, then submitted, then noted with what came of it: wherever a kill comes between, the
-next command finds out what became of it before it submits anything.
+Who submits holds the directory's lock (:func:`submit_lock`): one at a time, whatever kills it.
+Every array is noted as about to be submitted, then submitted, then noted with what came of it:
+wherever a kill comes between, the next command finds out what became of it before it submits
+anything.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.engines.base import Engine, Limit, Program, Response, TaskState, run_program
-from dlperf_hpc.engines.extend import differing_keys, grow, refuse_differences
-from dlperf_hpc.engines.lock import stop_asked, submit_lock
+from dlperf_hpc.engines.base import (
+    Engine,
+    Limit,
+    Response,
+    TaskProgram,
+    TaskState,
+    inherited_descriptors,
+    run_program,
+)
 from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError, printable
-from dlperf_hpc.files import make_directories, write_atomically
+from dlperf_hpc.files import open_own, read_regular, write_atomically
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout, ownership
@@ -32,95 +41,107 @@ from dlperf_hpc.records.ledger import Ledger, Task, add_array, read_ledger
 from dlperf_hpc.records.manifest import (
     Array,
     FinalState,
-    Manifest,
     Submission,
     add_final_states,
     add_submission,
-    write_manifest,
 )
 
-
-def make_directory(root: Path) -> None:
-    """Make the sweep's directory, or see that it can be written and is nobody else's; LedgerError
-    if not."""
-    try:
-        make_directories(root.parent)
-        ownership.make_directory(root)
-        ownership.refuse_unsafe(root)
-        ownership.make_directory(root / layout.JOBS)
-        if not os.access(root, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        a_file = next((each for each in (root, *root.parents) if each.is_file()), None)
-        why = f"{a_file} is a file, not a directory" if a_file else error.strerror
-        raise LedgerError(
-            f"{root}: cannot be written: {why}; give with --logs a directory that you and the"
-            " compute nodes can write"
-        ) from error
+_POLL_S = 0.2
+_GONE_S = 30.0  # how long a cancelled task may take to end
+_LOOK_S = 0.5
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]:
-    """The directory's ledger, and whether it was made just now; call it with the lock held.
+@contextmanager
+def submit_lock(root: Path, patience_s: float) -> Iterator[None]:
+    """Hold the right to submit in ``root``; LedgerError if another holds it for ``patience_s``.
 
-    Runs that the sweep there does not have yet are added to it. LedgerError if what is wanted
-    contradicts it.
+    It is a lock of the kernel's (flock), gone with the last process that has the file open. The
+    file becomes this process's standard input for as long, so that an sbatch which outlives us
+    still holds it: who comes next must find what that sbatch has submitted.
     """
-    new = not (root / layout.MANIFEST).exists()
-    if new:
-        _refuse_leftovers(root)
-        try:
-            write_atomically(root / layout.SPEC_COPY, text)
-        except OSError as error:
-            raise LedgerError(f"{root}: cannot be written: {error.strerror or error}") from error
-        write_manifest(root, manifest)
-    ledger = read_ledger(root)
-    if not new:
-        refuse_differences(root, ledger.manifest, manifest)
-        ledger = grow(ledger, manifest, text)
-    keys = differing_keys(ledger.manifest.site, manifest.site)
-    if keys:
-        note = (
-            f"note: {root / layout.MANIFEST} has another site profile ({', '.join(keys)}); what is"
-            " submitted now uses the one given, `dlperf rerun` without --site the manifest's"
-        )
-        print(printable(note), file=sys.stderr)
-    return ledger, new
-
-
-def _refuse_leftovers(root: Path) -> None:
-    """LedgerError for a directory without a manifest that has what a sweep leaves all the same."""
-    names = (layout.SUBMISSIONS, layout.FINAL_STATES, layout.ARRAYS)
-    found = [name for name in names if (root / name).exists()]
-    found += [f"{layout.JOBS}/{path.name}" for path in islice((root / layout.JOBS).glob("*"), 1)]
-    logs = [path for path in root.rglob("*.log") if layout.JOBS not in path.parts]
-    found += [f"{len(logs)} logs"] if logs else []
-    if found:
+    try:
+        descriptor = open_own(root / layout.LOCK, os.O_RDWR, ownership.sharing_group())
+    except OSError as error:
         raise LedgerError(
-            f"{root}: has no {layout.MANIFEST}, but {', '.join(found)} of an earlier sweep: nothing"
-            " was written or submitted. Put the manifest back if there is a copy; without it"
-            f" `dlperf report {root}` still reads the logs, and `dlperf cancel {root}` ends jobs"
-            " that are left. To measure anew give another --name (or --logs)"
-        )
+            f"{root / layout.LOCK}: cannot be written: {error.strerror}; only who may write a"
+            " sweep's directory can submit its runs"
+        ) from error
+    try:
+        _acquire(descriptor, root, time.monotonic() + patience_s)
+        stdin = os.dup(0)
+        os.dup2(descriptor, 0)
+        inherited_descriptors.append(descriptor)
+        try:
+            yield
+        finally:
+            inherited_descriptors.remove(descriptor)
+            os.dup2(stdin, 0)
+            os.close(stdin)
+    finally:
+        os.close(descriptor)
+
+
+def ask_to_stop(root: Path) -> None:
+    """Ask whoever is submitting in ``root`` to stop after the present array; OSError if that
+    cannot be written down."""
+    write_atomically(root / layout.STOP, f"{uuid.uuid4().hex}\n")
+
+
+def stop_request(root: Path) -> str:
+    """The latest request that submitting stops, '' if there was none. Who submits stops when it is
+    another than it was in the beginning: times of several machines cannot be compared."""
+    try:
+        return read_regular(root / layout.STOP, most=100).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _acquire(descriptor: int, root: Path, deadline: float) -> None:
+    announced = False
+    while not _locked(descriptor, root):
+        if time.monotonic() > deadline:
+            raise LedgerError(
+                f"{root}: another process is submitting here (fuser {root / layout.LOCK} names"
+                " it); try again when that process has ended"
+            )
+        if not announced:
+            announced = True
+            print("another process is submitting here: waiting for its end", file=sys.stderr)
+        time.sleep(_POLL_S)
+
+
+def _locked(descriptor: int, root: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            raise LedgerError(
+                f"{root}: the file system has no locks (flock), so that two processes could"
+                " submit the same runs: give a directory on another file system with --logs"
+            ) from error
+        return False
+    return True
 
 
 def missing_arrays(
-    ledger: Ledger, new: bool, asked: Sequence[Run] | None = None
+    ledger: Ledger, new: bool, requested: Sequence[Run] | None = None
 ) -> tuple[Array, ...]:
-    """Arrays that have to be submitted so that every run of ``asked`` (without it, of the sweep)
-    has been, and every rerun that was asked for; ``new`` says that the sweep has just been planned.
+    """Arrays that have to be submitted so that every run of ``requested`` (without it, of the
+    sweep) has been, and every rerun; ``new`` says that the sweep has just been planned.
 
-    An array whose runs have all been submitted again since, as others, is not missing, nor is one
-    in whose place pieces of it stand. Where the engine's queue ended with an earlier process
-    (``detached`` is false), runs that waited in it get new arrays, which are written down; with the
-    lock held nothing of that process still runs.
+    An array whose runs have all been submitted again since is not missing, nor is one in whose
+    place pieces of it stand. Where the engine's queue ended with an earlier process (``detached``
+    is false), runs that waited in it get new arrays, which are written down; with the lock held
+    nothing of that process still runs.
     """
     if new:
         return ledger.arrays
-    asked = ledger.manifest.runs if asked is None else asked
+    requested = ledger.manifest.runs if requested is None else requested
     if not get_engine(ledger.manifest.engine).detached:
-        return _missing_here(ledger, asked)
-    wanted = {run.id for run in asked}
-    tasks, kept_back = ledger.tasks(), {array.token for array in ledger.kept_back()}
+        return _missing_here(ledger, requested)
+    wanted, tasks = {run.id for run in requested}, ledger.tasks()
+    kept_back = {array.token for array in ledger.kept_back()}
     missing = tuple(
         array
         for array in ledger.arrays
@@ -134,12 +155,12 @@ def missing_arrays(
     )
 
 
-def _missing_here(ledger: Ledger, asked: Sequence[Run]) -> tuple[Array, ...]:
+def _missing_here(ledger: Ledger, requested: Sequence[Run]) -> tuple[Array, ...]:
     """Arrays of the runs that this process has to queue: those that never were in a queue as they
-    are, if that keeps the order of ``asked``, else new ones."""
+    are, if that keeps the order of ``requested``, else new ones."""
     results = quick_results(ledger).results
     finished = {result.run.id for result in results if result.status.finished}
-    left = [run for run in asked if run.id not in finished]
+    left = [run for run in requested if run.id not in finished]
     fresh = tuple(array for array in ledger.arrays if ledger.outcome(array) is None)
     if [run.id for array in fresh for run in array.tasks] == [run.id for run in left]:
         return fresh
@@ -157,8 +178,7 @@ def split_arrays(
     now.
     """
     engine, arrays = get_engine(ledger.manifest.engine), tuple(arrays)
-    outcomes = [(array, ledger.outcome(array)) for array in arrays]
-    refused = {array.token for array, was in outcomes if was is None or was.limit or was.error}
+    refused = {array.token for array in arrays if _refused(ledger, array)}
     if not refused or engine.one_queue:
         return ledger, arrays
     bound = engine.array_bound(site)
@@ -171,6 +191,12 @@ def split_arrays(
         else:
             found.append(array)
     return read_ledger(ledger.root), tuple(found)
+
+
+def _refused(ledger: Ledger, array: Array) -> bool:
+    """Whether an array was certainly not taken."""
+    row = ledger.outcome(array)
+    return row is None or bool(row.limit or row.error)
 
 
 def _jobs_with(array: Array, runs: Sequence[Run], wanted: Collection[str] | None) -> Sequence[Run]:
@@ -186,31 +212,29 @@ def _without_ok(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """These arrays, but for runs that are ok on disk although no job is known: what told of their
     jobs was lost. The other runs of such an array get new arrays, which are written down."""
     files, tasks = Files(ledger.root), ledger.tasks()
-    open_arrays = ledger.without_job(arrays)
+    rest = {array.token: ledger.rest(array) for array in ledger.without_job(arrays)}
     taken = {
         run.id
-        for array in open_arrays
-        for run in ledger.rest(array)
-        if files.may_have(run)
-        and quick_result(run, ledger.root, None, float("inf")).status is Status.OK
+        for runs in rest.values()
+        for run in filter(files.may_have, runs)
+        if quick_result(run, ledger.root, None, float("inf")).status is Status.OK
     }
-    done: list[Array] = []
-    covered: set[str] = set()
-    for array in open_arrays:
-        runs = {run.id for run in ledger.rest(array)}
-        if taken.isdisjoint(runs):
-            covered |= runs
-        else:
-            done.append(array)
+    done = [array for array in arrays if not taken.isdisjoint(_ids(rest.get(array.token, ())))]
     if not done:
         return arrays
-    left: dict[str, Run] = {}
-    for array in done:
-        for run in ledger.rest(array):
-            if run.id not in taken | covered and _is_left(run, array, tasks):
-                left[run.id] = run
     kept = tuple(array for array in arrays if array not in done)
+    covered = taken.union(*(_ids(rest.get(array.token, ())) for array in kept))
+    left = {
+        run.id: run
+        for array in done
+        for run in rest[array.token]
+        if run.id not in covered and _is_left(run, array, tasks)
+    }
     return (*kept, *save_arrays(ledger, rerun_arrays(ledger, left.values())))
+
+
+def _ids(runs: Iterable[Run]) -> set[str]:
+    return {run.id for run in runs}
 
 
 def _is_left(run: Run, array: Array, tasks: Mapping[str, Task]) -> bool:
@@ -264,19 +288,19 @@ def _forgotten(ledger: Ledger) -> list[Array]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SubmitResult:
     """What a call to :func:`submit` did.
 
     ``waiting`` are arrays kept back for now: by a limit of the site's, or because the scheduler
     does not answer; ``limit`` says so in its words. Where somebody asked that submitting stops,
-    ``limit`` is ''; ``asked`` is the latest such wish of before (:func:`.lock.stop_asked`).
+    ``limit`` is ''; ``stop_request`` is the latest such request of before.
     """
 
     submitted: tuple[Submission, ...] = ()
     refused: tuple[Submission, ...] = ()
     waiting: tuple[Array, ...] = ()
     limit: str = ""
-    asked: str = ""
+    stop_request: str = ""
 
     @property
     def stopped(self) -> bool:
@@ -285,19 +309,17 @@ class Outcome:
 
 
 def submit(
-    ledger: Ledger, site: Site, arrays: Iterable[Array], asked: str | None = None
-) -> Outcome:
-    """Submit those of ``arrays`` that no job stands for yet; call it with the lock held, and
-    with a ledger of :func:`adopt`.
-
-    It stops when somebody asks for that from now on, or, with ``asked``, since that was the latest
-    wish.
-    """
-    asked = stop_asked(ledger.root) if asked is None else asked
+    ledger: Ledger, site: Site, arrays: Iterable[Array], last_request: str | None = None
+) -> SubmitResult:
+    """Submit those of ``arrays`` that no job stands for yet; call it with the lock held, and with a
+    ledger of :func:`adopt`. It stops when somebody requests that from now on, or since
+    ``last_request``."""
+    if last_request is None:
+        last_request = stop_request(ledger.root)
     waiting, why_not = ledger.without_job(arrays), ""
     submitted: list[Submission] = []
     refused: list[Submission] = []
-    while waiting and stop_asked(ledger.root) == asked:
+    while waiting and stop_request(ledger.root) == last_request:
         array = waiting[0]
         response = submit_noted(ledger, site, array, run_program(ledger.root, array))
         if response.error:
@@ -310,7 +332,7 @@ def submit(
         submission = Submission(array.name, array.token, response.job_id, response.error)
         (refused if submission.error else submitted).append(submission)
         del waiting[0]
-    return Outcome(tuple(submitted), tuple(refused), tuple(waiting), why_not, asked)
+    return SubmitResult(tuple(submitted), tuple(refused), tuple(waiting), why_not, last_request)
 
 
 def never_fits(array: Array, limit: Limit) -> bool:
@@ -318,7 +340,7 @@ def never_fits(array: Array, limit: Limit) -> bool:
     return limit.alone if limit.most is None else array.size > limit.most
 
 
-def submit_noted(ledger: Ledger, site: Site, array: Array, program: Program) -> Response:
+def submit_noted(ledger: Ledger, site: Site, array: Array, program: TaskProgram) -> Response:
     """What came of an array, on disk already."""
     root, row = ledger.root, Submission(array.name, array.token)
     add_submission(root, row)
@@ -338,9 +360,9 @@ def submit_noted(ledger: Ledger, site: Site, array: Array, program: Program) -> 
 def submit_in_waves(
     root: Path,
     site: Site,
-    outcome: Outcome,
-    report: Callable[[Outcome, tuple[Submission, ...]], None],
-) -> Outcome:
+    outcome: SubmitResult,
+    report: Callable[[SubmitResult, tuple[Submission, ...]], None],
+) -> SubmitResult:
     """Submit the arrays that wait, again and again as the queue empties, until all are in it, the
     next one never can be, or somebody asks that submitting stops.
 
@@ -359,7 +381,7 @@ def submit_in_waves(
         try:
             with submit_lock(root, engine.lock_patience_s):
                 ledger, adopted = adopt(read_ledger(root))
-                wave = submit(ledger, site, outcome.waiting, outcome.asked)
+                wave = submit(ledger, site, outcome.waiting, outcome.stop_request)
         except SiteError as error:  # the controller is away: it will be back
             print(f"{printable(str(error))}: waiting", file=sys.stderr)
             continue
@@ -367,10 +389,6 @@ def submit_in_waves(
             report(wave, adopted)
         outcome = wave
     return outcome
-
-
-_GONE_S = 30.0
-_LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -391,14 +409,11 @@ def active_jobs(ledger: Ledger, engine: Engine, runs: Collection[str]) -> Active
         return ActiveJobs()
     each = {task.name: task for _, task in tasks}
     states = engine.states(ledger.root, [], list(each.values()), insist=True).states
-    living = [(run, task, states[task.name]) for run, task in tasks if task.name in states]
-    running = {run: t.name for run, t, state in living if state.status is Status.RUNNING}
+    living = [(run, task.name, states[task.name]) for run, task in tasks if task.name in states]
+    running = {run: name for run, name, state in living if state.status is Status.RUNNING}
     measuring = set(running.values())
-    waiting = {
-        task.name: state
-        for run, task, state in living
-        if state.alive and run not in running and task.name not in measuring
-    }
+    rest = [(name, state) for run, name, state in living if state.alive and run not in running]
+    waiting = {name: state for name, state in rest if name not in measuring}
     return ActiveJobs(waiting, running, tuple(each[name] for name in waiting))
 
 

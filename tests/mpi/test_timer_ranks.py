@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.engines.local import find_mpiexec
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.record import read_record

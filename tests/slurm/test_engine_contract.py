@@ -13,18 +13,16 @@ from spec_samples import load, write
 from sweeping import local_environment, wait_until
 
 from dlperf_hpc.engines import NAMES, get_engine
-from dlperf_hpc.engines.base import Engine, Program, run_program
-from dlperf_hpc.engines.lock import submit_lock
-from dlperf_hpc.engines.plan import make_manifest
+from dlperf_hpc.engines.base import Engine, TaskProgram, run_program
+from dlperf_hpc.engines.plan import make_directory, make_manifest, open_sweep
 from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.engines.states import current
 from dlperf_hpc.engines.submit import (
     adopt,
-    make_directory,
     missing_arrays,
-    open_sweep,
     submit,
+    submit_lock,
 )
-from dlperf_hpc.engines.watch import current
 from dlperf_hpc.errors import LedgerError, SpecError
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
@@ -169,7 +167,7 @@ def test_a_program_and_its_epilogue(place: Place) -> None:
     make_directory(place.root)
     ledger, _ = open_sweep(place.root, manifest, text)
     array: Array = ledger.arrays[0]
-    program = Program(("hello",), ("echo", "the ranks ended with"))
+    program = TaskProgram(("hello",), ("echo", "the ranks ended with"))
     job = place.engine.submit(place.root, array, place.site, program).job_id
     output = place.root / layout.JOBS / f"{job}_0.out"
     wait_until(lambda: output.exists() and "ended with 3\n" in output.read_text(), 30, "its end")

@@ -17,7 +17,7 @@ from script_samples import (
     site_of,
 )
 
-from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.script import batch_script
 

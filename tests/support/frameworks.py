@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from places import ROOT
 
-from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.engines.local import find_mpiexec
 
 FRAMEWORKS = ("deepspeed", "tensorflow", "horovod")

@@ -6,8 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from dlperf_hpc.engines.slurm.query import BEGIN, END, task_indices
-from dlperf_hpc.engines.slurm.states import status_of
+from dlperf_hpc.engines.slurm.query import BEGIN, END, status_of, task_indices
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import read_ledger

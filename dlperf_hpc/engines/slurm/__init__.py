@@ -16,22 +16,19 @@ from dlperf_hpc.engines.base import (
     Engine,
     Limit,
     Nodes,
-    Program,
     Response,
+    TaskProgram,
     TaskState,
+    run,
 )
-from dlperf_hpc.engines.command import find, run
-from dlperf_hpc.engines.slurm import limits, query
-from dlperf_hpc.engines.slurm.hints import NO_CONFIGURATION, out_of_reach
-from dlperf_hpc.engines.slurm.limits import settings
-from dlperf_hpc.engines.slurm.states import status_of, to_do_of
+from dlperf_hpc.engines.slurm import query, remedies
+from dlperf_hpc.engines.slurm.query import status_of
 from dlperf_hpc.errors import Issue, SiteError, SpecError
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 
 if TYPE_CHECKING:
-    from dlperf_hpc.engines.environments import Environment
-    from dlperf_hpc.engines.site import Site
+    from dlperf_hpc.engines.site import Environment, Site
     from dlperf_hpc.records.ledger import Task
     from dlperf_hpc.records.manifest import Array, Manifest, Submission
 
@@ -45,7 +42,7 @@ _ANSWER = re.compile(
     r"([0-9]+)(?:;[\w.-]+)?|Submitted batch job ([0-9]+)(?: on cluster [\w.-]+)?", re.ASCII
 )
 _STARTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}", re.ASCII)
-_SHOWN = "%14i %26j %2t %10M %10L %4D %R"  # for squeue, which cuts names to 8 characters
+_QUEUE_FORMAT = "%14i %26j %2t %10M %10L %4D %R"  # for squeue, which cuts names to 8 characters
 _NOT_LAUNCHED = "JobLaunchFailure"  # mostly, the output file cannot be opened on the node
 
 
@@ -63,7 +60,9 @@ class SlurmEngine(Engine):
         """Environments, sbatch, and what cannot stand in a batch script."""
         for array in manifest.arrays:
             site.environment_named(array.environment)
-        find("sbatch", "log in to a cluster's login node, load its Slurm, or use --cluster local")
+        if not self.present():
+            to_do = "log in to a cluster's login node, load its Slurm, or use --cluster local"
+            raise SiteError(f"sbatch: not on the PATH of this machine; {to_do}")
         for array in manifest.arrays[:1]:
             self.script(root, array, site)
 
@@ -75,14 +74,11 @@ class SlurmEngine(Engine):
 
         return (yield from login.examine(site, arrays, root))
 
-    def foresee(self, site: Site, arrays: Sequence[Array]) -> Iterator[CheckResult]:
+    def preflight(self, site: Site, arrays: Sequence[Array]) -> Iterator[CheckResult]:
         """Whether there is such a partition, and whether srun has such MPI plug-ins."""
-        from dlperf_hpc.engines.slurm import hints
-
-        environments = dict.fromkeys(array.environment for array in arrays)
-        plugins = [site.environment_named(name).mpi for name in environments]
-        yield from hints.missing_partitions(site.partition)
-        yield from hints.missing_plugins(dict.fromkeys(plugins))
+        plugins = [site.environment_named(array.environment).mpi for array in arrays]
+        yield from remedies.missing_partitions(site.partition)
+        yield from remedies.missing_plugins(dict.fromkeys(plugins))
 
     def nodes(self, site: Site, among: str = "") -> Nodes:
         """What sinfo shows of the partition's nodes."""
@@ -92,17 +88,17 @@ class SlurmEngine(Engine):
 
     def on_nodes(self, site: Site, nodes: Sequence[str]) -> Site:
         """sbatch's ``--nodelist``, in place of the profile's own."""
-        others = {
+        options = {
             name: value
             for name, value in site.sbatch.items()
             if not ("nodelist".startswith(name) and name.startswith("nodel"))
         }
-        return site.model_copy(update={"sbatch": {**others, "nodelist": ",".join(nodes)}})
+        return site.model_copy(update={"sbatch": {**options, "nodelist": ",".join(nodes)}})
 
     def array_bound(self, site: Site) -> int:
         """The profile's word, else the controller's, else Slurm's default. An array with more
         tasks than the site lets one submit would never be taken."""
-        bound = site.max_array_size or _max_array_size() or DEFAULT_BOUND
+        bound = site.max_array_size or remedies.number("MaxArraySize") or DEFAULT_BOUND
         return min(bound, site.max_submit or bound)
 
     def script(self, root: Path, array: Array, site: Site) -> str:
@@ -111,7 +107,7 @@ class SlurmEngine(Engine):
 
         return batch_script(root, array, site)
 
-    def submit(self, root: Path, array: Array, site: Site, program: Program) -> Response:
+    def submit(self, root: Path, array: Array, site: Site, program: TaskProgram) -> Response:
         """One sbatch. Where that gave no answer, or none that is certain, the queue is searched for
         the array's token."""
         from dlperf_hpc.engines.slurm import script
@@ -162,15 +158,15 @@ class SlurmEngine(Engine):
 
     def limit_behind(self, words: str, site: Site) -> Limit:
         """What sacctmgr and scontrol tell of it."""
-        return limits.limit_behind(words, site)
+        return remedies.limit_behind(words, site)
 
     def out_of_reach(self, words: str) -> str:
         """By what sbatch and squeue print then."""
-        return out_of_reach(words)
+        return query.out_of_reach(words)
 
     def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
         """By the comment that a job bears, by outputs in the directory, by accounting."""
-        return query.find_jobs_patiently(tokens, root)
+        return query.find_jobs(tokens, root)
 
     def states(
         self,
@@ -189,13 +185,11 @@ class SlurmEngine(Engine):
         """Job ids of whole arrays. No job is taken by its number alone; where none is alive under
         the number that was noted, if any was, it is looked for by the array's token."""
         names = {row.token: row.array for row in submissions}
-        noted = {(row.job_id, row.array, row.token) for row in submissions if row.job_id}
-        jobs = _alive(noted)
-        left = names.keys() - {token for job, _, token in noted if job in jobs}
-        if left:
+        noted = [row for row in submissions if row.job_id]
+        jobs = _alive((row.job_id, row.array, row.token) for row in noted)
+        if left := names.keys() - {row.token for row in noted if row.job_id in jobs}:
             jobs |= {job for job, _, alive in query.in_queue(left) if alive}
-        unsure = left - {token for _, _, token in noted}
-        if unsure:  # begun where comments are not kept
+        if unsure := left - {row.token for row in noted}:  # begun where comments are not kept
             found = query.in_outputs(root, unsure)
             jobs |= _alive((job, names[token], token) for token, job in found.items())
         return sorted(jobs, key=int)
@@ -208,7 +202,7 @@ class SlurmEngine(Engine):
 
     def to_do(self, state: TaskState) -> str:
         """By the reason that squeue gives."""
-        return to_do_of(state.reason) if state.status is not Status.RUNNING else ""
+        return "" if state.status is Status.RUNNING else query.to_do_of(state.reason)
 
     def launcher(self, environment: Environment) -> str:
         """srun's MPI plug-in."""
@@ -216,15 +210,11 @@ class SlurmEngine(Engine):
 
     def mpi_hint(self, environment: Environment) -> str:
         """The other plug-ins that srun has."""
-        from dlperf_hpc.engines.slurm.hints import other_mpi
-
-        return other_mpi(environment.mpi)
+        return remedies.other_mpi(environment.mpi)
 
     def gpu_hint(self, site: Site) -> str:
         """The keys of the site profile, with the types of GPU that sinfo shows."""
-        from dlperf_hpc.engines.slurm.hints import other_gpus
-
-        return other_gpus(site)
+        return remedies.other_gpus(site)
 
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
         """squeue of these jobs, with as much of their names as tells them apart, the time that each
@@ -232,24 +222,19 @@ class SlurmEngine(Engine):
         their names and comments."""
         if not jobs:
             return ["squeue", "--me", "-o", "'%A %j %k'"]
-        return ["squeue", "-j", ",".join(jobs), f"--format='{_SHOWN}'"]
+        return ["squeue", "-j", ",".join(jobs), f"--format='{_QUEUE_FORMAT}'"]
 
     def cancel_command(self, jobs: Sequence[str]) -> list[str]:
         """scancel of these jobs."""
         return ["scancel", *jobs]
 
 
-def _max_array_size() -> int | None:
-    """The controller's bound of an array's index, plus 1; None where scontrol does not tell it."""
-    value = settings().get("MaxArraySize", "")
-    return int(value) if value.isdigit() else None
-
-
 def response_to(complaint: str) -> Response:
     """What sbatch's complaint means: refused; kept back by a limit, which passes as jobs end; or
     perhaps accepted all the same, for it may have died, or have given up waiting, after that."""
     line = one_line(complaint)
-    if any(words in complaint for words in limits.LIMITS) or NO_CONFIGURATION.search(complaint):
+    kept_back = any(words in complaint for words in remedies.LIMITS)
+    if kept_back or query.NO_CONFIGURATION.search(complaint):
         return Response(limit=line)
     if "sbatch: " in complaint and not any(words in complaint for words in _NO_ANSWER):
         return Response(error=line)
@@ -284,14 +269,12 @@ def _key(task: Task) -> tuple[str, int]:
 def _row_of(task: Task, rows: query.Rows, root: Path) -> query.JobState | None:
     """What Slurm says of this very task. A single task that is cancelled while it waits leaves no
     trace, not even in accounting: it is missing among those of its array, never begun."""
-    row = rows.tasks.get(_key(task))
-    if row is not None:
-        return row if row.is_of(task.array.name, task.array.token) else None
-    rest = rows.rest.get(task.job_id)
-    if rest is None or not rest.is_of(task.array.name, task.array.token):
+    own = rows.tasks.get(_key(task))
+    row = own or rows.rest.get(task.job_id)
+    if row is None or not row.is_of(task.array.name, task.array.token):
         return None
-    if (root / layout.JOBS / f"{task.name}.out").exists():
-        return None
+    if own or (root / layout.JOBS / f"{task.name}.out").exists():
+        return own
     return query.JobState("CANCELLED", "gone from its array before it began", "")
 
 
@@ -314,14 +297,14 @@ def _lives(state: str) -> bool:
 
 def _alive(jobs: Iterable[tuple[str, str, str]]) -> set[str]:
     """Which of these jobs (job id, name, token) wait or run as what they are said to be."""
-    said: dict[str, set[tuple[str, str]]] = {}
-    for job, name, token in jobs:
-        said.setdefault(job, set()).add((name, token))
-    rows = query.queued(sorted(said)) if said else {}
+    jobs = list(jobs)
+    rows = query.queued(sorted({job for job, _, _ in jobs})) if jobs else {}
+    alive = [(job, row) for (job, _), row in rows.items() if _task_state(row).alive]
     return {
         job
-        for (job, _), row in rows.items()
-        if _task_state(row).alive and any(row.is_of(name, token) for name, token in said[job])
+        for job, name, token in jobs
+        for at, row in alive
+        if at == job and row.is_of(name, token)
     }
 
 

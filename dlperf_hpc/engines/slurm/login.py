@@ -13,19 +13,26 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckResult, Nodes
-from dlperf_hpc.engines.command import Output, run
+from dlperf_hpc.engines.base import (
+    DEFAULT_BOUND,
+    GPU_REFUSAL,
+    Capacity,
+    CheckResult,
+    CommandOutput,
+    Nodes,
+    run,
+)
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.engines.slurm.hints import other_gpus, out_of_reach
-from dlperf_hpc.engines.slurm.limits import (
+from dlperf_hpc.engines.slurm.query import out_of_reach
+from dlperf_hpc.engines.slurm.remedies import (
     SubmitLimit,
     names_limit,
+    other_gpus,
     settings,
     submit_check,
     submit_limits,
     submit_remedy,
 )
-from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import DlperfError, SiteError, number_of
 from dlperf_hpc.records.manifest import Array
 from dlperf_hpc.sweepfile.load import clock_seconds
@@ -36,7 +43,8 @@ _PATIENCE_S = 20.0
 # sinfo's words for nodes that take no job now (sinfo(1), NODE STATE CODES); a star means that the
 # node does not answer.
 _OUT = re.compile(r"down|drain|draining|drained|fail|failing|error|unknown|inval|maint|.*\*")
-_SHOWN_NODES = 8
+_FLAGS = "~#!%$@^-+"  # that sinfo puts behind a state
+_MOST_NAMED = 8  # nodes in a sentence
 
 
 @dataclass(frozen=True)
@@ -51,11 +59,21 @@ class Node:
     @property
     def out(self) -> bool:
         """Takes no job."""
-        return _OUT.fullmatch(self.state.lower().rstrip("~#!%$@^-+")) is not None
+        return _OUT.fullmatch(self.bare_state) is not None
+
+    @property
+    def bare_state(self) -> str:
+        """Its state without sinfo's flags, in small letters."""
+        return self.state.lower().rstrip(_FLAGS)
+
+    @property
+    def doing(self) -> str:
+        """Its state, and the reason that the administrators gave."""
+        known = self.reason.lower() not in ("", "none")
+        return f"{self.state}: {self.reason}" if known else self.state
 
     def __str__(self) -> str:
-        why = f": {self.reason}" if self.reason.lower() not in ("", "none") else ""
-        return f"{self.name} {self.state}{why}"
+        return f"{self.name} {self.doing}"
 
 
 @dataclass(frozen=True)
@@ -77,17 +95,13 @@ def examine(
     site: Site, arrays: Sequence[Array], root: Path
 ) -> Generator[CheckResult, None, Capacity | None]:
     """All of it in order, each result as soon as it is there; stops where nothing else can be seen.
-
-    Returns what a job can have in the site's partition, None where no job can start.
-    """
-    present = commands()
-    yield present
-    answers = controller() if present.grade == "ok" else None
-    if answers:
-        yield answers
-    if not answers or answers.grade == "FAIL":
-        yield CheckResult("skipped", "everything else", "it needs a Slurm that answers")
-        return None
+    Returns what a job can have in the site's partition, None where no job can start."""
+    for check in (commands, controller):
+        result = check()
+        yield result
+        if result.grade == "FAIL":
+            yield CheckResult("skipped", "everything else", "it needs a Slurm that answers")
+            return None
     config = settings()
     yield accounting(config)
     yield limits(config, arrays, site)
@@ -103,27 +117,23 @@ def examine(
     yield nodes(found, arrays)
     yield time_limits(found, arrays)
     yield from scripts(root, arrays, site, bounds)
-    return _capacity(found)
-
-
-def _capacity(found: Sequence[Partition]) -> Capacity:
-    up = {node.name: node for partition in found for node in partition.up}
+    up = {node.name: node for each in found for node in each.up}
     return Capacity(
         nodes=len(up),
         gpus=min((node.gpus for node in up.values()), default=0),
-        limit_s=min((p.limit_s for p in found if p.limit_s), default=None),
+        limit_s=min((each.limit_s for each in found if each.limit_s), default=None),
     )
 
 
-def _ask(argv: Sequence[str]) -> Output:
+def _ask(argv: Sequence[str]) -> CommandOutput:
     """As ``command.run``, but a command that is absent or silent has failed with that word."""
     try:
         return run(argv, timeout_s=_PATIENCE_S)
     except SiteError as error:
-        return Output(1, "", str(error))
+        return CommandOutput(1, "", str(error))
 
 
-def _words(output: Output) -> str:
+def _words(output: CommandOutput) -> str:
     return (output.stderr.strip() or output.stdout.strip() or f"exit code {output.code}")[:500]
 
 
@@ -162,13 +172,13 @@ def accounting(config: Mapping[str, str]) -> CheckResult:
     none = "none at this site: states come from squeue and from what the runs leave"
     if kind.endswith("/none"):
         return CheckResult("ok", "accounting", none)
-    asked = _ask(["sacct", "--noheader", "--allocations", "--starttime=now"])
-    if asked.code == 0:
+    done = _ask(["sacct", "--noheader", "--allocations", "--starttime=now"])
+    if done.code == 0:
         return CheckResult("ok", "accounting", f"{kind.rpartition('/')[2]}: sacct answers")
-    if "accounting storage is disabled" in _words(asked):
+    if "accounting storage is disabled" in _words(done):
         return CheckResult("ok", "accounting", none)
     to_do = "states come from squeue and from what the runs leave until it is back"
-    return CheckResult("warn", "accounting", f"sacct: {_words(asked)}", to_do)
+    return CheckResult("warn", "accounting", f"sacct: {_words(done)}", to_do)
 
 
 def limits(config: Mapping[str, str], arrays: Sequence[Array], site: Site) -> CheckResult:
@@ -231,22 +241,24 @@ def nodes_of(site: Site, among: str = "") -> Nodes:
     every = {node.name: node for each in found for node in each.nodes}
     wanted = list(every)
     if among:
-        asked = run(["scontrol", "show", "hostnames", among], timeout_s=_PATIENCE_S)
-        wanted = asked.stdout.split() if asked.code == 0 else among.split(",")
+        wanted = _hostnames(among) or among.split(",")
         strange = [name for name in wanted if name not in every]
         if strange:
-            names = ", ".join(sorted(every)[:_SHOWN_NODES])
+            names = ", ".join(sorted(every)[:_MOST_NAMED])
             where = f"partition {', '.join(each.name for each in found)}"
             raise SiteError(f"{where} has no node {', '.join(strange)}; it has {names}")
-    never = set()
-    if site.exclude:
-        argv = ["scontrol", "show", "hostnames", site.exclude]
-        never = set(run(argv, timeout_s=_PATIENCE_S).stdout.split())
-        wanted = [name for name in wanted if name not in never]
-    idle = [name for name in wanted if every[name].state.lower().rstrip("~#!%$@^-+") == "idle"]
-    others = {name: str(every[name]).partition(" ")[2] for name in wanted if name not in idle}
+    never = set(_hostnames(site.exclude)) if site.exclude else set()
+    wanted = [name for name in wanted if name not in never]
+    idle = tuple(name for name in wanted if every[name].bare_state == "idle")
+    busy = {name: every[name].doing for name in wanted if name not in idle}
     left_out = dict.fromkeys(sorted(never & every.keys()), "left out by the site profile")
-    return Nodes(tuple(idle), {**others, **left_out})
+    return Nodes(idle, {**busy, **left_out})
+
+
+def _hostnames(nodes: str) -> list[str]:
+    """The nodes of a list as ``n[1-3],m4``; none where Slurm cannot read it."""
+    done = run(["scontrol", "show", "hostnames", nodes], timeout_s=_PATIENCE_S)
+    return [] if done.code else done.stdout.split()
 
 
 def partition(site: Site, found: Sequence[Partition]) -> CheckResult:
@@ -261,10 +273,11 @@ def partition(site: Site, found: Sequence[Partition]) -> CheckResult:
         return CheckResult("FAIL", "partition", f"Slurm has no partition {site.partition!r}", to_do)
     seen = ", ".join(f"{p.name} {p.state}" for p in found)
     if not any(p.state == "up" for p in found):
-        return CheckResult(
-            "FAIL", "partition", seen, "choose another, or wait until it is up again"
-        )
-    return CheckResult("ok", "partition", seen + ("" if site.partition else " (Slurm's default)"))
+        to_do = "choose another, or wait until it is up again"
+        return CheckResult("FAIL", "partition", seen, to_do)
+    if not site.partition:
+        seen += " (Slurm's default)"
+    return CheckResult("ok", "partition", seen)
 
 
 def nodes(found: Sequence[Partition], arrays: Sequence[Array]) -> CheckResult:
@@ -274,11 +287,12 @@ def nodes(found: Sequence[Partition], arrays: Sequence[Array]) -> CheckResult:
     widest = max((len(partition.up) for partition in found), default=0)
     seen = f"{len(every) - len(out)} of {len(every)} take jobs"
     if out:
-        more = f" and {len(out) - _SHOWN_NODES} more" if len(out) > _SHOWN_NODES else ""
-        seen += f"; out of service: {', '.join(map(str, out[:_SHOWN_NODES]))}{more}"
-    needed = max((array.topology.nodes for array in arrays), default=1)
-    if widest < needed:
-        wide = sorted({str(a.topology) for a in arrays if a.topology.nodes > widest}) or ["a job"]
+        seen += f"; out of service: {', '.join(map(str, out[:_MOST_NAMED]))}"
+    if len(out) > _MOST_NAMED:
+        seen += f" and {len(out) - _MOST_NAMED} more"
+    wide = sorted({str(a.topology) for a in arrays if a.topology.nodes > widest})
+    if wide or not widest:
+        wide = wide or ["a job"]
         to_do = f"{', '.join(wide)} cannot start: leave out with --only, or wait for the nodes"
         return CheckResult("FAIL", "nodes", seen, to_do)
     if out:
@@ -292,12 +306,12 @@ def time_limits(found: Sequence[Partition], arrays: Sequence[Array]) -> CheckRes
     bounds = [partition.limit_s for partition in found]
     bound = None if None in bounds else max(filter(None, bounds), default=None)
     longest = max((array.time_limit_s for array in arrays), default=0)
-    limit = "no limit" if bound is None else f"at most {bound / 60:g} min"
-    seen = f"partition: {limit}" + (f"; the sweep: {longest / 60:g} min" if arrays else "")
+    seen = "partition: no limit" if bound is None else f"partition: at most {bound / 60:g} min"
+    if arrays:
+        seen += f"; the sweep: {longest / 60:g} min"
     if bound is not None and longest > bound:
-        return CheckResult(
-            "FAIL", "time limit", seen, "lower time_limit, or choose another partition"
-        )
+        to_do = "lower time_limit, or choose another partition"
+        return CheckResult("FAIL", "time limit", seen, to_do)
     return CheckResult("ok", "time limit", seen)
 
 
@@ -305,6 +319,8 @@ def scripts(
     root: Path, arrays: Sequence[Array], site: Site, bounds: Sequence[SubmitLimit]
 ) -> Iterator[CheckResult]:
     """Each array's script, exactly as it would be submitted, to ``sbatch --test-only``."""
+    from dlperf_hpc.engines.slurm.script import batch_script
+
     with tempfile.TemporaryDirectory(prefix="dlperf-doctor-") as directory:
         for array in arrays:
             path = Path(directory, "script.sbatch")
@@ -316,11 +332,13 @@ def scripts(
             yield _tested(array, _ask(["sbatch", "--test-only", str(path)]), site, bounds)
 
 
-def _tested(array: Array, asked: Output, site: Site, bounds: Sequence[SubmitLimit]) -> CheckResult:
-    lines = [line.strip() for line in (asked.stdout + asked.stderr).splitlines() if line.strip()]
-    seen = "; ".join(line.removeprefix("sbatch: ") for line in lines) or f"exit code {asked.code}"
+def _tested(
+    array: Array, done: CommandOutput, site: Site, bounds: Sequence[SubmitLimit]
+) -> CheckResult:
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    seen = "; ".join(line.removeprefix("sbatch: ") for line in lines) or f"exit code {done.code}"
     name = f"sbatch --test-only {array.name}"
-    if asked.code == 0:
+    if done.code == 0:
         return CheckResult("ok", name, seen)
     to_do = "compare site profile and script (sweep --dry-run) with what the site allows"
     if GPU_REFUSAL.search(seen):

@@ -1,13 +1,17 @@
-"""What Slurm says of a sweep's jobs, and which job an array became if its answer was lost.
+"""What Slurm says of a sweep's jobs, in our words; and which job an array became if its answer was
+lost: sbatch was killed, or timed out after the controller had accepted.
 
-States come from one squeue, and one sacct for what squeue has forgotten. A lost answer: sbatch was
-killed, or timed out after the controller had accepted. Every array has a token, unique to it, which
-its job bears as comment; jobs are looked for by it before anything is sent again. A job that squeue
-has forgotten has left its output file.
+States come from one squeue, and one sacct for what squeue has forgotten. Every array has a token,
+unique to it, which its job bears as comment; jobs are looked for by it before anything is sent
+again. A job that squeue has forgotten has left its output file.
 
 Every row that we ask squeue for stands between two marks, the header too: what a site's wrapper
 prints around them is no row, and an answer without header, or with half a row, is no answer. What
 is not known must not be taken for gone.
+
+The table of states is complete for those in Slurm's own source: base states and the flags that
+squeue and sacct show in their place, slurm/slurm.h (``enum job_states``, ``JOB_STATE_FLAGS``). A
+state that is not there is unknown, never failed.
 """
 
 from __future__ import annotations
@@ -19,9 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
-from dlperf_hpc.engines.command import run
-from dlperf_hpc.engines.slurm.hints import out_of_reach
-from dlperf_hpc.engines.slurm.states import status_of
+from dlperf_hpc.engines.base import run
 from dlperf_hpc.errors import SiteError, printable
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.model.result import Status
@@ -40,6 +42,104 @@ _BETWEEN_S = 2.0  # slurmctld may still be working on a request whose sender is 
 # Index of a row that says it of all tasks: an array cancelled before its first task was split off
 # is shown under its bare job id.
 _WHOLE = -1
+
+# A job that ended COMPLETED and has no record is not visible yet, or never wrote one; one that was
+# REVOKED is known to another cluster of the federation.
+SLURM_STATES = {
+    state: status
+    for status, states in {
+        Status.PENDING: "PENDING REQUEUED REQUEUE_HOLD REQUEUE_FED SPECIAL_EXIT EXPEDITING"
+        " POWER_UP_NODE RESV_DEL_HOLD",
+        Status.RUNNING: "RUNNING SUSPENDED RESIZING CONFIGURING COMPLETING STOPPED SIGNALING"
+        " STAGE_OUT",
+        Status.UNKNOWN: "COMPLETED REVOKED",
+        Status.CANCELLED: "CANCELLED",
+        Status.FAILED: "FAILED LAUNCH_FAILED",
+        Status.TIMEOUT: "TIMEOUT DEADLINE",
+        Status.NODE_FAILED: "NODE_FAIL BOOT_FAIL RECONFIG_FAIL",
+        Status.PREEMPTED: "PREEMPTED",
+        Status.OUT_OF_MEMORY: "OUT_OF_MEMORY",
+    }.items()
+    for state in states.split()
+}
+
+# Reasons of a pending job that waiting does not mend, since the site has not what the job wants,
+# and what to give a rerun.
+NEVER_STARTS = {
+    "PartitionTimeLimit": "add --time with what `sinfo -o '%P %l'` allows",
+    "PartitionNodeLimit": "add --site with a partition of more nodes (`sinfo -o '%P %s'`)",
+    "QOSMaxWallDurationPerJobLimit": "add --time with what `sacctmgr show qos` allows",
+    "AssocMaxWallDurationPerJobLimit": "add --time with what `sacctmgr show assoc` allows",
+    "QOSMaxNodePerJobLimit": "add --site with another qos (`sacctmgr show qos`)",
+    "AssocMaxNodePerJobLimit": "add --site with another account",
+    **dict.fromkeys(("QOSNotAllowed", "InvalidQOS"), "add --site with another qos"),
+    **dict.fromkeys(("InvalidAccount", "AccountNotAllowed"), "add --site with another account"),
+    "BadConstraints": "add --site with another constraint",
+    "DependencyNeverSatisfied": "the job that it depends on did not end as it should; add --site if"
+    " the profile names that job, or it will wait in vain again",
+}
+_NODES = "`sinfo -R` says why nodes are out; `dlperf rerun DIR --exclude-nodes` keeps off them"
+_LIMIT = "waits until your running jobs are below a limit of the site's: `sacctmgr show {0}`"
+_HELD = "`scontrol release JOB` lets it start, `dlperf cancel DIR` ends it"
+_PARTITION = "the partition takes jobs but starts none: ask the site, or wait"
+# What to do about the reason of a waiting job, by the reason or its beginning; the first counts.
+TO_DO = {
+    **{
+        reason: f"`dlperf rerun DIR --status rejected` cancels it and asks anew: {words}"
+        for reason, words in NEVER_STARTS.items()
+    },
+    **dict.fromkeys(("ReqNodeNotAvail", "NodeDown"), _NODES),
+    "JobHeldUser": f"you hold it: {_HELD}",
+    "JobHeldAdmin": "the site holds it: ask its administrators, or `dlperf cancel DIR`",
+    "JobHold": f"it is held: {_HELD}",
+    "launch failed requeued held": "it could not start and is held: `scontrol release JOB`",
+    "BeginTime": "starts at its begin time: a job that was put back waits some two minutes",
+    "Dependency": "starts after the job it depends on: `scontrol show job JOB` names that job",
+    "ReservationDeleted": "its reservation is gone: add --site with another one to `dlperf rerun`",
+    "Reservation": "waits for its reservation: `scontrol show reservation` says when that begins",
+    **dict.fromkeys(("PartitionDown", "PartitionInactive"), _PARTITION),
+    "JobArrayTaskLimit": "so many at once, as array_parallelism of the site profile says",
+    "Licenses": "waits for a license: `scontrol show licenses`",
+    **dict.fromkeys(("QOS", "MaxQOS"), _LIMIT.format("qos")),
+    **dict.fromkeys(("Assoc", "MaxJobsPerAccount"), _LIMIT.format("assoc")),
+    "Resources": "starts when the nodes that it asks for are free",
+    "Priority": "starts after jobs that were there before it, or have a higher priority",
+}
+
+# Without a slurm.conf, Slurm's commands look for the controller in DNS.
+NO_CONFIGURATION = re.compile(r"DNS SRV lookup failed|establish a configuration source")
+_NO_CONTROLLER = re.compile(r"Unable to contact|Connection refused|Connection reset|standby mode")
+_HERE = "to run a sweep on this machine without Slurm, give --cluster local and another --name"
+
+
+def to_do_of(reason: str) -> str:
+    """What to do about the reason of a waiting job; '' where nobody knows."""
+    return next((words for name, words in TO_DO.items() if reason.startswith(name)), "")
+
+
+def status_of(state: str, reason: str = "") -> Status:
+    """Our status for a state as squeue or sacct prints it (``CANCELLED by 1000``, ``FAILED+``)."""
+    word = state.strip().rstrip("+").split(" ")[0].upper()
+    status = SLURM_STATES.get(word, Status.UNKNOWN)
+    if status is Status.PENDING and reason in NEVER_STARTS:
+        return Status.REJECTED
+    return status
+
+
+def out_of_reach(words: str) -> str:
+    """What to do where Slurm's commands are there and its controller is not, by their words; ''
+    where these say something else."""
+    if NO_CONFIGURATION.search(words):
+        return (
+            "Slurm's controller cannot be reached from this machine: log in to a login node of the"
+            f" cluster, or set $SLURM_CONF to its slurm.conf; {_HERE}"
+        )
+    if _NO_CONTROLLER.search(words):
+        return (
+            "Slurm's controller cannot be reached from this machine now: type the same command"
+            f" again later, or ask the administrators; {_HERE}"
+        )
+    return ""
 
 
 class JobState(NamedTuple):
@@ -93,8 +193,9 @@ def _squeue(fields: str, *options: str) -> list[list[str]]:
         return []
     if done.code != 0:
         words = (done.stderr.strip() or f"exit code {done.code}").splitlines()[-1]
-        to_do = out_of_reach(done.stderr)
-        raise SiteError(f"squeue: {words}" + (f" ({to_do})" if to_do else ""))
+        if to_do := out_of_reach(done.stderr):
+            words += f" ({to_do})"
+        raise SiteError(f"squeue: {words}")
     return marked_rows(done.stdout, fields.count("|") + 1)
 
 
@@ -111,47 +212,58 @@ def marked_rows(text: str, count: int) -> list[list[str]]:
 
 def queued(job_ids: Iterable[str]) -> Tasks:
     """Tasks of these jobs that squeue still knows; SiteError if it cannot be asked, or if an id is
-    none of Slurm's: squeue then says nothing of the others either."""
-    asked = list(job_ids)
-    strange = [job for job in asked if not (job.isascii() and job.isdigit())]
-    if strange:
-        raise SiteError(
-            f"squeue: {printable(strange[0])} is no job id of Slurm's; correct or remove the line"
-            f" of {layout.SUBMISSIONS} that has it"
-        )
-    options = ("--array", "--states=all", "--jobs", ",".join(asked))
+    none of Slurm's: squeue then says nothing of the other jobs either."""
+    jobs = list(job_ids)
+    for job in jobs:
+        if not (job.isascii() and job.isdigit()):
+            raise SiteError(
+                f"squeue: {printable(job)} is no job id of Slurm's; correct or remove the line"
+                f" of {layout.SUBMISSIONS} that has it"
+            )
+    options = ("--array", "--states=all", "--jobs", ",".join(jobs))
     tasks: Tasks = {}
     for row in _squeue("%i|%T|%r|%N|%M|%l|%S|%j|%k", *options):
         job, state, reason, nodes, *times, name, comment = row
-        found = _JOB.fullmatch(job)
-        indices = list(task_indices(found[2] or "")) if found else []
-        if found and (indices or not found[2]):
+        if not _HETEROGENEOUS.fullmatch(job):
             task = JobState(state, reason, nodes, name, comment, *times)
-            tasks.update({(found[1], index): task for index in indices or [_WHOLE]})
-        elif not _HETEROGENEOUS.fullmatch(job):
-            raise SiteError(f"squeue: {printable(job)[:80]} is no job id")
+            tasks.update(dict.fromkeys(_keys_of(job), task))
     return tasks
+
+
+def _keys_of(printed: str) -> list[tuple[str, int]]:
+    """Job id and index of each task that squeue means by ``12_[3-5]`` or ``12``; SiteError for what
+    is no job id."""
+    found = _JOB.fullmatch(printed)
+    if found and not found[2]:
+        return [(found[1], _WHOLE)]
+    keys = [(found[1], index) for index in task_indices(found[2])] if found else []
+    if not keys:
+        raise SiteError(f"squeue: {printable(printed)[:80]} is no job id")
+    return keys
 
 
 def accounted(job_ids: Iterable[str]) -> Tasks:
     """Tasks that accounting knows; empty where there is none: sites without it are normal."""
-    if shutil.which("sacct") is None:
-        return {}
     # Waiting tasks come as 12_[3,5-9]: --array, which would part them, is newer than 22.05.
-    argv = ["sacct", "--noheader", "--allocations", "--parsable2", "--jobs", ",".join(job_ids)]
-    tasks: Tasks = {}
+    columns = "--format=JobID,State,Reason,NodeList,JobName,Comment"
     try:
-        done = run([*argv, "--format=JobID,State,Reason,NodeList,JobName,Comment"])
+        return rows_of_sacct(_sacct("--jobs", ",".join(job_ids), columns))
     except SiteError:
         return {}
-    if done.code == 0:
-        _rows(done.stdout, tasks)
-    return tasks
 
 
-def _rows(text: str, tasks: Tasks) -> None:
-    """sacct's rows: what cannot be read is passed over, for only what squeue does not know is
-    looked for among them."""
+def _sacct(*options: str) -> str:
+    """What sacct prints of allocations; '' where it has none, or does not tell."""
+    if shutil.which("sacct") is None:
+        return ""
+    done = run(["sacct", "--noheader", "--allocations", "--parsable2", *options])
+    return "" if done.code else done.stdout
+
+
+def rows_of_sacct(text: str) -> Tasks:
+    """What sacct printed. What cannot be read is passed over, for only what squeue does not know is
+    looked for among these rows."""
+    tasks: Tasks = {}
     for line in text.splitlines():
         job, _, rest = line.partition("|")
         fields = rest.split("|", 4)
@@ -160,6 +272,7 @@ def _rows(text: str, tasks: Tasks) -> None:
             continue
         for number in task_indices(index) if index else [_WHOLE]:
             tasks[parent, number] = JobState(*fields)
+    return tasks
 
 
 def count_mine() -> int | None:
@@ -216,31 +329,20 @@ def _of(wanted: Set[tuple[str, int]], tasks: Tasks) -> Tasks:
     return {key: tasks[found] for key, found in keys.items() if found in tasks}
 
 
-def find_jobs(tokens: Iterable[str], root: Path, accounting: bool = True) -> dict[str, str]:
-    """Job id of each of these arrays that the scheduler, or the directory, knows; by token.
-
-    ``accounting`` is asked last, for what nobody else knows. SiteError if the scheduler cannot be
-    asked: what is not known must not be submitted again.
-    """
-    wanted = set(tokens)
-    rows = sorted(in_queue(wanted), key=lambda row: row[2])  # of two jobs, the one that lives
-    found = {token: job for job, token, _ in rows}
-    if wanted - found.keys():
-        found.update(in_outputs(root, wanted - found.keys()))
-    if accounting and wanted - found.keys():
-        found.update(_tokens_in_accounting(wanted - found.keys()))
-    return found
-
-
-def find_jobs_patiently(tokens: Collection[str], root: Path) -> dict[str, str]:
-    """As :func:`find_jobs`, looking again for a while: an absent job may be a late one."""
+def find_jobs(tokens: Collection[str], root: Path) -> dict[str, str]:
+    """Job id of each of these arrays that the scheduler, or the directory, knows; by token. Looks
+    again for a while: an absent job may be a late one. SiteError if the scheduler cannot be asked:
+    what is not known must not be submitted again."""
     for look in range(_LOOKS):
         if look:
             time.sleep(_BETWEEN_S)
-        found = find_jobs(tokens, root, accounting=look == _LOOKS - 1)
+        rows = sorted(in_queue({*tokens}), key=lambda row: row[2])  # of two jobs, the living one
+        found = {token: job for job, token, _ in rows}
+        if left := {*tokens} - found.keys():
+            found.update(in_outputs(root, left))
         if len(found) == len(tokens):
-            break
-    return found
+            return found
+    return {**found, **_tokens_in_accounting({*tokens} - found.keys())}
 
 
 def in_queue(tokens: Set[str]) -> list[tuple[str, str, bool]]:
@@ -261,9 +363,9 @@ def in_outputs(root: Path, tokens: Set[str]) -> dict[str, str]:
         try:
             with open_regular(path) as file:
                 head = file.read(4096).decode("utf-8", errors="replace")
-            marked = re.search(rf"^{ARRAY_MARK} (\S+)$", head, re.MULTILINE)
         except OSError:
             continue
+        marked = re.search(rf"^{ARRAY_MARK} (\S+)$", head, re.MULTILINE)
         job = path.name.partition("_")[0]
         if marked and marked[1] in tokens and job.isdigit():
             found[marked[1]] = job
@@ -272,12 +374,8 @@ def in_outputs(root: Path, tokens: Set[str]) -> dict[str, str]:
 
 def _tokens_in_accounting(tokens: Set[str]) -> dict[str, str]:
     """What accounting knows, where it keeps comments (AccountingStoreFlags=job_comment)."""
-    if shutil.which("sacct") is None:
-        return {}
-    argv = ["sacct", "--noheader", "--allocations", "--parsable2"]
-    done = run([*argv, "--starttime=now-30days", "--format=JobID,Comment"])
     found = {}
-    for line in done.stdout.splitlines() if done.code == 0 else []:
+    for line in _sacct("--starttime=now-30days", "--format=JobID,Comment").splitlines():
         job, _, comment = line.partition("|")
         for token in tokens & set(_TOKEN.findall(comment)):
             found[token] = job.partition("_")[0]

@@ -1,8 +1,6 @@
-"""Batch scripts, written and submitted by submitit. Of submitit nothing else is used, nor anywhere.
-
-What submitit is for, to pickle a function and to run the pickle in the job, is not wanted: a task
-finds its run by manifest and array index, so the script's command is the environment's own Python,
-which needs no submitit. Nothing is pickled, and nothing is unpickled.
+"""Batch scripts, written and submitted by submitit. Of submitit nothing else is used, nor anywhere:
+a task finds its run by manifest and array index, so that nothing is pickled, and the environment's
+own Python needs no submitit.
 
 submitit is pinned to its minor version in pyproject.toml, because the methods in use are private:
 ``PRIVATE`` has their names and parameters, and a test fails when submitit has others.
@@ -16,22 +14,21 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import shlex
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from submitit.core.utils import FailedJobError
 from submitit.slurm.slurm import SlurmExecutor
 
-from dlperf_hpc.engines import environments
-from dlperf_hpc.engines.base import Program, module_option, run_program
-from dlperf_hpc.engines.command import cleaned_environment
-from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.engines.base import TaskProgram, clean_environment, module_option, run_program
+from dlperf_hpc.engines.site import Environment, Site, mountable
 from dlperf_hpc.errors import Issue, LedgerError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.forms import NODE_LIST
@@ -44,6 +41,7 @@ from dlperf_hpc.records.layout import (
     REPEAT,
     REQUEUE,
     REQUEUE_BOUND,
+    SETUP_MARK,
 )
 from dlperf_hpc.records.manifest import Array
 
@@ -61,6 +59,21 @@ _SIGNAL_BEFORE_END_S = 10  # SIGUSR2 so long before Slurm's own end, for a recor
 # What a running task is called, and how often it has been put back, for the shell to fill in.
 _TASK = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
 _RESTARTS = "${SLURM_RESTART_COUNT:-0}"
+# What a shell set up for another Python; it would be led astray by them.
+_OTHER_PYTHONS = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")
+_OTHER_CONDAS = ("CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_SHLVL")
+# A batch shell is no login shell: `module` may not be there yet.
+_FIND_MODULE = (
+    "type module >/dev/null 2>&1 || for dlperf_init in"
+    ' "${LMOD_PKG:-}/init/bash" "${MODULESHOME:-}/init/bash"'
+    " /etc/profile.d/lmod.sh /etc/profile.d/z00_lmod.sh /etc/profile.d/modules.sh;"
+    ' do [ ! -r "$dlperf_init" ] || { source "$dlperf_init"; break; }; done'
+)
+# A step that fails, or leaves the shell, is named in the output.
+_TRAP = (
+    """trap 'dlperf_status=$?; [ -z "$dlperf_line" ] ||"""
+    f""" printf "{SETUP_MARK} %d: %s\\n" "$dlperf_status" "$dlperf_line" >&2' EXIT"""
+)
 _UNBOUND = {"none": "--gpu-bind=none", "tres-none": "--tres-bind=gres/gpu:none"}
 
 
@@ -93,7 +106,7 @@ class _Executor(SlurmExecutor):
         raise SubmissionError(f"sbatch's answer does not tell the job's id: {words}")
 
 
-def batch_script(root: Path, array: Array, site: Site, program: Program | None = None) -> str:
+def batch_script(root: Path, array: Array, site: Site, program: TaskProgram | None = None) -> str:
     """The batch script of an array, exactly as it would be submitted; by default that of its runs.
 
     LedgerError if Slurm cannot be given the directory's name, SpecError for any other value that
@@ -105,7 +118,7 @@ def batch_script(root: Path, array: Array, site: Site, program: Program | None =
 
 
 def submit(
-    root: Path, array: Array, site: Site, program: Program, job_in: Callable[[str], str]
+    root: Path, array: Array, site: Site, program: TaskProgram, job_in: Callable[[str], str]
 ) -> str:
     """Write the batch script below ``root`` and give it to sbatch; the job id, which ``job_in``
     finds in what ``sbatch --parsable`` prints ('': it is not certain).
@@ -118,7 +131,7 @@ def submit(
     (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dlperf-sbatch-") as folder:
         executor.answer, executor.complaint = Path(folder, "answer"), Path(folder, "complaint")
-        with cleaned_environment(), _said_if_slow(array):
+        with _cleaned_environment(), _said_if_slow(array):
             try:
                 job = executor._submit_command(_command(root, array, site, program))
             except FailedJobError as error:
@@ -132,6 +145,19 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="backslashreplace")
     except FileNotFoundError:
         return ""
+
+
+@contextlib.contextmanager
+def _cleaned_environment() -> Iterator[None]:
+    """Let this process have a clean environment for a while: submitit calls sbatch with its own."""
+    saved = dict(os.environ)
+    try:
+        os.environ.clear()
+        os.environ.update(clean_environment(saved))
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
 
 
 @contextlib.contextmanager
@@ -150,19 +176,16 @@ def _said_if_slow(array: Array) -> Iterator[None]:
         timer.cancel()
 
 
-def _command(root: Path, array: Array, site: Site, program: Program) -> str:
-    """What follows srun's own options in the script.
-
-    Setup and ranks have a shell of their own, from "(" in the setup to ")" after the command: one
-    that ends early, or whose PATH or PYTHONPATH was changed, must not keep the epilogue from
-    running.
-    """
+def _command(root: Path, array: Array, site: Site, program: TaskProgram) -> str:
+    """What follows srun's own options in the script. Setup and ranks have a shell of their own,
+    from "(" in the setup to ")" after the command: one that ends early, or whose PATH or PYTHONPATH
+    was changed, must not keep the epilogue from running."""
     environment = site.environment_named(array.environment)
-    words = environments.task_command(environment, root, program.arguments, program.supervised)
+    words = environment.task_command(root, program.arguments, program.supervised)
     return f"{shlex.join(words)}\n)"
 
 
-def _executor(root: Path, array: Array, site: Site, program: Program) -> _Executor:
+def _executor(root: Path, array: Array, site: Site, program: TaskProgram) -> _Executor:
     _check_directory(root)
     environment = site.environment_named(array.environment)
     executor = _Executor(root / layout.JOBS)
@@ -198,11 +221,8 @@ def _check_directory(root: Path) -> None:
 
 
 def _readable(array: Array, name: str, value: Any) -> Any:
-    """An option's value as sbatch reads it from a script.
-
-    It unquotes like a shell, but takes a backslash for an escape within single quotes too. A line
-    break would begin another line of the script.
-    """
+    """An option's value as sbatch reads it from a script: it unquotes like a shell, but takes a
+    backslash for an escape within single quotes too. A line break would begin another line."""
     if not isinstance(value, str):
         return value
     if re.search(r"[\x00-\x1f\x7f]", value):
@@ -213,14 +233,9 @@ def _readable(array: Array, name: str, value: Any) -> Any:
 
 def _options(array: Array, site: Site) -> dict[str, Any]:
     """The options of sbatch that submitit knows."""
+    keys = ("partition", "account", "qos", "constraint", "cpus_per_task", "mem", "mem_per_cpu")
     given = {
-        "partition": site.partition,
-        "account": site.account,
-        "qos": site.qos,
-        "constraint": site.constraint,
-        "cpus_per_task": site.cpus_per_task,
-        "mem": site.mem,
-        "mem_per_cpu": site.mem_per_cpu,
+        **{key: getattr(site, key) for key in keys},
         "exclude": _excluded(array, site) or None,
         "exclusive": site.exclusive or None,
     }
@@ -238,18 +253,20 @@ def _options(array: Array, site: Site) -> dict[str, Any]:
 def _further_options(root: Path, array: Array, site: Site) -> dict[str, Any]:
     """The options of sbatch that submitit does not know, or not as we mean them."""
     tasks = array.size
-    requeue = {} if site.requeue is None else {"requeue" if site.requeue else "no-requeue": True}
     # One file for a task's batch script and all its ranks; "array" also where there is one task,
     # so that every run is called <job>_<index>.
-    return {
+    options: dict[str, Any] = {
         "array": f"0-{tasks - 1}%{min(tasks, site.array_parallelism or tasks)}",
         "output": str(root / layout.JOBS / "%A_%a.out"),
         "export": site.export,
-        **({"ntasks": array.topology.nodes * _ranks_per_node(array)} if site.ntasks else {}),
-        **({"reservation": site.reservation} if site.reservation else {}),
-        **requeue,
-        **site.sbatch,
     }
+    if site.ntasks:
+        options["ntasks"] = array.topology.nodes * _ranks_per_node(array)
+    if site.reservation:
+        options["reservation"] = site.reservation
+    if site.requeue is not None:
+        options["requeue" if site.requeue else "no-requeue"] = True
+    return {**options, **site.sbatch}
 
 
 def _ranks_per_node(array: Array) -> int:
@@ -267,15 +284,15 @@ def _excluded(array: Array, site: Site) -> str:
 
 
 def _gpu_request(array: Array, site: Site) -> dict[str, Any]:
-    count = array.topology.gpus_per_node
-    typed = f"{site.gpu_type}:{count}" if site.gpu_type else f"{count}"
-    if site.gpus == "none":
-        return {}
-    return {"gres": f"gpu:{typed}"} if site.gpus == "gres" else {"gpus_per_node": typed}
+    typed = f"{array.topology.gpus_per_node}"
+    if site.gpu_type:
+        typed = f"{site.gpu_type}:{typed}"
+    requests = {"gres": {"gres": f"gpu:{typed}"}, "gpus-per-node": {"gpus_per_node": typed}}
+    return requests.get(site.gpus, {})
 
 
 def _setup_lines(
-    root: Path, array: Array, site: Site, environment: Environment, program: Program
+    root: Path, array: Array, site: Site, environment: Environment, program: TaskProgram
 ) -> list[str]:
     mark = f"echo {shlex.quote(f'{ARRAY_MARK} {array.token}')}"
     # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
@@ -289,14 +306,15 @@ def _setup_lines(
             f"export {REPEAT} {JOB_SECONDS}=$SECONDS",
             f'echo "{launch}.${REPEAT}"',
         ]
-    # srun has not inherited it since 22.05. Our srun has an option for it, any other the variable.
-    cpus = [f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}"] if site.cpus_per_task else []
-    inside = [*_gate_lines(program), *_spread_lines(root, array, site, program)]
-    inside += environments.setup_lines(environment, _restart_bound(site))
-    return [*marks, "(", *inside, *cpus]
+    lines = [*marks, "(", *_gate_lines(program), *_spread_lines(root, array, site, program)]
+    lines += _environment_lines(environment, _restart_bound(site))
+    if site.cpus_per_task:
+        # srun has not inherited it since 22.05. Our srun has an option, any other the variable.
+        lines.append(f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}")
+    return lines
 
 
-def _gate_lines(program: Program) -> list[str]:
+def _gate_lines(program: TaskProgram) -> list[str]:
     """A first step that ends the task at once if its run is held back; to see that nothing is costs
     a look for one file."""
     if program.marker is None:
@@ -305,7 +323,7 @@ def _gate_lines(program: Program) -> list[str]:
     return [f"if [ -f {looked_for} ] && {gate}; then exit 0; fi"]
 
 
-def _spread_lines(root: Path, array: Array, site: Site, program: Program) -> list[str]:
+def _spread_lines(root: Path, array: Array, site: Site, program: TaskProgram) -> list[str]:
     """A step that keeps the repeats that wait off this task's nodes; a run begins whatever becomes
     of it."""
     if not site.spread or program.marker is None:  # that is no run's
@@ -328,23 +346,22 @@ def srun_arguments(root: Path, array: Array, site: Site) -> list[str]:
     fixed = ["--output=all", "--label", "--kill-on-bad-exit=1", f"--wait={site.srun_wait_s}"]
     # What setup made must reach the ranks: sbatch's own --export would count for srun as well.
     fixed.append("--export=ALL")
+    options = [*fixed, *_environment_options(environment, root)]
     per_node = _ranks_per_node(array)
-    ranks = array.topology.nodes * per_node
-    several = [f"--ntasks={ranks}", f"--ntasks-per-node={per_node}"] if site.ntasks else []
     if array.tasks[0].case.launch == "once":
         # What the program starts itself must find the nodes free.
-        several = ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--overlap"]
-    return [
-        *fixed,
-        *environments.srun_options(environment, root),
-        *several,
-        *([f"--cpus-per-task={site.cpus_per_task}"] if site.cpus_per_task else []),
-        *([_UNBOUND[site.gpu_bind]] if site.gpu_bind else []),
-        *site.srun,
-    ]
+        options += ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--overlap"]
+    elif site.ntasks:
+        ranks = array.topology.nodes * per_node
+        options += [f"--ntasks={ranks}", f"--ntasks-per-node={per_node}"]
+    if site.cpus_per_task:
+        options.append(f"--cpus-per-task={site.cpus_per_task}")
+    if site.gpu_bind:
+        options.append(_UNBOUND[site.gpu_bind])
+    return [*options, *site.srun]
 
 
-def _teardown_lines(array: Array, site: Site, program: Program) -> list[str]:
+def _teardown_lines(array: Array, site: Site, program: TaskProgram) -> list[str]:
     lines = ["dlperf_code=$?", f'{shlex.join(program.epilogue)} "$dlperf_code"']
     if array.repeats_per_job > 1 or site.requeue:
         lines.append("dlperf_ended=$?")
@@ -357,3 +374,54 @@ def _teardown_lines(array: Array, site: Site, program: Program) -> list[str]:
             f' scontrol requeue "{_TASK}"'
         )
     return [*lines, "exit $dlperf_code"]
+
+
+def _environment_options(environment: Environment, root: Path) -> list[str]:
+    """What srun is told of an environment: the MPI plug-in, and pyxis's container."""
+    options, box = [f"--mpi={environment.mpi}"], environment.pyxis
+    if box is not None:
+        pairs = [mount if ":" in mount else f"{mount}:{mount}" for mount in box.mounts]
+        mounts = ",".join([f"{mountable(root)}:{root}", *pairs])
+        options += [f"--container-image={box.image}", f"--container-mounts={mounts}"]
+        if environment.env:  # else a variable that the image sets itself would stay as it is there
+            options.append(f"--container-env={','.join(environment.env)}")
+        options += box.options
+    return options
+
+
+def _environment_lines(environment: Environment, first: Iterable[str]) -> list[str]:
+    """Shell lines that lead into an environment, for a shell that only runs the ranks; ``first``
+    are steps before all others."""
+    lines = []
+    if environment.own_python:
+        cleared = (*_OTHER_PYTHONS, *(_OTHER_CONDAS if environment.conda else ()))
+        lines.append(f"unset {' '.join(cleared)}")
+    steps = [*first, *_module_steps(environment), *_conda_steps(environment), *environment.setup]
+    if steps:
+        lines.append(_TRAP)
+        for step in steps:
+            # ``eval``: a slip of the pen in a step must not make bash misread what follows.
+            lines += [f"dlperf_line={shlex.quote(step)}", 'eval "$dlperf_line" || exit']
+        lines.append("dlperf_line=")
+    if environment.venv is not None:
+        lines.append(f"export VIRTUAL_ENV={shlex.quote(environment.venv.rstrip('/'))}")
+        lines.append('export PATH="$VIRTUAL_ENV/bin:$PATH"')
+    given = {**environment.env, **environment.container_variables()}
+    return [*lines, *(f"export {name}={shlex.quote(value)}" for name, value in given.items())]
+
+
+def _module_steps(environment: Environment) -> list[str]:
+    steps = ["module purge"] if environment.modules_purge else []
+    steps += [f"module load {shlex.quote(name)}" for name in environment.modules]
+    return [_FIND_MODULE, *steps] if steps else []
+
+
+def _conda_steps(environment: Environment) -> list[str]:
+    if environment.conda is None:
+        return []
+    # A batch shell has not read the lines that `conda init` writes for interactive ones.
+    hook = 'dlperf_hook="$(conda shell.bash hook)" && eval "$dlperf_hook"'
+    if root := environment.conda_root:
+        hook = f"source {shlex.quote(root.rstrip('/') + '/etc/profile.d/conda.sh')}"
+    activate = f"conda activate {shlex.quote(environment.conda)}"
+    return [hook, activate, '[ -x "$CONDA_PREFIX/bin/python" ]']

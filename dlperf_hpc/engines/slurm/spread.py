@@ -17,7 +17,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from dlperf_hpc.engines.command import run
+from dlperf_hpc.engines.base import run
 from dlperf_hpc.errors import DlperfError, printable
 from dlperf_hpc.files import append_line, read_regular
 from dlperf_hpc.records import layout

@@ -18,7 +18,7 @@ from optimizer_references import apart, expected
 from places import SUPPORT
 from reference_curve import communication_is_measured
 
-from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.model.case import Case, Optimizer, Topology
 from dlperf_hpc.sweepfile.load import load_sweep

@@ -14,7 +14,7 @@ from parameter_counts import gpt2_parameters
 from places import ROOT, SUPPORT
 
 from dlperf_hpc.acceptance.numerics import our_weights
-from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.configs import Gpt2Config

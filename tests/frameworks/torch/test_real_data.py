@@ -18,7 +18,7 @@ from data_samples import prepared, write_corpus
 from places import ROOT, SUPPORT
 
 from dlperf_hpc.data import bert_files
-from dlperf_hpc.engines.command import clean_environment
+from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.engines.local import find_mpiexec
 from dlperf_hpc.train.configs import BertConfig
 from dlperf_hpc.train.torch.bert import BertForPreTraining

@@ -14,9 +14,9 @@ from report_samples import case
 from sweeping import wait_until
 
 from dlperf_hpc.cli import cancel
-from dlperf_hpc.engines.lock import stop_asked, submit_lock
 from dlperf_hpc.engines.slurm import SlurmEngine
 from dlperf_hpc.engines.slurm.query import BEGIN, END
+from dlperf_hpc.engines.submit import stop_request, submit_lock
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Submission, add_submission
 
@@ -188,9 +188,9 @@ def test_who_is_submitting_is_asked_to_stop(root: Path) -> None:
         code = 1
         try:
             with submit_lock(root, 0):
-                before = stop_asked(root)
+                before = stop_request(root)
                 os.write(writing, b"x")
-                wait_until(lambda: stop_asked(root) != before, 30, "the wish to stop")
+                wait_until(lambda: stop_request(root) != before, 30, "the wish to stop")
                 add_submission(root, Submission("1n1g.sample", TOKEN, job_id="9"))
                 with open(root.parent / "jobs", "a") as jobs:
                     jobs.write(f"9_0|PENDING|None||sample|{TOKEN}\n")

@@ -13,7 +13,7 @@ from record_samples import a_run, a_sweep, begun, ended, ended_ok, many, paths, 
 from report_samples import case
 
 from dlperf_hpc.cli import rerun
-from dlperf_hpc.engines.nodes import suspects
+from dlperf_hpc.engines.suspects import suspect_nodes
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.ledger import read_ledger
@@ -248,7 +248,7 @@ def test_nodes_on_which_runs_died_or_were_slow(tmp_path: Path) -> None:
         else:
             ended_ok(tmp_path, run, seconds=0.05 * (1.1 if host in ("n2", "n4") else 1))
         on(tmp_path, run, host)
-    found = suspects(read_ledger(tmp_path))
+    found = suspect_nodes(read_ledger(tmp_path))
     assert found == {
         "n2": "its runs are 9.1 % below the median of their cases",
         "n3": "2 of 3 runs on it died",
@@ -259,4 +259,4 @@ def test_a_healthy_sweep_suspects_nobody(tmp_path: Path) -> None:
     a_sweep(tmp_path, [a_run(repeat=number) for number in range(1, 5)])
     for number in range(1, 5):
         ended_ok(tmp_path, a_run(repeat=number), seconds=0.05 + 1e-4 * number)
-    assert suspects(read_ledger(tmp_path)) == {}
+    assert suspect_nodes(read_ledger(tmp_path)) == {}

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from sweeping import Workplace, local_environment
 
-from dlperf_hpc.doctor.collectives import checks, expectation, rows_of, table
-from dlperf_hpc.doctor.trial import Trial, targets_of_site
+from dlperf_hpc.doctor.job import Trial, targets_of_site
+from dlperf_hpc.doctor.measurements import (
+    collective_checks,
+    collective_rows,
+    collective_table,
+    expectation,
+)
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.model.case import Topology
@@ -87,7 +92,7 @@ def test_what_is_said_of_a_figure(
 ) -> None:
     told = {"by": by, "kind": "all-reduce", "rows": rows}
     trial = a_trial(tmp_path, 1, [a_node("n1", H200, nvlinks, [])] * 2, collectives0=told)
-    (result,) = checks(trial)
+    (result,) = collective_checks(trial)
     assert (result.grade, result.check) == (grade, "all-reduce") and words in result.seen
     assert not result.to_do or grade == "FAIL"
 
@@ -98,11 +103,11 @@ def test_what_was_not_measured_is_told(tmp_path: Path) -> None:
     cut |= {"left_out": "the budget is spent", "from": 1 << 25}
     none = {"by": "torch.distributed", "kind": "", "rows": [], "left_out": "no torch: x"}
     trial = a_trial(tmp_path, 2, parts, collectives0=cut, collectives1=none)
-    first, second = checks(trial)
+    first, second = collective_checks(trial)
     assert first.grade == "ok" and "not measured from 32 MiB on: the budget" in first.seen
     assert second.grade == "skipped" and "no torch: x" in second.seen
     # Ranks that ended in the midst of it have told nothing.
-    (result,) = checks(a_trial(tmp_path, 2, parts))
+    (result,) = collective_checks(a_trial(tmp_path, 2, parts))
     assert result.grade == "FAIL" and "no rank told a figure" in result.seen
 
 
@@ -111,7 +116,7 @@ def test_the_table(tmp_path: Path) -> None:
     told = {"by": NCCL, "kind": "all-reduce", "rows": rows}
     other = {"by": NCCL, "kind": "all-gather", "rows": rows[:1]}
     trial = a_trial(tmp_path, 1, [a_node("n1", H200, 0, [])], collectives0=told, collectives1=other)
-    lines = table(rows_of(trial)).splitlines()
+    lines = collective_table(collective_rows(trial)).splitlines()
     assert lines[0] == "torch.distributed, nccl; 1 node, 2 ranks; environment default"
     assert lines[1].split() == ["all-reduce", "all-gather"]
     assert lines[3].split() == ["8", "B", "100", "0.001", "100", "0.001"]

@@ -12,7 +12,7 @@ import pytest
 from sweeping import Workplace, local_environment
 
 from dlperf_hpc.doctor.diagnosis import gpu_checks, interpret
-from dlperf_hpc.doctor.trial import Trial, parts_of, targets_of_site
+from dlperf_hpc.doctor.job import Trial, parts_of, targets_of_site
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import CheckResult
 from dlperf_hpc.engines.site import Site

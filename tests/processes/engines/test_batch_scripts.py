@@ -27,9 +27,7 @@ from script_samples import (
 )
 
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.engines.base import run_program
-from dlperf_hpc.engines.command import clean_environment
-from dlperf_hpc.engines.environments import local_variables
+from dlperf_hpc.engines.base import clean_environment, run_program
 from dlperf_hpc.engines.local import queued_task
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.slurm.script import batch_script
@@ -115,7 +113,7 @@ def test_env_wins_over_the_images_own_variables(tmp_path: Path, program: str) ->
     name = f"{program.upper()}ENV_A"
     exports = [f"export A='{value}'", f"export {name}='{told}'"]
     assert setup_of(script_of(tmp_path, site))[1:] == exports
-    given = local_variables(site.environment_named("e"))
+    given = site.environment_named("e").local_variables()
     assert (given["A"], given[name]) == (value, told)
 
 

@@ -10,8 +10,8 @@ from record_samples import a_sweep, ended, ended_ok, many, token_of
 from report_samples import case
 
 from dlperf_hpc.cli import report, rerun, status
-from dlperf_hpc.engines.plan import rerun_arrays
-from dlperf_hpc.engines.submit import adopt, missing_arrays, open_sweep
+from dlperf_hpc.engines.plan import open_sweep, rerun_arrays
+from dlperf_hpc.engines.submit import adopt, missing_arrays
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout

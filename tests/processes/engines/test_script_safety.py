@@ -21,7 +21,6 @@ from pydantic import ValidationError
 from script_samples import HOSTILE, array_of, as_sbatch_unquotes, bash, setup_of, steps_of
 from spec_samples import load, write
 
-from dlperf_hpc.engines import environments
 from dlperf_hpc.engines.base import run_program
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.slurm.script import batch_script, srun_arguments
@@ -193,7 +192,7 @@ def _expected_steps(site: Site) -> Iterator[str]:
 
 def _expected_ranks(array: Array, site: Site, root: Path) -> Iterator[str]:
     environment = site.environment["e"]
-    command = environments.command(environment, root, run_program(root, array).arguments)
+    command = environment.command(root, run_program(root, array).arguments)
     told = [*srun_arguments(root, array, site), *command]
     assert {f"--mpi={environment.mpi}", environment.interpreter, *site.srun} <= {*told}
     for box in (environment.apptainer, environment.pyxis):

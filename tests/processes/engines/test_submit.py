@@ -11,7 +11,7 @@ from spec_samples import write
 
 from dlperf_hpc.cli import rerun, sweep
 from dlperf_hpc.engines.plan import pieces_of
-from dlperf_hpc.engines.slurm import limits
+from dlperf_hpc.engines.slurm import remedies
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import add_array, read_ledger
 from dlperf_hpc.records.manifest import Array
@@ -38,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a sweep of eight runs, in a cluster with a limit of three."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
-    limits._value.cache_clear()
+    remedies._value.cache_clear()
     (tmp_path / "bin").mkdir()
     command(tmp_path, "sbatch", SBATCH.format(here=tmp_path))
     command(tmp_path, "squeue", f"#!/bin/sh\necho '{printed_by_squeue()}'\n")

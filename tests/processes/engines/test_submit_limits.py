@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_hpc.engines.command import run
+from dlperf_hpc.engines.base import run
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.engines.slurm.hints import other_gpus
-from dlperf_hpc.engines.slurm.limits import submit_check, submit_limits, submit_remedy
+from dlperf_hpc.engines.slurm.remedies import other_gpus, submit_check, submit_limits, submit_remedy
 from dlperf_hpc.errors import SiteError
 
 # As sacctmgr --noheader --parsable2 prints associations, and qualities of service.

@@ -15,7 +15,7 @@ import pytest
 from record_samples import a_run, a_sweep, ended, ended_ok
 
 from dlperf_hpc.__main__ import main
-from dlperf_hpc.engines.watch import follow
+from dlperf_hpc.engines.states import follow
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import FinalState, add_final_states

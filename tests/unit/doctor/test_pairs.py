@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from dlperf_hpc.doctor.fleet import Pairing, judge, rounds_of
-from dlperf_hpc.doctor.trial import on_so_many_nodes, targets_of_site
+from dlperf_hpc.doctor.job import on_so_many_nodes, targets_of_site
+from dlperf_hpc.doctor.measurements import Pairing, judge, rounds_of
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.model.case import Topology

@@ -12,8 +12,8 @@ import pytest
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths, without_end
 
 from dlperf_hpc.engines.epilogue import close, main
-from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue, note
-from dlperf_hpc.engines.output import explain, told_by_output
+from dlperf_hpc.engines.local import QueuedTask, TaskQueue, note
+from dlperf_hpc.engines.postmortem import explain, verdict_of_output
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import failures, layout
 from dlperf_hpc.records.layout import REPEAT, REQUEUE
@@ -257,16 +257,16 @@ def test_an_output_alone_tells_of_the_end_or_says_nothing(
     path = tmp_path / layout.JOBS / "7_0.out"
     earlier = f"dlperf_hpc: launch 7_0.0\n{JOB} DUE TO PREEMPTION ***\n"
     path.write_text(f"{earlier}dlperf_hpc: launch 7_0.1\n{output}")
-    found = told_by_output(tmp_path, "7_0")
+    found = verdict_of_output(tmp_path, "7_0")
     assert (found and found.status) is status and (found is None or words in found.reason)
 
 
 def test_an_output_that_is_no_file_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / layout.JOBS).mkdir()
     os.mkfifo(tmp_path / layout.JOBS / "7_0.out")
-    assert told_by_output(tmp_path, "7_0") is None and told_by_output(tmp_path, "8_0") is None
+    assert verdict_of_output(tmp_path, "7_0") is None and verdict_of_output(tmp_path, "8_0") is None
     # Its path is no word of the launcher's.
-    assert told_by_output(tmp_path / "oom-kill", "7_0") is None
+    assert verdict_of_output(tmp_path / "oom-kill", "7_0") is None
 
 
 def test_what_is_quoted_is_short() -> None:

@@ -13,12 +13,11 @@ from record_samples import a_sweep, ended_ok, many, token_of
 from report_samples import case
 from spec_samples import load, write
 
-from dlperf_hpc.engines import extend
-from dlperf_hpc.engines.extend import differences
-from dlperf_hpc.engines.plan import make_manifest, rerun_arrays
+from dlperf_hpc.engines import plan as planning
+from dlperf_hpc.engines.plan import differences, make_manifest, open_sweep, rerun_arrays
 from dlperf_hpc.engines.site import Environment, Site
-from dlperf_hpc.engines.submit import missing_arrays, open_sweep, save_arrays, split_arrays
-from dlperf_hpc.engines.watch import current, follow
+from dlperf_hpc.engines.states import current, follow
+from dlperf_hpc.engines.submit import missing_arrays, save_arrays, split_arrays
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
@@ -221,7 +220,7 @@ def test_a_sweep_cannot_grow_without_end(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(root, plan(tmp_path, repeats=1))
-    monkeypatch.setattr(extend, "MOST_RUNS", 10)
+    monkeypatch.setattr(planning, "MOST_RUNS", 10)
     before = (root / layout.MANIFEST).read_bytes()
     with pytest.raises(LedgerError, match="has 4 runs, and 8 more would be above 10"):
         open_sweep(root, plan(tmp_path), "")

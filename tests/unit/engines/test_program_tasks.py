@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from dlperf_hpc.engines.base import run_program
-from dlperf_hpc.engines.environments import Environment, task_command
-from dlperf_hpc.engines.extend import differences
-from dlperf_hpc.engines.plan import make_manifest
-from dlperf_hpc.engines.site import Site
+from dlperf_hpc.engines.plan import differences, make_manifest
+from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records import layout
@@ -66,11 +64,11 @@ def test_a_supervisor_is_outside_of_a_container(tmp_path: Path) -> None:
     _, mine = planned(tmp_path, "rank").arrays
     program = run_program(tmp_path, mine)
     box = Environment(apptainer={"image": "/images/x.sif"})  # type: ignore[arg-type]
-    words = task_command(box, tmp_path, program.arguments, program.supervised)
+    words = box.task_command(tmp_path, program.arguments, program.supervised)
     assert words[0] == sys.executable and words[-2:] == ["/images/x.sif", "python3"]
     assert words.index("apptainer") > words.index(mine.name)
     pyxis = Environment(pyxis={"image": "x"})  # type: ignore[arg-type]
-    words = task_command(pyxis, tmp_path, program.arguments, program.supervised)
+    words = pyxis.task_command(tmp_path, program.arguments, program.supervised)
     assert (words[0], words[-1]) == ("python3", "python3")
 
 

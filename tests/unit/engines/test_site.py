@@ -26,9 +26,8 @@ from script_samples import (
 from spec_samples import load, write
 
 from dlperf_hpc.engines import site as site_module
-from dlperf_hpc.engines.environments import Apptainer, Pyxis
 from dlperf_hpc.engines.plan import make_manifest
-from dlperf_hpc.engines.site import Environment, Site, load_site
+from dlperf_hpc.engines.site import Apptainer, Environment, Pyxis, Site, load_site
 from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import SpecError
 

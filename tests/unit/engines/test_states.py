@@ -8,14 +8,17 @@ from queueing import printed_by_squeue
 from dlperf_hpc.engines.slurm.query import (
     BEGIN,
     END,
+    NEVER_STARTS,
+    SLURM_STATES,
+    TO_DO,
     JobState,
-    Tasks,
     _of,
-    _rows,
     marked_rows,
+    rows_of_sacct,
+    status_of,
     task_indices,
+    to_do_of,
 )
-from dlperf_hpc.engines.slurm.states import NEVER_STARTS, SLURM_STATES, TO_DO, status_of, to_do_of
 from dlperf_hpc.errors import SiteError
 from dlperf_hpc.model.result import Status
 
@@ -114,7 +117,6 @@ def test_task_indices(text: str, indices: list[int]) -> None:
 
 
 def test_rows_of_sacct() -> None:
-    tasks: Tasks = {}
     text = """\
 12_[2-3%1]|PENDING|JobArrayTaskLimit|
 12_0|RUNNING|None|n[1-2]
@@ -126,7 +128,7 @@ slurm_load_jobs error: Unable to contact slurm controller
 
 12_4
 """
-    _rows(text, tasks)
+    tasks = rows_of_sacct(text)
     assert tasks == {
         ("12", 0): JobState("RUNNING", "None", "n[1-2]"),
         ("12", 1): JobState("CANCELLED by 1000", "None", "n3"),

@@ -14,9 +14,9 @@ from reading_samples import facts, reading, scanned, steps
 from record_samples import a_run, a_sweep, begun, opened, paths
 
 from dlperf_hpc.cli.status import main as status_command
-from dlperf_hpc.engines import epilogue, holding
-from dlperf_hpc.engines.nodes import suspects
-from dlperf_hpc.engines.output import explain
+from dlperf_hpc.engines import epilogue, suspects
+from dlperf_hpc.engines.postmortem import explain
+from dlperf_hpc.engines.suspects import suspect_nodes
 from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scan.scanner import scanner
@@ -222,7 +222,7 @@ def test_the_node_of_a_broken_device_is_named_and_left_out(first_task: Path, cap
     assert codes == {"status": "failed", "decided_by": SIGNS, "cause": HARDWARE,
                      "cause_hosts": ["n2"]}  # fmt: skip
     assert "Xid" in record["reason"] and "n2" in record["reason"]
-    assert list(suspects(read_ledger(first_task))) == ["n2"]
+    assert list(suspect_nodes(read_ledger(first_task))) == ["n2"]
     assert status_command([str(first_task), "--why", "1", "--offline"]) == 1
     assert "\n> signs " in capsys.readouterr().out
 
@@ -233,7 +233,7 @@ def test_a_rank_says_where_a_device_broke(first_task: Path) -> None:
     account = Failure(1, "n2", FAILED, f"rank 1 on n2: {XID}", "t", cause=HARDWARE)
     leave_failure(attempt, account)
     finish(attempt, FAILED, account.reason, detail=account.verdict.codes())
-    found = suspects(read_ledger(first_task))
+    found = suspect_nodes(read_ledger(first_task))
     assert list(found) == ["n2"] and "Xid" in found["n2"]
 
 
@@ -241,7 +241,7 @@ def test_a_rank_says_where_a_device_broke(first_task: Path) -> None:
 def test_only_an_environments_fault_holds_runs_back(first_task: Path, cause: str) -> None:
     manifest = read_manifest(first_task)
     record = {"status": "failed", "cause": cause, "cause_hosts": ["n1"]}
-    holding.learn(first_task, manifest, manifest.runs[0], record)
+    suspects.learn(first_task, manifest, manifest.runs[0], record)
     assert quarantine.read_entries(first_task, "default") == ()
 
 
@@ -286,7 +286,7 @@ def test_no_code_compares_our_own_sentences() -> None:
 _ELSEWHERE = (
     "records/failures.py",  # which reads records of earlier versions
     "doctor/job.py",  # Slurm's reasons
-    "engines/slurm/states.py",
+    "engines/slurm/query.py",
     "sweepfile/patterns.py",  # RE2's
 )
 

@@ -1,6 +1,5 @@
-"""How a sweep stands: disk first, the scheduler for the rest, its final words kept.
-
-:func:`follow` looks again and again, until the last run has ended, with progress on stderr.
+"""How a sweep stands: disk first, the scheduler for the rest, its final words kept; :func:`follow`
+looks again and again, until the last run has ended, with progress on stderr.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Answer, Engine, TaskState
-from dlperf_hpc.engines.output import told_by_output
+from dlperf_hpc.engines.postmortem import verdict_of_output
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.model.case import Run
@@ -42,6 +41,10 @@ REPORT_ENDED = "dlperf_hpc: the report has ended, exit code"
 """The output of a job that reports (``--report``) ends with these words and the code."""
 _MOST_OUTPUT = 1 << 26  # bytes
 _PATIENCE_S = 180.0
+_LIVES_AFTER = {Status.PENDING: "requeued", Status.RUNNING: "its job runs"}
+_WHEN_IT_ANSWERS = "look again when the scheduler answers; until then nothing is submitted again"
+_WHEN_GONE = "`dlperf logs DIR RUN --output` shows what it printed; `dlperf rerun DIR` takes it"
+_WHEN_LATE = "its files may show within a minute; if they do not, `dlperf rerun DIR` takes it"
 
 
 def current(root: Path, ask_scheduler: bool = True) -> Collection:
@@ -53,11 +56,9 @@ def current(root: Path, ask_scheduler: bool = True) -> Collection:
 
 
 def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -> Collection:
-    """Every run's state, of a ledger that was read; asks the engine once.
-
-    With ``insist`` SiteError if it cannot be asked: for who submits again what does not live. An
-    engine whose queue is a process's own is not asked: its runs tell everything on disk.
-    """
+    """Every run's state, of a ledger that was read; asks the engine once, with ``insist`` SiteError
+    if it cannot be asked: for who submits again what does not live. An engine whose queue is a
+    process's own is not asked: its runs tell everything on disk."""
     reporting = _report_task(ledger)
     end = _report_end(ledger.root, reporting)
     collection = replace(quick_results(ledger), report_job=end)
@@ -75,13 +76,13 @@ def _with_engine(
     """What is on disk, and what the engine says besides: of runs that are not ok, of every job, and
     of the job that reports."""
     tasks = {run: task for run, task in ledger.tasks().items() if task.job_id}
-    asked = [
+    unclear = [
         result
         for result in collection.results
         if result.run.id in tasks and result.status is not Status.OK
     ]
-    also = [tasks[result.run.id] for result in asked if result.status.finished]
-    left = [tasks[result.run.id] for result in asked if not result.status.finished]
+    also = [tasks[result.run.id] for result in unclear if result.status.finished]
+    left = [tasks[result.run.id] for result in unclear if not result.status.finished]
     if reporting is not None:
         also.append(reporting)
     try:
@@ -90,16 +91,19 @@ def _with_engine(
         raise SiteError(
             f"{error}; nothing is submitted while the scheduler's jobs are not known"
         ) from error
-    jobs = {name: _job_of(task, answer.states.get(task.name)) for name, task in tasks.items()}
     resolve = _StateResolver(ledger.root, engine, answer)
-    found = {each.run.id: resolve.resolved(each, tasks[each.run.id]) for each in asked}
+    found = {each.run.id: resolve.resolved(each, tasks[each.run.id]) for each in unclear}
     with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to
         _keep(ledger.root, resolve.final_states)
-    results = tuple([found.get(each.run.id, each) for each in collection.results])
+    words = collection.report_job
     if reporting is not None:
         words = _report_state(engine, reporting, answer)
-        collection = replace(collection, report_job=words)
-    return replace(collection, results=results, jobs=jobs)
+    return replace(
+        collection,
+        results=tuple(found.get(each.run.id, each) for each in collection.results),
+        jobs={run: _job_of(task, answer.states.get(task.name)) for run, task in tasks.items()},
+        report_job=words,
+    )
 
 
 def _report_task(ledger: Ledger) -> Task | None:
@@ -142,22 +146,24 @@ def _jobs_by_logs(ledger: Ledger, results: Iterable[RunResult]) -> dict[str, Run
     """Where no scheduler knows of a job: how long the runs that run have run, by their logs."""
     tasks = ledger.tasks()
     found = {}
-    for result in results:
-        if result.status is Status.RUNNING and result.run.id in tasks:
-            began = started(RunPaths(ledger.root, result.run.id).log)
-            if began is not None:
-                elapsed = max(0.0, time.time() - began)
-                left = tasks[result.run.id].array.time_limit_s - elapsed
-                found[result.run.id] = RunJob("", elapsed_s=elapsed, left_s=left)
+    running = (each.run.id for each in results if each.status is Status.RUNNING)
+    for run in filter(tasks.__contains__, running):
+        began = started(RunPaths(ledger.root, run).log)
+        if began is not None:
+            elapsed = max(0.0, time.time() - began)
+            left = tasks[run].array.time_limit_s - elapsed
+            found[run] = RunJob("", elapsed_s=elapsed, left_s=left)
     return found
 
 
 def _job_of(task: Task, state: TaskState | None) -> RunJob:
     """A run's job, with what the engine told of it while it waits or runs."""
-    if state is None or state.status not in (Status.PENDING, Status.RUNNING):
-        return RunJob(task.name, state.nodes if state else "")
+    if state is None:
+        return RunJob(task.name, "")
     if state.status is Status.PENDING:
         return RunJob(task.name, starts=state.starts)
+    if state.status is not Status.RUNNING:
+        return RunJob(task.name, state.nodes)
     left = None
     if state.elapsed_s is not None and state.limit_s is not None:
         left = state.limit_s - state.elapsed_s
@@ -169,8 +175,9 @@ def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunRe
     Nothing is written down."""
     result, task = result_of(ledger, run), ledger.tasks().get(run.id)
     engine = get_engine(ledger.manifest.engine)
-    words = ledger.last_words().get(run.id)
-    kept = f"said finally: {words.status.value}: {words.reason}" if words else ""
+    kept = ""
+    if words := ledger.last_words().get(run.id):
+        kept = f"said finally: {words.status.value}: {words.reason}"
     if task is None or not task.job_id:
         return result, kept or "no job stands for this run"
     if not engine.detached:
@@ -179,9 +186,8 @@ def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunRe
         return result, f"job {task.name}: {kept or 'not asked'}"
     answer = engine.states(ledger.root, [task])
     resolved = _StateResolver(ledger.root, engine, answer).resolved(result, task)
-    state = answer.states.get(task.name)
-    said = str(state) if state else answer.silence or kept or "says nothing of it any more"
-    return resolved, f"{engine.title}, job {task.name}: {said}"
+    state = str(answer.states.get(task.name, "")) or answer.silence or kept
+    return resolved, f"{engine.title}, job {task.name}: {state or 'says nothing of it any more'}"
 
 
 def _keep(root: Path, final_states: list[FinalState]) -> None:
@@ -210,24 +216,23 @@ class _StateResolver:
         """How a run stands."""
         state = self.answer.states.get(task.name)
         if result.status.finished:
-            return self._begun_again(result, task, state)
+            return self._ended_badly(result, task, state)
         return self._settled(result, task, state)
 
-    def _begun_again(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
-        """A run that ended badly, while its job lives: requeued, by hand or by preemption, or about
-        to end. Where the scheduler alone told of the end, it may have told of an earlier one."""
+    def _ended_badly(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
+        """A run whose job may live: requeued, by hand or by preemption, or about to end. Where the
+        scheduler alone knew of the end, it may have been an earlier one."""
         if state is None:
             return result
-        if state.status in (Status.PENDING, Status.RUNNING):
-            words = "requeued" if state.status is Status.PENDING else "its job runs"
+        if words := _LIVES_AFTER.get(state.status):
             reason, to_do = f"{words} after: {result.reason}", self.engine.to_do(state)
             return replace(
                 result, status=state.status, reason=reason, source="scheduler", to_do=to_do
             )
         if state.status is result.status:  # it waits, and will for ever
             return replace(result, to_do=self.engine.to_do(state))
-        told_by_it = result.source == "scheduler" and state.status.finished
-        if told_by_it and self._believed(result, task, state).reason != result.reason:
+        by_scheduler = result.source == "scheduler" and state.status.finished
+        if by_scheduler and self._believed(result, task, state).reason != result.reason:
             return self._settled(result, task, state)
         return result
 
@@ -260,30 +265,19 @@ class _StateResolver:
             reason, to_do = f"{reason}; no record on disk yet", _WHEN_LATE
         elif state.alive:
             to_do = self.engine.to_do(state)
-        told = replace(result, status=state.status, reason=reason, source="scheduler", to_do=to_do)
-        printed = state.status in (Status.UNKNOWN, Status.FAILED) and state.launched
-        return self._as_printed(told, task) if printed else told
+        found = replace(result, status=state.status, reason=reason, source="scheduler", to_do=to_do)
+        if state.status in (Status.UNKNOWN, Status.FAILED) and state.launched:
+            return self._as_printed(found, task)
+        return found
 
     def _as_printed(self, result: RunResult, task: Task) -> RunResult:
         """A run whose end the scheduler has forgotten, or never knew, by its output."""
-        told = told_by_output(self.root, task.name)
-        if told is None:
+        verdict = verdict_of_output(self.root, task.name)
+        if verdict is None:
             return result
-        reason = f"{told.reason} (jobs/{task.name}.out)"
-        return replace(
-            result,
-            status=told.status,
-            reason=reason,
-            source="scheduler",
-            to_do="",
-            decided_by=told.decided_by,
-            cause=told.cause,
-        )
-
-
-_WHEN_IT_ANSWERS = "look again when the scheduler answers; until then nothing is submitted again"
-_WHEN_GONE = "`dlperf logs DIR RUN --output` shows what it printed; `dlperf rerun DIR` takes it"
-_WHEN_LATE = "its files may show within a minute; if they do not, `dlperf rerun DIR` takes it"
+        reason = f"{verdict.reason} (jobs/{task.name}.out)"
+        codes = replace(result, decided_by=verdict.decided_by, cause=verdict.cause, to_do="")
+        return replace(codes, status=verdict.status, reason=reason, source="scheduler")
 
 
 def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
@@ -314,22 +308,23 @@ def _watch(root: Path, engine: Engine, poll_s: float, progress: Progress) -> Non
         # Asked before the disk is read: what ended in between shows next time round.
         idle = engine.idle()
         collection = current(root)
-        results = collection.results
-        for line in _news(results, reported):
+        for line in _news(collection.results, reported):
             progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        # What no job stands for may stay so: `--only` asked for other runs.
-        open_runs = [
-            result
-            for result in results
-            if not result.status.finished and result.run.id not in collection.unsubmitted
-        ]
-        done = len(results) - len(open_runs)
-        progress.update(bar, total=len(results), completed=done, description=_now(open_runs))
-        if not all(result.status is Status.UNKNOWN for result in open_runs):
+        open_runs = _open_runs(collection)
+        total = len(collection.results)
+        done = total - len(open_runs)
+        progress.update(bar, total=total, completed=done, description=_now(open_runs))
+        if any(result.status is not Status.UNKNOWN for result in open_runs):
             heard = time.monotonic()
         if not open_runs or idle or time.monotonic() - heard > _PATIENCE_S:
             return
         time.sleep(engine.pause_s(poll_s))
+
+
+def _open_runs(collection: Collection) -> list[RunResult]:
+    """Runs that can still change. What no job stands for may stay so: `--only` named other runs."""
+    left = [result for result in collection.results if not result.status.finished]
+    return [result for result in left if result.run.id not in collection.unsubmitted]
 
 
 def _progress(quiet: bool) -> Progress:
@@ -346,23 +341,19 @@ def _progress(quiet: bool) -> Progress:
 
 
 def _now(open_runs: list[RunResult]) -> str:
-    running = next((result for result in open_runs if result.status is Status.RUNNING), None)
-    return f"running {printable(running.run.id)}" if running else "waiting" if open_runs else "done"
+    for result in open_runs:
+        if result.status is Status.RUNNING:
+            return f"running {printable(result.run.id)}"
+    return "waiting" if open_runs else "done"
 
 
 def _news(results: Iterable[RunResult], reported: set[str]) -> Iterator[str]:
     """A line for each run that has ended, one for all that the same thing holds back."""
     for result in results:
-        if result.status.finished and result.run.id not in reported:
-            reported.add(result.run.id)
-            if result.status is not Status.HELD_BACK:
-                yield _line(result)
-            elif result.reason not in reported:
-                reported.add(result.reason)
-                what = f"every other run that this would end: {result.reason}"
-                yield f"{result.status.value:8} {printable(what)}"
-
-
-def _line(result: RunResult) -> str:
-    reason = f": {result.reason}" if result.reason else ""
-    return f"{result.status.value:8} {printable(f'{result.run.id}{reason}')}"
+        key, words = result.run.id, result.run.id
+        if result.status is Status.HELD_BACK:
+            key, words = result.reason, "every other run that this would end"
+        if result.status.finished and key not in reported:
+            reported.add(key)
+            reason = f": {result.reason}" if result.reason else ""
+            yield f"{result.status.value:8} {printable(words + reason)}"

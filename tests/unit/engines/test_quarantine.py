@@ -11,10 +11,10 @@ import pytest
 from record_samples import SWEEP, a_run, a_sweep, begun, ended, ended_ok, opened, paths
 
 from dlperf_hpc.cli import submission as told
-from dlperf_hpc.engines import epilogue, holding
-from dlperf_hpc.engines.local.queue import QueuedTask, TaskQueue
-from dlperf_hpc.engines.nodes import suspects
-from dlperf_hpc.engines.output import explain
+from dlperf_hpc.engines import epilogue, suspects
+from dlperf_hpc.engines.local import QueuedTask, TaskQueue
+from dlperf_hpc.engines.postmortem import explain
+from dlperf_hpc.engines.suspects import suspect_nodes
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import quarantine
@@ -76,7 +76,7 @@ def learnt(root: Path, run: Run) -> list[str]:
     manifest = read_ledger(root).manifest
     record = read_record(paths(root, run).record)
     assert record is not None
-    holding.learn(root, manifest, run, record)
+    suspects.learn(root, manifest, run, record)
     return [entry.kind for entry in quarantine.read_entries(root, "default")]
 
 
@@ -121,7 +121,7 @@ def test_what_launchers_print(
     assert told.fault == kind, told
     if kind:
         assert (told.status, told.cause) == (Status.FAILED, ENVIRONMENT)
-        assert holding.hosts_of_launch(kind, output) == hosts
+        assert suspects.hosts_of_launch(kind, output) == hosts
 
 
 def test_a_missing_framework_is_believed_of_one_run(tmp_path: Path) -> None:
@@ -210,9 +210,9 @@ def test_the_epilogue_learns_it(tmp_path: Path, second_task: None) -> None:
 def test_a_run_held_back_has_a_record_and_no_attempt(tmp_path: Path, second_task: None) -> None:
     runs = runs_of()
     a_sweep(tmp_path, runs, "slurm")
-    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
+    assert suspects.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
     quarantine.hold_back(tmp_path, "default", ENTRY)
-    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 0
+    assert suspects.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 0
     assert epilogue.main([str(tmp_path), f"1n2g.{SWEEP}", "0"]) == 0
     where = paths(tmp_path, runs[1])
     assert not where.log.exists() and not where.attempts.exists()
@@ -238,10 +238,10 @@ def test_what_ended_ok_or_is_being_measured_is_left_alone(
     a_sweep(tmp_path, runs, "slurm")
     quarantine.hold_back(tmp_path, "default", ENTRY)
     ended_ok(tmp_path, runs[1])
-    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
+    assert suspects.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "2")
     begun(tmp_path, runs[2], "200_2.0")
-    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
+    assert suspects.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
     assert not paths(tmp_path, runs[2]).record.exists()
 
 
@@ -250,7 +250,7 @@ def test_an_earlier_attempt_is_kept(tmp_path: Path, second_task: None) -> None:
     a_sweep(tmp_path, runs, "slurm")
     ended(tmp_path, runs[1], Status.TIMEOUT, "long")
     quarantine.hold_back(tmp_path, "default", ENTRY)
-    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 0
+    assert suspects.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 0
     where = paths(tmp_path, runs[1])
     assert {"attempt1"} == {path.suffixes[0][1:] for path in where.attempts.glob("*")}
     assert opened(tmp_path, runs[1], "300_0.0").number == 2
@@ -282,7 +282,7 @@ def test_a_damaged_marker_holds_nothing_back(
     a_sweep(tmp_path, runs_of(), "slurm")
     quarantine.marker(tmp_path, "default").write_text(content)
     assert quarantine.read_entries(tmp_path, "default") == ()
-    assert holding.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
+    assert suspects.main([str(tmp_path), f"1n2g.{SWEEP}"]) == 1
     quarantine.hold_back(tmp_path, "default", ENTRY)  # and is replaced by a whole one
     assert [entry.kind for entry in quarantine.read_entries(tmp_path, "default")] == ["framework"]
 
@@ -359,7 +359,7 @@ def test_no_node_is_blamed_for_its_environment(tmp_path: Path) -> None:
     for run, host in zip(runs[3:5], ("n2", "n3")):
         lacking(tmp_path, run, "gpu", host)
     lacking(tmp_path, runs[5], "interpreter", "n4")
-    assert suspects(read_ledger(tmp_path)) == {
+    assert suspect_nodes(read_ledger(tmp_path)) == {
         "n1": "1 of 1 runs on it died",  # of what is no environment's
         "n4": "1 of 1 runs on it died",  # no other node lacks the interpreter
     }

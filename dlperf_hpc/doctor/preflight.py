@@ -19,16 +19,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dlperf_hpc.doctor.diagnosis import OLDEST_PYTHON, how_to_install
-from dlperf_hpc.doctor.trial import modules_of, modules_without_mpi
-from dlperf_hpc.engines.base import CheckResult, Engine, Grade
-from dlperf_hpc.engines.command import clean_environment
-from dlperf_hpc.engines.environments import Environment, local_variables
-from dlperf_hpc.engines.site import Site
+from dlperf_hpc.engines.base import CheckResult, Engine, Grade, clean_environment
+from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.records.manifest import Array, Manifest
 from dlperf_hpc.sweepfile.commands import LAUNCHERS, command, plan_values
 from dlperf_hpc.sweepfile.programs import RUN_NAMES, TASK_NAMES, UserProgram
+from dlperf_hpc.train.registry import registry
 
+OLDEST_PYTHON = (3, 9)  # that the wrapper runs on
+NEWER_PYTHON = "give this environment a Python 3.9 or newer in the site profile"
+_PACKAGES = {"mpi4py": "mpi4py mpich", "torch": "torch numpy"}
+_RECIPES = ("tensorflow", "deepspeed", "horovod")  # of `dlperf env`
 _PATIENCE_S = 5.0
 _NETWORK = {
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "panfs", "wekafs"),
@@ -43,8 +44,41 @@ print(json.dumps({"version": sys.version_info[:3], "path": sys.path, "missing": 
 """
 
 
+def modules_of(arrays: Sequence[Array]) -> tuple[str, ...]:
+    """What the environment of these arrays must have: the wrapper, MPI, what back ends declare."""
+    cases = [run.case for array in arrays for run in array.tasks]
+    # A program brings its own modules; what starts its processes must be there.
+    launchers = {LAUNCHERS.get(case.launch, "").split(".")[0] for case in cases} - {""}
+    names = {case.framework for case in cases if not case.launch}
+    if not names:
+        return tuple(sorted(launchers))
+    backends = [registry().backends[name] for name in names]
+    libraries = {backend.library for backend in backends}
+    more = set().union(*(backend.modules for backend in backends))
+    found = ("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more), *sorted(launchers))
+    return tuple(dict.fromkeys(found))
+
+
+def modules_without_mpi(
+    modules: Sequence[str], engine: Engine, environment: Environment, arrays: Sequence[Array]
+) -> tuple[str, ...]:
+    """``modules``, without mpi4py where these arrays' runs do without MPI."""
+    without = engine.without_mpi(environment, arrays)
+    return tuple(name for name in modules if name != "mpi4py" or not without)
+
+
+def how_to_install(name: str, python: str) -> str:
+    """What to do where this Python lacks a module."""
+    load = "or load its module in setup of the site profile"
+    if name == "dlperf_hpc":
+        extras = "a checkout of this project, with the extras mpi and that of the framework"
+        return f"install {extras}, with {python} -m pip; {load}"
+    made = f"make an environment with it (dlperf env make {name}), or " if name in _RECIPES else ""
+    return f"{made}install it: {python} -m pip install {_PACKAGES.get(name, name)}; {load}"
+
+
 @dataclass(frozen=True)
-class _Seen:
+class _PythonFacts:
     """What a Python says of itself: its version, where it looks for modules, those not found."""
 
     version: tuple[int, ...]
@@ -61,7 +95,7 @@ def examine(manifest: Manifest, site: Site, engine: Engine, root: Path) -> Itera
         yield from _of_environment(name, environment, modules, engine, root)
     of_programs = examine_programs(manifest, site, partial(grade_of, engine, root))
     yield from (each for each in of_programs if each.grade != "ok")
-    yield from engine.foresee(site, manifest.arrays)
+    yield from engine.preflight(site, manifest.arrays)
 
 
 def _of_environment(
@@ -71,14 +105,12 @@ def _of_environment(
         return  # what a container or a shell adds is seen where it runs
     given = environment.interpreter
     path = given if "/" in given else shutil.which(given) or ""
-
-    def grade(*places: str) -> Grade:
-        return grade_of(engine, root, *places)
-
+    graded = partial(grade_of, engine, root)
     if not os.access(path, os.X_OK):
         seen = f"{given} is not there, or cannot be run, on this machine"
         to_do = "correct python, venv or conda of this environment in the site profile"
-        yield CheckResult(grade(given) if "/" in given else "warn", "python", seen, to_do, name)
+        grade = graded(given) if "/" in given else "warn"
+        yield CheckResult(grade, "python", seen, to_do, name)
         return
     found = _look(path, environment, modules)
     if found is None:
@@ -87,14 +119,13 @@ def _of_environment(
         return
     if found.version < OLDEST_PYTHON:
         seen = f"{path} is Python {'.'.join(map(str, found.version))}"
-        to_do = "give this environment a Python 3.9 or newer in the site profile"
-        yield CheckResult(grade(path), "python", seen, to_do, name)
+        yield CheckResult(graded(path), "python", seen, NEWER_PYTHON, name)
         return
     places = [each for each in found.path if each.endswith(("site-packages", "dist-packages"))]
+    grade = graded(*places) if places else "warn"
     for module in found.missing:
         seen = f"{path} has no module {module}"
-        to_do = how_to_install(module, path)
-        yield CheckResult(grade(*places) if places else "warn", module, seen, to_do, name)
+        yield CheckResult(grade, module, seen, how_to_install(module, path), name)
 
 
 def grade_of(engine: Engine, root: Path, *places: str) -> Grade:
@@ -104,19 +135,19 @@ def grade_of(engine: Engine, root: Path, *places: str) -> Grade:
     return "FAIL" if same else "warn"
 
 
-def _look(path: str, environment: Environment, modules: Sequence[str]) -> _Seen | None:
+def _look(path: str, environment: Environment, modules: Sequence[str]) -> _PythonFacts | None:
     """What a Python says; None if it does not answer."""
     if path == sys.executable and not any(name.startswith("PYTHON") for name in environment.env):
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
-        return _Seen(sys.version_info[:3], tuple(sys.path), tuple(missing))
-    env = {**clean_environment(), **local_variables(environment)}
+        return _PythonFacts(sys.version_info[:3], tuple(sys.path), tuple(missing))
+    env = {**clean_environment(), **environment.local_variables()}
     try:
         done = subprocess.run(
             [path, "-c", _LOOK, *modules], env=env, cwd="/", stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
         )  # fmt: skip
         row = json.loads(done.stdout)
-        return _Seen(tuple(row["version"]), tuple(row["path"]), tuple(row["missing"]))
+        return _PythonFacts(tuple(row["version"]), tuple(row["path"]), tuple(row["missing"]))
     except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
         return None
 
@@ -166,31 +197,32 @@ class Needed:
 
 
 def needed(program: UserProgram, manifest: Manifest, arrays: Sequence[Array]) -> Needed:
-    """Of the cases of these arrays; what only a task knows is left out."""
-    directories, files, commands = dict[str, None](), dict[str, None](), dict[str, None]()
+    """What the cases of these arrays need; what only a task knows is left out."""
+    directories, words = dict[str, None](), dict[tuple[str, str], None]()
     cases = [run.case for array in arrays for run in array.tasks]
     for case in dict.fromkeys(each for each in cases if each.framework == program.name):
         values = plan_values(case, manifest.measure, manifest.sweep)
         made = command(program, values, later=(*TASK_NAMES, *RUN_NAMES))
         place = made.workdir or os.getcwd()
-        if "{" in place:
-            continue
-        directories[place] = None
-        for word in _started(made.argv):
-            if word.endswith(_SCRIPTS) or "/" in word:
-                files[str(Path(place, word))] = None
-            else:
-                commands[word] = None
+        if "{" not in place:
+            directories[place] = None
+            words.update(dict.fromkeys((place, word) for word in _started_words(made.argv)))
+    files, commands = dict[str, None](), dict[str, None]()
+    for place, word in words:
+        if word.endswith(_SCRIPTS) or "/" in word:
+            files[str(Path(place, word))] = None
+        else:
+            commands[word] = None
     return Needed(tuple(directories)[:_MOST], tuple(files)[:_MOST], tuple(commands)[:_MOST])
 
 
-def _started(argv: Sequence[str]) -> list[str]:
+def _started_words(argv: Sequence[str]) -> list[str]:
     """The words of a command that are started: the first one, and behind what runs scripts, or
     options of a launcher, the first script. Of ``-m`` nothing is known."""
     runs_scripts = argv[0].startswith("--") or Path(argv[0]).name in _RUN_SCRIPTS
     scripts = [word for word in argv[1:] if word.endswith(_SCRIPTS)] if runs_scripts else []
-    found = [*([] if argv[0].startswith("-") else argv[:1]), *scripts[:1]]
-    return [word for word in found if "{" not in word]
+    found = [*argv[:1], *scripts[:1]]
+    return [word for word in found if "{" not in word and not word.startswith("-")]
 
 
 def needed_paths(manifest: Manifest, arrays: Sequence[Array]) -> Mapping[str, tuple[str, ...]]:
@@ -208,37 +240,39 @@ def examine_programs(
         arrays = [a for a in manifest.arrays if a.tasks[0].case.framework == name]
         if not arrays:
             continue
-        environment = site.environment_named(arrays[0].environment)
-        check, told = f"program {name}", 0
-        there = needed(program, manifest, arrays)
-        if environment.pyxis is None:  # else all of it is in the image
-            for path, seen, to_do in _missing(there, inside=environment.apptainer is not None):
-                told += 1
-                grade = graded(path) if path else "warn"
-                yield CheckResult(grade, check, seen, to_do)
-        if not told:
-            how = f", started by {LAUNCHERS[program.launch]}" if program.launch in LAUNCHERS else ""
-            places = ", ".join((*there.paths, *there.commands)[:3])
-            yield CheckResult("ok", check, f"{places or 'nothing to look for'}{how}")
+        check, there = f"program {name}", needed(program, manifest, arrays)
+        missing = list(_missing(there, site.environment_named(arrays[0].environment)))
+        for path, seen, to_do in missing:
+            yield CheckResult(graded(path) if path else "warn", check, seen, to_do)
+        if not missing:
+            seen = ", ".join((*there.paths, *there.commands)[:3]) or "nothing to look for"
+            if program.launch in LAUNCHERS:
+                seen += f", started by {LAUNCHERS[program.launch]}"
+            yield CheckResult("ok", check, seen)
 
 
-def _missing(there: Needed, inside: bool) -> Iterator[tuple[str, str, str]]:
-    """The path of what is missing ('' if it has none), what was seen, and what to do. ``inside`` a
-    container files and commands are another's, and only directories are this machine's."""
+def _missing(there: Needed, environment: Environment) -> Iterator[tuple[str, str, str]]:
+    """The path of what is missing ('' if it has none), what was seen, and what to do. In Apptainer
+    files and commands are the image's, and only directories are this machine's; with pyxis all of
+    it is in the image."""
+    if environment.pyxis is not None:
+        return
     absent = [path for path in there.directories if not os.path.isdir(path)]
     for path in absent:
         yield path, f"{path} is no directory", "correct workdir of this program"
-    if inside:
+    if environment.apptainer is not None:
         return
     for path in there.files:
-        if any(path.startswith(f"{place}/") for place in absent):
-            continue
-        if not os.path.isfile(path):
-            to_do = "correct run or workdir of this program"
-            yield path, f"there is no file {path}", to_do
-        elif not path.endswith(_SCRIPTS) and not os.access(path, os.X_OK):
-            yield path, f"{path} cannot be run", f"chmod +x {path}"
+        if not path.startswith(tuple(f"{place}/" for place in absent)):
+            yield from _wrong_file(path)
     for word in there.commands:
         if shutil.which(word) is None:
             to_do = "name its full path, or load what has it in this environment's setup"
             yield "", f"no command {word} is on the PATH of this machine", to_do
+
+
+def _wrong_file(path: str) -> Iterator[tuple[str, str, str]]:
+    if not os.path.isfile(path):
+        yield path, f"there is no file {path}", "correct run or workdir of this program"
+    elif not path.endswith(_SCRIPTS) and not os.access(path, os.X_OK):
+        yield path, f"{path} cannot be run", f"chmod +x {path}"

@@ -179,7 +179,7 @@ def _tail(path: Path, launch: str) -> str:
     return re.split(rf"{LAUNCH_MARK} {re.escape(launch) or '.*'}\n", text)[-1]
 
 
-def told_by_output(root: Path, task: str) -> Verdict | None:
+def verdict_of_output(root: Path, task: str) -> Verdict | None:
     """Why a task ended of which nobody else knows it; None if its output does not say so."""
     try:
         output = _tail(root / layout.JOBS / f"{task}.out", "")

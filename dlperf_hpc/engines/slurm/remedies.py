@@ -1,13 +1,13 @@
-"""Limits on how many array tasks a user may have in Slurm's queue: which of them a job would meet,
-told before sbatch refuses, and what is known of the one that sbatch names.
+"""What to do where a site profile does not fit: what Slurm has in its place, in words, and limits
+on how many array tasks a user may have in the queue.
 
-The two differ in what they may guess. What applies to a job is decided by its QOS, its partition's,
-and an association that a site's plug-in may choose. Before anything is submitted, the likely limits
-help; once sbatch has refused, a value is told only where it can be no other's, for what it says is
-written into site profiles, and decides whether `sweep --wait` goes on.
+What applies to a job is decided by its QOS, its partition's, and an association that a site's
+plug-in may choose. Before anything is submitted, the likely limits help; once sbatch has refused, a
+value is given only where it can be no other's, for what it says is written into site profiles, and
+decides whether `sweep --wait` goes on.
 
 Some sites forbid ``scontrol`` or ``sacctmgr``, and some have no accounting: that is no error, what
-they would tell is not known then.
+they would say is not known then.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import functools
 import os
 import pwd
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from typing import TYPE_CHECKING, NamedTuple
 
-from dlperf_hpc.engines.base import CheckResult, Limit
-from dlperf_hpc.engines.command import run
+from dlperf_hpc.engines.base import CheckResult, Limit, run
 from dlperf_hpc.engines.slurm import query
 from dlperf_hpc.errors import SiteError
 
@@ -29,12 +29,20 @@ if TYPE_CHECKING:
     from dlperf_hpc.records.manifest import Array
 
 _PATIENCE_S = 20.0
+_INSTANT_S = 3.0  # what does not answer so soon is not asked before a sweep is submitted
+_TYPED = re.compile(r"\bgpu:([\w.-]*[A-Za-z_][\w.-]*)")  # gpu:a100:4, not gpu:8
 
 
 def settings() -> dict[str, str]:
     """``scontrol show config`` as keys and values; empty where it is not known."""
     rows = (line.partition("=") for line in _printed("scontrol", "show", "config").splitlines())
     return {key.strip(): value.strip() for key, equals, value in rows if equals}
+
+
+def number(setting: str) -> int | None:
+    """A number of the controller's configuration; None where it is not known."""
+    value = settings().get(setting, "")
+    return int(value) if value.isdigit() else None
 
 
 def partition_qos(partition: str) -> str | None:
@@ -81,10 +89,6 @@ LIMITS = {
 
 _OF_QOS = {name: source.column for name, source in LIMITS.items() if source.entity == "qos"}
 _OF_USER = "AssocMaxSubmitJobLimit"
-_ASSOCIATION = (
-    *("DefaultAccount", "Cluster", "Account", "Partition", "QOS", "DefaultQOS"),
-    LIMITS[_OF_USER].column,
-)
 
 
 def limit_behind(words: str, site: Site) -> Limit:
@@ -104,16 +108,14 @@ def _value(
 ) -> int | None:
     """The one value that the limit can have; None if there are several, or none is told."""
     if source.entity == "config":
-        value = settings().get(source.column, "")
-        return int(value) if value.isdigit() else None
+        return number(source.column)
+    rows: list[list[str]] = []
+    names: set[str | None] = {account} - {None}
     if source.entity == "qos":
         rows = accounting_rows(["qos"], ["Name", source.column])
-        names = _only_qos(qos, partition)
+        names = {*_only_qos(qos, partition)}
     elif source.entity == "assoc":
         rows = accounting_rows(["assoc", f"user={_user()}"], ["Account", source.column])
-        names = {account} if account else set()
-    else:
-        return None
     values = {value for name, value in rows if value.isdigit() and (not names or name in names)}
     return int(values.pop()) if len(values) == 1 else None
 
@@ -141,25 +143,49 @@ def submit_limits(site: Site, cluster: str = "") -> list[SubmitLimit]:
 
     The limits that an account's users have together are not among them.
     """
-    user = _user()
-    rows = accounting_rows(["user", user, "withassoc"], _ASSOCIATION)
-    rows = [row for row in rows if cluster in ("", row[1])]
-    account = site.account or next((row[0] for row in rows), "")
-    found, qualities = [], {site.qos} if site.qos else set()
-    for _, _, name, partition, every, default, most in rows:
-        if name != account or partition not in ("", site.partition):
-            continue
-        if most.isdigit():
-            found.append(SubmitLimit(_OF_USER, f"account {account}, user {user}", int(most)))
-        if not site.qos:
-            qualities.add(default or (every if "," not in every else "") or "normal")
-    if site.partition and (brought := partition_qos(site.partition)):
-        qualities.add(brought)
-    for name, *limits in accounting_rows(["qos"], ["Name", *_OF_QOS.values()]) if qualities else []:
-        for limit, most in zip(_OF_QOS, limits):
-            if name in qualities and most.isdigit():
-                found.append(SubmitLimit(limit, f"QOS {name}", int(most)))
+    associations = _associations(site, cluster)
+    found = [
+        SubmitLimit(_OF_USER, f"account {each.account}, user {_user()}", int(each.most))
+        for each in associations
+        if each.most.isdigit()
+    ]
+    qualities = {site.qos} if site.qos else {each.usual_qos for each in associations}
+    if site.partition:
+        qualities.add(partition_qos(site.partition) or "")
+    if qualities - {""}:
+        for name, *limits in accounting_rows(["qos"], ["Name", *_OF_QOS.values()]):
+            values = zip(_OF_QOS, limits) if name in qualities else ()
+            found += [SubmitLimit(key, f"QOS {name}", int(n)) for key, n in values if n.isdigit()]
     return sorted(found, key=lambda limit: limit.most)
+
+
+class _Association(NamedTuple):
+    """A user's row in accounting, by sacctmgr's columns."""
+
+    default_account: str
+    cluster: str
+    account: str
+    partition: str
+    qos: str
+    default_qos: str
+    most: str
+
+    @property
+    def usual_qos(self) -> str:
+        """The quality of service of a job that names none."""
+        only = "" if "," in self.qos else self.qos
+        return self.default_qos or only or "normal"
+
+
+def _associations(site: Site, cluster: str) -> list[_Association]:
+    """Those of this user that count for a job of this site profile."""
+    columns = ("DefaultAccount", "Cluster", "Account", "Partition", "QOS", "DefaultQOS")
+    wanted = (*columns, LIMITS[_OF_USER].column)
+    rows = accounting_rows(["user", _user(), "withassoc"], wanted)
+    found = [row for row in starmap(_Association, rows) if cluster in ("", row.cluster)]
+    account = site.account or next((row.default_account for row in found), "")
+    partitions = ("", site.partition)
+    return [row for row in found if row.account == account and row.partition in partitions]
 
 
 def _user() -> str:
@@ -204,3 +230,56 @@ def submit_remedy(bounds: Sequence[SubmitLimit]) -> str:
         f"set max_submit = {bounds[0].most} in the site profile: arrays are made no larger, and"
         " `sweep --wait` submits one after another"
     )
+
+
+def other_mpi(mpi: str) -> str:
+    """What to do where ``--mpi=<mpi>`` does not fit: the others that srun has."""
+    there = _plugins(_PATIENCE_S)
+    names = ", ".join(name for name in there if name != mpi) or "nothing else"
+    which = f"srun has, beside {mpi}: {names}" if there else "`srun --mpi=list` shows which"
+    return f"set mpi in the site profile to what this MPI speaks; {which}"
+
+
+def _plugins(patience_s: float) -> list[str]:
+    try:
+        done = run(["srun", "--mpi=list"], timeout_s=patience_s)
+    except SiteError:
+        return []
+    words = (done.stdout + done.stderr).split()
+    return list(dict.fromkeys(word for word in words if word.startswith(("pmi", "pmix", "cray"))))
+
+
+def missing_plugins(wanted: Iterable[str]) -> Iterator[CheckResult]:
+    """Which of these MPI plug-ins srun does not have on this machine."""
+    there = _plugins(_INSTANT_S)
+    for mpi in wanted:
+        if there and mpi.startswith("pmi") and mpi not in there:
+            seen = f"srun has no MPI plug-in {mpi} on this machine"
+            yield CheckResult("warn", "mpi", seen, f"set mpi to one of {', '.join(there)}")
+
+
+def missing_partitions(named: str | None) -> Iterator[CheckResult]:
+    """Which of these partitions (``a,b``) Slurm does not have, hidden ones included."""
+    for name in filter(None, (named or "").split(",")):
+        argv = ["scontrol", "--all", "show", "partition", name]
+        try:
+            done = run(argv, timeout_s=_INSTANT_S)
+        except SiteError:
+            return
+        if f"artition {name} not found" in done.stdout + done.stderr:
+            to_do = "set partition in the site profile to one that `sinfo` shows"
+            yield CheckResult("FAIL", "partition", f"Slurm has no partition {name!r}", to_do)
+
+
+def other_gpus(site: Site) -> str:
+    """What to do where this profile's request for GPUs is refused, by the job or by its step."""
+    argv = ["sinfo", "--noheader", "--format=%G"]
+    argv += [f"--partition={site.partition}"] if site.partition else []
+    types = sorted(set(_TYPED.findall(_printed(*argv))))
+    steps = []
+    if types and site.gpu_type not in types:
+        steps.append(f"gpu_type to {' or '.join(types)}")
+    if site.gpus == "gpus-per-node":
+        steps.append('gpus to "gres"')
+    steps.append('gpus to "none" if jobs get whole nodes with all their GPUs')
+    return f"set in the site profile {', or '.join(steps)}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from record_samples import a_run, manifest
 
-from dlperf_hpc.doctor.beforehand import examine, is_shared
+from dlperf_hpc.doctor.preflight import examine, is_shared
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import CheckResult, Engine
 from dlperf_hpc.engines.local import LocalEngine

@@ -1,0 +1,440 @@
+"""This machine: ranks under mpiexec, one task after another, in a queue of this process: timed runs
+must not share cores, and who watches the sweep is the one who may stop it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from dlperf_hpc.engines.base import (
+    Answer,
+    Capacity,
+    CheckResult,
+    Engine,
+    Response,
+    TaskProgram,
+    TaskState,
+    alone,
+    clean_environment,
+    inherited_descriptors,
+    mpi_disabled,
+    run,
+    run_program,
+)
+from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, number_of
+from dlperf_hpc.files import open_append
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
+
+if TYPE_CHECKING:
+    from dlperf_hpc.engines.site import Environment, Site
+    from dlperf_hpc.records.ledger import Task
+    from dlperf_hpc.records.manifest import Array, Manifest, Submission
+
+_LOOK_S = 0.5
+_POLL_S = 0.05
+_GRACE_S = 10.0  # between SIGTERM and SIGKILL; also how long a task may outlive its time limit
+# How a task that has finished ended, its record says.
+_STATUS = {
+    "PENDING": Status.PENDING,
+    "RUNNING": Status.RUNNING,
+    "FINISHED": Status.UNKNOWN,
+    "FAILED": Status.FAILED,
+    "CANCELLED": Status.CANCELLED,
+}
+
+
+class LocalEngine(Engine):
+    """A queue in this process, which ends with it."""
+
+    name = "local"
+    title = "the local queue"
+    detached = False
+    one_queue = True
+    max_nodes = 1
+    lock_patience_s = 5.0  # who holds the lock runs a sweep, which may take hours
+
+    def __init__(self) -> None:
+        self._queue = TaskQueue()
+
+    def present(self) -> bool:
+        """Always: without mpiexec, :meth:`check` says what is missing."""
+        return True
+
+    def check(self, manifest: Manifest, site: Site, root: Path) -> None:
+        """Environments, mpiexec, and that one node is enough."""
+        names = dict.fromkeys(array.environment for array in manifest.arrays)
+        issues = [issue for name in names if (issue := _refusal_of(name, site))]
+        if issues:
+            raise SpecError("site profile", issues)
+        several = sorted({str(array.topology) for array in manifest.arrays if not alone([array])})
+        if find_mpiexec() is None and several:
+            raise SiteError(
+                "mpiexec: neither beside this Python nor on the PATH; pip install mpich brings one."
+                " Without it only runs of one rank are made here, and these are not:"
+                f" {', '.join(several)}"
+            )
+        wide = _topologies_of_several_nodes(manifest.arrays)
+        if wide:
+            one = "the local engine has one node, this machine"
+            hint = "use --cluster slurm, or --only with topologies of 1 node"
+            raise SpecError(manifest.source, [Issue(f"topologies {', '.join(wide)}", one, hint)])
+
+    def examine(
+        self, site: Site, arrays: Sequence[Array], root: Path
+    ) -> Generator[CheckResult, None, Capacity | None]:
+        """mpiexec, topologies and cores."""
+        present = _check_mpiexec(bool(arrays) and alone(arrays))
+        yield present
+        yield from _check_topologies(arrays)
+        return Capacity(nodes=1, gpus=count_gpus()) if present.grade != "FAIL" else None
+
+    def submit(self, root: Path, array: Array, site: Site, program: TaskProgram) -> Response:
+        """Queue the array's tasks, or refuse it if it wants more GPUs than this machine has.
+        SpecError if mpiexec alone cannot start the environment."""
+        if refusal := _refusal_of(array.environment, site):
+            raise SpecError("site profile", [refusal])
+        if error := _too_few_gpus(array):
+            return Response(error=error)
+        (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
+        job = self._queue.new_job()
+        for index in range(array.size):
+            self._queue.put(queued_task(root, array, site, program, f"{job}_{index}"))
+        return Response(job_id=job)
+
+    def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
+        """The mpiexec of each task; JOB stands for the number that the queue will give it."""
+        program, names = run_program(root, array), [f"JOB_{n}" for n in range(array.size)]
+        return tuple(_typed(queued_task(root, array, site, program, name)) for name in names)
+
+    def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
+        """Nothing: what was queued ended with the process that queued it."""
+        return {}
+
+    def states(
+        self,
+        root: Path,
+        tasks: Sequence[Task],
+        also: Sequence[Task] = (),
+        insist: bool = False,
+    ) -> Answer:
+        """Of tasks that this process has queued; it knows of no others."""
+        known = self._queue.known
+        names = [task.name for task in (*tasks, *also) if task.name in known]
+        states = {name: known[name].state for name in names}
+        return Answer({name: TaskState(_STATUS[state], state) for name, state in states.items()})
+
+    def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
+        """Jobs that this process has queued. LedgerError if another process may have."""
+        jobs = {row.job_id for row in submissions if row.job_id}
+        tasks = self._queue.tasks_of(jobs)
+        if not tasks:
+            raise LedgerError(
+                f"{root}: no job of this sweep is in Slurm: its runs were made on this machine by"
+                " `dlperf sweep`; where that still runs, Ctrl-C there ends it"
+            )
+        return sorted({task.name.partition("_")[0] for task in tasks if task.alive})
+
+    def cancel(self, jobs: Collection[str]) -> None:
+        """End the running task if it is one of theirs, and let none of the others start."""
+        self._queue.cancel(self._queue.tasks_of(jobs))
+
+    def idle(self) -> bool:
+        """Whether the queue is empty."""
+        return self._queue.idle()
+
+    def pause_s(self, poll_s: float) -> float:
+        """Looking costs nobody anything: often, whatever the profile says."""
+        return _LOOK_S
+
+    def without_mpi(self, environment: Environment, arrays: Sequence[Array]) -> bool:
+        """Where runs of one rank are asked for without MPI, or no mpiexec is there for them."""
+        disabled = mpi_disabled({**os.environ, **environment.env})
+        return alone(arrays) and (disabled or find_mpiexec() is None)
+
+    def launcher(self, environment: Environment) -> str:
+        """mpiexec, whatever the environment."""
+        return "mpiexec"
+
+    def mpi_hint(self, environment: Environment) -> str:
+        """Another mpiexec than the MPI library's own is what mostly is wrong."""
+        return "use the mpiexec of this environment's MPI"
+
+    def queue_command(self, jobs: Sequence[str]) -> list[str]:
+        """None: the queue is this process's own."""
+        return []
+
+    def cancel_command(self, jobs: Sequence[str]) -> list[str]:
+        """None: the queue is this process's own."""
+        return []
+
+
+def find_mpiexec() -> str | None:
+    """The mpiexec beside this Python (an MPI wheel's), else the one on the PATH."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def count_gpus() -> int:
+    """NVIDIA GPUs this machine shows, without loading a framework; CUDA_VISIBLE_DEVICES counts."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    present = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    if visible is None:
+        return present
+    named = [part for part in visible.split(",") if part.strip() not in ("", "-1")]
+    return min(present, len(named))
+
+
+def queued_task(
+    root: Path, array: Array, site: Site, program: TaskProgram, name: str
+) -> QueuedTask:
+    """The mpiexec of one task, which is called ``<job>_<index>``."""
+    environment = site.environment_named(array.environment)
+    argv = environment.task_command(root, program.arguments, program.supervised)
+    env = {
+        **clean_environment(),
+        # Where a rank finds which task it is of: dlperf_hpc.records.layout.
+        "SUBMITIT_MPIEXEC_JOB_ID": name,
+        "SUBMITIT_MPIEXEC_TASK": name.rpartition("_")[2],
+        **environment.local_variables(),
+    }
+    if ENGINE.without_mpi(environment, [array]):
+        env[MPI_VARIABLE] = NO_MPI
+    else:
+        ranks = array.tasks[0].case.ranks_per_node
+        argv = [find_mpiexec() or "mpiexec", "-n", str(ranks), *argv]
+    return QueuedTask(
+        name=name,
+        argv=argv,
+        env=env,
+        output=root / layout.JOBS / f"{name}.out",
+        timeout_s=float(array.time_limit_s),
+        epilogue=program.epilogue,
+        gate=program.gate,
+        marker=program.marker,
+    )
+
+
+def _typed(task: QueuedTask) -> str:
+    """A task's command as one would type it: with what it has in its environment and a shell does
+    not have, and where its output goes."""
+    plain = clean_environment()
+    added = {name: value for name, value in task.env.items() if plain.get(name) != value}
+    words = ["env", *(f"{name}={value}" for name, value in added.items()), *task.argv]
+    return f"{shlex.join(words)} > {shlex.quote(str(task.output))} 2>&1"
+
+
+def _refusal_of(name: str, site: Site) -> Issue | None:
+    """Why mpiexec alone cannot start an environment."""
+    refusal = site.environment_named(name).local_refusal()
+    return Issue(f"environment.{name}", refusal, "use --cluster slurm") if refusal else None
+
+
+def _too_few_gpus(array: Array) -> str:
+    """Why this machine cannot run an array: more GPUs than it has. A row, like a site's refusal."""
+    gpus, wanted = count_gpus(), array.topology.gpus_per_node
+    if 0 < gpus < wanted and any(run.case.device != "cpu" for run in array.tasks):
+        return f"this machine has {number_of(gpus, 'GPU')}, {array.topology} needs {wanted}"
+    return ""
+
+
+def _topologies_of_several_nodes(arrays: Sequence[Array]) -> list[str]:
+    return sorted({str(array.topology) for array in arrays if array.topology.nodes > 1})
+
+
+def _check_mpiexec(lone: bool) -> CheckResult:
+    """Whether there is an mpiexec, and whose. Runs that are ``lone``, one rank each, do without."""
+    path = find_mpiexec()
+    if path is None and lone:
+        seen = "none: these runs have one rank each, and are made without MPI"
+        return CheckResult("ok", "mpiexec", seen)
+    if path is None:
+        seen = "neither beside this Python nor on the PATH"
+        return CheckResult("FAIL", "mpiexec", seen, "pip install mpich brings one")
+    lines = run([path, "--version"], timeout_s=20).stdout.splitlines()
+    version = next((line.strip() for line in lines if "ersion" in line), "version not told")
+    return CheckResult("ok", "mpiexec", f"{path}: {version}")
+
+
+def _check_topologies(arrays: Sequence[Array]) -> Generator[CheckResult, None, None]:
+    """Whether this machine can be what the sweep asks for."""
+    wide = _topologies_of_several_nodes(arrays)
+    if wide:
+        seen = f"{', '.join(wide)}: the local engine has one node, this machine"
+        to_do = "use --cluster slurm, or leave them out with --only"
+        yield CheckResult("FAIL", "topologies", seen, to_do)
+    cores = len(os.sched_getaffinity(0))
+    most = max((array.tasks[0].case.ranks_per_node for array in arrays), default=1)
+    seen = f"{cores} for at most {most} ranks"
+    if most > cores:
+        yield CheckResult("warn", "cores", seen, "ranks share cores: times tell little")
+    else:
+        yield CheckResult("ok", "cores", seen)
+
+
+@dataclass
+class QueuedTask:
+    """One mpiexec to be: what to run, where its output goes, how long it may take. ``epilogue``,
+    ``gate`` and ``marker`` are those of a :class:`TaskProgram`; ``state`` is PENDING, RUNNING, then
+    FINISHED, FAILED or CANCELLED."""
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    output: Path
+    timeout_s: float
+    epilogue: Sequence[str]
+    gate: Sequence[str] = ()
+    marker: Path | None = None
+    state: str = "PENDING"
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it waits or runs."""
+        return self.state in ("PENDING", "RUNNING")
+
+
+class TaskQueue:
+    """Runs tasks in the order they came, one at a time, in a thread of this process."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.Queue[QueuedTask] = queue.Queue()
+        self._thread: threading.Thread | None = None
+        self.known: dict[str, QueuedTask] = {}
+
+    def new_job(self) -> str:
+        """A job id that no other process on this machine has had."""
+        return f"{time.strftime('%m%d%H%M%S')}{os.getpid()}{len(self.known)}"
+
+    def put(self, task: QueuedTask) -> None:
+        """Queue a task; starts the thread with the first."""
+        self.known[task.name] = task
+        self._tasks.put(task)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mpiexec-queue", daemon=True)
+            self._thread.start()
+
+    def tasks_of(self, jobs: Collection[str]) -> list[QueuedTask]:
+        """The tasks of these jobs that this process has queued."""
+        return [task for name, task in self.known.items() if name.partition("_")[0] in jobs]
+
+    def idle(self) -> bool:
+        """Nothing runs and nothing waits."""
+        return not any(task.alive for task in self.known.values())
+
+    def cancel(self, tasks: Collection[QueuedTask]) -> None:
+        """Start none of these tasks, and end the one that runs; returns when it is gone."""
+        for task in tasks:
+            task.cancelled.set()
+        while any(task.state == "RUNNING" for task in tasks):
+            time.sleep(_POLL_S)
+
+    def _work(self) -> None:
+        while True:
+            task = self._tasks.get()
+            if task.cancelled.is_set():
+                task.state = "CANCELLED"
+                continue
+            task.state = "RUNNING"
+            code = 0
+            if not _is_held_back(task):
+                code = _run(task)
+                _run_ours(task, [*task.epilogue, str(code)])
+            task.state = "FAILED" if code else "FINISHED"
+
+
+def _run(task: QueuedTask) -> int:
+    """Run to the end, over the limit, or cancelled; the exit code as a shell would give it."""
+    with _output(task) as output:
+        if output.name == os.devnull:
+            return 126  # what it would print has no place: the epilogue says why
+        try:
+            process = subprocess.Popen(
+                list(task.argv),
+                env=dict(task.env),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=inherited_descriptors,  # the lock must outlive this process
+                start_new_session=True,  # Ctrl-C is ours to pass on, after we have noted it
+            )
+        except OSError as error:
+            note(output, f"{task.argv[0]}: {error}")
+            return 127
+        code = _wait(task, process, output)
+    return 128 - code if code < 0 else code
+
+
+def _output(task: QueuedTask) -> BinaryIO:
+    """The task's output file; the null device if it cannot be written, or is a link or no file."""
+    try:
+        return open_append(task.output)
+    except OSError:
+        return open(os.devnull, "ab", buffering=0)
+
+
+def note(output: BinaryIO, text: str) -> None:
+    """Add a line of ours to a task's output, if that takes one: a full disk must stop no queue."""
+    with contextlib.suppress(OSError):
+        output.write(f"{text}\n".encode())
+
+
+def _wait(task: QueuedTask, process: subprocess.Popen[bytes], output: BinaryIO) -> int:
+    deadline = time.monotonic() + task.timeout_s + _GRACE_S
+    while process.poll() is None:
+        if task.cancelled.is_set():
+            note(output, "dlperf_hpc: CANCELLED by the user")
+            return _end(process)
+        if time.monotonic() > deadline:
+            note(output, f"dlperf_hpc: CANCELLED DUE TO TIME LIMIT of {task.timeout_s:g} s")
+            return _end(process)
+        time.sleep(_POLL_S)
+    return process.returncode
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """SIGTERM, then SIGKILL, to mpiexec and everything it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        try:
+            return process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+    return process.wait()
+
+
+def _is_held_back(task: QueuedTask) -> bool:
+    if task.marker is None or not task.marker.is_file():
+        return False
+    return _run_ours(task, task.gate) == 0  # else the run begins, and says itself what is wrong
+
+
+def _run_ours(task: QueuedTask, argv: Sequence[str]) -> int:
+    """Run a command of ours in place of a task's ranks, or after them; its exit code."""
+    with _output(task) as output:
+        try:
+            return subprocess.run(argv, env=dict(task.env), stdout=output, stderr=output).returncode
+        except OSError as error:
+            note(output, f"{argv[0]}: {error}")
+            return 127
+
+
+ENGINE = LocalEngine()

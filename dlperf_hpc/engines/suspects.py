@@ -1,0 +1,229 @@
+"""What runs are kept from: environments that cannot run them, and nodes on which they died or are
+slower than elsewhere.
+
+An environment that failed once fails every run: the rest of its runs is held back. Who writes a
+run's record asks :func:`learn` whether the run died of its environment; then a marker lies in the
+sweep's directory (:mod:`dlperf_hpc.records.quarantine`). A task that starts while one lies there
+runs :func:`main` before anything else (``python -m dlperf_hpc.engines.holding``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import starmap
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from dlperf_hpc.engines import get_engine
+from dlperf_hpc.errors import DlperfError, printable
+from dlperf_hpc.files import open_regular
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.result import RunResult, Status
+from dlperf_hpc.records.collect import Files, full_results
+from dlperf_hpc.records.failures import HARDWARE, Verdict, recorded, with_codes
+from dlperf_hpc.records.layout import RunPaths, launch_id, repeat_in_job, task_index
+from dlperf_hpc.records.ledger import Ledger, find_array
+from dlperf_hpc.records.manifest import Manifest, read_manifest
+from dlperf_hpc.records.quarantine import (
+    KINDS,
+    EnvironmentFault,
+    entry_for,
+    hold_back,
+    is_end_of,
+    reason,
+    several,
+)
+from dlperf_hpc.records.record import read_record
+from dlperf_hpc.records.store import failure_hosts, leave_undone
+
+_RUNS_ON_ONE_NODE = 10  # more than a node commonly takes at once: others had the time to begin
+_WORLD = re.compile(rb"^dlperf \S+ world ", re.MULTILINE)  # an event once the session is made
+_HEAD_BYTES = 1 << 16
+_SAID_BY_SRUN = re.compile(r"srun: error: ([A-Za-z0-9_.-]+(?:\[[0-9,-]+\])?): tasks? ")
+_LONGEST = 400  # of a reason that every run held back repeats
+_SLOW = 0.02  # a node's runs must be slower than this, as a median over cases, to be called slow
+_MIN_RUNS = 3
+_DEATHS = (Status.FAILED, Status.NODE_FAILED, Status.OUT_OF_MEMORY, Status.TIMEOUT)
+
+
+def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -> None:
+    """Leave a marker if the record of this run shows that its environment cannot run.
+
+    What only the environment can lack is believed of one run, as long as none of the runs that it
+    would be the end of has got further. What a single broken node may lack is believed when it was
+    seen on a second one, or in ten runs of which none has got further; of one run where there is
+    only one node. OSError if the marker cannot be written.
+    """
+    verdict = recorded(record)
+    kind = verdict.fault
+    if kind not in KINDS:
+        return
+    needed = _RUNS_ON_ONE_NODE
+    if KINDS[kind].certain or get_engine(manifest.engine).max_nodes == 1:
+        needed = 1
+    same, rest = [verdict], []
+    for paths, found in _started_runs(root, manifest, run, kind):
+        if found is not None and recorded(found).fault == kind:
+            same.append(recorded(found))
+        else:
+            rest.append((paths, found))
+    everywhere = several({host for each in same for host in each.hosts})
+    if everywhere or (len(same) >= needed and not any(starmap(_got_further, rest))):
+        words = printable(verdict.reason)[:_LONGEST]
+        entry = EnvironmentFault(kind, run.case.framework, run.id, words)
+        hold_back(root, run.case.environment, entry)
+        print(f"dlperf_hpc: other runs are held back: {reason(run.case.environment, entry)}")
+
+
+def _started_runs(
+    root: Path, manifest: Manifest, run: Run, kind: str
+) -> Iterator[tuple[RunPaths, Mapping[str, Any] | None]]:
+    """The other runs that this fault would be the end of, those that have begun, with their
+    records."""
+    files = Files(root)
+    for each in manifest.runs:
+        same = each.case.environment == run.case.environment and each.id != run.id
+        if same and is_end_of(kind, run.case.framework, each.case) and files.may_have(each):
+            paths = RunPaths(root, each.id)
+            yield paths, read_record(paths.record, detail=False)
+
+
+def _got_further(paths: RunPaths, record: Mapping[str, Any] | None) -> bool:
+    """Whether a run has had its ranks, its framework and its devices."""
+    if record is not None and record["status"] == Status.OK.value:
+        return True
+    try:
+        with open_regular(paths.log) as file:
+            return _WORLD.search(file.read(_HEAD_BYTES)) is not None
+    except OSError:
+        return False
+
+
+def hosts_of_launch(kind: str, output: str, env: Mapping[str, str] = os.environ) -> list[str]:
+    """Where a fault was seen of which no rank could tell: on this node, where the batch script
+    runs, or on those that srun names."""
+    here = env.get("SLURMD_NODENAME") or socket.gethostname()
+    if kind == "setup":
+        return [here]
+    alone = env.get("SLURM_JOB_NUM_NODES", "1") == "1"
+    named = list(dict.fromkeys(_SAID_BY_SRUN.findall(output)))
+    return named or [here] * alone
+
+
+def held(root: Path, array_name: str) -> bool:
+    """Whether this task's run is held back; its record then says so."""
+    manifest = read_manifest(root)
+    run = find_array(root, manifest, array_name).run_of(task_index(), repeat_in_job())
+    entry = entry_for(root, run.case)
+    if entry is None:
+        return False
+    why = reason(run.case.environment, entry)
+    if not leave_undone(manifest.sweep, run, root, launch_id(), why):
+        return False
+    print(printable(f"dlperf_hpc: {Status.HELD_BACK.value}: {run.id}: {why}"))
+    return True
+
+
+def main(argv: list[str]) -> int:
+    """Hold back the run of ``argv``: sweep directory and array; 0 if that was done, 1 if the run is
+    to begin. Where anything about it fails, the run begins, and says itself what is wrong."""
+    try:
+        return 0 if held(Path(argv[0]), argv[1]) else 1
+    except (DlperfError, OSError) as error:
+        print(f"dlperf_hpc: not held back: {error}", file=sys.stderr)
+        return 1
+
+
+def suspect_nodes(ledger: Ledger) -> dict[str, str]:
+    """Nodes and why. A node is suspected of deaths if more of its runs died than ended ok; of
+    being slow if in at least 3 runs the median of (samples/s / median of the case) is over 2 %
+    below 1 (a one-way fit of node effects on ratios; Tukey's median polish without iteration). What
+    an environment lacks is no node's fault, unless it was seen on this node alone and is not a
+    module that is missing. Where a device broke, one run is enough."""
+    results = full_results(ledger.root).results
+    verdicts = {result.run.id: _verdict(ledger, result) for result in results}
+    broken = {
+        host: f"a device broke: {verdict.reason}"
+        for verdict in verdicts.values()
+        if verdict.cause == HARDWARE
+        for host in verdict.hosts
+    }
+    return {**_slow(results), **_deadly(ledger, results, verdicts), **broken}
+
+
+def _deadly(
+    ledger: Ledger, results: Iterable[RunResult], verdicts: Mapping[str, Verdict]
+) -> dict[str, str]:
+    """Nodes on which more runs died than ended ok."""
+    ended: dict[str, Counter[bool]] = defaultdict(Counter)
+    environments = _of_environments(ledger, verdicts)
+    for result in results:
+        hosts: Iterable[str] = ()
+        died = result.status in _DEATHS
+        if died and result.run.id not in environments:
+            hosts = verdicts[result.run.id].hosts or _hosts(result)
+        elif result.status is Status.OK:
+            hosts = _hosts(result)
+        for host in hosts:
+            ended[host][died] += 1
+    return {
+        host: f"{counts[True]} of {sum(counts.values())} runs on it died"
+        for host, counts in ended.items()
+        if counts[True] > counts[False]
+    }
+
+
+def _verdict(ledger: Ledger, result: RunResult) -> Verdict:
+    """How a run ended by its record, and where: where ranks said that they failed, if that does not
+    say it."""
+    if result.status not in _DEATHS:
+        return Verdict(result.status)
+    paths = RunPaths(ledger.root, result.run.id)
+    record = read_record(paths.record, detail=False)
+    verdict = Verdict(result.status) if record is None else with_codes(recorded(record))
+    return replace(verdict, hosts=verdict.hosts or tuple(failure_hosts(paths, result.attempt)))
+
+
+def _of_environments(ledger: Ledger, verdicts: Mapping[str, Verdict]) -> set[str]:
+    """The ids of runs that died of their environment, whatever node they were on: of what only the
+    environment can lack, and of what more than one node lacks."""
+    found: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(dict)
+    environment = {run.id: run.case.environment for run in ledger.manifest.runs}
+    for run, verdict in verdicts.items():
+        if verdict.status is Status.FAILED and verdict.fault in KINDS:
+            found[environment[run], verdict.fault][run] = set(verdict.hosts)
+    return {
+        run
+        for (_, kind), runs in found.items()
+        if KINDS[kind].certain or several(set().union(*runs.values()))
+        for run in runs
+    }
+
+
+def _hosts(result: RunResult) -> list[str]:
+    world = result.facts.get("world", {})
+    hosts = world.get("hosts", []) if isinstance(world, dict) else []
+    return [str(host) for host in hosts]
+
+
+def _slow(results: Iterable[RunResult]) -> dict[str, str]:
+    measured = [(each, rate) for each in results if (rate := each.samples_per_s) is not None]
+    rates, shares = defaultdict(list), defaultdict(list)
+    for result, rate in measured:
+        rates[result.run.case.id].append(rate)
+    for result, rate in measured:
+        for host in _hosts(result):
+            shares[host].append(rate / median(rates[result.run.case.id]))
+    slow = {host: median(each) for host, each in shares.items() if len(each) >= _MIN_RUNS}
+    return {
+        host: f"its runs are {100 * (1 - share):.1f} % below the median of their cases"
+        for host, share in slow.items()
+        if share < 1 - _SLOW
+    }
