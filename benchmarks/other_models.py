@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from dlperf_hpc.acceptance.numerics import huggingface
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
-from dlperf_hpc.train import configs
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.workloads import gpt2
 
@@ -43,7 +42,7 @@ class _Block(nn.Module):
 class _Plain(nn.Module):
     """GPT as nanoGPT has it: positions looked up, the loss torch's own over all scores."""
 
-    def __init__(self, config: configs.Gpt2Config) -> None:
+    def __init__(self, config: gpt2.Gpt2Config) -> None:
         super().__init__()
         self.wte = nn.Embedding(config.vocab, config.hidden)
         self.wpe = nn.Embedding(config.max_positions, config.hidden)

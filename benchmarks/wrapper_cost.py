@@ -35,13 +35,12 @@ from bare_loops import BARE
 from dlperf_hpc import Timer
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.model.statistics import Interval, median_interval
-from dlperf_hpc.train.configs import BertConfig
 from dlperf_hpc.train.measurement import timed_loop, warm_up
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
 from dlperf_hpc.train.watchdog import Watchdog
-from dlperf_hpc.train.workloads.bert import predictions_per_sequence, synthetic_batch
+from dlperf_hpc.train.workloads.bert import BertConfig, predictions_per_sequence, synthetic_batch
 
 TARGET = 0.005
 
@@ -78,7 +77,7 @@ SMALL = BertConfig(layers=1, hidden=64, heads=2, ffn=128, vocab=1024)
 
 def build_small(library: str, _case: Case) -> Any:
     """The small model, in that library's form."""
-    module = importlib.import_module(f"dlperf_hpc.train.{library}.bert")
+    module = importlib.import_module(f"dlperf_hpc.train.{library}.models")
     return module.BertForPreTraining(SMALL)
 
 

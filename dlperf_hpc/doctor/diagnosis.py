@@ -20,7 +20,7 @@ from dlperf_hpc.engines.postmortem import explain
 from dlperf_hpc.model.result import FEW_CORES, Status, throttle_words
 from dlperf_hpc.records.failures import LAUNCHER, Verdict
 from dlperf_hpc.records.layout import ARRAY_MARK, LAUNCH_MARK, PMI2_FAULT
-from dlperf_hpc.train.probe.protocol import MARK
+from dlperf_hpc.train.probe import MARK
 
 Facts = Mapping[str, Any]
 

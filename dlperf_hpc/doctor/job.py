@@ -40,7 +40,7 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Task
 from dlperf_hpc.records.manifest import Array, Manifest
 from dlperf_hpc.train import probe
-from dlperf_hpc.train.probe.protocol import MARK
+from dlperf_hpc.train.probe import MARK
 
 LIMIT_S = 900  # of a job; it takes seconds, and its ranks bound what they do themselves
 END = f"{MARK}: the ranks have ended, code"  # what follows the ranks prints it, with the code
@@ -338,7 +338,7 @@ def _copy_probe(box: Path) -> None:
     this package."""
     source = Path(probe.__file__).parent
     shutil.copytree(source, box / _PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
-    (box / "__main__.py").write_text(f"from {_PACKAGE}.rank import main\n\nmain()\n")
+    (box / "__main__.py").write_text(f"from {_PACKAGE}.__main__ import main\n\nmain()\n")
 
 
 def _program(trial: Trial, visible_s: float) -> TaskProgram:

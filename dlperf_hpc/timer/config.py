@@ -19,7 +19,7 @@ from dlperf_hpc.model.case import OBSERVED, Case, Measure, ObservedCase, Topolog
 from dlperf_hpc.model.checks import Form, Misfit, is_name, is_number, whole
 from dlperf_hpc.records import forms
 from dlperf_hpc.records.lines import read_values, unflatten
-from dlperf_hpc.train.probe import launchers
+from dlperf_hpc.train.probe import node
 from dlperf_hpc.train.ranks import Alone, World
 
 BEGIN, CASE, MEASURE = "DLPERF_BEGIN", "DLPERF_CASE", "DLPERF_MEASURE"
@@ -229,7 +229,7 @@ class ProcessGroup:
 
 def launched(env: Mapping[str, str] = os.environ) -> ProcessGroup:
     """All processes as the launcher tells them, a device for each; alone where none tells any."""
-    told = launchers.launched(env, (launchers.TORCHRUN, *launchers.LAUNCHERS))
+    told = node.launched(env, (node.TORCHRUN, *node.LAUNCHERS))
     if not told.whole or told.rank is None or told.size is None:
         return ProcessGroup(0, 1, Topology(1, 1), None)
     topology = _topology(told.size, told.local_size or 0)

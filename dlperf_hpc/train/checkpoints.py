@@ -21,6 +21,7 @@ from dlperf_hpc.errors import RunError
 from dlperf_hpc.files import dump_json
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.result import Checkpoint
+from dlperf_hpc.train.measurement import IterationClock
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
 
@@ -49,13 +50,30 @@ def partial_directories(directory: Path) -> list[Path]:
 
 
 class Resumable:
-    """The half of a session's ``save`` and ``load`` that all libraries share. A session that
-    derives from it writes and reads one rank's part, in its library's own form."""
+    """What sessions of all libraries share: their half of ``save`` and ``load``, the clock, and how
+    long they wait for data. A session that derives from it writes and reads one rank's part, in its
+    library's own form."""
 
     case: Case
     world: World
+    parameters: int
     _feed: Feed | None
     _micro_steps: int
+    _loss: Any
+    _clock: IterationClock
+
+    def mark(self) -> None:
+        """See :class:`dlperf_hpc.train.session.Session`."""
+        self._clock.mark(self._loss)
+
+    def data_wait_s(self) -> float:
+        """Synthetic data lies on the device before the window opens: 0 then."""
+        return self._feed.waited_s if self._feed else 0.0
+
+    def training_facts(self) -> dict[str, Any]:
+        """The size of what is trained, and how real data is shared out."""
+        facts = {"parameters": self.parameters}
+        return {**facts, **self._feed.facts} if self._feed else facts
 
     def write_state(self, directory: Path) -> None:
         """Put this rank's part of a checkpoint into ``directory``."""

@@ -14,7 +14,7 @@ from typing import Any
 from dlperf_hpc import leave_current_directory
 from dlperf_hpc.model.case import Case, Option, Topology
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
-from dlperf_hpc.train import weights
+from dlperf_hpc.train import workloads
 from dlperf_hpc.train.registry import registry
 
 
@@ -34,10 +34,9 @@ def _case(workload: WorkloadDeclaration, settings: Sequence[str], seed: int) -> 
     values = {name: option.default for name, option in declared.items()}
     for setting in settings:
         name, _, text = setting.partition("=")
-        if name not in declared or name == weights.INITIAL_WEIGHTS.name:
+        if name not in declared or name == workloads.INITIAL_WEIGHTS.name:
             raise ValueError(f"{workload.name} has no option {name!r} that shapes its weights")
         values[name] = _value(declared[name], text)
-    options = tuple(sorted(values.items()))
     return Case(
         framework="",
         model=workload.name,
@@ -46,7 +45,7 @@ def _case(workload: WorkloadDeclaration, settings: Sequence[str], seed: int) -> 
         batch_size=1,
         seq_len=workload.min_seq_len + 4,  # room for a masked token
         seed=seed,
-        options=options,
+        options=tuple(sorted(values.items())),
     )
 
 
@@ -55,15 +54,14 @@ def _build(library: str, case: Case) -> Any:
         import torch
 
         torch.manual_seed(case.seed)
-    model = registry().workloads[case.model].build(library, case)
-    return model
+    return registry().workloads[case.model].build(library, case)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file; exit code 2 for arguments that cannot be."""
-    workloads = registry().workloads
+    declared = registry().workloads
     parser = argparse.ArgumentParser(prog="python -m dlperf_hpc.train.make_weights")
-    parser.add_argument("model", choices=sorted(workloads))
+    parser.add_argument("model", choices=sorted(declared))
     parser.add_argument("file", type=Path, help="where to write it (.npz); replaced if it exists")
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default 1)")
     parser.add_argument("--library", choices=("torch", "tensorflow"), default="torch")
@@ -76,13 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     try:
-        case = _case(workloads[given.model], given.option, given.seed)
+        case = _case(declared[given.model], given.option, given.seed)
         if not given.file.parent.is_dir():
             raise ValueError(f"{given.file.parent} is not a directory")
     except ValueError as error:
         print(f"make_weights: {error}", file=sys.stderr)
         return 2
-    weights.save(_build(given.library, case), given.file)
+    workloads.save(_build(given.library, case), given.file)
     print(f"{given.file}: {given.model}, seed {given.seed}, {given.file.stat().st_size} bytes")
     return 0
 

@@ -13,8 +13,7 @@ from typing import Any
 from dlperf_hpc.errors import DeviceError, WorldError
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
-from dlperf_hpc.train.probe.launchers import counts, launched
-from dlperf_hpc.train.probe.node import share_out
+from dlperf_hpc.train.probe.node import counts, launched, share_out
 
 
 class Alone:

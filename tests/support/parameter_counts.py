@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dlperf_hpc.train.configs import BertConfig, Gpt2Config
+from dlperf_hpc.train.workloads.bert import BertConfig
+from dlperf_hpc.train.workloads.gpt2 import Gpt2Config
 
 
 def bert_parameters(config: BertConfig) -> int:

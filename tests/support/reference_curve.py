@@ -10,7 +10,7 @@ from typing import Any
 from frameworks import run_checks
 
 from dlperf_hpc.model.case import Case, Topology
-from dlperf_hpc.train import weights
+from dlperf_hpc.train import workloads as weights
 from dlperf_hpc.train.registry import registry
 
 HERE = Path(__file__).parent

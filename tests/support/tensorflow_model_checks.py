@@ -26,20 +26,17 @@ import tensorflow as tf
 import torch
 
 from dlperf_hpc.model.case import Case, Optimizer, Topology
-from dlperf_hpc.train import configs, weights
-from dlperf_hpc.train.tensorflow import bert as bert_tensorflow
-from dlperf_hpc.train.tensorflow import gpt2 as gpt2_tensorflow
-from dlperf_hpc.train.tensorflow import layers
-from dlperf_hpc.train.tensorflow import optimizers as optimizers_tensorflow
-from dlperf_hpc.train.torch import bert as bert_torch
-from dlperf_hpc.train.torch import gpt2 as gpt2_torch
+from dlperf_hpc.train import workloads as weights
+from dlperf_hpc.train.tensorflow import models as models_tensorflow
+from dlperf_hpc.train.tensorflow import replica as optimizers_tensorflow
+from dlperf_hpc.train.torch import models as models_torch
 from dlperf_hpc.train.torch import optimizers as optimizers_torch
 from dlperf_hpc.train.workloads import bert, gpt2
 
 BATCH, SEQ_LEN = 3, 32
 SIZE: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "vocab": 500}
 SIZE.update(max_positions=48, dropout=0.0)
-BERT, GPT2 = configs.BertConfig(**SIZE), configs.Gpt2Config(**SIZE)
+BERT, GPT2 = bert.BertConfig(**SIZE), gpt2.Gpt2Config(**SIZE)
 CONFIGS: dict[str, Any] = {
     "bert post": BERT,
     "bert pre": replace(BERT, layer_norm="pre"),
@@ -53,19 +50,21 @@ Batch = dict[str, Any]
 
 def build_torch(config: Any) -> torch.nn.Module:
     kind = (
-        bert_torch.BertForPreTraining if isinstance(config, configs.BertConfig) else gpt2_torch.Gpt2
+        models_torch.BertForPreTraining
+        if isinstance(config, bert.BertConfig)
+        else models_torch.Gpt2
     )
     return kind(config)
 
 
 def build_tensorflow(config: Any, compute: str = "float32", seed: int = 1) -> Any:
-    if isinstance(config, configs.BertConfig):
-        return bert_tensorflow.BertForPreTraining(config, compute, seed)
-    return gpt2_tensorflow.Gpt2(config, compute, seed)
+    if isinstance(config, bert.BertConfig):
+        return models_tensorflow.BertForPreTraining(config, compute, seed)
+    return models_tensorflow.Gpt2(config, compute, seed)
 
 
 def batch_of(config: Any) -> Batch:
-    if isinstance(config, configs.BertConfig):
+    if isinstance(config, bert.BertConfig):
         return bert.synthetic_batch(config, BATCH, SEQ_LEN, 5, seed=1)
     return gpt2.synthetic_batch(config, BATCH, SEQ_LEN, seed=1)
 
@@ -168,7 +167,7 @@ def ten_steps(config: Any, optimizer: str) -> dict[str, Any]:
         torch_optimizer.step()
 
     variables = [variable for _, variable in ours.named_variables()]
-    tensorflow_optimizer = optimizers_tensorflow.build_optimizer(settings, variables)
+    tensorflow_optimizer = optimizers_tensorflow.TensorFlowOptimizer(settings, variables)
     compute = loss_and_gradients(ours)
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
@@ -210,7 +209,7 @@ def counted() -> dict[str, int]:
     found = {}
     for name, config in [*bert.SIZES.items(), *gpt2.SIZES.items()]:
         variants = {name: config}
-        if isinstance(config, configs.BertConfig):
+        if isinstance(config, bert.BertConfig):
             variants[f"{name} pre"] = replace(config, layer_norm="pre")
         for label, variant in variants.items():
             with tf.Graph().as_default():
@@ -291,7 +290,7 @@ def precisions() -> dict[str, str]:
 def dropped() -> dict[str, Any]:
     """Dropout by itself, and in a model."""
     ones, seed = tf.ones([1000, 1000], tf.bfloat16), tf.constant([3, 4])
-    drop = layers.dropout
+    drop = models_tensorflow.dropout
     first, again = drop(ones, 0.1, seed, 0), drop(ones, 0.1, seed, 0)
     kept = first.numpy()
     found: dict[str, Any] = {
@@ -333,7 +332,7 @@ def gelus() -> dict[str, float]:
     """Value and slope of both gelus beside PyTorch's in float64: largest difference."""
     x = np.linspace(-8, 8, 2001, dtype=np.float32)
     found = {}
-    for label, ours in (("none", layers.gelu), ("tanh", layers.gelu_tanh)):
+    for label, ours in (("none", models_tensorflow.gelu), ("tanh", models_tensorflow.gelu_tanh)):
         theirs = torch.from_numpy(x).double().requires_grad_()
         value = torch.nn.functional.gelu(theirs, approximate=label)
         value.sum().backward()

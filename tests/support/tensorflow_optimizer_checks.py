@@ -16,7 +16,7 @@ import optimizer_references as reference
 import tensorflow as tf
 
 from dlperf_hpc.model.case import Optimizer
-from dlperf_hpc.train.tensorflow.optimizers import build_optimizer, clip_by_global_norm
+from dlperf_hpc.train.tensorflow.replica import TensorFlowOptimizer, clip_by_global_norm
 
 Trajectory = list[list[list[float]]]
 
@@ -33,7 +33,7 @@ def trajectory(name: str, bias_correction: bool, jit: bool) -> Trajectory:
     """In one traced function, the learning rate its argument; variables in reversed order."""
     weights = variables("float32")
     settings = Optimizer(**reference.settings(name, bias_correction))
-    optimizer = build_optimizer(settings, list(reversed(weights)))
+    optimizer = TensorFlowOptimizer(settings, list(reversed(weights)))
 
     def update(gradients: list[Any], lr: Any) -> None:
         ready = clip_by_global_norm(gradients, settings.grad_clip)
@@ -54,7 +54,7 @@ def mirrored(name: str) -> list[Trajectory]:
     with strategy.scope():
         weights = variables("float32")
         settings = Optimizer(**reference.settings(name))
-        optimizer = build_optimizer(settings, weights)
+        optimizer = TensorFlowOptimizer(settings, weights)
 
     def update(gradients: list[Any], lr: Any) -> None:
         ready = clip_by_global_norm(gradients, settings.grad_clip)
@@ -82,7 +82,7 @@ def skipping(name: str) -> dict[str, Any]:
 def kept_steps(name: str, keeps: list[bool]) -> list[list[list[float]]]:
     """Parameters and state after them; those that are not kept have gradients of NaN."""
     weights = variables("float32")
-    optimizer = build_optimizer(Optimizer(**reference.settings(name)), weights)
+    optimizer = TensorFlowOptimizer(Optimizer(**reference.settings(name)), weights)
 
     def update(gradients: list[Any], keep: Any) -> None:
         optimizer.apply(zip(gradients, weights), reference.LR, keep)
@@ -99,7 +99,9 @@ def kept_steps(name: str, keeps: list[bool]) -> list[list[list[float]]]:
 def sparse() -> list[list[float]]:
     """A gradient as an embedding's look-up gives it, beside one that is None."""
     table, other = tf.Variable(tf.ones((4, 2))), tf.Variable(tf.ones(3))
-    optimizer = build_optimizer(Optimizer(name="sgd", lr=1.0, beta1=0.0, weight_decay=0.0), [table])
+    optimizer = TensorFlowOptimizer(
+        Optimizer(name="sgd", lr=1.0, beta1=0.0, weight_decay=0.0), [table]
+    )
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.gather(table, [1, 1, 3]))
     gradients = clip_by_global_norm(tape.gradient(loss, [table, other]), 0.0)

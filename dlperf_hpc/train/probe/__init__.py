@@ -4,11 +4,13 @@
 copy of this package, which has something to say even where nothing of ours is installed. It needs
 the standard library and mpi4py, and torch only where there are GPUs to be joined.
 
-protocol           how it speaks
-rank               the order of things: the process's entry
-node               the Python, its modules, the node's GPUs, which of them are a rank's own (real
-                   ranks go by it too), steps that a rank computes by itself
-launchers          the variables that tell a rank its place; real ranks and a Timer go by them too
-collective_checks  what ranks do with each other, files to and from the login node
-collectives        all-reduce and others between the ranks, timed
+__main__   the order of things, how a rank speaks, what ranks do with each other and with the
+           login node
+node       the variables that tell a rank its place, the Python and its modules, the node's GPUs,
+           which of them are a rank's own (real ranks and a Timer go by these too), steps that a
+           rank computes by itself
+bandwidth  all-reduce and others between the ranks, timed
 """
+
+MARK = "dlperf-probe"
+"""What each line of a rank begins with."""

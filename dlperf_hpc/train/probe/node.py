@@ -1,5 +1,10 @@
-"""One node as a rank finds it: its Python, the modules in it, its CPUs and its GPUs, which of them
-are whose, and how fast a rank computes by itself.
+"""One node as a rank finds it: the rank's place, its Python, the modules in it, its CPUs and its
+GPUs, which of them are whose, and how fast a rank computes by itself.
+
+The table of the variables by which launchers tell a process its place is the only one: the worker,
+the supervisor of a user's program, doctor's probe and the Timer read it. The names are those of
+torchrun's, Open MPI's, MVAPICH's, MPICH's (Intel MPI's, Cray PALS'), Flux', IBM's jsrun's and
+Slurm's documents (srun(1), "output environment variables").
 
 GPUs are asked of NVML, else of nvidia-smi; where neither answers, only the environment tells them.
 What a process sees of them depends on the site: all of its node's (CUDA_VISIBLE_DEVICES alike), its
@@ -20,8 +25,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any, Callable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable, NamedTuple
 
 _IMPORT_LIMIT_S = 90.0
 _NVLINKS = 18  # NVML_NVLINK_MAX_LINKS
@@ -52,6 +57,96 @@ if name == "tensorflow":
 found["version"] = str(found["version"] or importlib.metadata.version(name))
 print(json.dumps(found))
 """
+
+
+class LauncherVariables(NamedTuple):
+    """Names of variables: rank, number of processes, rank on this node, processes on this node; ''
+    where a launcher has none."""
+
+    rank: str
+    size: str
+    local_rank: str = ""
+    local_size: str = ""
+
+
+TORCHRUN = LauncherVariables("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+"""It starts users' programs and none of our own tasks: these do not read its variables, which a
+user's shell or environment may have left."""
+
+# A launcher inside another's task comes before it: mpiexec starts its processes below srun's,
+# whose variables these inherit.
+LAUNCHERS = (
+    LauncherVariables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    LauncherVariables("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+             "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    LauncherVariables("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    LauncherVariables("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
+    LauncherVariables("PMIX_RANK", "PMIX_SIZE"),
+    LauncherVariables("FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID"),
+    LauncherVariables("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"),
+    LauncherVariables("SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+                      "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+)  # fmt: skip
+_STEP_SIZE = "SLURM_STEP_NUM_TASKS"
+_JOB_SIZE = "SLURM_NTASKS"  # of the whole job, of which a step may be a part
+_NUMBER = re.compile(r"([0-9]{1,7})(?:\(x[0-9]{1,7}\))?", re.ASCII)  # 4(x2): 4 on each of 2 nodes
+
+
+class Launched(NamedTuple):
+    """What the launcher tells of this process; None: nothing.
+
+    ``whole``: one launcher tells rank and size, and the other figures agree with it. Else each is
+    what any launcher tells, and they may not belong together.
+    """
+
+    rank: int | None
+    size: int | None
+    local_rank: int | None
+    local_size: int | None
+    whole: bool
+
+
+def launched(
+    env: Mapping[str, str] = os.environ, launchers: Sequence[LauncherVariables] = LAUNCHERS
+) -> Launched:
+    """This process's place, whether or not its MPI library listens to the launcher."""
+    places = [_place(env, each) for each in launchers]
+    whole = next((place for place in places if place and place[0] < place[1]), None)
+    if whole:
+        launchers = [each for each, place in zip(launchers, places) if place == whole]
+    return Launched(
+        rank=_first(env, (each.rank for each in launchers)),
+        size=_first(env, (*(each.size for each in launchers), _JOB_SIZE)),
+        local_rank=_first(env, (each.local_rank for each in launchers)),
+        local_size=_first(env, (each.local_size for each in launchers)),
+        whole=whole is not None,
+    )
+
+
+def counts(env: Mapping[str, str] = os.environ) -> dict[str, int]:
+    """Every count of processes that some launcher tells, by the variable's name."""
+    names = [name for each in (TORCHRUN, *LAUNCHERS) for name in (each.size, each.local_size)]
+    if _number(env, _STEP_SIZE) is None:
+        names.append(_JOB_SIZE)
+    numbers = {name: _number(env, name) for name in names}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _place(env: Mapping[str, str], launcher: LauncherVariables) -> tuple[int, int] | None:
+    """Rank and number of processes; None unless the launcher tells both."""
+    rank, size = _number(env, launcher.rank), _number(env, launcher.size)
+    return None if rank is None or size is None else (rank, size)
+
+
+def _first(env: Mapping[str, str], names: Iterable[str]) -> int | None:
+    numbers = (_number(env, name) for name in names)
+    return next((number for number in numbers if number is not None), None)
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    found = _NUMBER.fullmatch(env.get(name, ""))
+    return int(found[1]) if found else None
 
 
 def cpus() -> list[int]:
@@ -103,12 +198,12 @@ def gpus() -> dict[str, Any]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     facts: dict[str, Any] = {"visible": visible, "source": None, "devices": None}
     try:
-        facts.update(source="NVML", devices=_shown(_by_nvml(), visible))
+        facts.update(source="NVML", devices=_visible(_by_nvml(), visible))
     except Exception as error:  # noqa: BLE001 - no module, no driver, a version that lacks a call
         facts["no_nvml"] = f"{type(error).__name__}: {error}"[:200]
         listed = _by_command()
         if listed is not None:
-            facts.update(source="nvidia-smi", devices=_shown(listed, visible))
+            facts.update(source="nvidia-smi", devices=_visible(listed, visible))
     return facts
 
 
@@ -117,12 +212,12 @@ def ports() -> list[dict[str, Any]]:
     the kernel tells (``400 Gb/sec (4X NDR)``) in bytes."""
     found = []
     for folder in sorted(glob.glob(_INFINIBAND)):
-        told = []
-        for name in ("state", "rate"):
+        texts = {"state": "", "rate": ""}
+        for name in texts:
             with contextlib.suppress(OSError), open(os.path.join(folder, name)) as file:
-                told.append(file.read(100).strip())
-        rate = re.match(r"([0-9.]+) Gb/sec", told[-1]) if len(told) == 2 else None
-        if rate and "ACTIVE" in told[0]:
+                texts[name] = file.read(100)
+        rate = re.match(r"\s*([0-9.]+) Gb/sec", texts["rate"])
+        if rate and "ACTIVE" in texts["state"]:
             parts = folder.split(os.sep)
             found.append({"name": f"{parts[-3]}/{parts[-1]}", "gb_per_s": float(rate[1]) / 8})
     return found
@@ -183,18 +278,18 @@ def _by_command() -> list[dict[str, Any]] | None:
     return [{"index": i, "uuid": row[1], "name": row[2]} for i, row in enumerate(rows) if row[2:]]
 
 
-def _shown(devices: list[dict[str, Any]], visible: str | None) -> list[dict[str, Any]]:
+def _visible(devices: list[dict[str, Any]], visible: str | None) -> list[dict[str, Any]]:
     """Those that CUDA_VISIBLE_DEVICES lets through, by number or UUID; as CUDA, up to the first
     that is not there."""
     if visible is None:
         return devices
-    shown = []
+    chosen = []
     for word in (part.strip() for part in visible.split(",")):
         match = [d for d in devices if word == str(d["index"]) or (word and word in d["uuid"])]
         if not match:
             break
-        shown.append(match[0])
-    return shown
+        chosen.append(match[0])
+    return chosen
 
 
 def share_out(
@@ -207,37 +302,40 @@ def share_out(
     give way (augmenting paths of a bipartite matching). All processes that call this with the same
     lists get the same answer. None for a process that cannot have so many, whoever gives way.
     """
-    slots = [rank for rank in range(len(hosts)) for _ in range(count)]
+    visible = [[(host, uuid) for uuid in uuids] for host, uuids in zip(hosts, seen)]
     takers: dict[tuple[str, str], int] = {}  # of each GPU the slot that has it
-
-    def place(slot: int, tried: set[tuple[str, str]]) -> bool:
-        rank = slots[slot]
-        mine = [(hosts[rank], uuid) for uuid in seen[rank]]
-        free = [gpu for gpu in mine if gpu not in takers]
-        if free:
-            takers[free[0]] = slot
-            return True
-        for gpu in mine:
-            if gpu not in tried:
-                tried.add(gpu)
-                if place(takers[gpu], tried):
-                    takers[gpu] = slot
-                    return True
-        return False
-
-    placed = [place(slot, set()) for slot in range(len(slots))]
+    placed = [_take(slot, count, visible, takers, set()) for slot in range(count * len(hosts))]
     own: list[list[int] | None] = []
-    for rank, host in enumerate(hosts):
-        held = [i for i, uuid in enumerate(seen[rank]) if _is_of(takers, (host, uuid), slots, rank)]
-        whole = all(placed[slot] for slot, of in enumerate(slots) if of == rank)
-        own.append(held[:count] if whole else None)
+    for rank, mine in enumerate(visible):
+        if all(placed[count * rank : count * (rank + 1)]):
+            held = [i for i, gpu in enumerate(mine) if takers.get(gpu, -1) // count == rank]
+            own.append(held[:count])
+        else:
+            own.append(None)
     return own
 
 
-def _is_of(
-    takers: dict[tuple[str, str], int], gpu: tuple[str, str], slots: Sequence[int], rank: int
+def _take(
+    slot: int,
+    count: int,
+    visible: Sequence[Sequence[tuple[str, str]]],
+    takers: dict[tuple[str, str], int],
+    tried: set[tuple[str, str]],
 ) -> bool:
-    return gpu in takers and slots[takers[gpu]] == rank
+    """Whether a slot, of which each process has ``count``, gets a GPU of those that are visible to
+    its process; whoever has it may give way."""
+    mine = visible[slot // count]
+    for gpu in mine:
+        if gpu not in takers:
+            takers[gpu] = slot
+            return True
+    for gpu in mine:
+        if gpu not in tried:
+            tried.add(gpu)
+            if _take(takers[gpu], count, visible, takers, tried):
+                takers[gpu] = slot
+                return True
+    return False
 
 
 _ABOUT_S = 0.5  # of steps

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.model.case import Case
-from dlperf_hpc.train.probe.launchers import launched
+from dlperf_hpc.train.probe.node import launched
 
 _NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST")
 _LOWEST_PORT = 10_000

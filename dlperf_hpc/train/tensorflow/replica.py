@@ -1,23 +1,204 @@
-"""One device's share of training under TensorFlow: gradients, their sum, and the update.
+"""One device's share of training under TensorFlow: gradients, their sum, and the optimizers.
 
 Imports tensorflow: never loaded on the login node.
+
+Formulas, LAMB's variants and weight decay are those of :mod:`~dlperf_hpc.train.torch.optimizers`.
+Keras's optimizers are not used: inside a strategy they all-reduce gradients by themselves. These
+update variables from gradients that are already averaged over ranks, in operations that a
+``tf.function`` traces and XLA compiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from dlperf_hpc.model.case import Case
-from dlperf_hpc.train.tensorflow.optimizers import build_optimizer, clip_by_global_norm
+from dlperf_hpc.model.case import Case, Optimizer
 
 Tensors = list[Any]
 
 # The loss scale of fp16: torch's rule, begun lower so that a short warm-up reaches its level.
 INITIAL_SCALE = 2.0**15
 GROWTH_INTERVAL = 2000
+
+
+def lamb_update(
+    settings: Optimizer,
+    variable: Any,
+    first: Any,
+    second: Any,
+    left: tuple[Any, Any],
+    decay: float,
+) -> Any:
+    """What lr times is taken from ``variable``, given its new moments.
+
+    ``left`` are 1 - beta1^t and 1 - beta2^t (1 without bias correction), ``decay`` this variable's
+    own weight decay.
+    """
+    first_left, second_left = left
+    weights = tf.convert_to_tensor(variable)
+    if settings.name == "lamb-deepspeed":
+        update = first / (tf.sqrt(second) + settings.eps)
+    else:
+        update = first / first_left / (tf.sqrt(second / second_left) + settings.eps)
+    if decay:
+        update = update + decay * weights
+    if settings.name == "lamb-nvidia" and not decay:
+        return update
+    ratio = _trust_ratio(settings, tf.norm(weights), tf.norm(update))
+    if settings.name == "lamb-deepspeed":
+        ratio = ratio * tf.sqrt(second_left) / first_left
+    return ratio * update
+
+
+def _trust_ratio(settings: Optimizer, weights: Any, update: Any) -> Any:
+    """Of the two norms; 1 where one of them is 0."""
+    ratio = tf.math.divide_no_nan(weights, update)
+    if settings.name == "lamb-deepspeed":
+        ratio = tf.clip_by_value(ratio, settings.min_coeff, settings.max_coeff)
+    return tf.where((weights > 0) & (update > 0), ratio, tf.ones_like(ratio))
+
+
+def clip_by_global_norm(gradients: Iterable[Any], clip: float) -> list[Any]:
+    """Gradients (None among them stays None) scaled down to a global norm of ``clip``; as they are
+    where ``clip`` is 0. Norm and product are in the gradients' own type."""
+    if not clip:
+        return list(gradients)
+    clipped, _ = tf.clip_by_global_norm(list(gradients), clip)
+    return list(clipped)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What an optimizer keeps of one variable: of sgd the momentum only, in ``first``."""
+
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class UpdateStep:
+    """Scalars of one update. ``keep`` is 1, or 0 where the step is skipped; ``first_left`` and
+    ``second_left`` are 1 - beta^t, or 1 without bias correction."""
+
+    settings: Optimizer
+    lr: Any
+    keep: Any
+    first_left: Any
+    second_left: Any
+
+
+class TensorFlowOptimizer:
+    """The optimizer of a case over ``variables`` (``tf.Variable``), with a state for each, found by
+    the variable itself: order and names do not matter. Make it outside of any tf.function, and
+    within the strategy's scope where there is one.
+
+    ``variables`` of it are all of the state, for a checkpoint.
+    """
+
+    def __init__(self, settings: Optimizer, variables: Sequence[Any]) -> None:
+        self.settings = settings
+        # Double: 1 - beta2^t of the first steps would lose half its digits. It counts applied
+        # steps only, so it cannot be a Python number.
+        self.steps = tf.Variable(0.0, trainable=False, dtype=tf.float64, name="steps")
+        self._update = _UPDATES[settings.name]
+        self._moments = {v.ref(): _moments(settings, v) for v in variables}
+        kept = [m for pair in self._moments.values() for m in (pair.first, pair.second)]
+        self.variables: list[Any] = [self.steps, *(m for m in kept if m is not None)]
+
+    def apply(self, grads_and_vars: Iterable[tuple[Any, Any]], lr: Any, keep: Any = None) -> None:
+        """One update of each variable whose gradient is not None.
+
+        ``lr`` is this step's rate, a number or (so that a tf.function is traced once) a scalar
+        tensor; see :func:`dlperf_hpc.train.schedules.learning_rate`. ``keep`` is a scalar bool
+        tensor: where it is false nothing changes, state included, whatever the gradients hold.
+        """
+        kept = tf.constant(1.0, tf.float64) if keep is None else tf.cast(keep, tf.float64)
+        self.steps.assign_add(kept)
+        step = self._step(tf.cast(lr, tf.float64), kept)
+        for gradient, variable in grads_and_vars:
+            if gradient is None:
+                continue
+            dense = tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
+            if keep is not None:
+                dense = tf.where(keep, dense, tf.zeros_like(dense))
+            decay = self.settings.weight_decay if variable.shape.rank > 1 else 0.0
+            self._update(step, variable, dense, self._moments[variable.ref()], decay)
+
+    def _step(self, lr: Any, keep: Any) -> UpdateStep:
+        first_left = second_left = tf.constant(1.0, tf.float64)
+        if self.settings.bias_correction:
+            # 1 before the first step that is kept: 0 would make 0 / 0 of a skipped one.
+            done = tf.maximum(self.steps, 1.0)
+            first_left = 1.0 - tf.constant(self.settings.beta1, tf.float64) ** done
+            second_left = 1.0 - tf.constant(self.settings.beta2, tf.float64) ** done
+        scalars = (tf.cast(x, tf.float32) for x in (lr * keep, keep, first_left, second_left))
+        return UpdateStep(self.settings, *scalars)
+
+
+def _moments(settings: Optimizer, variable: Any) -> Moments:
+    def zeros(name: str) -> Any:
+        empty = tf.zeros(variable.shape, variable.dtype)
+        return tf.Variable(empty, trainable=False, name=name)
+
+    return Moments(zeros("first"), None if settings.name == "sgd" else zeros("second"))
+
+
+def _average(moment: Any, value: Any, beta: float, keep: Any) -> Any:
+    """moment = beta moment + (1 - beta) value, or the moment as it was."""
+    return moment.assign_add((1.0 - beta) * keep * (value - moment))
+
+
+def _sgd(step: UpdateStep, variable: Any, gradient: Any, moments: Moments, decay: float) -> None:
+    """PyTorch's: momentum without dampening, weight decay in the gradient."""
+    if decay:
+        gradient = gradient + decay * variable
+    beta = 1.0 - (1.0 - step.settings.beta1) * step.keep
+    momentum = moments.first.assign(beta * moments.first + step.keep * gradient)
+    variable.assign_sub(step.lr * momentum)
+
+
+def _adam(step: UpdateStep, variable: Any, gradient: Any, moments: Moments, decay: float) -> None:
+    """Weight decay in the gradient."""
+    if decay:
+        gradient = gradient + decay * variable
+    variable.assign_sub(step.lr * _adam_direction(step, gradient, moments))
+
+
+def _adamw(step: UpdateStep, variable: Any, gradient: Any, moments: Moments, decay: float) -> None:
+    """Weight decay apart from the gradient."""
+    direction = _adam_direction(step, gradient, moments)
+    if decay:
+        direction = direction + decay * variable
+    variable.assign_sub(step.lr * direction)
+
+
+def _adam_direction(step: UpdateStep, gradient: Any, moments: Moments) -> Any:
+    settings = step.settings
+    first = _average(moments.first, gradient, settings.beta1, step.keep)
+    second = _average(moments.second, tf.square(gradient), settings.beta2, step.keep)
+    return first / step.first_left / (tf.sqrt(second / step.second_left) + settings.eps)
+
+
+def _lamb(step: UpdateStep, variable: Any, gradient: Any, moments: Moments, decay: float) -> None:
+    settings = step.settings
+    first = _average(moments.first, gradient, settings.beta1, step.keep)
+    second = _average(moments.second, tf.square(gradient), settings.beta2, step.keep)
+    left = (step.first_left, step.second_left)
+    variable.assign_sub(step.lr * lamb_update(settings, variable, first, second, left, decay))
+
+
+_UPDATES: dict[str, Callable[[UpdateStep, Any, Any, Moments, float], None]] = {
+    "sgd": _sgd,
+    "adam": _adam,
+    "adamw": _adamw,
+    "lamb": _lamb,
+    "lamb-nvidia": _lamb,
+    "lamb-deepspeed": _lamb,
+}
 
 
 class Replica:
@@ -48,9 +229,10 @@ class Replica:
         self._average = reduce
         self.reducing = True
         self._every = every
-        self._optimizer = build_optimizer(case.optimizer, self._variables)
-        accumulates = case.accumulation > 1
-        self._sums = [_zeros(v) for v in self._variables] if accumulates else []
+        self._optimizer = TensorFlowOptimizer(case.optimizer, self._variables)
+        self._sums: Tensors = []
+        if case.accumulation > 1:
+            self._sums = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in variables]
         self._scaled = case.precision == "fp16"
         self._first_scale = INITIAL_SCALE if self._scaled else 1.0
         self.scale = tf.Variable(self._first_scale, trainable=False)
@@ -113,14 +295,12 @@ class Replica:
         """(loss, gradients): theirs is scaled, and divided by the accumulation."""
         with tf.GradientTape() as tape:
             loss = self._model(**batch, seed=seed)
-            share = loss * (self.scale / self._case.accumulation) if self._changes_loss else loss
+            share = loss
+            if self._scaled or self._case.accumulation > 1:
+                share = loss * (self.scale / self._case.accumulation)
         # Embeddings give theirs by rows: all-reduce and the sums want them whole.
         gradients = tape.gradient(share, self._variables)
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-    @property
-    def _changes_loss(self) -> bool:
-        return self._scaled or self._case.accumulation > 1
 
     def _update(self, gradients: Tensors, rate: Any) -> None:
         keep = None
@@ -139,10 +319,6 @@ class Replica:
         self.scale.assign(tf.where(clean, grown, tf.maximum(self.scale / 2, 1.0)))
         self._clean_steps.assign(tf.where(steps >= GROWTH_INTERVAL, 0, steps))
         self.skipped.assign_add(tf.cast(tf.logical_not(clean), tf.int32))
-
-
-def _zeros(variable: Any) -> Any:
-    return tf.Variable(tf.zeros(variable.shape), trainable=False)
 
 
 def _compiled(function: Callable[..., Any]) -> Any:

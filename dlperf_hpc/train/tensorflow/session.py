@@ -1,4 +1,5 @@
-"""What every TensorFlow back end's session does alike: devices, marks, counters, facts.
+"""What every TensorFlow back end's session does alike: devices, and the precision they really
+compute in, counters, facts.
 
 Imports tensorflow: never loaded on the login node, and not before MPI is initialised.
 """
@@ -6,24 +7,162 @@ Imports tensorflow: never loaded on the login node, and not before MPI is initia
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.measurement import IterationClock
-from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.ranks import World, gpu_indices
 from dlperf_hpc.train.schedules import learning_rate
 from dlperf_hpc.train.telemetry import take_place
-from dlperf_hpc.train.tensorflow.device import choose_devices, device_facts, set_precision
 from dlperf_hpc.train.tensorflow.replica import Replica
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a rank computes on: TensorFlow's names (``GPU:0``, ``CPU:0``), and the first one's UUID
+    as NVML has it, None for a CPU."""
+
+    names: tuple[str, ...]
+    uuid: str | None = None
+
+    @property
+    def gpu(self) -> bool:
+        """Whether they are GPUs."""
+        return self.names[0].startswith("GPU")
+
+
+def choose_devices(case: Case, world: World) -> Devices:
+    """This rank's devices; TensorFlow sees no others after it, and none is initialised yet.
+
+    One per rank, or a share of its node's where a node has fewer ranks than devices. DeviceError
+    if the case asks for GPUs that are not there.
+    """
+    count = case.topology.gpus_per_node // case.ranks_per_node
+    # NVML's order, so that a number means the same GPU to both.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    gpus = [] if case.device == "cpu" else tf.config.list_physical_devices("GPU")
+    anywhere = any(world.gather(bool(gpus)))
+    if case.device == "cpu" or (case.device == "auto" and not anywhere):
+        return _cpus(case, count)
+    uuids = _uuids(len(gpus))
+    mine = gpu_indices(world, world.gather(uuids), count, "TensorFlow sees no GPU")
+    tf.config.set_visible_devices([gpus[i] for i in mine], "GPU")
+    for i in mine:
+        # As much as is needed, not all there is: NCCL and the peak that is reported want the rest.
+        tf.config.experimental.set_memory_growth(gpus[i], True)
+    return Devices(tuple(f"GPU:{i}" for i in range(count)), uuids[mine[0]])
+
+
+def _cpus(case: Case, count: int) -> Devices:
+    tf.config.set_visible_devices([], "GPU")
+    tf.config.threading.set_intra_op_parallelism_threads(case.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(count)
+    if count > 1:
+        whole = tf.config.list_physical_devices("CPU")[0]
+        parts = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+        tf.config.set_logical_device_configuration(whole, parts)
+    return Devices(tuple(f"CPU:{i}" for i in range(count)))
+
+
+def _uuids(count: int) -> list[str]:
+    """The UUIDs of the ``count`` GPUs this process sees, in TensorFlow's order.
+
+    TensorFlow does not tell them, and a rank's first GPU may or may not be its neighbour's first.
+    """
+    if not count:
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    words = visible.split(",") if visible else [str(i) for i in range(count)]
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return [_uuid(pynvml, word.strip()) for word in words[:count]]
+    except Exception as error:  # no module, no driver, no such GPU: NVML has an error for each
+        raise DeviceError(
+            f"the GPUs of CUDA_VISIBLE_DEVICES={visible} cannot be told apart by NVML"
+            f" ({type(error).__name__}: {error}): install nvidia-ml-py in this environment"
+        ) from error
+
+
+def _uuid(nvml: Any, word: str) -> str:
+    """What CUDA_VISIBLE_DEVICES calls a GPU, by a number or already by its UUID."""
+    if not word.isdigit():
+        return word
+    return str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(int(word))))
+
+
+def set_precision(case: Case, devices: Devices) -> None:
+    """Switch TF32 off, or on for ``tf32``; DeviceError for a precision the device lacks."""
+    want_tf32 = case.precision == "tf32"
+    tf.config.experimental.enable_tensor_float_32_execution(want_tf32)
+    details = _details() if devices.gpu else {}
+    ampere = details.get("compute_capability", (0, 0)) >= (8, 0)
+    if not ampere and (want_tf32 or (case.precision == "bf16" and devices.gpu)):
+        found = details.get("device_name", "an unknown GPU") if devices.gpu else "a CPU"
+        raise DeviceError(
+            f"precision {case.precision} needs an NVIDIA GPU of Ampere or later, not {found}"
+        )
+    if case.precision in ("fp32", "tf32"):
+        observed = observed_fp32(devices.names[0])
+        if observed != case.precision:
+            raise DeviceError(
+                f"precision {case.precision} was asked for, but matrix products on"
+                f" {devices.names[0]} are computed in {observed}: unset NVIDIA_TF32_OVERRIDE"
+            )
+
+
+def observed_fp32(device: str) -> str:
+    """``fp32`` or ``tf32``: how a product of fp32 matrices is really computed.
+
+    1 + 2^-12 has more mantissa bits than TF32's 10, so a TF32 product rounds it to 1.
+    """
+    size = 512
+    with tf.device(device):
+        value = tf.fill([size, size], 1.0 + 2.0**-12)
+        product = tf.matmul(value, tf.eye(size))
+        return "fp32" if bool(tf.reduce_all(product == value)) else "tf32"
+
+
+def _details() -> dict[str, Any]:
+    gpu = tf.config.get_visible_devices("GPU")[0]
+    details: dict[str, Any] = tf.config.experimental.get_device_details(gpu)
+    return details
+
+
+def device_facts(devices: Devices) -> dict[str, Any]:
+    """Versions and flags as observed on this rank."""
+    facts: dict[str, Any] = {
+        "tensorflow": tf.__version__,
+        "device": " ".join(devices.names),
+        "threads": tf.config.threading.get_intra_op_parallelism_threads(),
+        "tf32_matmul": tf.config.experimental.tensor_float_32_execution_enabled(),
+        "fp32_products": observed_fp32(devices.names[0]),
+        # TensorFlow lets no program read events on the device's own time line.
+        "step_clock": "host",
+    }
+    if not devices.gpu:
+        return {**facts, "device_name": "cpu"}
+    build = tf.sysconfig.get_build_info()
+    return {
+        **facts,
+        "device_name": _details().get("device_name"),
+        "device_uuid": devices.uuid,
+        "cuda": build.get("cuda_version"),
+        "cudnn": build.get("cudnn_version"),
+    }
 
 
 class TensorflowSession(Resumable):
@@ -88,10 +227,10 @@ class TensorflowSession(Resumable):
     def _parted(self, arrays: Mapping[str, Any]) -> list[dict[str, Any]]:
         """One batch of the feed, which is all devices', as one on each."""
         size = self.case.batch_size
-        parts = range(len(self.devices.names))
+        starts = range(0, size * len(self.devices.names), size)
         return self._placed(
-            {name: array[i * size : (i + 1) * size] for name, array in arrays.items()}
-            for i in parts
+            {name: array[start : start + size] for name, array in arrays.items()}
+            for start in starts
         )
 
     def iterate(self) -> None:
@@ -150,10 +289,6 @@ class TensorflowSession(Resumable):
     def _skipped(self) -> int:
         return int(self.replicas[0].skipped.numpy())
 
-    def mark(self) -> None:
-        """A host stamp: TensorFlow has no events on the device's time line for a program."""
-        self._clock.mark(self._loss)
-
     def step_times(self) -> list[float]:
         """Seconds of each iteration of the window, on the host's clock."""
         return self._clock.step_times()
@@ -170,10 +305,6 @@ class TensorflowSession(Resumable):
         """Sum of magnitudes over all parameters, in double precision."""
         sums = [tf.reduce_sum(tf.cast(tf.abs(v), tf.float64)) for v in self.variables]
         return float(sum(float(s.numpy()) for s in sums))
-
-    def data_wait_s(self) -> float:
-        """Synthetic data lies on the device before the window opens: 0 then."""
-        return self._feed.waited_s if self._feed else 0.0
 
     def memory_mb(self) -> float:
         """Peak of the GPU's allocator, or of the process's resident set; MiB."""
@@ -199,9 +330,7 @@ class TensorflowSession(Resumable):
 
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
-        data = self._feed.facts if self._feed else {}
-        size = {"parameters": self.parameters}
-        return {**device_facts(self.devices), **self.place, **size, **data}
+        return {**device_facts(self.devices), **self.place, **self.training_facts()}
 
     def close(self) -> None:
         """Leave the other ranks."""

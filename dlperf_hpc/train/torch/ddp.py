@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
+import inspect
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
 from dlperf_hpc.model.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World
-from dlperf_hpc.train.torch.execution import attention_kernels, compiler_options, narrow_stream
-from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer, set_lr
+from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer
 from dlperf_hpc.train.torch.session import TorchSession, join
 
 _PLACED = "with optimizer_placement the ranks exchange their shares of the parameters in each step"
 _NEVER = 2**31 - 1  # iterations
 TUNED = MODES[2]
+_HOPPER = (9, 0)
 
 
 class _Plain(torch.nn.Module):
@@ -33,7 +35,7 @@ class _Plain(torch.nn.Module):
     def forward(self, **batch: Any) -> Any:
         return self.module(**batch)
 
-    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+    def no_sync(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
@@ -52,10 +54,9 @@ class DdpSession(TorchSession):
         self.meets_without_all_reduce = _PLACED if placed else ""
         self.optimizer: torch.optim.Optimizer = build(case.optimizer, self.module)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
-        self._reducing = True
         self.open_window(0)
 
-    @contextlib.contextmanager
+    @contextmanager
     def autocast(self) -> Iterator[None]:
         """As for every back end; in mode ``tuned`` with attention kernels in their order."""
         tuned = self.case.mode == TUNED
@@ -85,31 +86,15 @@ class DdpSession(TorchSession):
         with nullcontext() if last and self._reducing else self.model.no_sync():
             with self.autocast():
                 loss = self.model(**self.next_batch())
-            share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
-            self.scaler.scale(share).backward()
+            self.backward(loss)
         if last:
-            self._step()
+            self.step(nullcontext())
         self._loss = loss.detach()
 
     def set_all_reduce(self, on: bool) -> bool:
         """DDP's ``no_sync``, also around the micro-batch that ends an accumulation."""
         self._reducing = on
         return True
-
-    def _step(self) -> None:
-        clip = self.case.optimizer.grad_clip
-        if clip:
-            self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip, foreach=True)
-        # Not _optimizer_steps: a window counts its own from 0.
-        set_lr(self.optimizer, self.case, self._micro_steps // self.case.accumulation - 1)
-        self.scaler.step(self.optimizer)
-        if self.scaler.is_enabled():
-            # Kept on the device: asking whether a step was skipped would wait for it.
-            self._skipped += sum(self.scaler._found_inf_per_device(self.optimizer).values())
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
-        self._optimizer_steps += 1
 
     def close(self) -> None:
         """Leave the process group."""
@@ -141,6 +126,41 @@ def compiled(module: torch.nn.Module, case: Case, ranks: int) -> Any:
     if head is not None:
         module.loss_of = torch.compile(head, **options)  # type: ignore[assignment]
     return module
+
+
+def attention_kernels(device: torch.device) -> AbstractContextManager[Any]:
+    """Inside, ``scaled_dot_product_attention`` takes the first kernel of an order that can do what
+    is asked: cuDNN's before flash on Hopper and later, flash before cuDNN's elsewhere, then
+    efficient, and math, which can do everything.
+
+    PyTorch before 2.6 keeps its own order.
+    """
+    order = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= _HOPPER:
+        order.reverse()
+    order += [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    ordered = "set_priority" in inspect.signature(sdpa_kernel).parameters
+    found: AbstractContextManager[Any] = sdpa_kernel(
+        order, **({"set_priority": True} if ordered else {})
+    )
+    return found
+
+
+def narrow_stream(module: nn.Module) -> None:
+    """Keep what flows from layer to layer in bf16: what LayerNorms and dropouts, which both begin
+    and join that stream, give is rounded to it. Weights and their gradients stay fp32."""
+    for part in module.modules():
+        if isinstance(part, (nn.LayerNorm, nn.Dropout)):
+            part.register_forward_hook(_in_bf16)
+
+
+def _in_bf16(_: nn.Module, given: Any, out: torch.Tensor) -> torch.Tensor:
+    return out.to(torch.bfloat16)
+
+
+def compiler_options(device: torch.device) -> dict[str, Any]:
+    """What torch.compile is given besides the model: a GPU's kernels are chosen by trying them."""
+    return {"mode": "max-autotune-no-cudagraphs"} if device.type == "cuda" else {}
 
 
 def keep_from_waiting(model: DistributedDataParallel) -> None:

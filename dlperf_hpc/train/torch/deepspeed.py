@@ -38,8 +38,8 @@ def import_deepspeed(world: World, device: torch.device) -> Any:
     """
     # The device is LOCAL_RANK to DeepSpeed, and this rank may see its own GPU only, as number 0.
     local = device.index if device.type == "cuda" else world.local_rank
-    told = {"RANK": world.rank, "WORLD_SIZE": world.size, "LOCAL_RANK": local}
-    os.environ.update({name: str(value) for name, value in told.items()})
+    place = {"RANK": world.rank, "WORLD_SIZE": world.size, "LOCAL_RANK": local}
+    os.environ.update({name: str(value) for name, value in place.items()})
     os.environ["MASTER_ADDR"] = world.address
     os.environ["DS_ACCELERATOR"] = device.type
     if "OMPI_COMM_WORLD_LOCAL_RANK" in os.environ:  # must not say otherwise
@@ -80,7 +80,6 @@ class DeepSpeedSession(TorchSession):
         self.engine = self._engine()
         if case.mode != MODES[0]:
             self.engine.compile()
-        self._reducing = True
         self.open_window(0)
 
     def _engine(self) -> Any:
@@ -132,13 +131,9 @@ class DeepSpeedSession(TorchSession):
             return float(sum(p.abs().sum(dtype=torch.float64) for p in held))
 
     def facts(self) -> dict[str, Any]:
-        """Device, versions, flags, size; what DeepSpeed was told, as it stands in its own file."""
-        version = self.deepspeed.__version__
-        return {
-            **super().facts(),
-            "deepspeed": version,
-            "deepspeed_json": json.dumps(self.config),
-        }
+        """Device, versions, flags, size; DeepSpeed's configuration as in its own file."""
+        own = {"deepspeed": self.deepspeed.__version__, "deepspeed_json": json.dumps(self.config)}
+        return {**super().facts(), **own}
 
     def write_state(self, directory: Path) -> None:
         """DeepSpeed's own checkpoint, of which each rank writes its share."""

@@ -11,7 +11,7 @@ from dlperf_hpc.model.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.backends.horovod import check_world, horovod_facts
 from dlperf_hpc.train.ranks import World
-from dlperf_hpc.train.torch.optimizers import build_optimizer, pass_scaling_on, set_lr
+from dlperf_hpc.train.torch.optimizers import build_optimizer, pass_scaling_on
 from dlperf_hpc.train.torch.session import TorchSession
 
 _NEVER = 2**62  # backward passes
@@ -25,20 +25,20 @@ class HorovodTorchSession(TorchSession):
         hvd.init()  # takes the MPI world that is already there
         check_world(hvd, world)
         self._every = case.option("allreduce") == "every_micro_batch"
+        self._passes = 1 if self._every else case.accumulation  # to one all-reduce
         self.model = torch.compile(self.module) if case.mode != MODES[0] else self.module
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
-        compression = hvd.Compression.fp16 if case.option("fp16_compression") else None
+        chosen = case.option("fp16_compression")
         own = build_optimizer(case.optimizer, self.module)
         # Without named parameters it names them itself, by their order.
         self.optimizer = hvd.DistributedOptimizer(
             own,
-            compression=compression or hvd.Compression.none,
-            backward_passes_per_step=1 if self._every else case.accumulation,
+            compression=hvd.Compression.fp16 if chosen else hvd.Compression.none,
+            backward_passes_per_step=self._passes,
             op=hvd.Average,
         )
         pass_scaling_on(own, self.optimizer)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
-        self._reducing = True
         self.open_window(0)
 
     def iterate(self) -> None:
@@ -47,41 +47,21 @@ class HorovodTorchSession(TorchSession):
         last = self._micro_steps % self.case.accumulation == 0
         with self.autocast():
             loss = self.model(**self.next_batch())
-        share = loss / self.case.accumulation if self.case.accumulation > 1 else loss
-        self.scaler.scale(share).backward()
+        self.backward(loss)
         if (last or self._every) and self._reducing:
             # In mid-accumulation this averages sums, whose earlier parts are averages already and
             # stay what they are.
             self.optimizer.synchronize()
         if last:
-            self._step()
+            self.step(self.optimizer.skip_synchronize())
         self._loss = loss.detach()
 
     def set_all_reduce(self, on: bool) -> bool:
         """The hooks send a gradient at every so many-th backward pass; off is never."""
         if on != self._reducing:
-            each = 1 if self._every else self.case.accumulation
-            self.optimizer.set_backward_passes_per_step(each if on else _NEVER)
+            self.optimizer.set_backward_passes_per_step(self._passes if on else _NEVER)
             self._reducing = on
         return True
-
-    def _step(self) -> None:
-        # Not _optimizer_steps: a window counts its own from 0.
-        set_lr(self.optimizer, self.case, self._micro_steps // self.case.accumulation - 1)
-        clip = self.case.optimizer.grad_clip
-        if clip:
-            self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip, foreach=True)
-        with self.optimizer.skip_synchronize():
-            self.scaler.step(self.optimizer)
-        if self.scaler.is_enabled():
-            # Kept on the device: asking whether a step was skipped would wait for it.
-            self._skipped += sum(self.scaler._found_inf_per_device(self.optimizer).values())
-        self.scaler.update()
-        # Not Horovod's own, which asks whether an all-reduce is under way: without one it was never
-        # begun.
-        torch.optim.Optimizer.zero_grad(self.optimizer)
-        self._optimizer_steps += 1
 
     def facts(self) -> dict[str, Any]:
         """What all PyTorch sessions tell, and how Horovod was built."""

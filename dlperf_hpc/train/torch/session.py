@@ -1,4 +1,5 @@
-"""What every PyTorch back end's session does alike: device, process group, marks, counters, facts.
+"""What every PyTorch back end's session does alike: device, process group, optimizer step, marks,
+counters, facts, and which attention kernel and graphs of torch.compile were seen.
 
 Imports torch: never loaded on the login node.
 """
@@ -7,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import resource
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
 
 from dlperf_hpc.model.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
@@ -29,10 +33,18 @@ from dlperf_hpc.train.torch.device import (
     set_precision,
     uuid_of,
 )
-from dlperf_hpc.train.torch.execution import attention_of, compiled_so_far
+from dlperf_hpc.train.torch.optimizers import set_lr
 
 # Longer than any limit of the watchdog's: torch would abort first, and nothing be written down.
 _TIMEOUT = datetime.timedelta(days=1)
+_KERNELS = {
+    "aten::_scaled_dot_product_flash_attention": "flash",
+    "aten::_scaled_dot_product_flash_attention_for_cpu": "flash",
+    "aten::_scaled_dot_product_efficient_attention": "efficient",
+    "aten::_scaled_dot_product_cudnn_attention": "cudnn",
+    "aten::_scaled_dot_product_attention_math": "math",
+}
+"""What torch's profiler calls the operators that ``scaled_dot_product_attention`` chooses from."""
 
 
 def join(world: World, device: torch.device) -> None:
@@ -56,11 +68,40 @@ def join(world: World, device: torch.device) -> None:
     )
 
 
+def attention_of(work: Callable[[], object]) -> str | None:
+    """The attention kernels that a call ran, by the values of :data:`_KERNELS` joined by ``+``.
+
+    None where none was seen: a compiler takes ``math`` apart into products and a softmax. It costs
+    a profiler of the host's calls alone, so keep it out of what is timed.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it tells of its beginning and its end
+    seen = profile(activities=[ProfilerActivity.CPU])
+    try:
+        seen.start()
+    except RuntimeError:  # another tool may hold the profiler: the run is worth more than this
+        work()
+        return None
+    try:
+        work()
+    finally:
+        seen.stop()
+    names = {event.name for event in seen.events() or ()}
+    return "+".join(sorted({_KERNELS[name] for name in names & _KERNELS.keys()})) or None
+
+
+def compiled_so_far() -> tuple[int, int]:
+    """(graphs that torch.compile made in this process, graph breaks that it met)."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is None:  # nothing was compiled: importing it takes a second
+        return 0, 0
+    counters = dynamo.counters
+    return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+
+
 class TorchSession(Resumable):
     """The half of a :class:`dlperf_hpc.train.session.Session` that no PyTorch back end does its own
-    way. One that derives from it wraps ``module`` and ``batch`` in its own engine, calls
-    :meth:`open_window` when it is ready, and writes :meth:`iterate`, :meth:`set_all_reduce` and
-    :meth:`close`.
+    way. One that derives from it wraps ``module`` in its own engine, calls :meth:`open_window` when
+    it is ready, and writes :meth:`iterate`, :meth:`set_all_reduce` and :meth:`close`.
 
     ``module`` is the plain model on this rank's ``device``; ``batch`` its arguments by name;
     ``optimizer`` has this rank's state. Without a ``scaler`` it writes :meth:`write_state` and
@@ -81,12 +122,12 @@ class TorchSession(Resumable):
         torch.manual_seed(case.seed * 1_000_003 + world.rank)  # dropout is each rank's own
         self.parameters = sum(p.numel() for p in self.module.parameters())
         self._feed = open_feed(case, world, workload, self._host_tensors)
-        self.batch = self._on_device(
-            self._feed.next_batch()
-            if self._feed
-            else self._host_tensors(workload.batch(case, world.rank))
-        )
+        if self._feed:
+            self.batch = self._on_device(self._feed.next_batch())
+        else:
+            self.batch = self._on_device(self._host_tensors(workload.batch(case, world.rank)))
         self._micro_steps = 0
+        self._reducing = True
         self._loss = torch.zeros((), device=self.device)
         self._attention: str | None = None
         self._compiled_at_first = compiled_so_far()
@@ -114,6 +155,31 @@ class TorchSession(Resumable):
     def _on_device(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: t.to(self.device, non_blocking=True) for name, t in tensors.items()}
 
+    def backward(self, loss: torch.Tensor) -> None:
+        """The backward pass of a micro-batch's share of the step's loss."""
+        if self.case.accumulation > 1:
+            loss = loss / self.case.accumulation
+        self.scaler.scale(loss).backward()
+
+    def step(self, context: contextlib.AbstractContextManager[Any]) -> None:
+        """The optimizer's step, taken within ``context``, with the rate of the schedule."""
+        # Not _optimizer_steps: a window counts its own from 0.
+        set_lr(self.optimizer, self.case, self._micro_steps // self.case.accumulation - 1)
+        clip = self.case.optimizer.grad_clip
+        if clip:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip, foreach=True)
+        with context:
+            self.scaler.step(self.optimizer)
+        if self.scaler.is_enabled():
+            # Kept on the device: asking whether a step was skipped would wait for it.
+            self._skipped += sum(self.scaler._found_inf_per_device(self.optimizer).values())
+        self.scaler.update()
+        # Not Horovod's own, which asks whether an all-reduce is under way: without one it was never
+        # begun.
+        torch.optim.Optimizer.zero_grad(self.optimizer)
+        self._optimizer_steps += 1
+
     def synchronize(self) -> None:
         """Wait for the GPU; a CPU's work is done when its call returns."""
         if self.device.type == "cuda":
@@ -129,10 +195,6 @@ class TorchSession(Resumable):
         self._skipped: Any = torch.zeros((), device=self.device)
         cuda = torch.cuda if self.device.type == "cuda" else None
         self._clock = IterationClock(iterations, cuda, self._loss)
-
-    def mark(self) -> None:
-        """An event on the GPU's own time line, or a host stamp where the host is the device."""
-        self._clock.mark(self._loss)
 
     def step_times(self) -> list[float]:
         """Seconds of each iteration of the window."""
@@ -153,10 +215,6 @@ class TorchSession(Resumable):
         with torch.no_grad():
             return float(sum(p.abs().sum(dtype=torch.float64) for p in self.module.parameters()))
 
-    def data_wait_s(self) -> float:
-        """Synthetic data lies on the device before the window opens: 0 then."""
-        return self._feed.waited_s if self._feed else 0.0
-
     def memory_mb(self) -> float:
         """Peak of the CUDA allocator, or of the process's resident set; MiB."""
         if self.device.type == "cuda":
@@ -165,10 +223,10 @@ class TorchSession(Resumable):
 
     def memory_account(self) -> dict[str, Any]:
         """What CUDA's allocator says of the window; nothing of a CPU."""
-        told = allocator(self.device)
-        if told:
-            told["alloc_retries"] -= self._retried_before
-        return told
+        account = allocator(self.device)
+        if account:
+            account["alloc_retries"] -= self._retried_before
+        return account
 
     def iterate(self) -> None:
         """One micro-batch, each back end's own."""
@@ -181,16 +239,14 @@ class TorchSession(Resumable):
     def execution(self) -> dict[str, Any]:
         """How the model was run: the attention kernel that was seen, and of one that is compiled
         its graphs, graph breaks, and graphs that were made since the window was opened."""
-        if self.case.mode == MODES[0]:
-            return {"attention": self._attention}
-        graphs, breaks = compiled_so_far()
-        graphs_at_first, breaks_at_first = self._compiled_at_first
-        return {
-            "attention": self._attention,
-            "graphs": graphs - graphs_at_first,
-            "graph_breaks": breaks - breaks_at_first,
-            "recompiles": graphs - self._graphs_before,
-        }
+        execution: dict[str, Any] = {"attention": self._attention}
+        if self.case.mode != MODES[0]:
+            graphs, breaks = compiled_so_far()
+            graphs_at_first, breaks_at_first = self._compiled_at_first
+            execution["graphs"] = graphs - graphs_at_first
+            execution["graph_breaks"] = breaks - breaks_at_first
+            execution["recompiles"] = graphs - self._graphs_before
+        return execution
 
     def write_state(self, directory: Path) -> None:
         """This rank's part of a checkpoint."""
@@ -213,9 +269,7 @@ class TorchSession(Resumable):
 
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
-        data = self._feed.facts if self._feed else {}
-        size = {"parameters": self.parameters}
-        return {**device_facts(self.device), **self.place, **size, **data}
+        return {**device_facts(self.device), **self.place, **self.training_facts()}
 
 
 def allocator(device: torch.device) -> dict[str, Any]:
@@ -224,11 +278,11 @@ def allocator(device: torch.device) -> dict[str, Any]:
     it held, in use or not, MiB. Empty for a CPU."""
     if device.type != "cuda":
         return {}
-    told = torch.cuda.memory_stats(device)
+    stats = torch.cuda.memory_stats(device)
     return {
-        "alloc_retries": told.get("num_alloc_retries", 0),
-        "ooms": told.get("num_ooms", 0),
-        "reserved_mb": round(told.get("reserved_bytes.all.peak", 0) / 2**20, 1),
+        "alloc_retries": stats.get("num_alloc_retries", 0),
+        "ooms": stats.get("num_ooms", 0),
+        "reserved_mb": round(stats.get("reserved_bytes.all.peak", 0) / 2**20, 1),
     }
 
 

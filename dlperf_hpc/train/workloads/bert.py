@@ -1,8 +1,8 @@
 """BERT pre-training: shapes, sizes, arithmetic and synthetic data, for every framework alike.
 
 Standard library only at the top, importable on Python 3.9: the login node reads this file, so
-numpy is imported by the function that needs it, and the models themselves lie in
-``train/torch/bert.py`` and ``train/tensorflow/bert.py``.
+NumPy is imported by the function that needs it, and the models themselves lie in
+``train/torch/models.py`` and ``train/tensorflow/models.py``.
 
 Letters used for shapes: B sequences, T tokens per sequence, M masked positions per sequence,
 L layers, h hidden size, f feed-forward size, V vocabulary.
@@ -10,13 +10,13 @@ L layers, h hidden size, f feed-forward size, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.model.case import Case, Option
 from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
-from dlperf_hpc.train.configs import LAYER_NORMS, BertConfig
-from dlperf_hpc.train.weights import INITIAL_WEIGHTS, initialise
+from dlperf_hpc.train import workloads
+from dlperf_hpc.train.workloads import DROPOUT, INITIAL_WEIGHTS, TransformerConfig, frozen_random
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +28,31 @@ if TYPE_CHECKING:
 # padding, unused entries and the special tokens.
 CLS, SEP, MASK = 101, 102, 103
 FIRST_ORDINARY_TOKEN = 104
+LAYER_NORMS = ("post", "pre")
+
+
+@dataclass(frozen=True)
+class BertConfig(TransformerConfig):
+    """One BERT: sizes, and where its LayerNorms stand.
+
+    ``layer_norm`` is "post" (after each residual sum: Google, NVIDIA) or "pre" (before attention
+    and feed-forward, and once after the last layer: DeepSpeed's ``bing_bert``). ``dropout`` is the
+    probability for hidden states and for attention probabilities alike. ``vocab`` is 30522 padded
+    to a multiple of 8, as tensor cores like it.
+    """
+
+    vocab: int = 30528
+    max_positions: int = 512
+    types: int = 2
+    layer_norm: str = "post"
+    dropout: float = 0.1
+    init_std: float = 0.02
+    layer_norm_eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layer_norm not in LAYER_NORMS:
+            raise ValueError(f"layer_norm is {self.layer_norm!r}: write one of {LAYER_NORMS}")
 
 
 # Devlin et al. 2018 (arXiv:1810.04805), section 3, for base and large; tiny is for CPUs.
@@ -79,9 +104,7 @@ def synthetic_batch(
     import numpy as np
 
     _check_shape(config, seq_len, predictions)
-    # RandomState, not Generator: its stream is frozen, and one sweep may run on several numpys.
-    # SeedSequence makes streams of neighbouring seeds (ranks) independent.
-    rng = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+    rng = frozen_random(seed)
     shape = (batch_size, seq_len)
     input_ids = rng.randint(FIRST_ORDINARY_TOKEN, config.vocab, size=shape, dtype=np.int64)
     segment_ids, special = _segments(rng, shape)
@@ -92,19 +115,19 @@ def synthetic_batch(
     sort_keys[special] = 2.0  # above every random key, so never among the first M
     chosen = np.argsort(sort_keys, axis=1, kind="stable")[:, :predictions]
     positions = np.sort(chosen, axis=1).astype(np.int64)
-    masked_ids = np.take_along_axis(input_ids, positions, axis=1)
+    targets = np.take_along_axis(input_ids, positions, axis=1)
     np.put_along_axis(input_ids, positions, MASK, axis=1)
     return {
         "input_ids": input_ids,
         "segment_ids": segment_ids,
         "masked_lm_positions": positions,
-        "masked_lm_ids": masked_ids,
+        "masked_lm_ids": targets,
         "next_sentence_labels": rng.randint(0, 2, size=batch_size, dtype=np.int64),
     }
 
 
 def _check_shape(config: BertConfig, seq_len: int, predictions: int) -> None:
-    """ValueError where no sequence of this length can hold the masked positions asked for."""
+    """ValueError where no sequence of this length can hold so many masked positions."""
     if not 3 < seq_len <= config.max_positions:
         raise ValueError(f"seq_len {seq_len} is not between 4 and {config.max_positions}")
     if not 0 < predictions <= seq_len - 3:
@@ -128,14 +151,14 @@ def _segments(
 
 
 def config_of(case: Case) -> BertConfig:
-    """The model a case asks for."""
-    options = {"layer_norm": case.option("layer_norm"), "dropout": case.option("dropout")}
+    """The model of a case."""
+    options = {name: case.option(name) for name in ("layer_norm", "dropout")}
     return replace(SIZES[case.model], **options)
 
 
 def build(library: str, case: Case) -> Any:
     """The model in ``library``'s form, on the CPU; the same on all ranks."""
-    return initialise(library, _model(library, config_of(case), case), case)
+    return workloads.build(library, config_of(case), case)
 
 
 def batch(case: Case, rank: int) -> dict[str, IntArray]:
@@ -143,19 +166,6 @@ def batch(case: Case, rank: int) -> dict[str, IntArray]:
     predictions = predictions_per_sequence(case.seq_len)
     seed = case.seed * 1_000_003 + rank
     return synthetic_batch(config_of(case), case.batch_size, case.seq_len, predictions, seed)
-
-
-def _model(library: str, config: BertConfig, case: Case) -> Any:
-    if library == "torch":
-        from dlperf_hpc.train.torch import bert as torch_bert
-
-        return torch_bert.BertForPreTraining(config)
-    if library == "tensorflow":
-        from dlperf_hpc.train.tensorflow import bert as tensorflow_bert
-        from dlperf_hpc.train.tensorflow.layers import prepare
-
-        return tensorflow_bert.BertForPreTraining(config, *prepare(case))
-    raise ValueError(f"BERT is not written for {library}")
 
 
 def _flops(case: Case) -> float:
@@ -170,7 +180,7 @@ def _layout(case: Case) -> SampleLayout:
 
 _OPTIONS = (
     Option("layer_norm", "post", "post (Google, NVIDIA) or pre (DeepSpeed)", LAYER_NORMS),
-    Option("dropout", 0.1, "probability, hidden states and attention; 0 is off", maximum=0.99),
+    DROPOUT,
     INITIAL_WEIGHTS,
 )
 
@@ -178,7 +188,7 @@ WORKLOADS = tuple(
     WorkloadDeclaration(
         name=name,
         doc=f"BERT pre-training (masked language model + next sentence), {config.layers} layers",
-        libraries=("torch", "tensorflow"),
+        libraries=workloads.LIBRARIES,
         default_seq_len=64 if name == "bert-tiny" else 128,
         max_seq_len=config.max_positions,
         min_seq_len=4,

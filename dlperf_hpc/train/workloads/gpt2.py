@@ -1,8 +1,8 @@
 """GPT-2 pre-training: shapes, sizes, arithmetic and synthetic data, for every framework alike.
 
 Standard library only at the top, importable on Python 3.9: the login node reads this file, so
-numpy is imported by the function that needs it, and the models themselves lie in
-``train/torch/gpt2.py`` and ``train/tensorflow/gpt2.py``.
+NumPy is imported by the function that needs it, and the models themselves lie in
+``train/torch/models.py`` and ``train/tensorflow/models.py``.
 
 Letters used for shapes: B sequences, T tokens per sequence, L layers, h hidden size,
 f feed-forward size, V vocabulary.
@@ -10,13 +10,13 @@ f feed-forward size, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.model.case import Case, Option
 from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
-from dlperf_hpc.train.configs import Gpt2Config
-from dlperf_hpc.train.weights import INITIAL_WEIGHTS, initialise
+from dlperf_hpc.train import workloads
+from dlperf_hpc.train.workloads import DROPOUT, INITIAL_WEIGHTS, TransformerConfig, frozen_random
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +26,25 @@ if TYPE_CHECKING:
 
 TOKENS = 50257
 """Tokens of GPT-2's byte-pair encoding, <|endoftext|> (50256) among them."""
+
+
+@dataclass(frozen=True)
+class Gpt2Config(TransformerConfig):
+    """One GPT-2: LayerNorm before each sublayer and once after the last, learned positions.
+
+    ``vocab`` is 50257 padded to a multiple of 128, as tensor cores like it; the last 47 rows are
+    never in the data. ``dropout`` is the probability for embeddings, attention probabilities and
+    the sublayers' outputs alike. ``checkpoint_activations`` keeps only the input of each layer for
+    the backward pass, which computes the layer again: less memory, and a third more arithmetic in
+    the layers.
+    """
+
+    vocab: int = 50304
+    max_positions: int = 1024
+    dropout: float = 0.1
+    init_std: float = 0.02
+    layer_norm_eps: float = 1e-5
+    checkpoint_activations: bool = False
 
 
 # Radford et al. 2019, table 2; tiny is for CPUs, with the same tokens so that it reads the same
@@ -65,11 +84,8 @@ def synthetic_batch(
 
     if not 0 < seq_len <= config.max_positions:
         raise ValueError(f"seq_len {seq_len} is not between 1 and {config.max_positions}")
-    # RandomState, not Generator: its stream is frozen, and one sweep may run on several numpys.
-    # SeedSequence makes streams of neighbouring seeds (ranks) independent.
-    rng = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
     shape = (batch_size, seq_len + 1)
-    tokens = rng.randint(0, min(config.vocab, TOKENS), size=shape, dtype=np.int64)
+    tokens = frozen_random(seed).randint(0, min(config.vocab, TOKENS), size=shape, dtype=np.int64)
     return {
         "input_ids": np.ascontiguousarray(tokens[:, :-1]),
         "labels": np.ascontiguousarray(tokens[:, 1:]),
@@ -77,33 +93,20 @@ def synthetic_batch(
 
 
 def config_of(case: Case) -> Gpt2Config:
-    """The model a case asks for."""
+    """The model of a case."""
     names = ("dropout", "checkpoint_activations")
     return replace(SIZES[case.model], **{name: case.option(name) for name in names})
 
 
 def build(library: str, case: Case) -> Any:
     """The model in ``library``'s form, on the CPU; the same on all ranks."""
-    return initialise(library, _model(library, config_of(case), case), case)
+    return workloads.build(library, config_of(case), case)
 
 
 def batch(case: Case, rank: int) -> dict[str, IntArray]:
     """A rank's synthetic batch: ranks see different samples of the same seed."""
     seed = case.seed * 1_000_003 + rank
     return synthetic_batch(config_of(case), case.batch_size, case.seq_len, seed)
-
-
-def _model(library: str, config: Gpt2Config, case: Case) -> Any:
-    if library == "torch":
-        from dlperf_hpc.train.torch import gpt2 as torch_gpt2
-
-        return torch_gpt2.Gpt2(config)
-    if library == "tensorflow":
-        from dlperf_hpc.train.tensorflow import gpt2 as tensorflow_gpt2
-        from dlperf_hpc.train.tensorflow.layers import prepare
-
-        return tensorflow_gpt2.Gpt2(config, *prepare(case))
-    raise ValueError(f"GPT-2 is not written for {library}")
 
 
 def _flops(case: Case) -> float:
@@ -115,7 +118,7 @@ def _layout(case: Case) -> SampleLayout:
 
 
 _OPTIONS = (
-    Option("dropout", 0.1, "probability, hidden states and attention; 0 is off", maximum=0.99),
+    DROPOUT,
     Option(
         "checkpoint_activations",
         False,
@@ -128,7 +131,7 @@ WORKLOADS = tuple(
     WorkloadDeclaration(
         name=name,
         doc=f"GPT-2 pre-training (causal language model), {config.layers} layers",
-        libraries=("torch", "tensorflow"),
+        libraries=workloads.LIBRARIES,
         default_seq_len=64 if name == "gpt2-tiny" else 1024,
         max_seq_len=config.max_positions,
         build=build,

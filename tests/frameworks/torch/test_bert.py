@@ -13,12 +13,12 @@ from parameter_counts import bert_parameters
 from places import ROOT
 
 from dlperf_hpc.acceptance.numerics import our_weights
-from dlperf_hpc.train.configs import BertConfig
 from dlperf_hpc.train.workloads.bert import (
     CLS,
     MASK,
     SEP,
     SIZES,
+    BertConfig,
     flops_per_sample,
     predictions_per_sequence,
     synthetic_batch,
@@ -27,7 +27,7 @@ from dlperf_hpc.train.workloads.bert import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dlperf_hpc.train.torch.bert import BertForPreTraining
+    from dlperf_hpc.train.torch.models import BertForPreTraining
 
     Tensors = dict[str, Tensor]
 
@@ -179,7 +179,7 @@ def test_synthetic_batch_refuses_what_cannot_be(seq_len: int, predictions: int) 
 
 
 def build(config: BertConfig) -> BertForPreTraining:
-    from dlperf_hpc.train.torch.bert import BertForPreTraining
+    from dlperf_hpc.train.torch.models import BertForPreTraining
 
     return BertForPreTraining(config)
 

@@ -17,11 +17,11 @@ from dlperf_hpc.acceptance.numerics import our_weights
 from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.sweepfile.load import load_sweep
-from dlperf_hpc.train.configs import Gpt2Config
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.workloads.gpt2 import (
     SIZES,
     TOKENS,
+    Gpt2Config,
     batch,
     flops_per_sample,
     synthetic_batch,
@@ -30,7 +30,7 @@ from dlperf_hpc.train.workloads.gpt2 import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dlperf_hpc.train.torch.gpt2 import Gpt2
+    from dlperf_hpc.train.torch.models import Gpt2
 
     Tensors = dict[str, Tensor]
 
@@ -172,7 +172,7 @@ def test_seed_and_rank_make_the_batch() -> None:
 
 
 def new_model(config: Gpt2Config) -> Gpt2:
-    from dlperf_hpc.train.torch.gpt2 import Gpt2
+    from dlperf_hpc.train.torch.models import Gpt2
 
     return Gpt2(config)
 
@@ -301,7 +301,7 @@ def test_no_token_sees_what_follows_it() -> None:
 @pytest.fixture(params=[1, 7, 1000])
 def rows_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Rows that are widened together: one by one, not dividing 50, all."""
-    from dlperf_hpc.train.torch import gpt2
+    from dlperf_hpc.train.torch import models as gpt2
 
     monkeypatch.setattr(gpt2, "_WIDENED", request.param * 300)
     rows: int = request.param
@@ -316,7 +316,7 @@ def test_cross_entropy_is_torchs(rows_at_once: int, kind: str, tolerance: float)
     import torch
     import torch.nn.functional as F
 
-    from dlperf_hpc.train.torch.gpt2 import cross_entropy
+    from dlperf_hpc.train.torch.models import cross_entropy
 
     torch.manual_seed(0)
     scores = (torch.randn(50, 300) * 6).to(getattr(torch, kind)).requires_grad_()
@@ -339,7 +339,7 @@ def test_a_second_backward_pass_is_an_error_not_a_number() -> None:
     """The first one wrote over the scores."""
     import torch
 
-    from dlperf_hpc.train.torch.gpt2 import cross_entropy
+    from dlperf_hpc.train.torch.models import cross_entropy
 
     scores = torch.randn(8, 30, requires_grad=True)
     loss = cross_entropy(scores.clone(), torch.arange(8))
@@ -549,7 +549,7 @@ def test_tuned_is_eager_within_rounding(
 def test_a_narrow_stream_is_bf16_from_layer_to_layer(model: str) -> None:
     import torch
 
-    from dlperf_hpc.train.torch.execution import narrow_stream
+    from dlperf_hpc.train.torch.ddp import narrow_stream
 
     workload = registry().workloads[model]
     options = tuple((option.name, option.default) for option in workload.options)
@@ -583,7 +583,7 @@ def test_tuned_tries_attentions_kernels_in_the_cards_order(
     import torch
     from torch.nn.attention import SDPBackend
 
-    from dlperf_hpc.train.torch.execution import attention_kernels
+    from dlperf_hpc.train.torch.ddp import attention_kernels
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     before = torch._C._get_sdp_priority_order()

@@ -20,9 +20,8 @@ from places import ROOT, SUPPORT
 from dlperf_hpc.data import bert_files
 from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.engines.local import find_mpiexec
-from dlperf_hpc.train.configs import BertConfig
-from dlperf_hpc.train.torch.bert import BertForPreTraining
-from dlperf_hpc.train.workloads.bert import synthetic_batch
+from dlperf_hpc.train.torch.models import BertForPreTraining
+from dlperf_hpc.train.workloads.bert import BertConfig, synthetic_batch
 
 SCRIPT = SUPPORT / "mpi_data_checks.py"
 Found = dict[str, list[dict[str, Any]]]

@@ -13,7 +13,8 @@ import pytest
 
 from dlperf_hpc.errors import WeightsError
 from dlperf_hpc.model.case import Case, Topology
-from dlperf_hpc.train import make_weights, weights
+from dlperf_hpc.train import make_weights
+from dlperf_hpc.train import workloads as weights
 from dlperf_hpc.train.workloads import bert, gpt2
 
 SHAPES = {"one": (2, 3), "two.bias": (4,)}

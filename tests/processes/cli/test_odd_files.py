@@ -24,7 +24,7 @@ from dlperf_hpc.data import indexed, opening
 from dlperf_hpc.data.opening import find, open_shard
 from dlperf_hpc.errors import DataError, SpecError, WeightsError
 from dlperf_hpc.sweepfile.declarations import SampleLayout
-from dlperf_hpc.train import weights
+from dlperf_hpc.train import workloads as weights
 from dlperf_hpc.train.backends import deepspeed
 
 PIPE = "is a named pipe, not a file"

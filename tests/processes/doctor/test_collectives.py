@@ -19,7 +19,7 @@ from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.model.case import Topology
 from dlperf_hpc.train.probe import node
-from dlperf_hpc.train.probe.collectives import bus_factor, sizes_of
+from dlperf_hpc.train.probe.bandwidth import bus_factor, sizes_of
 
 NCCL = "torch.distributed, nccl"
 

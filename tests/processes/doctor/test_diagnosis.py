@@ -18,8 +18,7 @@ from dlperf_hpc.engines.base import CheckResult
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm.login import Node, Partition, _gpus, nodes, time_limits
 from dlperf_hpc.model.case import Topology
-from dlperf_hpc.train.probe.collective_checks import chosen_gpus
-from dlperf_hpc.train.probe.protocol import Reporter
+from dlperf_hpc.train.probe.__main__ import Reporter, chosen_gpus
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_reports_that_srun_has_cut_anywhere(capfd: pytest.CaptureFixture[str]) -
 
 def test_a_rank_that_hangs_where_no_python_runs_says_in_what_and_ends() -> None:
     program = (
-        "import ctypes; from dlperf_hpc.train.probe.protocol import Reporter;"
+        "import ctypes; from dlperf_hpc.train.probe.__main__ import Reporter;"
         "Reporter(3).enter('starting MPI', 0.5); ctypes.PyDLL(None).sleep(30)"
     )
     argv = [sys.executable, "-c", program]

@@ -10,8 +10,8 @@ import pytest
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.timer import config
-from dlperf_hpc.train.probe import rank as probe
-from dlperf_hpc.train.probe.launchers import LAUNCHERS, TORCHRUN, launched
+from dlperf_hpc.train.probe import __main__ as probe
+from dlperf_hpc.train.probe.node import LAUNCHERS, TORCHRUN, launched
 from dlperf_hpc.train.program import launcher
 from dlperf_hpc.train.ranks import World, asked_without_mpi, check, launcher_rank
 

@@ -1,4 +1,7 @@
-"""What BERT and GPT-2 are made of in TensorFlow, as plain ``tf.Module``: no Keras.
+"""BERT and GPT-2 in TensorFlow: the models of ``train/torch/models.py``, number for number.
+
+Plain ``tf.Module``, no Keras. Nothing waits for the device or branches on data, and all shapes are
+known when a model is traced: XLA compiles it whole.
 
 - Hidden states are rows [N, h], N = B * T: a matrix product with a three-dimensional left side
   would be a batched one, whose gradient for the weights is slower.
@@ -7,18 +10,22 @@
   what PyTorch's autocast does, so that the two frameworks do the same work.
 - Attribute names are those of the PyTorch models: a weight has one name in both.
 
-Shapes: B sequences, T tokens, h hidden, d = h / heads, V vocabulary.
+Shapes: B sequences, T tokens, M masked positions, h hidden, d = h / heads, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Union
 
 import tensorflow as tf
 
 from dlperf_hpc.model.case import Case
+from dlperf_hpc.train.workloads.bert import BertConfig
+from dlperf_hpc.train.workloads.gpt2 import Gpt2Config
+
+Config = Union[BertConfig, Gpt2Config]
 
 _COMPUTE = {"bf16": "bfloat16", "fp16": "float16"}  # float32 for any other precision
 
@@ -27,9 +34,12 @@ IGNORED = -100  # the label that is left out of the mean, as in PyTorch's cross-
 Tensor = Any  # TensorFlow carries no types
 
 
-def prepare(case: Case) -> tuple[str, int]:
-    """Compute dtype and seed of the weights that a model is made with."""
-    return _COMPUTE.get(case.precision, "float32"), case.seed
+def build(config: Config, case: Case) -> Module:
+    """A new model in the case's precision, with the initial values of the case's seed."""
+    compute = _COMPUTE.get(case.precision, "float32")
+    if isinstance(config, Gpt2Config):
+        return Gpt2(config, compute, case.seed)
+    return BertForPreTraining(config, compute, case.seed)
 
 
 class Recipe:
@@ -39,10 +49,10 @@ class Recipe:
     every rank, on every device, and whatever else has drawn random numbers.
     """
 
-    def __init__(self, compute: str, seed: int, std: float, layer_norm_eps: float) -> None:
+    def __init__(self, config: Config, compute: str, seed: int) -> None:
         self.compute = tf.as_dtype(compute)
-        self.std = std
-        self.layer_norm_eps = layer_norm_eps
+        self.std = config.init_std
+        self.layer_norm_eps = config.layer_norm_eps
         self._seed = seed
         self._drawn = 0
 
@@ -69,7 +79,7 @@ class Module(tf.Module):  # type: ignore[misc]
             parts = enumerate(value) if isinstance(value, (list, tuple)) else [("", value)]
             for index, part in parts:
                 if isinstance(part, Module):
-                    place = name if index == "" else f"{name}.{index}"
+                    place = f"{name}.{index}".rstrip(".")
                     for inner, variable in part.named_variables():
                         yield f"{place}.{inner}", variable
 
@@ -215,15 +225,13 @@ class SelfAttention(Module):
     Rows [B * T, h] to [B * T, h]. ``causal``: a token attends to itself and to those before it.
     """
 
-    def __init__(
-        self, recipe: Recipe, hidden: int, heads: int, dropout: float, *, causal: bool, scale: float
-    ) -> None:
+    def __init__(self, recipe: Recipe, config: Config, causal: bool, scale: float) -> None:
         super().__init__()
-        self._heads = heads
-        self._dropout = dropout
+        self._heads = config.heads
+        self._dropout = config.dropout
         self._causal = causal
-        self.qkv = Dense(recipe, hidden, 3 * hidden)
-        self.out = Dense(recipe, hidden, hidden, scale)
+        self.qkv = Dense(recipe, config.hidden, 3 * config.hidden)
+        self.out = Dense(recipe, config.hidden, config.hidden, scale)
 
     def __call__(self, x: Tensor, tokens: int, mask: Tensor | None, seed: Tensor) -> Tensor:
         """``mask`` [B, 1, 1, T] is True for tokens that may be attended to; None: for all."""
@@ -247,11 +255,11 @@ class SelfAttention(Module):
 class FeedForward(Module):
     """Dense, gelu, dense: [N, h] to [N, h]."""
 
-    def __init__(self, recipe: Recipe, hidden: int, ffn: int, bend: Any, scale: float) -> None:
+    def __init__(self, recipe: Recipe, config: Config, bend: Any, scale: float) -> None:
         super().__init__()
         self._bend = bend
-        self.up = Dense(recipe, hidden, ffn)
-        self.down = Dense(recipe, ffn, hidden, scale)
+        self.up = Dense(recipe, config.hidden, config.ffn)
+        self.down = Dense(recipe, config.ffn, config.hidden, scale)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.down(self._bend(self.up(x)))
@@ -284,3 +292,200 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     )
     weight = tf.cast(counted, tf.float32)
     return tf.reduce_sum(each * weight) / tf.reduce_sum(weight)
+
+
+class Layer(Module):
+    """One layer, rows [B * T, h] to the same; its LayerNorms before the sublayers or after the
+    residual sums. ``scale`` is that of what a sublayer ends in."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        config: Config,
+        bend: Any,
+        *,
+        pre_norm: bool,
+        causal: bool,
+        scale: float,
+    ) -> None:
+        super().__init__()
+        self._pre_norm = pre_norm
+        self._dropout = config.dropout
+        self.attention = SelfAttention(recipe, config, causal, scale)
+        self.attention_norm = LayerNorm(recipe, config.hidden)
+        self.feed_forward = FeedForward(recipe, config, bend, scale)
+        self.feed_forward_norm = LayerNorm(recipe, config.hidden)
+
+    def __call__(self, x: Tensor, tokens: int, mask: Tensor | None, seed: Tensor) -> Tensor:
+        if self._pre_norm:
+            x = x + self._out(self.attention(self.attention_norm(x), tokens, mask, seed), seed, 1)
+            return x + self._out(self.feed_forward(self.feed_forward_norm(x)), seed, 2)
+        x = self.attention_norm(x + self._out(self.attention(x, tokens, mask, seed), seed, 1))
+        return self.feed_forward_norm(x + self._out(self.feed_forward(x), seed, 2))
+
+    def _out(self, x: Tensor, seed: Tensor, site: int) -> Tensor:
+        """What a sublayer adds to the residual stream."""
+        return dropout(x, self._dropout, seed, site)
+
+
+class Embeddings(Module):
+    """Word, position and segment embeddings, summed and normalised: ids [B, T] to [B * T, h].
+
+    The LayerNorm stands here in the pre-LayerNorm model too, as in ``bing_bert``.
+    """
+
+    def __init__(self, recipe: Recipe, config: BertConfig) -> None:
+        super().__init__()
+        self._dropout = config.dropout
+        self.word = Embedding(recipe, config.vocab, config.hidden)
+        self.position = Embedding(recipe, config.max_positions, config.hidden)
+        self.segment = Embedding(recipe, config.types, config.hidden)
+        self.norm = LayerNorm(recipe, config.hidden)
+
+    def __call__(self, input_ids: Tensor, segment_ids: Tensor, seed: Tensor) -> Tensor:
+        tokens, hidden = input_ids.shape[1], self.word.weight.shape[1]
+        # Positions are 0..T-1: a slice of the table, no lookup.
+        summed = self.word(input_ids) + self.position.weight[:tokens]
+        rows = tf.reshape(summed, (-1, hidden)) + self.segment.few(tf.reshape(segment_ids, [-1]))
+        return dropout(self.norm(rows), self._dropout, seed, site=0)
+
+
+class MlmHead(Module):
+    """Scores of the vocabulary for gathered positions: [B * M, h] to [B * M, V].
+
+    The projection is the word embedding's own weight [V, h], handed in at each call.
+    """
+
+    def __init__(self, recipe: Recipe, config: BertConfig) -> None:
+        super().__init__()
+        self.compute = recipe.compute
+        self.transform = Dense(recipe, config.hidden, config.hidden)
+        self.norm = LayerNorm(recipe, config.hidden)
+        self.bias = recipe.constant("bias", config.vocab)
+
+    def __call__(self, x: Tensor, word_weight: Tensor) -> Tensor:
+        kind = self.compute
+        normal = tf.cast(self.norm(gelu(self.transform(x))), kind)
+        scores = tf.matmul(normal, tf.cast(word_weight, kind), transpose_b=True)
+        return tf.nn.bias_add(scores, tf.cast(self.bias, kind))
+
+
+class BertForPreTraining(Module):
+    """BERT with both of its pre-training heads; calling it gives the loss to be minimised.
+
+    ``compute`` is the dtype of matrix products: float32, bfloat16 or float16; variables are float32
+    always. A new model holds the initial values that the PyTorch form describes (other random
+    numbers than PyTorch's): those of ``seed``.
+    """
+
+    def __init__(self, config: BertConfig, compute: str = "float32", seed: int = 0) -> None:
+        super().__init__()
+        self._config = config
+        recipe = Recipe(config, compute, seed)
+        self.embeddings = Embeddings(recipe, config)
+        pre_norm = config.layer_norm == "pre"
+        self.layers = [
+            Layer(recipe, config, gelu, pre_norm=pre_norm, causal=False, scale=1.0)
+            for _ in range(config.layers)
+        ]
+        if pre_norm:
+            self.final_norm = LayerNorm(recipe, config.hidden)
+        self.pooler = Dense(recipe, config.hidden, config.hidden)
+        self.mlm = MlmHead(recipe, config)
+        self.nsp = Dense(recipe, config.hidden, 2)
+
+    def __call__(
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor,
+        masked_lm_positions: Tensor,
+        masked_lm_ids: Tensor,
+        next_sentence_labels: Tensor,
+        input_mask: Tensor | None = None,
+        seed: Tensor | None = None,
+    ) -> Tensor:
+        """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar.
+
+        Arguments as for the PyTorch form: integers, ``input_ids``, ``segment_ids``, ``input_mask``
+        [B, T]; ``masked_lm_positions``, ``masked_lm_ids`` [B, M] with -100 for an id that counts
+        for nothing; ``next_sentence_labels`` [B]. ``seed`` [2], int32, is dropout's: without one
+        nothing is dropped. The loss is float32 whatever the precision.
+        """
+        rows = self.encode(input_ids, segment_ids, input_mask, seed)
+        tokens, hidden = input_ids.shape[1], self._config.hidden
+        masked = tf.gather(rows, _flat(masked_lm_positions, tokens))
+        scores = self.mlm(masked, self.embeddings.word.weight)
+        mlm_loss = cross_entropy(scores, tf.reshape(masked_lm_ids, [-1]))
+        first = tf.reshape(rows, (-1, tokens, hidden))[:, 0]
+        return mlm_loss + cross_entropy(self.nsp(tf.tanh(self.pooler(first))), next_sentence_labels)
+
+    def encode(
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor,
+        input_mask: Tensor | None = None,
+        seed: Tensor | None = None,
+    ) -> Tensor:
+        """The last hidden states as rows [B * T, h], float32; arguments as for a call."""
+        # [B, 1, 1, T]: the same for every head and query.
+        mask = None if input_mask is None else tf.cast(input_mask, tf.bool)[:, None, None, :]
+        rows = self.embeddings(input_ids, segment_ids, seed)
+        for number, layer in enumerate(self.layers, start=1):
+            rows = layer(rows, input_ids.shape[1], mask, layer_seed(seed, number))
+        return self.final_norm(rows) if self._config.layer_norm == "pre" else rows
+
+
+def _flat(positions: Tensor, tokens: int) -> Tensor:
+    """Positions [B, M] within sequences, as places among all rows [B * M]."""
+    start = tf.range(positions.shape[0], dtype=positions.dtype) * tokens
+    return tf.reshape(positions + start[:, None], [-1])
+
+
+class Gpt2(Module):
+    """GPT-2 with its language-model head; calling it gives the loss to be minimised.
+
+    ``compute`` is the dtype of matrix products: float32, bfloat16 or float16; variables are float32
+    always. A new model holds the initial values that the PyTorch form describes (other random
+    numbers than PyTorch's): those of ``seed``.
+    """
+
+    def __init__(self, config: Gpt2Config, compute: str = "float32", seed: int = 0) -> None:
+        super().__init__()
+        self._config = config
+        recipe = Recipe(config, compute, seed)
+        self.compute = recipe.compute
+        self.word = Embedding(recipe, config.vocab, config.hidden)
+        self.position = Embedding(recipe, config.max_positions, config.hidden)
+        ends = 1 / math.sqrt(2 * config.layers)
+        self.layers = [
+            Layer(recipe, config, gelu_tanh, pre_norm=True, causal=True, scale=ends)
+            for _ in range(config.layers)
+        ]
+        self.final_norm = LayerNorm(recipe, config.hidden)
+
+    def __call__(self, input_ids: Tensor, labels: Tensor, seed: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy of the next token over all positions: a scalar, float32 always.
+
+        Integer tensors [B, T]; ``labels[b, t]`` is what follows ``input_ids[b, t]``, already
+        shifted, and counts for nothing where it is -100. ``seed`` [2], int32, is dropout's: without
+        one nothing is dropped.
+        """
+        rows = tf.cast(self.decode(input_ids, seed), self.compute)
+        # The head is the word embedding's own weight.
+        scores = tf.matmul(rows, tf.cast(self.word.weight, self.compute), transpose_b=True)
+        return cross_entropy(scores, tf.reshape(labels, [-1]))
+
+    def decode(self, input_ids: Tensor, seed: Tensor | None = None) -> Tensor:
+        """The last hidden states of ids [B, T] as rows [B * T, h], float32."""
+        tokens, config = input_ids.shape[1], self._config
+        # Positions are 0..T-1: a slice of the table, no lookup.
+        rows = self.word(input_ids) + self.position.weight[:tokens]
+        rows = dropout(tf.reshape(rows, (-1, config.hidden)), config.dropout, seed, site=0)
+        for number, layer in enumerate(self.layers, start=1):
+            rows = self._through(layer, rows, tokens, layer_seed(seed, number))
+        return self.final_norm(rows)
+
+    def _through(self, layer: Layer, rows: Tensor, tokens: int, seed: Tensor) -> Tensor:
+        if not self._config.checkpoint_activations:
+            return layer(rows, tokens, None, seed)
+        return tf.recompute_grad(lambda x: layer(x, tokens, None, seed))(rows)
