@@ -1,25 +1,175 @@
-"""From a program's table, a case and a task's place to the words and variables of a child."""
+"""From a program's table, a case and a task's place to the words and variables of a child: where a
+task stands among those of its launcher, where its ranks meet, what is started, and what that rests
+on (its file, its repository, its packages)."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
+import re
+import shutil
+import socket
+import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.files import make_directories, write_atomically
+from dlperf_hpc.errors import WorldError
+from dlperf_hpc.files import make_directories, open_regular, read_regular, write_atomically
 from dlperf_hpc.model.case import Case, Measure
 from dlperf_hpc.records.lines import SUPERVISED
 from dlperf_hpc.records.store import Attempt
 from dlperf_hpc.sweepfile.commands import LAUNCHERS, Command, child_argv, command, plan_values
 from dlperf_hpc.sweepfile.programs import UserProgram
-from dlperf_hpc.train.program.launcher import RankInfo
+from dlperf_hpc.train.joblog import telling
+from dlperf_hpc.train.probe.node import launched
 
+_NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST")
+_LOWEST_PORT = 10_000
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_EPHEMERAL = 32_768  # where Linux begins with ports that it gives away itself
+_PART = re.compile(r"([^\[\],]+)(?:\[([0-9,-]+)\]([^\[\],]*))?(?:,|$)")
+_MOST_HOSTS = 100_000
+_MOST_PORTS = 20  # that are looked at for a second try
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "NO_COLOR": "1"}
 _ACCELERATORS = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "hl[0-9]*", "accel/*")  # in /dev
 _NO_GPU = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES; the last is Slurm's
 _NEVER = ("PYTHONSAFEPATH",)  # a script must find the files beside it
+_MOST_BYTES = 1 << 26  # of a program's file, and of the changes of a repository
+_GIT_S = 10.0
+_PACKAGES_S = 10.0  # less than the other supervisors wait for rank 0
+_MOST_WORDS = 200  # of a command
+_MOST_PACKAGES = 5000
+_DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})\b")
+# The global header of an image of Apptainer: https://github.com/apptainer/sif, pkg/sif/sif.go
+_SIF_MAGIC, _SIF_ID = slice(32, 41), slice(48, 64)
+# In the Python of the program, of any version that there is.
+_LIST = """\
+import sys
+sys.path = [path for path in sys.path if path]
+import importlib.metadata as m, json
+print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}))
+"""
+
+
+@dataclass(frozen=True)
+class RankInfo:
+    """A task's place. ``hosts`` are the nodes' names, in the launcher's order."""
+
+    rank: int
+    size: int
+    local_rank: int
+    node_rank: int
+    hosts: tuple[str, ...]
+
+    @property
+    def host(self) -> str:
+        """This node's name."""
+        return socket.gethostname()
+
+    @property
+    def address(self) -> str:
+        """Where all ranks can reach rank 0."""
+        return "127.0.0.1" if len(self.hosts) == 1 else self.hosts[0]
+
+
+def discover(case: Case, env: Mapping[str, str] = os.environ) -> RankInfo:
+    """This task's place; WorldError unless the launcher started what the case needs."""
+    rank, size, local, *_ = launched(env)
+    if case.ranks == 1:
+        rank, size = rank or 0, 1
+    if rank is None or size != case.ranks or not rank < size:
+        raise WorldError(
+            f"the launcher says rank {rank} of {size}, and topology {case.topology} needs"
+            f" {case.ranks} tasks: the scheduler gave another allocation than asked; see the batch"
+            " script in jobs/"
+        )
+    hosts = _hosts(env)
+    if len(hosts) < case.topology.nodes:
+        raise WorldError(
+            f"the launcher names {len(hosts)} nodes, and topology {case.topology} needs"
+            f" {case.topology.nodes}"
+        )
+    node = env.get("SLURM_NODEID", "")
+    return RankInfo(
+        rank=rank,
+        size=size,
+        local_rank=rank % case.ranks_per_node if local is None else local,
+        node_rank=int(node) if node.isdecimal() else rank // case.ranks_per_node,
+        hosts=tuple(hosts),
+    )
+
+
+def _hosts(env: Mapping[str, str]) -> list[str]:
+    for name in _NODES:
+        if env.get(name):
+            return expanded(env[name])
+    return [socket.gethostname()]
+
+
+def expanded(text: str) -> list[str]:
+    """The names of a list of nodes as Slurm writes it (``n[1-2,07],gpu3``), in its order.
+    WorldError for what is none; at most 100 000."""
+    found: list[str] = []
+    end = 0
+    for match in _PART.finditer(text):
+        if match.start() != end or not match[0]:
+            break
+        end = match.end()
+        numbers = _numbers(match[2], text) if match[2] else [""]
+        found += [f"{match[1]}{number}{match[3] or ''}" for number in numbers]
+        if len(found) > _MOST_HOSTS:
+            break
+    if end != len(text) or not found:
+        raise WorldError(f"{text[:200]!r} is no list of nodes that can be read")
+    return found
+
+
+def _numbers(text: str, whole: str) -> list[str]:
+    found: list[str] = []
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        if not low.isdigit() or (dash and not high.isdigit()):
+            raise WorldError(f"{whole[:200]!r} is no list of nodes that can be read")
+        last = int(high or low)
+        if last - int(low) > _MOST_HOSTS:
+            raise WorldError(f"{whole[:200]!r} has more than {_MOST_HOSTS} nodes")
+        found += [str(n).zfill(len(low)) for n in range(int(low), last + 1)]
+    return found
+
+
+def port_of(launch: str) -> int:
+    """A port for the ranks of a launch to meet at: the same on all of them, without a word between
+    them, and below those that the kernel gives away itself."""
+    try:
+        highest = int(_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        highest = _EPHEMERAL
+    highest = max(highest, 2 * _LOWEST_PORT)
+    number = int.from_bytes(hashlib.sha256(launch.encode()).digest()[:8], "big")
+    return _LOWEST_PORT + number % (highest - _LOWEST_PORT)
+
+
+def another_port(launch: str) -> int | None:
+    """A port for a second try of the same launch, at which nobody on this node listens; None if
+    none was found."""
+    tried = (port_of(f"{launch} {number}") for number in range(2, 2 + _MOST_PORTS))
+    return next((port for port in tried if is_free(port)), None)
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody on this node listens at a port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def task_values(
@@ -44,31 +194,33 @@ def task_values(
     }
 
 
-def started(
+def child_command(
     program: UserProgram,
-    attempt: Attempt,
-    measure: Measure,
+    case: Case,
     place: RankInfo,
+    values: Mapping[str, Any],
     words: Sequence[str],
-    port: int,
     env: Mapping[str, str] = os.environ,
 ) -> Command:
-    """What a supervisor starts, with all of the child's environment. ``words`` are the command of
-    the environment's Python, a container's before it."""
-    values = task_values(attempt, measure, place, words[-1], port)
+    """What a supervisor starts, with all of the child's environment. ``values`` are those of
+    :func:`task_values`, ``words`` the command of the environment's Python, a container's before
+    it."""
     made = command(program, values)
-    child = {name: value for name, value in env.items() if name not in _NEVER}
-    case = attempt.run.case
-    defaults = {**_DEFAULTS, "OMP_NUM_THREADS": str(case.threads)}
-    child = {**defaults, **child, **_of_timer(values), **_variables(case, place, values)}
-    child.update(made.env)
+    child = {
+        **_DEFAULTS,
+        "OMP_NUM_THREADS": str(case.threads),
+        **{name: value for name, value in env.items() if name not in _NEVER},
+        **_of_timer(values),
+        **_variables(case, place, values),
+        **made.env,
+    }
     argv = child_argv(program, made.argv, values, words)
     return Command(argv, child, made.workdir, len(made.argv))
 
 
 def _of_timer(values: Mapping[str, Any]) -> dict[str, str]:
     """What a Timer in the program, or the hook around it, takes from its environment: the sweep's
-    window, where its own log goes, and that what it has measured is to be told."""
+    window, where its own log goes, and that a supervisor reads what it has measured."""
     return {
         "DLPERF_MEASURE": f"warmup={values['warmup']} iterations={values['iterations']}",
         "DLPERF_LOGS": values["outdir"],
@@ -84,24 +236,21 @@ def _variables(case: Case, place: RankInfo, values: Mapping[str, Any]) -> dict[s
         return {**meeting, "ACCELERATE_USE_CPU": "true"}
     if case.launch not in ("rank", "node"):
         return meeting
-    told = {
-        "RANK": place.rank,
-        "WORLD_SIZE": place.size,
-        "LOCAL_RANK": place.local_rank,
-        "LOCAL_WORLD_SIZE": case.ranks_per_node,
-        "NODE_RANK": place.node_rank,
+    return {
+        **meeting,
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.size),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(case.ranks_per_node),
+        "NODE_RANK": str(place.node_rank),
     }
-    return {**meeting, **{name: str(value) for name, value in told.items()}}
 
 
 def _has_accelerator(device: str) -> bool:
-    """Whether a program is to train on accelerators: with ``auto`` if this node has any."""
-    return device == "cuda" or (device == "auto" and _sees_accelerator())
-
-
-def _sees_accelerator() -> bool:
-    """Whether this node has an accelerator that this job may open: without one of its own a job may
-    see those of others, but not open them."""
+    """Whether a program is to train on accelerators: with ``auto`` if this node has one that this
+    job may open. Without one of its own a job may see those of others, but not open them."""
+    if device != "auto":
+        return device == "cuda"
     if os.environ.get("CUDA_VISIBLE_DEVICES", "all") in _NO_GPU:
         return False
     for path in (each for pattern in _ACCELERATORS for each in Path("/dev").glob(pattern)):
@@ -133,3 +282,110 @@ def names(program: UserProgram, placeholder: str) -> bool:
     """Whether a placeholder stands anywhere in a program's command."""
     texts = [*program.run, *program.env.values(), program.workdir]
     return any(placeholder in text for text in texts)
+
+
+def program_facts(program: UserProgram, command: Command, words: Sequence[str]) -> dict[str, Any]:
+    """For the log's line ``program``: what is started, and what of it may have been changed since.
+
+    Of the environment what the table sets; a variable whose name may mean a secret is left out.
+    ``words`` are the command of the environment's Python, a container's before it.
+    """
+    workdir = command.workdir or os.getcwd()
+    variables = sorted((name, command.env[name]) for name in program.env)
+    return {
+        "name": program.name,
+        "launch": program.launch,
+        "argv": list(command.argv[:_MOST_WORDS]),
+        "workdir": workdir,
+        "set": [f"{name}={value}" for name, value in variables if not _secret(name)],
+        "format": program.read.format or None,
+        "read": program.read.to_dict(),
+        "stop": program.stop,
+        **_file(workdir, command),
+        **_commit(workdir),
+        "image": _image(words),
+    }
+
+
+def packages_of(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Every distribution with its version that the program's Python lists, in the program's own
+    environment; none if it does not answer in time."""
+    argv = [*words, "-c", _LIST]
+    try:
+        done = subprocess.run(
+            argv, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True,
+            timeout=_PACKAGES_S, check=True,
+        )  # fmt: skip
+        found = json.loads(done.stdout.splitlines()[-1])
+        listed = sorted((str(name), str(found[name])) for name in found)
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
+        return {}
+    return dict(listed[:_MOST_PACKAGES])
+
+
+def _secret(name: str) -> bool:
+    """Whether a variable's name may mean a secret: by the rule of all that is written of an
+    environment, as if its family were one that is."""
+    return not telling({f"TORCH_{name}": ""})
+
+
+def _file(workdir: str, command: Command) -> dict[str, Any]:
+    """The program's file and its digest: of a module the file that Python would find in the
+    working directory."""
+    own = command.argv[len(command.argv) - (command.own or len(command.argv)) :]
+    script = next((word for word in own if word.endswith((".py", ".sh"))), own[0])
+    if "-m" in own[:-1]:
+        module = Path(workdir, *own[own.index("-m") + 1].split("."))
+        files = [module.with_suffix(".py"), module / "__main__.py"]
+    else:
+        files = [Path(workdir, script), *map(Path, filter(None, [shutil.which(script)]))]
+    for path in files:
+        try:
+            content = read_regular(path, _MOST_BYTES)
+        except OSError:
+            continue
+        return {"file": str(path), "sha256": hashlib.sha256(content).hexdigest()}
+    return {}
+
+
+def _commit(workdir: str) -> dict[str, Any]:
+    """The commit of the directory's repository, whether files that it knows were changed, and a
+    digest of the changes: two runs with the same one ran the same code."""
+    commit = _git(workdir, "rev-parse", "HEAD")
+    if not commit:
+        return {}
+    changes = _git(workdir, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD")
+    facts = {
+        "commit": commit.decode("ascii", "replace"),
+        "changed": None if changes is None else bool(changes),
+    }
+    if changes:
+        facts["changes_sha256"] = hashlib.sha256(changes).hexdigest()
+    return facts
+
+
+def _git(workdir: str, *words: str) -> bytes | None:
+    # No program that a repository's own configuration names is run.
+    argv = ["git", "-C", workdir, "-c", "core.fsmonitor=false", *words]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _image(words: Sequence[str]) -> str | None:
+    """What identifies the image around the program: the digest in its name, or the id in the file
+    of Apptainer's own form; None where there is none."""
+    image = words[-2] if len(words) > 1 else ""
+    if named := _DIGEST.search(image):
+        return named[1]
+    try:
+        with open_regular(Path(image)) as file:
+            head = file.read(_SIF_ID.stop)
+    except OSError:
+        return None
+    whole = len(head) == _SIF_ID.stop and head[_SIF_MAGIC] == b"SIF_MAGIC"
+    return f"sif:{uuid.UUID(bytes=head[_SIF_ID])}" if whole else None

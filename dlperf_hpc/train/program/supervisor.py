@@ -1,4 +1,4 @@
-"""From a task's start to its end: the child is begun, watched, ended, and its end is told."""
+"""From a task's start to its end: the child is started, followed and ended, and its end noted."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.patterns import PatternError
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train import joblog
-from dlperf_hpc.train.program import launcher, launching
-from dlperf_hpc.train.program.child import Child
-from dlperf_hpc.train.program.facts import packages_of, program_facts
-from dlperf_hpc.train.program.output import Output, Progress
-from dlperf_hpc.train.program.watch import PORT, SIGNAL, TIMEOUT, End, Watch
+from dlperf_hpc.train.program import launching
+from dlperf_hpc.train.program.child import PORT, SIGNAL, TIMEOUT, Child, End, ProgramWatch
+from dlperf_hpc.train.program.launching import packages_of, program_facts
+from dlperf_hpc.train.program.stdout import ProgramOutput, Progress
 from dlperf_hpc.train.ranks import launcher_rank
 
 _TICK_S = 0.2
@@ -83,12 +82,15 @@ class Supervisor:
         if attempt is None:
             print(f"{run.id}: already ok, nothing to do")
             return 0
-        where = launcher.discover(run.case)
+        where = launching.discover(run.case)
         self._take(attempt, limit_s)
         program = manifest.programs[run.case.framework]
         launching.make_directories_of(attempt, program, where)
         if self.rank == 0:
-            self._tell(manifest, attempt, where)
+            log_event(attempt, "measure", asdict(manifest.measure))
+            log_event(attempt, "provenance", joblog.provenance())
+            size = {"ranks": where.size, "nodes": len(where.hosts), "hosts": list(where.hosts)}
+            log_event(attempt, "world", size)
             if launching.meets(program, where):
                 _look_at_port(attempt)
         return self._supervise(manifest, attempt, program, where, limit_s)
@@ -105,19 +107,12 @@ class Supervisor:
                 raise AttemptError(f"another attempt has begun {attempt.paths.log}")
         self.attempt = attempt
 
-    def _tell(self, manifest: Manifest, attempt: Attempt, where: launcher.RankInfo) -> None:
-        """The log's lines about the run, before those of the program."""
-        log_event(attempt, "measure", asdict(manifest.measure))
-        log_event(attempt, "provenance", joblog.provenance())
-        size = {"ranks": where.size, "nodes": len(where.hosts), "hosts": list(where.hosts)}
-        log_event(attempt, "world", size)
-
     def _supervise(
         self,
         manifest: Manifest,
         attempt: Attempt,
         program: UserProgram,
-        where: launcher.RankInfo,
+        where: launching.RankInfo,
         limit_s: float,
     ) -> int:
         """The program from its start to its end, and again if a port was taken; the exit code."""
@@ -125,15 +120,15 @@ class Supervisor:
         path = attempt.paths.log if self.rank == 0 else supervision.lines_of(folder, self.rank)
         progress = Progress(program.read, program.name)
         signs = Signs(program.read.fail, program.read.must)
-        output = Output(path, self.rank, progress, attempt.run.case.ranks, signs)
+        output = ProgramOutput(path, self.rank, progress, attempt.run.case.ranks, signs)
         while True:
             port, last = self._port(attempt)
-            command = launching.started(program, attempt, manifest.measure, where, self.words, port)
+            values = launching.task_values(attempt, manifest.measure, where, self.words[-1], port)
+            command = launching.child_command(program, attempt.run.case, where, values, self.words)
             if self.rank == 0:
-                facts = program_facts(program, command, self.words)
-                log_event(attempt, "program", facts)
-            watch = Watch(
-                child=self._begun(command),
+                log_event(attempt, "program", program_facts(program, command, self.words))
+            watch = ProgramWatch(
+                child=self._started(command),
                 rank=self.rank,
                 alone=attempt.run.case.ranks == 1,
                 signals=self.signals,
@@ -150,7 +145,7 @@ class Supervisor:
             )
             end = watch.until_end()
             if end.why != PORT:
-                return self._told(attempt, command, watch, end)
+                return self._finish(attempt, command, watch, end)
             watch.child.clear()
             output.forget(Signs(program.read.fail, program.read.must))
 
@@ -158,13 +153,13 @@ class Supervisor:
         """The port of the next try, and whether that is the last one."""
         named = supervision.read_port(attempt.paths.supervised(attempt.number))
         if named is None:
-            return launcher.port_of(attempt.launch), False
+            return launching.port_of(attempt.launch), False
         if self.rank == 0:
             text = f"port {named.taken} was taken on {named.host}: begun again with {named.port}"
             log_event(attempt, "note", {"text": text})
         return named.port, True
 
-    def _begun(self, command: Command) -> Child:
+    def _started(self, command: Command) -> Child:
         try:
             self.child = Child(command.argv, command.env, command.workdir)
         except OSError as error:
@@ -173,7 +168,7 @@ class Supervisor:
             ) from error
         return self.child
 
-    def _told(self, attempt: Attempt, command: Command, watch: Watch, end: End) -> int:
+    def _finish(self, attempt: Attempt, command: Command, watch: ProgramWatch, end: End) -> int:
         """Leave nothing of the program, and say how it ended; the exit code."""
         folder, progress = watch.folder, watch.progress
         left = watch.child.clear()
@@ -194,10 +189,10 @@ class Supervisor:
             by=WINDOW if end.why == WINDOW else "itself",
             iteration=progress.iteration,
             format=progress.format,
-            bad_loss=best.bad_loss if best else None,
+            bad_loss=getattr(best, "bad_loss", None),
             stopped=end.stopped,
             left_out=watch.output.left_out,
-            first=best.first if best else None,
+            first=getattr(best, "first", None),
             failed=signs.failed,
             failed_at=signs.failed_at,
             broken=signs.broken,
@@ -209,43 +204,31 @@ class Supervisor:
         _together(attempt, folder)
         return 0
 
-    def fail(
-        self,
-        status: Status,
-        reason: str,
-        trace: str = "",
-        end: End | None = None,
-    ) -> int:
+    def fail(self, status: Status, reason: str, trace: str = "", end: End | None = None) -> int:
         """Say and write down why this rank failed; its exit code."""
         host = socket.gethostname()
         reason = f"rank {self.rank} on {host}: {reason}"
         print(f"dlperf_hpc: {status.value}: {reason}", file=sys.stderr, flush=True)
         if self.attempt is not None:
-            told = Failure(self.rank, host, status, reason, utc(), trace)
+            failure = Failure(self.rank, host, status, reason, utc(), trace)
             if end is not None:
-                told = replace(
-                    told,
-                    consequence=end.consequence,
-                    code=end.code,
-                    why=end.why,
-                    decided_by=end.decided_by,
-                    cause=end.cause,
-                )
+                names = ("consequence", "code", "why", "decided_by", "cause")
+                failure = replace(failure, **{name: getattr(end, name) for name in names})
             folder = self.attempt.paths.supervised(self.attempt.number)
             with contextlib.suppress(OSError):  # it is printed at least
-                leave_failure(self.attempt, told)
+                leave_failure(self.attempt, failure)
                 # Not every launcher ends the others when one has failed.
                 supervision.ask_to_stop(folder, Stop(FAILED, self.rank, utc()))
         return 1
 
 
 def _look_at_port(attempt: Attempt) -> None:
-    """Before anything is begun: name another port if that at which the ranks were to meet is taken
+    """Before anything is started: name another port if that where the ranks were to meet is taken
     on this node."""
-    taken = launcher.port_of(attempt.launch)
-    if launcher.is_free(taken):
+    taken = launching.port_of(attempt.launch)
+    if launching.is_free(taken):
         return
-    other = launcher.another_port(attempt.launch)
+    other = launching.another_port(attempt.launch)
     if other is None:
         raise RunError(f"port {taken}, at which the ranks were to meet, is taken on this node")
     named = Port(other, 0, socket.gethostname(), taken)

@@ -20,8 +20,8 @@ from dlperf_hpc.records import supervision
 from dlperf_hpc.records.store import Failure, leave_failure
 from dlperf_hpc.sweepfile.commands import Command
 from dlperf_hpc.sweepfile.programs import UserProgram
-from dlperf_hpc.train.program import launcher
-from dlperf_hpc.train.program.facts import packages_of, program_facts
+from dlperf_hpc.train.program import launching
+from dlperf_hpc.train.program.launching import packages_of, program_facts
 from dlperf_hpc.train.program.supervisor import _look_at_port
 
 
@@ -104,14 +104,14 @@ def test_another_port_is_named_where_the_first_is_taken(tmp_path: Path) -> None:
     folder = attempt.paths.supervised(attempt.number)
     folder.mkdir(parents=True)
     _look_at_port(attempt)
-    taken = launcher.port_of(attempt.launch)
-    if launcher.is_free(taken):
+    taken = launching.port_of(attempt.launch)
+    if launching.is_free(taken):
         assert supervision.read_port(folder) is None
     with socket.create_server(("", taken)):
         _look_at_port(attempt)
         named = supervision.read_port(folder)
         assert named is not None and (named.rank, named.taken) == (0, taken)
-        assert named.port != taken and launcher.is_free(named.port)
+        assert named.port != taken and launching.is_free(named.port)
 
 
 def test_a_records_codes_are_those_of_all_ranks(tmp_path: Path) -> None:

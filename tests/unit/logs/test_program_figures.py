@@ -23,7 +23,7 @@ from dlperf_hpc.reporting.columns import RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.sweepfile.programtables import read_table
 from dlperf_hpc.sweepfile.readtable import ReadTable
-from dlperf_hpc.train.program.output import Output, Progress
+from dlperf_hpc.train.program.stdout import ProgramOutput, Progress
 
 BEGUN = datetime(2026, 11, 22, 12)
 CASE = Case(
@@ -107,8 +107,8 @@ def test_states_of_a_bar_have_come_one_by_one(
 ) -> None:
     """No newline came between them, and their clock is that of arrival nevertheless."""
     moments = (at(0.1 * number) for number in range(1, 99))
-    monkeypatch.setattr("dlperf_hpc.train.program.output.utc", lambda: next(moments))
-    output = Output(tmp_path / "lines", 1, Progress(ReadTable("epoch_bars")))
+    monkeypatch.setattr("dlperf_hpc.train.program.stdout.utc", lambda: next(moments))
+    output = ProgramOutput(tmp_path / "lines", 1, Progress(ReadTable("epoch_bars")))
     for number in range(1, 31):
         bar = f"Epoch 0:  1%|#  | {number}/99 [00:00<00:01, 10.00it/s, v_num=0]"
         output.take(f"\r{bar}".encode())

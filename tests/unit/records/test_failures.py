@@ -46,8 +46,8 @@ from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import Failure, finish, leave_failure
 from dlperf_hpc.records.supervision import Ending, judged
 from dlperf_hpc.sweepfile.readtable import ReadTable
-from dlperf_hpc.train.program.output import Output, Progress
-from dlperf_hpc.train.program.watch import ended_badly
+from dlperf_hpc.train.program.child import ended_badly
+from dlperf_hpc.train.program.stdout import ProgramOutput, Progress
 
 FAILED, OOM = Status.FAILED, Status.OUT_OF_MEMORY
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -125,7 +125,7 @@ def from_log(line: str) -> tuple[Status, str]:
 
 def from_program(line: str, code: int, folder: Path) -> Verdict:
     """How a user's program ended that has printed the line."""
-    output = Output(folder / "out", 0, Progress(), signs=Signs())
+    output = ProgramOutput(folder / "out", 0, Progress(), signs=Signs())
     output.take(f"step 1\n{line}\nstep 2\n".encode())
     if code:
         end = ended_badly(code, output)

@@ -12,7 +12,7 @@ from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.timer import config
 from dlperf_hpc.train.probe import __main__ as probe
 from dlperf_hpc.train.probe.node import LAUNCHERS, TORCHRUN, launched
-from dlperf_hpc.train.program import launcher
+from dlperf_hpc.train.program import launching
 from dlperf_hpc.train.ranks import World, asked_without_mpi, check, launcher_rank
 
 SRUN = {
@@ -88,7 +88,7 @@ def test_every_caller_is_told_alike(
         check(World(0, ("n1",)), case("2n4g"), env)
     with pytest.raises(WorldError, match="never find each other"):
         asked_without_mpi({**env, "DLPERF_MPI": "none"})
-    where = launcher.discover(case("2n4g", "rank"), env)
+    where = launching.discover(case("2n4g", "rank"), env)
     assert (where.rank, where.size, where.local_rank, where.node_rank) == (5, 8, 1, 1)
     timed = config.launched(env)
     topology = Topology(2, 4) if started_by in TELL_HOW_MANY_ON_A_NODE else None
@@ -108,7 +108,7 @@ def test_torchruns_variables_are_a_programs_alone() -> None:
     left = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     env = {**SRUN, **ON_TWO_NODES, **left}
     assert launcher_rank(env) == 5
-    assert launcher.discover(case("2n4g", "rank"), env).rank == 5
+    assert launching.discover(case("2n4g", "rank"), env).rank == 5
     assert (config.launched(env).rank, config.launched(env).size) == (0, 1)
 
 
@@ -130,7 +130,7 @@ def test_what_no_launcher_tells_whole(
     assert (told.rank, told.size, told.whole) == (rank, size, False)
     assert (config.launched(env).rank, config.launched(env).size) == (0, 1)
     with pytest.raises(WorldError):
-        launcher.discover(case("2n4g", "rank"), env)
+        launching.discover(case("2n4g", "rank"), env)
 
 
 @pytest.mark.parametrize("count", ["4,2", "4(x1),2", "", "x"])

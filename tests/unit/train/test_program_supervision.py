@@ -21,10 +21,10 @@ from dlperf_hpc.records.failures import WINDOW, Signs, Verdict
 from dlperf_hpc.records.supervision import Ending, judged
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
-from dlperf_hpc.train.program import watch
+from dlperf_hpc.train.program import child as watch
 from dlperf_hpc.train.program.child import Child
-from dlperf_hpc.train.program.launcher import discover, expanded, is_free, port_of
-from dlperf_hpc.train.program.output import LONGEST_LINE, Output, Progress
+from dlperf_hpc.train.program.launching import discover, expanded, is_free, port_of
+from dlperf_hpc.train.program.stdout import LONGEST_LINE, ProgramOutput, Progress
 
 
 def a_case(topology: str, launch: str) -> Case:
@@ -88,7 +88,7 @@ def a_line(step: int, loss: str = "1.0E+00") -> str:
 
 def test_lines_are_stamped_and_read(tmp_path: Path) -> None:
     progress = Progress(ReadTable("megatron"))
-    output = Output(tmp_path / "out", 3, progress)
+    output = ProgramOutput(tmp_path / "out", 3, progress)
     output.take((a_line(1) + "half of").encode())
     output.take(b" a line\r\n\xff" + b"x" * (LONGEST_LINE + 5))
     output.take(("\n" + a_line(2, "nan") + "no end").encode())
@@ -106,9 +106,9 @@ def test_each_state_of_a_bar_is_a_line_of_its_own_moment(
 ) -> None:
     """A bar is drawn behind a carriage return, and waits for the next one."""
     moments = iter(f"2026-11-22T12:00:0{second}.000000Z" for second in range(9))
-    monkeypatch.setattr("dlperf_hpc.train.program.output.utc", lambda: next(moments))
+    monkeypatch.setattr("dlperf_hpc.train.program.stdout.utc", lambda: next(moments))
     progress = Progress(ReadTable("epoch_bars"))
-    output = Output(tmp_path / "out", 0, progress)
+    output = ProgramOutput(tmp_path / "out", 0, progress)
     bar = "\rEpoch 0:  {0}0%|#   | {0}/10 [00:00<00:01, 5.0it/s]"
     for number in range(1, 4):
         output.take(bar.format(number).encode())
@@ -138,7 +138,7 @@ def test_each_state_of_a_bar_is_a_line_of_its_own_moment(
     ],
 )
 def test_where_lines_end(tmp_path: Path, reads: list[bytes], lines: list[str]) -> None:
-    output = Output(tmp_path / "out", 0, Progress())
+    output = ProgramOutput(tmp_path / "out", 0, Progress())
     for data in reads:
         output.take(data)
     assert (list(output.last), output.count) == (lines, len(lines))
@@ -147,7 +147,7 @@ def test_where_lines_end(tmp_path: Path, reads: list[bytes], lines: list[str]) -
 
 
 def test_a_state_that_nothing_follows_may_be_part_of_one(tmp_path: Path) -> None:
-    output = Output(tmp_path / "out", 0, Progress())
+    output = ProgramOutput(tmp_path / "out", 0, Progress())
     output.take(b"\rstate 1\rstate")
     output.end()
     rows = (tmp_path / "out").read_text().splitlines()
@@ -212,7 +212,7 @@ def test_what_decides_how_a_run_ended(endings: list[Ending], status: Status, rea
 
 def test_lines_by_which_a_run_has_failed_and_those_it_must_have(tmp_path: Path) -> None:
     signs = Signs(READ.fail, READ.must)
-    output = Output(tmp_path / "out", 0, Progress(READ, "mine"), signs=signs)
+    output = ProgramOutput(tmp_path / "out", 0, Progress(READ, "mine"), signs=signs)
     output.take(b"[rank1]: saved\nstep 3\n\x1b[31mthe watchdog\x1b[0m  barks\nwatchdog again\n")
     assert (signs.failed, signs.met) == ("the watchdog barks", {1})
     assert re.fullmatch(r"[0-9T:.-]{26}Z", signs.failed_at) and signs.broken == ""
@@ -235,7 +235,7 @@ def test_a_pattern_tells_how_far_the_program_is() -> None:
 
 
 def test_what_a_first_try_printed_is_forgotten(tmp_path: Path) -> None:
-    output = Output(tmp_path / "out", 0, Progress(ReadTable()), signs=Signs(fail=["taken"]))
+    output = ProgramOutput(tmp_path / "out", 0, Progress(ReadTable()), signs=Signs(fail=["taken"]))
     output.take(b"OSError: port 7 is taken\n")
     assert output.signs.failed and output.words() == "OSError: port 7 is taken"
     output.forget(Signs(fail=["taken"]))
@@ -257,7 +257,7 @@ def test_a_program_that_begins_behind_the_window() -> None:
 
 
 def test_why_a_program_ended_is_its_first_error(tmp_path: Path) -> None:
-    output = Output(tmp_path / "out", 0, Progress())
+    output = ProgramOutput(tmp_path / "out", 0, Progress())
     output.take(b"[rank1]: ValueError: no such layer\ntorch.x.ChildFailedError: \n=====\n")
     assert output.words() == "ValueError: no such layer"
     assert Progress().take("nothing that is known") is False
@@ -292,7 +292,7 @@ def test_nothing_of_a_program_is_left() -> None:
 
 def followed(
     place: Path, what: str, table: ReadTable, measure: Measure, **limits: float
-) -> tuple[watch.Watch, watch.End]:
+) -> tuple[watch.ProgramWatch, watch.End]:
     """A program of the tests that is watched until its end."""
     env = {**os.environ, "PYTHONPATH": str(SUPPORT.parents[1]), "DLPERF_SUPERVISED": "1"}
     env.update(DLPERF_MEASURE=f"warmup={measure.warmup} iterations={measure.iterations}")
@@ -302,9 +302,9 @@ def followed(
     child = Child(words, env, "")
     program, progress = UserProgram("mine", "rank", ("steps.py",), read=table), Progress(table)
     manifest: Any = SimpleNamespace(measure=measure, limits=SimpleNamespace(**limits))
-    follower = watch.Watch(
+    follower = watch.ProgramWatch(
         child, 0, True, [], time.monotonic(), manifest, program, place, progress,
-        Output(place / "out", 0, progress), 60.0, "1_0.0", 1, True,
+        ProgramOutput(place / "out", 0, progress), 60.0, "1_0.0", 1, True,
     )  # fmt: skip
     try:
         return follower, follower.until_end()

@@ -24,9 +24,9 @@ _BY_CONTENT = ReadTable()
 _KEPT = 200  # last lines, to say why it ended
 _PREFIX = re.compile(r"(?:\x1b\[[0-9;]*[A-Za-z]|\[(?:rank|default)([0-9]{1,9})\]: ?)")
 _ERROR = re.compile(r"[\w.]{0,200}(?:Error|Exception|Interrupt)\b", re.ASCII)
-_NOT_WHY = ("ChildFailedError",)
+_NOT_WHY = "ChildFailedError"  # of torchrun
 _LONGEST_WORDS = 300
-_MOST_DIGITS = 18  # of an iteration's number
+_NUMBER = re.compile(r"[0-9]{1,18}")  # of an iteration
 
 
 class _Watched(ReadingBuilder):
@@ -41,12 +41,12 @@ class _Watched(ReadingBuilder):
 
     def step(self, line: Line, iteration: int | str, **values: Any) -> None:
         super().step(line, iteration, **values)
-        digits = str(iteration)
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
+        if not _NUMBER.fullmatch(str(iteration)):
             return
-        done = int(digits)
-        self.first = done if self.first is None else self.first
-        self.iteration = done if self.iteration is None else max(done, self.iteration)
+        done = int(iteration)
+        if self.first is None or self.iteration is None:
+            self.first = self.iteration = done
+        self.iteration = max(done, self.iteration)
         if self.bad_loss is None and _is_not_finite(values.get("loss")):
             self.bad_loss = done
 
@@ -60,7 +60,7 @@ def _is_not_finite(loss: Any) -> bool:
 
 class Progress:
     """How far a program is, by its lines; of several formats the one that is furthest. ``timed``: a
-    Timer in it has told its window. PatternError for a table that tells a pattern that is none."""
+    Timer in it has reported its window. PatternError for a table with a pattern that is none."""
 
     def __init__(self, table: ReadTable = _BY_CONTENT, name: str = "") -> None:
         self._formats = wanted_formats(table, name)
@@ -70,27 +70,28 @@ class Progress:
 
     @property
     def best(self) -> _Watched | None:
-        """What is known by the format that has got furthest; None if no line told an iteration."""
-        told = [builder for builder in self._drafts.values() if builder.iteration is not None]
-        return max(told, key=lambda builder: builder.iteration or 0, default=None)
+        """What is known by the format that has got furthest; None without an iteration."""
+        found = [builder for builder in self._drafts.values() if builder.iteration is not None]
+        return max(found, key=lambda builder: builder.iteration or 0, default=None)
 
     @property
     def iteration(self) -> int | None:
-        """The last iteration that was told."""
-        return self.best.iteration if self.best else None
+        """The last iteration that was reported."""
+        return getattr(self.best, "iteration", None)
 
     @property
     def format(self) -> str:
-        """The format that told an iteration, else one that told a total; '' if none did."""
-        totals = [name for name, builder in self._drafts.items() if builder.totals]
-        return self.best.format.name if self.best else "".join(totals[:1])
+        """The format that found an iteration, else one that found a total; '' if none did."""
+        if self.best:
+            return self.best.format.name
+        return next((name for name, builder in self._drafts.items() if builder.totals), "")
 
     def take(self, text: str) -> bool:
         """Read a line; whether some format knows it, or it is a Timer's."""
         self._number += 1
-        told = read_timed(text)
-        if told is not None:
-            self.timed = self.timed or told.status is Status.OK
+        timed = read_timed(text)
+        if timed is not None:
+            self.timed = self.timed or timed.status is Status.OK
             return True
         rank = next((int(found[1]) for found in _PREFIX.finditer(text) if found[1]), None)
         known, line = False, Line(self._number, _PREFIX.sub("", text), rank)
@@ -103,7 +104,7 @@ class Progress:
         return known
 
 
-class Output:
+class ProgramOutput:
     """Writes a program's lines, stamped, to a file. ``left_out`` counts those without room."""
 
     def __init__(
@@ -113,7 +114,7 @@ class Output:
         self._most = MOST_BYTES // ranks
         self._rank = rank
         self._progress = progress
-        self.signs = Signs() if signs is None else signs
+        self.signs = signs or Signs()
         self._rest = b""
         self._came = ""  # when the rest's last byte did
         self._returned = False  # the last byte that was read is a carriage return
@@ -153,15 +154,15 @@ class Output:
             self._rest = b""
 
     def forget(self, signs: Signs) -> None:
-        """Forget the last lines and what they were signs of: they were of a child in whose place
-        another one is begun."""
+        """Forget the last lines and what they were signs of: another child is started in place of
+        the one that printed them."""
         self.last.clear()
         self.signs = signs
 
     def words(self) -> str:
         """Why it ended, as it may have said itself: its first error, else its last line."""
         lines = [" ".join(_PREFIX.sub("", each).split()) for each in self.last if each.strip()]
-        errors = [each for each in lines if _ERROR.match(each) and not _of_launcher(each)]
+        errors = [each for each in lines if _ERROR.match(each) and _NOT_WHY not in each]
         return (errors[:1] or lines[-1:] or [""])[0][:_LONGEST_WORDS]
 
     def text(self) -> str:
@@ -174,20 +175,19 @@ class Output:
         line, self._rest = self._rest, b""
         if returned and not line.strip():
             return ()
-        return self._rows(line, self._came if line else now)
-
-    def _rows(self, line: bytes, now: str) -> Sequence[bytes]:
+        if line:
+            now = self._came
         text = line.decode("utf-8", errors="replace")
         self.count += 1
         self.last.append(text[:LONGEST_LINE])
-        known = False
+        known, mark = False, "+"
         if len(line) <= LONGEST_LINE:
-            known = self._progress.take(text)
+            known, mark = self._progress.take(text), "|"
             self.signs.take(_PREFIX.sub("", text), now)
         if self._written > self._most and not known:
             self.left_out += 1
             return ()
-        return [self._row(line, now, "|" if len(line) <= LONGEST_LINE else "+")]
+        return [self._row(line, now, mark)]
 
     def _row(self, line: bytes, now: str, mark: str) -> bytes:
         return f"{now} {self._rank}{mark} ".encode() + line[:LONGEST_LINE] + b"\n"
@@ -197,7 +197,3 @@ class Output:
         self._written += len(data)
         while data:
             data = data[self._file.write(data) :]
-
-
-def _of_launcher(line: str) -> bool:
-    return any(word in line for word in _NOT_WHY)
