@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
@@ -47,7 +45,7 @@ def _archive(arguments: argparse.Namespace) -> int:
     target = arguments.out or Path(f"{top_name(root)}.zip")
     packed, size = pack(root, target), target.stat().st_size
     for path, why in packed.left_out.items():
-        print(f"left out: {visible(path)}: {why}", file=sys.stderr)
+        messages.say(f"left out: {visible(path)}: {why}")
     if arguments.json:
         facts = {
             "root": str(root),
@@ -57,16 +55,10 @@ def _archive(arguments: argparse.Namespace) -> int:
             "unfinished": [result.run.id for result in unfinished],
             "left_out": packed.left_out,
         }
-        print(json.dumps(facts, indent=1))
+        messages.print_json(facts)
     else:
         print(f"written: {visible(str(target))} ({packed.files} files, {size / 2**20:.1f} MiB)")
     return 0
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_archive, _parser(), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_archive, _parser)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -53,7 +52,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
             with suppress(DlperfError):  # what the scheduler says now it soon forgets
                 current(root)
     if arguments.json:
-        print(json.dumps({"root": str(root), "tasks": jobs}, indent=1))
+        messages.print_json({"root": str(root), "tasks": jobs})
     elif not jobs:
         print("no job of this sweep waits or runs")
     elif arguments.dry_run:
@@ -118,10 +117,4 @@ def _submitting_stopped(root: Path, engine: Engine) -> Iterator[str]:
         yield why_not
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_cancel, _parser(), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_cancel, _parser)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import printable
 
 if TYPE_CHECKING:
     from dlperf_hpc.analysis.comparison import Comparison, Subject
@@ -218,17 +216,11 @@ def _show(
     }
     options.write_files(arguments, files)
     if arguments.json:
-        options.print_json(reporting.comparison_json(comparison, sides))
+        messages.print_json(reporting.comparison_json(comparison, sides))
         for line in hints:
-            print(printable(line), file=sys.stderr)
+            messages.say(line)
     else:
         reporting.print_comparison(comparison, hints)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_compare, _parser(), argv, one_thread=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_compare, _parser, one_thread=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -190,7 +189,7 @@ def _answer(question: Question, as_json: bool) -> int:
         show_wait("")
         told = _as_json(question, results, counts["FAIL"] == 0)
         name = "collectives" if question.collectives_s else "nodes"
-        print(json.dumps({**told, name: rows}, indent=1))
+        messages.print_json({**told, name: rows})
     else:
         if question.collectives_s and rows:
             from dlperf_hpc.doctor.measurements import collective_table
@@ -209,10 +208,4 @@ def _as_json(question: Question, results: Iterable[CheckResult], well: bool) -> 
     }
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_doctor, _parser(), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_doctor, _parser)

@@ -64,7 +64,7 @@ def _env(arguments: argparse.Namespace) -> int:
     known = _recipes()
     if arguments.action == "list":
         if arguments.json:
-            print(json.dumps(known, indent=1))
+            messages.print_json(known)
         for name, what in () if arguments.json else known.items():
             print(f"{name:12} {what}")
         return 0
@@ -107,12 +107,10 @@ def _make(arguments: argparse.Namespace) -> int:
         return min(done.returncode, 2) if done.returncode >= 0 else 1
     profile = f"[environment.{arguments.name}]\nvenv = {json.dumps(str(place))}"
     if arguments.json:
-        print(json.dumps({"name": arguments.name, "venv": str(place)}, indent=1))
+        messages.print_json({"name": arguments.name, "venv": str(place)})
     else:
         print(f"made: {shlex.quote(str(place))}\nin a site profile this environment is\n{profile}")
     return 0
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_env, _parser(), argv)
+main = messages.entry(_env, _parser)

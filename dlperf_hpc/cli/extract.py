@@ -141,9 +141,9 @@ def _extract(arguments: argparse.Namespace) -> int:
     ]
     if arguments.json:
         told = extraction.as_json(arguments.log_dir, rule.name, zip(paths, made), notes)
-        options.print_json(told)
+        messages.print_json(told)
     for note in notes:
-        print(f"note: {printable(note)}", file=sys.stderr)
+        messages.say(f"note: {note}")
     others = [name for name in (*found.unrecognised, *found.programs) if not _is_log(name)]
     counted = tuple(f"{log}:" for log in (*extraction.counted_logs(found.results), *others))
     return 1 if out or any(not line.startswith(counted) for line in found.unread) else 0
@@ -234,10 +234,4 @@ def _of_files(made: Sequence[Extract]) -> list[str]:
     return [f"a model's runs differ in more than topology: a result file each for {labels}"]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_extract, _parser(), argv, one_thread=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_extract, _parser, one_thread=True)

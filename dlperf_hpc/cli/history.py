@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,15 +83,9 @@ def _show(arguments: argparse.Namespace, told: History, bad: set[str]) -> None:
     }
     options.write_files(arguments, files)
     if arguments.json:
-        options.print_json(reporting.history_json(told))
+        messages.print_json(reporting.history_json(told))
     else:
         reporting.print_history(told)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_history, _parser(), argv, one_thread=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_history, _parser, one_thread=True)

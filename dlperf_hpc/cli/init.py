@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shlex
 from pathlib import Path
@@ -53,7 +52,7 @@ def _init(arguments: argparse.Namespace) -> int:
     kept = sorted(copies.keys() - set(written))
     if arguments.json:
         told = {"written": list(map(str, written)), "kept": list(map(str, kept))}
-        print(json.dumps(told, indent=1))
+        messages.print_json(told)
         return 0
     for words, files in (("written", written), ("was there, and stays", kept)):
         for file in files:
@@ -76,6 +75,4 @@ def _copy(source: Path, target: Path) -> bool:
         raise SiteError(f"{target}: cannot be written: {error.strerror}") from error
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_init, _parser(), argv)
+main = messages.entry(_init, _parser)

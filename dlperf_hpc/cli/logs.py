@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -63,14 +62,14 @@ def _logs(arguments: argparse.Namespace) -> int:
     run = options.resolve_run(ledger, arguments.run)
     path = _path(ledger, run, arguments.output)
     if arguments.json:
-        print(json.dumps(_as_json(ledger, run), indent=1))
+        messages.print_json(_as_json(ledger, run))
         return 0
     if arguments.path:
         print(visible(str(path)))
         return 0
     if not path.exists() and not arguments.follow:
         why = "not there yet: the run has not begun; `dlperf status` tells what it waits for"
-        print(f"{visible(str(path))}: {why}", file=sys.stderr)
+        messages.say(f"{visible(str(path))}: {why}")
         return 1
     _show(path, ledger, run, arguments.follow)
     return 0
@@ -158,10 +157,4 @@ def _is_over(root: Path, run: Run, ended_badly: bool) -> bool:
     return now.finished or (ended_badly and now.value == "running")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_logs, _parser(), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_logs, _parser)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from dlperf_hpc.errors import DlperfError, Issue, SpecError, printable, visible
 
@@ -55,24 +56,42 @@ def shortest(path: Path) -> str:
         return visible(str(path))
 
 
-def run(
-    verb: Verb,
-    parser: argparse.ArgumentParser,
-    argv: Sequence[str] | None = None,
-    one_thread: bool = False,
-) -> int:
-    """Parse ``argv``, run the verb, and print an error that a user can mend as one message.
+def say(text: str) -> None:
+    """A line on standard error, with other people's words made visible."""
+    print(printable(text), file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """Print plain JSON values to standard output."""
+    import json
+
+    print(json.dumps(value, indent=1, allow_nan=False))
+
+
+def entry(
+    verb: Verb, parser: Callable[[], argparse.ArgumentParser], one_thread: bool = False
+) -> Callable[..., int]:
+    """The ``main`` of a verb: from its arguments to its exit code.
 
     ``one_thread``: numpy's OpenBLAS starts one thread per core when numpy is imported, unless
     OPENBLAS_NUM_THREADS says otherwise; where a login node limits processes, these threads end
     Python. A verb that submits jobs leaves the variable alone, since the jobs would inherit it.
     """
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        if one_thread:
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        return run(verb, parser(), argv)
+
+    return main
+
+
+def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+    """Parse ``argv``, run the verb, and print an error that a user can mend as one message."""
     if sys.version_info < _OLDEST:
-        print(f"error: {_TOO_OLD.format(sys.executable, *sys.version_info)}", file=sys.stderr)
+        say(f"error: {_TOO_OLD.format(sys.executable, *sys.version_info)}")
         return 2
     arguments = parser.parse_args(argv)
-    if one_thread:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # pydantic would look for plug-ins in every installed package: slow on a shared file system.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
@@ -83,7 +102,7 @@ def run(
     except ModuleNotFoundError as error:
         if error.name not in _DEPENDENCIES:
             raise
-        print(f"error: {_not_installed(error.name)}", file=sys.stderr)
+        say(f"error: {_not_installed(error.name)}")
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

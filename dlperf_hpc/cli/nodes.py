@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
@@ -49,17 +48,11 @@ def _nodes(arguments: argparse.Namespace) -> int:
         hint = "nodes are told by logs of dlperf_hpc, of runs that ended ok"
         raise usage_error("DIR", "no run that counts tells its nodes", hint)
     if arguments.json:
-        options.print_json(nodes_json(found))
+        messages.print_json(nodes_json(found))
     else:
         only = arguments.paths[0] if len(sweeps) == 1 else None
         print_nodes(found, shortest(only) if only else "DIR")
     return 1 if found.slow_nodes else 0
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_nodes, _parser(), argv, one_thread=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_nodes, _parser, one_thread=True)

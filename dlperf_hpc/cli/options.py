@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dlperf_hpc import version_line
-from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.cli.messages import say, usage_error
 from dlperf_hpc.engines import CHOICES
-from dlperf_hpc.errors import Issue, LedgerError, SpecError, printable, visible
+from dlperf_hpc.errors import Issue, LedgerError, SpecError, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import WindowRule
@@ -330,7 +329,7 @@ def sweeps(arguments: argparse.Namespace) -> Iterator[tuple[Path, Sequence[RunRe
         except LedgerError as error:
             if path in arguments.paths:
                 raise
-            print(f"not read: {printable(str(error))}", file=sys.stderr)
+            say(f"not read: {error}")
 
 
 def write_files(arguments: argparse.Namespace, contents: Mapping[str, Callable[[], bytes]]) -> None:
@@ -342,13 +341,6 @@ def write_files(arguments: argparse.Namespace, contents: Mapping[str, Callable[[
         path = getattr(arguments, name)
         if path is not None:
             write_atomic(path, content())
-
-
-def print_json(value: Any) -> None:
-    """Print plain JSON values to standard output."""
-    import json
-
-    print(json.dumps(value, indent=1, allow_nan=False))
 
 
 def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[RunResult]:
@@ -365,7 +357,7 @@ def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[Ru
         leave_out=[directory / layout.REPORT],
     )
     for line in found.unread:
-        print(f"not read: {printable(line)}", file=sys.stderr)
+        say(f"not read: {line}")
     return found.results
 
 

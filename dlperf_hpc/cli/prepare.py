@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +122,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
             workers=arguments.workers, advance=advance,
         )  # fmt: skip
     if arguments.json:
-        print(json.dumps(made, indent=1))
+        messages.print_json(made)
     else:
         samples, files = made["samples"], len(made["files"])
         noun = "samples" if settings.format in ("hdf5", "tfrecord") else "documents"
@@ -134,10 +132,4 @@ def _prepare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_prepare, _parser(), argv, one_thread=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_prepare, _parser, one_thread=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +64,9 @@ def _base(text: str | None) -> str | None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    # Everything that is read is kept to the end: garbage collections would find nothing to free
+    # and take a tenth of the time.
+    gc.set_threshold(100_000)
     if arguments.formats:
         return _list_formats()
     if arguments.write == "help":
@@ -188,22 +190,22 @@ def _tell_unwritten(
     told = f"{why}; the report's files were not written: name a directory of yours with --out"
     if arguments.out or arguments.write is not None or arguments.parquet or arguments.sqlite:
         raise LedgerError(told)
-    print(f"note: {printable(told)}", file=sys.stderr)
+    messages.say(f"note: {told}")
 
 
 def _tell(found: Gathered, shortly: bool) -> None:
     """What was not read, to standard error: the report has all of it."""
     lines = [*_told_once(found.programs), *_without_programs(found)]
     for line in lines[:_MOST_SHOWN]:
-        print(f"not read: {printable(line)}", file=sys.stderr)
+        messages.say(f"not read: {line}")
     if len(lines) > _MOST_SHOWN:
         more = len(lines) - _MOST_SHOWN
-        print(f"and {more} more remarks: report.json has them all", file=sys.stderr)
+        messages.say(f"and {more} more remarks: report.json has them all")
     if found.unrecognised and not shortly:
         shown = ", ".join(map(printable, found.unrecognised[:3]))
         others = ", ..." if len(found.unrecognised) > 3 else ""
         count = number_of(len(found.unrecognised), "file")
-        print(f"no known format: {count} ({shown}{others})", file=sys.stderr)
+        messages.say(f"no known format: {count} ({shown}{others})")
 
 
 def _told_once(programs: Mapping[str, str]) -> Iterator[str]:
@@ -248,13 +250,4 @@ def _print_columns(rows: Sequence[tuple[str, str, str]]) -> None:
         print(f"{name:{widths[0]}}  {kind:{widths[1]}}  {meaning}")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    # Everything that is read is kept to the end: garbage collections would find nothing to free
-    # and take a tenth of the time.
-    gc.set_threshold(100_000)
-    return messages.run(_report, _parser(), argv, one_thread=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_report, _parser, one_thread=True)

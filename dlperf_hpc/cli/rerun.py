@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import Issue, SiteError, SpecError, number_of, printable, visible
+from dlperf_hpc.errors import Issue, SiteError, SpecError, number_of, visible
 from dlperf_hpc.records.forms import NODE_LIST
 
 if TYPE_CHECKING:
-    from dlperf_hpc.cli.unresolved import UnresolvedRuns
+    from dlperf_hpc.cli.submission import UnresolvedRuns
     from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.model.result import RunResult
@@ -88,7 +86,7 @@ def _not_taken(
     arguments: argparse.Namespace, results: Sequence[RunResult], root: Path
 ) -> UnresolvedRuns:
     """The selected runs that ended badly and that this command leaves alone."""
-    from dlperf_hpc.cli.unresolved import unresolved
+    from dlperf_hpc.cli.submission import unresolved
 
     typed = [("--only", text) for text in arguments.only] + [("--run", t) for t in arguments.run]
     options = "".join(f" {option} {shlex.quote(text)}" for option, text in typed)
@@ -153,7 +151,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.cli.dependencies import after_others, announce_report
+    from dlperf_hpc.cli.submission import announce_report, starting_after
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.site import sharing_group
     from dlperf_hpc.records import ownership
@@ -164,7 +162,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     _node_list(arguments.exclude_nodes)
     ledger = read_ledger(root)
     engine, site = get_engine(ledger.manifest.engine), _site(arguments, ledger)
-    site = after_others(arguments.after, engine, site, root.parent)
+    site = starting_after(arguments.after, engine, site, root.parent)
     if arguments.dry_run:
         arrays, _ = _arrays(arguments, ledger, site)
         code = _dry_run(root, engine, site, arrays, arguments.json)
@@ -192,7 +190,7 @@ def _check_trust(root: Path, site: str | None) -> None:
         )
     if words:
         note = f"note: {words}; the site profile {site} counts, not the sweep's"
-        print(printable(note), file=sys.stderr)
+        messages.say(note)
 
 
 def _submit_again(
@@ -215,7 +213,7 @@ def _submit_again(
             return follow_and_report(root, site.poll_s, arguments.json)
     return wait_and_report(
         ledger, site, adopted, outcome, nothing="nothing to rerun", left=lambda: left.counts,
-        wait=arguments.wait, report_job=arguments.report, as_json=arguments.json,
+        arguments=arguments,
     )  # fmt: skip
 
 
@@ -248,7 +246,7 @@ def _arrays(
         found = suspect_nodes(ledger)
         exclude = ",".join(sorted(found))
         for name, why in sorted(found.items()):
-            print(printable(f"leaving out {name}: {why}"), file=sys.stderr)
+            messages.say(f"leaving out {name}: {why}")
     arrays = rerun_arrays(
         ledger,
         [runs[name] for name in names],
@@ -273,7 +271,7 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
         jobs = ActiveJobs()
     for run, task in jobs.running.items():
         line = f"not submitted again: {run}: job {task} measures it now"
-        print(printable(line), file=sys.stderr)
+        messages.say(line)
     if not arguments.dry_run:
         cancel_waiting(ledger, engine, jobs)
     done = "would be cancelled first" if arguments.dry_run else "cancelled"
@@ -283,7 +281,7 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
     for why, tasks in groups.items():
         more = f" and {len(tasks) - 3} more" if len(tasks) > 3 else ""
         line = f"{done}: {', '.join(tasks[:3])}{more}, which waited: {why}"
-        print(printable(line), file=sys.stderr)
+        messages.say(line)
     return [name for name in names if name not in jobs.running]
 
 
@@ -296,7 +294,7 @@ def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as
              "commands": list(typed)}
             for array, script, typed in zip(arrays, scripts, commands)
         ]  # fmt: skip
-        print(json.dumps({"root": str(root), "arrays": plan}, indent=1))
+        messages.print_json({"root": str(root), "arrays": plan})
         return 0
     would = f"{len(arrays)} arrays would be submitted"
     if not engine.detached:
@@ -309,10 +307,4 @@ def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as
     return 0
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_rerun, _parser(), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_rerun, _parser)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.errors import printable
 
 if TYPE_CHECKING:
     from dlperf_hpc.records.collect import Collection, RunJob
@@ -110,7 +107,7 @@ def _why(arguments: argparse.Namespace, root: Path) -> int:
         ask_scheduler=not (arguments.offline or archived),
     )
     if arguments.json:
-        print(json.dumps(told.to_dict(), indent=1))
+        messages.print_json(told.to_dict())
     else:
         print(text_of(told))
     return 1 if told.status.bad or told.status is Status.UNKNOWN else 0
@@ -134,9 +131,9 @@ def _status(arguments: argparse.Namespace) -> int:
     if archived:
         collection = collection.as_named(arguments.directory)
     for line in collection.unreadable:
-        print(f"not read: {printable(line)}", file=sys.stderr)
+        messages.say(f"not read: {line}")
     if arguments.json:
-        print(json.dumps(_as_json(collection), indent=1))
+        messages.print_json(_as_json(collection))
     elif not arguments.watch:
         _print(collection, arguments.directory)
     if not archived:
@@ -148,19 +145,13 @@ def _status(arguments: argparse.Namespace) -> int:
 def _print(collection: Collection, directory: Path) -> None:
     """The table of a sweep's runs, and a line on the job that reports at its end."""
     from dlperf_hpc.cli.messages import shortest
-    from dlperf_hpc.cli.submission import of_report_job
+    from dlperf_hpc.cli.submission import report_job_lines
     from dlperf_hpc.reporting.status import print_status
 
     shown = shortest(directory)
     print_status(collection, shown)
-    for line in of_report_job(collection.report_job, shown):
+    for line in report_job_lines(collection.report_job, shown):
         print(f"\n{line}")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_status, _parser(), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = messages.entry(_status, _parser)

@@ -1,17 +1,22 @@
-"""What ``sweep`` and ``rerun`` do after they have submitted: report it, submit what a limit kept
-back, follow the runs to their end; and what they say of environments whose runs are held back.
+"""What ``sweep`` and ``rerun`` say and do around a submission: the jobs before theirs (``--after``)
+and behind them (``--report``), runs that are there already or held back or left alone, what has
+been submitted, the waves under a limit, and following the runs to their end.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli.messages import shortest
-from dlperf_hpc.errors import LedgerError, number_of, printable, visible
+from dlperf_hpc.cli.messages import print_json, say, shortest, usage_error
+from dlperf_hpc.errors import DlperfError, LedgerError, number_of, printable, visible
+from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.manifest import Array, Submission
 
 if TYPE_CHECKING:
@@ -20,156 +25,176 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import SubmitResult
     from dlperf_hpc.model.case import Case
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.ledger import Ledger
+    from dlperf_hpc.records.manifest import Manifest
+
+_WERE = ("cancelled", "rejected", "preempted")  # what others do to a run
 
 
-def report_submission(
-    arrays: Iterable[Array],
-    submitted: Sequence[Submission],
-    adopted: Sequence[Submission],
-    refused: Sequence[Submission],
-) -> None:
-    """One line for each array that has a job now, or was refused."""
-    tasks = {array.token: len(array.tasks) for array in arrays}
-    for submission in refused:
-        print(printable(f"refused: {submission.array}: {submission.error}"), file=sys.stderr)
-    for words, rows in (("submitted", submitted), ("found again", adopted)):
-        for row in rows:
-            count = tasks[row.token]
-            runs = f"{count} run" + "s" * (count != 1)
-            print(visible(f"{words}: job {row.job_id}  {row.array}  {runs}"))
+def starting_after(names: Sequence[str], engine: Engine, site: Site, logs: Path) -> Site:
+    """The profile with which jobs start after what ``--after`` names, and a line on stderr for each
+    of these names. SpecError for a name of nothing, and where nothing can be waited for."""
+    if not names:
+        return site
+    from dlperf_hpc.engines.dependency import awaited
 
-
-def report_waiting(outcome: SubmitResult, engine: Engine, site: Site) -> None:
-    """Which arrays were not submitted, why, and what to do."""
-    arrays, runs = outcome.waiting, sum(len(array.tasks) for array in outcome.waiting)
-    why = "the jobs of this sweep were cancelled meanwhile"
-    to_do = "the same command again submits the rest"
-    if not outcome.stopped:
-        limit = engine.limit_behind(outcome.limit, site)
-        value = f" ({limit.name} is {limit.most})" if limit.most is not None else ""
-        why = f"the site says {printable(outcome.limit)}{value}"
-        to_do = engine.out_of_reach(outcome.limit) or _way_past(arrays[0], limit)
-    what = f"{number_of(len(arrays), 'array')} with {number_of(runs, 'run')}"
-    told = f"not yet submitted: {what}: {why}\n{to_do}"
-    print(visible(told), file=sys.stderr)
-
-
-def _way_past(array: Array, limit: Limit) -> str:
-    from dlperf_hpc.engines.submit import never_fits
-
-    if not never_fits(array, limit):
-        return (
-            "when some of your jobs have ended, type the same command again to submit the rest"
-            " (with --wait the command does so by itself)"
+    if not engine.detached:
+        raise usage_error(
+            f"--after {names[0]}",
+            "runs on this machine start at once, in this process, and wait for no job",
+            "type the two commands one after the other: first ; second",
         )
-    tasks = f"{array.name} has {array.size} tasks"
-    value = limit.most
-    known = f"{tasks}, more than may ever be in the queue at the same time"
-    if value is None:
-        known = f"none of your jobs is in the queue, and yet {tasks} too many"
-    return (
-        f"{known}: write `max_submit = {'N' if value is None else value}` in the site profile"
-        f"{', N being what the site allows,' if value is None else ''} and type the same command"
-        " again (rerun: with --site): what is not submitted yet is then submitted in smaller arrays"
-    )
+    found: dict[str, None] = {}
+    for name in names:
+        jobs, note = awaited(engine, name, logs)
+        words = "nothing of it waits or runs, so that nothing is waited for"
+        if jobs:
+            ended = "jobs {} have ended" if len(jobs) > 1 else "job {} has ended"
+            words = f"what is submitted now starts when {ended.format(', '.join(jobs))}"
+        if note:
+            words += f" ({note})"
+        say(f"after {name}: {words}")
+        found.update(dict.fromkeys(jobs))
+    later = engine.starting_after(site, list(found))
+    if later is None:
+        raise usage_error("--after", f"jobs of {engine.title} cannot wait for others")
+    return later
 
 
-def print_next(
-    root: Path, engine: Engine, rows: Sequence[Submission], last: Reporting | None, nothing: str
-) -> None:
-    """What to type next; ``nothing`` is said first if nothing was submitted."""
-    shown = shortest(root)
-    if not rows:
-        print(f"{nothing}\nnext:\n  dlperf status {shown}")
-        return
-    jobs = [row.job_id for row in rows if row.job_id]
-    if last is not None and last.job:
-        jobs.append(last.job)
-    if jobs:
-        queue = visible(" ".join(engine.queue_command(jobs)))
-        print(f"\nnext:\n  {queue}\n  dlperf status {shown}")
-        print(f"  dlperf report {shown}\n  dlperf cancel {shown}")
+def announce_report(arguments: argparse.Namespace, engine: Engine) -> None:
+    """What ``--report`` would do besides, under a dry run's arrays."""
+    if arguments.report and engine.detached and not arguments.json:
+        print(
+            "\n===== and one job of one task without GPUs, which runs `dlperf report` with the"
+            " Python of this command when all of these have ended"
+        )
 
 
-def of_report_job(words: str, shown: str) -> list[str]:
-    """A line on the job that reports at the end, if there is one; ``shown`` is the sweep's
-    directory as one types it."""
-    return [printable(words.replace("DIR", shown))] if words else []
-
-
-def wait_and_report(
-    ledger: Ledger, site: Site, adopted: Sequence[Submission], outcome: SubmitResult, *,
-    nothing: str, left: Callable[[], Mapping[str, int]], wait: bool, report_job: bool,
-    as_json: bool,
-) -> int:  # fmt: skip
-    """Report what was submitted, and with ``wait`` follow it to the end; the exit code.
-
-    ``nothing`` is what is said if there was nothing to submit. ``left`` is asked then: how many
-    runs, by status, ended badly and are left alone. With ``report_job`` the job that reports at the
-    end is submitted when all arrays are.
-    """
-    from dlperf_hpc.cli.dependencies import report_at_the_end
+def _submit_report(root: Path, site: Site, outcome: SubmitResult, quiet: bool) -> Reporting:
+    """Submit the job that reports when all others have ended, if all others are submitted; say what
+    came of it (``quiet``: only what went wrong)."""
     from dlperf_hpc.engines import get_engine
-    from dlperf_hpc.engines.submit import submit_in_waves
+    from dlperf_hpc.engines.dependency import Reporting, submit_report
+    from dlperf_hpc.engines.submit import submit_lock
+    from dlperf_hpc.records.ledger import read_ledger
 
-    root = ledger.root
-    known = {array.token for array in ledger.arrays}
-
-    def report(more: SubmitResult, found: Sequence[Submission]) -> None:
-        if not as_json:
-            ours = [row for row in found if row.token in known]
-            report_submission(ledger.arrays, more.submitted, ours, more.refused)
-
-    report(outcome, adopted)
-    rows = (*outcome.submitted, *adopted, *outcome.refused)
-    engine = get_engine(ledger.manifest.engine)
-    if wait:
-        outcome = submit_in_waves(root, site, outcome, report)
-    last: Reporting | None = None
-    if report_job and engine.detached:
-        last = report_at_the_end(root, site, outcome, as_json)
-    failed = last is not None and last.failed
-    if wait and not outcome.waiting:
-        return max(follow_and_report(root, site.poll_s, as_json), failed)
-    if outcome.waiting:
-        report_waiting(outcome, engine, site)
-    unresolved: dict[str, int] = {}
-    if not (rows or outcome.waiting):
-        unresolved.update(left())
-    if as_json:
-        print(json.dumps(_as_json(root, rows, outcome, last, unresolved), indent=1))
-    elif not outcome.waiting:
-        print_next(root, engine, rows, last, nothing)
-    return int(any((outcome.refused, outcome.waiting, failed, unresolved)))
+    ledger = read_ledger(root)
+    name = ledger.report_name
+    found = Reporting(why_not="it is submitted after the last array", failed=True)
+    if not outcome.waiting:
+        try:
+            with submit_lock(root, get_engine(ledger.manifest.engine).lock_patience_s):
+                found = submit_report(read_ledger(root), site, outcome.stop_request)
+        except DlperfError as error:
+            found = Reporting(why_not=str(error), failed=True)
+    if found.failed:
+        again = "the same command again submits it; the sweep's own jobs stay as they are"
+        why_not = f"no report job: {name}: {printable(found.why_not)}; {again}"
+        print(visible(why_not), file=sys.stderr)
+    elif found.job and not quiet:
+        how = "submitted" if found.new else "there already"
+        print(visible(f"{how}: job {found.job}  {name}  reports when the others have ended"))
+    elif not quiet:
+        now = f"`dlperf report {shortest(root)}` reports now"
+        print(visible(f"no report job: {found.why_not}: {now}"))
+    return found
 
 
-def _as_json(
-    root: Path, rows: Iterable[Submission], outcome: SubmitResult, last: Reporting | None,
-    unresolved: Mapping[str, int],
-) -> dict[str, Any]:  # fmt: skip
-    """What was submitted, for scripts: the arrays with their jobs, and those that wait; the job
-    that reports, and the runs that were left alone, where there are any."""
-    told: dict[str, Any] = {
-        "sweep": root.name,
-        "root": str(root),
-        "arrays": [vars(row) for row in rows],
-        "waiting": [array.name for array in outcome.waiting],
-    }
-    if last is not None:
-        told["report_job"] = vars(last)
-    if unresolved:
-        told["untaken"] = unresolved
-    return told
+@dataclass(frozen=True)
+class UnresolvedRuns:
+    """Runs that ended badly and that a command leaves alone: how many of ``runs``, by status; of
+    ``unknown`` ones nobody knows yet how they ended. ``options`` are those with which ``dlperf
+    rerun`` selects these ``runs`` among all of the sweep in ``root``."""
+
+    counts: dict[str, int]
+    unknown: int
+    runs: int
+    root: Path
+    options: str = ""
+
+    def tell(self, default: Collection[str]) -> None:
+        """One line for each command that does something about them; ``default`` are the statuses
+        that ``rerun`` takes where none are named."""
+        groups: dict[str, list[str]] = {"": []}
+        for name in self.counts:
+            option = "" if name in default else f" --status {name}"
+            groups.setdefault(option, []).append(name)
+        where, runs = shortest(self.root), number_of(self.runs, "run")
+        for option, names in groups.items():
+            if number := sum(self.counts[name] for name in names):
+                were, them = ("were", "them") if number > 1 else ("was", "it")
+                became = f"ended as {' or '.join(names)}"
+                if len(names) == 1 and names[0] in _WERE:
+                    became = f"{were} {names[0]}"
+                typed = f"`dlperf rerun {where}{option}{self.options}`"
+                say(f"{number} of {runs} {became}: {typed} takes {them}")
+        if self.unknown:
+            why = f"`dlperf status {where}` says why, and what to do"
+            say(f"of {self.unknown} of {runs} the end is not known: {why}")
 
 
-def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:
-    """Follow the sweep until no run can change any more, then report; the exit code."""
-    from dlperf_hpc.cli import report
-    from dlperf_hpc.engines.states import follow
+def unresolved(
+    results: Iterable[RunResult], root: Path, taken: Collection[str] = (), options: str = ""
+) -> UnresolvedRuns:
+    """Those of the results that are bad or unknown, and of no status in ``taken``."""
+    found = Counter(result.status for result in results)
+    left = {status: number for status, number in found.items() if status.value not in taken}
+    counts = {status.value: left[status] for status in Status if status.bad and status in left}
+    unknown = left.get(Status.UNKNOWN, 0)
+    return UnresolvedRuns(counts, unknown, sum(found.values()), root, options)
 
-    follow(root, poll_s, quiet=as_json)
-    return report.main([str(root), *(["--json"] if as_json else [])])
+
+def unresolved_in_sweep(root: Path, requested: Manifest) -> UnresolvedRuns:
+    """Those of the requested runs that are bad or unknown; asks the scheduler once."""
+    from dlperf_hpc.engines.states import current
+
+    wanted = {run.id for run in requested.runs}
+    results = current(root).results
+    among = [result for result in results if result.run.id in wanted]
+    options = ""
+    if len(among) < len(results):
+        topologies = dict.fromkeys(str(result.run.case.topology) for result in among)
+        options = f" --only {','.join(topologies)}"
+    return unresolved(among, root, options=options)
+
+
+def compared(root: Path, planned: Manifest) -> dict[str, Any] | None:
+    """How many runs of a plan the directory has, how many it does not, and what contradicts the
+    sweep there; None if there is none, or none that can be read."""
+    from dlperf_hpc.records import layout
+
+    if not os.path.exists(root / layout.MANIFEST):  # nor if nobody may look there
+        return None
+    from dlperf_hpc.engines.plan import differences
+    from dlperf_hpc.records.manifest import read_manifest
+
+    try:
+        there = read_manifest(root)
+    except LedgerError as error:
+        say(f"note: {error}")
+        return None
+    known = {run.id for run in there.runs}
+    number = sum(run.id in known for run in planned.runs)
+    added = len(planned.runs) - number
+    return {"there": number, "added": added, "differences": differences(there, planned)}
+
+
+def compared_text(found: dict[str, Any]) -> str:
+    """:func:`compared` in a sentence for people."""
+    if found["differences"]:
+        listed = "".join(f"\n  {line}" for line in found["differences"][:10])
+        return (
+            "in that directory there is a sweep from which this one differs, so that without"
+            f" --dry-run the command would be refused:{listed}"
+        )
+    there, added = found["there"], found["added"]
+    if not added:
+        return f"in that directory there are all of these {there} runs: nothing would be added"
+    return (
+        f"in that directory there is this sweep, with {there} of these {there + added} runs:"
+        f" {added} would be added, as new arrays"
+    )
 
 
 def say_held_back(root: Path, cases: Iterable[Case]) -> None:
@@ -182,8 +207,7 @@ def say_held_back(root: Path, cases: Iterable[Case]) -> None:
     for environment, those in named.items():
         for entry in read_entries(root, environment):
             if any(is_end_of(entry.kind, entry.framework, case) for case in those):
-                words = f"note: runs are held back: {reason(environment, entry)}"
-                print(printable(words), file=sys.stderr)
+                say(f"note: runs are held back: {reason(environment, entry)}")
 
 
 def try_anew(root: Path, arrays: Iterable[Array]) -> None:
@@ -199,4 +223,144 @@ def try_anew(root: Path, arrays: Iterable[Array]) -> None:
             " would be held back: remove it by hand, then type the same command again"
         ) from error
     for environment in found:
-        print(f"note: environment {environment} is tried anew", file=sys.stderr)
+        say(f"note: environment {environment} is tried anew")
+
+
+def say_refused(refused: Iterable[Submission]) -> None:
+    """A line for each array that the scheduler did not take."""
+    for row in refused:
+        say(f"refused: {row.array}: {row.error}")
+
+
+def _report_submission(
+    arrays: Iterable[Array], outcome: SubmitResult, adopted: Iterable[Submission]
+) -> None:
+    """One line for each array that has a job now, or was refused."""
+    tasks = {array.token: len(array.tasks) for array in arrays}
+    say_refused(outcome.refused)
+    for words, rows in (("submitted", outcome.submitted), ("found again", adopted)):
+        for row in rows:
+            if row.token in tasks:
+                runs = number_of(tasks[row.token], "run")
+                print(visible(f"{words}: job {row.job_id}  {row.array}  {runs}"))
+
+
+def _report_waiting(outcome: SubmitResult, engine: Engine, site: Site) -> None:
+    """Which arrays were not submitted, why, and what to do."""
+    arrays, runs = outcome.waiting, sum(len(array.tasks) for array in outcome.waiting)
+    why = "the jobs of this sweep were cancelled meanwhile"
+    to_do = "the same command again submits the rest"
+    if not outcome.stopped:
+        limit = engine.limit_behind(outcome.limit, site)
+        why = f"the site says {printable(outcome.limit)}"
+        if limit.most is not None:
+            why += f" ({limit.name} is {limit.most})"
+        to_do = engine.out_of_reach(outcome.limit) or _way_past(arrays[0], limit)
+    what = f"{number_of(len(arrays), 'array')} with {number_of(runs, 'run')}"
+    print(visible(f"not yet submitted: {what}: {why}\n{to_do}"), file=sys.stderr)
+
+
+def _way_past(array: Array, limit: Limit) -> str:
+    from dlperf_hpc.engines.submit import never_fits
+
+    if not never_fits(array, limit):
+        return (
+            "when some of your jobs have ended, type the same command again to submit the rest"
+            " (with --wait the command does so by itself)"
+        )
+    tasks, value, means = f"{array.name} has {array.size} tasks", str(limit.most), ""
+    known = f"{tasks}, more than may ever be in the queue at the same time"
+    if limit.most is None:
+        known = f"none of your jobs is in the queue, and yet {tasks} too many"
+        value, means = "N", ", N being what the site allows,"
+    return (
+        f"{known}: write `max_submit = {value}` in the site profile{means} and type the same"
+        " command again (rerun: with --site): what is not submitted yet is then submitted in"
+        " smaller arrays"
+    )
+
+
+def _print_next(root: Path, engine: Engine, jobs: Sequence[str]) -> None:
+    """What to type next, where something was submitted."""
+    here = shortest(root)
+    queue = visible(" ".join(engine.queue_command(jobs)))
+    print(f"\nnext:\n  {queue}\n  dlperf status {here}")
+    print(f"  dlperf report {here}\n  dlperf cancel {here}")
+
+
+def report_job_lines(words: str, directory: str) -> list[str]:
+    """A line on the job that reports at the end, if there is one; ``directory`` is the sweep's as
+    one types it."""
+    return [printable(words.replace("DIR", directory))] if words else []
+
+
+def wait_and_report(
+    ledger: Ledger, site: Site, adopted: Sequence[Submission], outcome: SubmitResult, *,
+    nothing: str, left: Callable[[], Mapping[str, int]], arguments: argparse.Namespace,
+) -> int:  # fmt: skip
+    """Report what was submitted, and with ``--wait`` follow it to the end; the exit code.
+
+    ``nothing`` is what is said if there was nothing to submit. ``left`` is asked then: how many
+    runs, by status, ended badly and are left alone. With ``--report`` the job that reports at the
+    end is submitted when all arrays are.
+    """
+    from dlperf_hpc.engines import get_engine
+    from dlperf_hpc.engines.submit import submit_in_waves
+
+    root, as_json = ledger.root, arguments.json
+
+    def report(more: SubmitResult, found: Sequence[Submission]) -> None:
+        if not as_json:
+            _report_submission(ledger.arrays, more, found)
+
+    report(outcome, adopted)
+    rows = (*outcome.submitted, *adopted, *outcome.refused)
+    engine = get_engine(ledger.manifest.engine)
+    if arguments.wait:
+        outcome = submit_in_waves(root, site, outcome, report)
+    last: Reporting | None = None
+    if arguments.report and engine.detached:
+        last = _submit_report(root, site, outcome, as_json)
+    failed = last is not None and last.failed
+    if outcome.waiting:
+        _report_waiting(outcome, engine, site)
+    elif arguments.wait:
+        return max(follow_and_report(root, site.poll_s, as_json), failed)
+    unresolved_runs = {} if rows or outcome.waiting else dict(left())
+    if as_json:
+        print_json(_as_json(root, rows, outcome, last, unresolved_runs))
+    elif not rows and not outcome.waiting:
+        print(f"{nothing}\nnext:\n  dlperf status {shortest(root)}")
+    elif not outcome.waiting:
+        jobs = [row.job_id for row in rows] + [last.job if last else ""]
+        if jobs := [job for job in jobs if job]:
+            _print_next(root, engine, jobs)
+    return int(any((outcome.refused, outcome.waiting, failed, unresolved_runs)))
+
+
+def _as_json(
+    root: Path, rows: Iterable[Submission], outcome: SubmitResult, last: Reporting | None,
+    unresolved: Mapping[str, int],
+) -> dict[str, Any]:  # fmt: skip
+    """What was submitted, for scripts: the arrays with their jobs, and those that wait; the job
+    that reports, and the runs that were left alone, where there are any."""
+    values: dict[str, Any] = {
+        "sweep": root.name,
+        "root": str(root),
+        "arrays": [vars(row) for row in rows],
+        "waiting": [array.name for array in outcome.waiting],
+    }
+    if last is not None:
+        values["report_job"] = vars(last)
+    if unresolved:
+        values["untaken"] = unresolved
+    return values
+
+
+def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:
+    """Follow the sweep until no run can change any more, then report; the exit code."""
+    from dlperf_hpc.cli import report
+    from dlperf_hpc.engines.states import follow
+
+    follow(root, poll_s, quiet=as_json)
+    return report.main([str(root), *["--json"] * as_json])

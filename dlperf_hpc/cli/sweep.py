@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,11 +17,15 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.base import CheckResult, Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import SubmitResult
+    from dlperf_hpc.logs.program_figures import TriedLog
+    from dlperf_hpc.logs.scan.sources import Source
     from dlperf_hpc.model.case import Case
     from dlperf_hpc.records.manifest import Array, Manifest
     from dlperf_hpc.sweepfile.load import Sweep
+    from dlperf_hpc.sweepfile.readtable import ReadTable
 
 SUMMARY = "submit a sweep file to Slurm, or run it on this machine"
+_MOST_LINES = 3  # of a log that is tried
 
 _EPILOG = """\
 examples:
@@ -102,9 +105,11 @@ def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
         if not cases:
             raise usage_error(f"--only {item}", "no case is left")
     if sweep.base and sweep.base not in {str(case.topology) for case in cases}:
-        told = f"note: --only leaves out {sweep.base}, the base of the sweep: without a run of it"
         to_do = "the same command without --only adds it, or give `dlperf report` another --base"
-        print(f"{told} the report has no speedup; {to_do}", file=sys.stderr)
+        messages.say(
+            f"note: --only leaves out {sweep.base}, the base of the sweep: without a run of it the"
+            f" report has no speedup; {to_do}"
+        )
     return replace(sweep, cases=tuple(cases))
 
 
@@ -145,7 +150,7 @@ def _load(arguments: argparse.Namespace) -> Sweep:
     path = sweep_file(arguments.spec)
     sweep = load_sweep(path, registry(), overrides, _formats(), program_folders(path))
     for note in sweep.notes:
-        print(printable(f"note: {path}: {note}"), file=sys.stderr)
+        messages.say(f"note: {path}: {note}")
     return _narrowed(sweep, arguments.only)
 
 
@@ -158,7 +163,7 @@ def _formats() -> Iterator[str]:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.cli.dependencies import after_others, announce_report
+    from dlperf_hpc.cli.submission import announce_report, starting_after
     from dlperf_hpc.engines import choose_engine
     from dlperf_hpc.engines.base import DEFAULT_BOUND
     from dlperf_hpc.engines.plan import make_manifest
@@ -167,9 +172,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
     sweep = _load(arguments)
     if arguments.try_log:
-        from dlperf_hpc.cli import trial
-
-        return trial.show(sweep, arguments.try_log, arguments.json)
+        return _try_log(sweep, arguments.try_log, arguments.json)
     engine = choose_engine(arguments.cluster or sweep.cluster)
     site = load_site(arguments.site or sweep.site)
     root = (arguments.logs / sweep.name).absolute()
@@ -181,7 +184,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         from dlperf_hpc.cli import doctor
 
         return doctor.check(manifest, site, arguments.logs, arguments.json)
-    site = after_others(arguments.after, engine, site, arguments.logs)
+    site = starting_after(arguments.after, engine, site, arguments.logs)
     if arguments.dry_run:
         code = _dry_run(root, manifest, engine, site, arguments.json)
         announce_report(arguments, engine)
@@ -218,8 +221,7 @@ def _submit(
     return wait_and_report(
         ledger, site, adopted, outcome,
         nothing="nothing is missing: every run that is asked for has been submitted",
-        left=lambda: _left_alone(root, manifest), wait=arguments.wait,
-        report_job=arguments.report, as_json=arguments.json,
+        left=lambda: _left_alone(root, manifest), arguments=arguments,
     )  # fmt: skip
 
 
@@ -231,7 +233,7 @@ def _preflight(spec: str, manifest: Manifest, site: Site, engine: Engine, root: 
     found = list(examine(manifest, site, engine, root))
     for result in found:
         if result.grade != "FAIL":
-            print(f"note: {_line_of(result)}", file=sys.stderr)
+            messages.say(f"note: {_line_of(result)}")
     certain = [_line_of(result) for result in found if result.grade == "FAIL"]
     if certain:
         listed = "".join(f"\n  {line}" for line in certain)
@@ -249,7 +251,7 @@ def _line_of(result: CheckResult) -> str:
 def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:
     """Tell of the runs that ended badly, which only ``rerun`` takes; how many, by status."""
     from dlperf_hpc.cli.rerun import taken_by_default
-    from dlperf_hpc.cli.unresolved import unresolved_in_sweep
+    from dlperf_hpc.cli.submission import unresolved_in_sweep
 
     found = unresolved_in_sweep(root, manifest)
     found.tell(taken_by_default())
@@ -260,17 +262,16 @@ def _run_here(
     root: Path, manifest: Manifest, site: Site, outcome: SubmitResult, as_json: bool
 ) -> int:
     """Follow the runs until the queue of this process is empty; the lock is held for as long."""
-    from dlperf_hpc.cli.submission import follow_and_report
+    from dlperf_hpc.cli.submission import follow_and_report, say_refused
 
-    for row in outcome.refused:
-        print(printable(f"refused: {row.array}: {row.error}"), file=sys.stderr)
+    say_refused(outcome.refused)
     code = follow_and_report(root, site.poll_s, as_json)
     _left_alone(root, manifest)
     return code
 
 
 def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json: bool) -> int:
-    from dlperf_hpc.cli.unresolved import compared, compared_text
+    from dlperf_hpc.cli.submission import compared, compared_text
 
     children = _children(root, manifest, site)
     scripts = {array.name: engine.script(root, array, site) for array in manifest.arrays}
@@ -280,7 +281,7 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
         made: dict[str, Any] = {"sweep": manifest.sweep, "root": str(root), "arrays": plan}
         if found:
             made["directory"] = found
-        print(json.dumps(made, indent=1))
+        messages.print_json(made)
         return 0
     print(visible(plan_text(manifest, engine, root)))
     for (topology, program), words in children.items():
@@ -325,7 +326,7 @@ def _children(root: Path, manifest: Manifest, site: Site) -> dict[tuple[str, str
     """What each task of a user's program starts, by topology and program: its first case's."""
     import shlex
 
-    from dlperf_hpc.sweepfile.commands import shown_command
+    from dlperf_hpc.sweepfile.programs import typed_command
 
     found: dict[tuple[str, str], str] = {}
     for array in manifest.arrays:
@@ -333,7 +334,7 @@ def _children(root: Path, manifest: Manifest, site: Site) -> dict[tuple[str, str
         if not case.launch or _child_key(array) in found:
             continue
         words = site.environment_named(case.environment).command(root, ())
-        made = shown_command(manifest.programs[case.framework], case, manifest.measure, words)
+        made = typed_command(manifest.programs[case.framework], case, manifest.measure, words)
         env = [f"{name}={value}" for name, value in made.env.items()]
         inside = f" (in {made.workdir})" if made.workdir else ""
         found[_child_key(array)] = shlex.join([*env, *made.argv]) + inside
@@ -376,10 +377,91 @@ def _rows(arrays: Sequence[Array], engine: Engine) -> Iterator[tuple[str, ...]]:
         yield name, str(group[0].topology), str(cases), str(len(runs)), minutes, hours
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    return messages.run(_sweep, _parser(), argv)
+def _try_log(sweep: Sweep, path: Path, as_json: bool) -> int:
+    """Print what would be read of a log; the exit code: 0 if there is a figure, else 1. SpecError
+    if the sweep has no program; LogError if the log cannot be read."""
+    from dlperf_hpc.logs.program_figures import tried
+
+    case = _first_of_a_program(sweep)
+    table, source = sweep.programs[case.framework].read, _source(path)
+    trial = tried(case, table, sweep.measure, source)
+    fields = {"log": str(path), "as": case.id, **_fields(trial)}
+    if as_json:
+        messages.print_json(fields)
+    else:
+        for name, value in fields.items():
+            for line in _listed(value):
+                print(f"{name:9}  {visible(str(line))}")
+    if trial.reading is None:
+        _show_last_lines(source, table)
+    return 0 if trial.result.rates else 1
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]
+
+
+def _first_of_a_program(sweep: Sweep) -> Case:
+    cases = [case for case in sweep.cases if case.framework in sweep.programs]
+    if not cases:
+        hint = "a back end of dlperf_hpc writes logs of its own, which `dlperf report` reads"
+        raise usage_error("--try-log", "the sweep has no [program.NAME]", hint)
+    if len(cases) > 1:
+        messages.say(f"note: of {len(cases)} cases the first is tried; --only selects another")
+    return cases[0]
+
+
+def _source(path: Path) -> Source:
+    from dlperf_hpc.logs.scan.sources import Unread, find
+
+    found = list(find([path])) if path.exists() else []
+    if not path.exists():
+        raise usage_error("--try-log", f"{path}: no such file")
+    if len(found) != 1 or path.is_dir():
+        raise usage_error("--try-log", f"{path}: {len(found)} logs", "name one log")
+    (only,) = found
+    if isinstance(only, Unread):
+        raise usage_error("--try-log", f"{only.path}: {only.why}")
+    return only
+
+
+def _fields(trial: TriedLog) -> dict[str, Any]:
+    """What was read, by its name on the screen."""
+    result, reading, window = trial.result, trial.reading, trial.result.external
+    lines = None
+    if reading is not None and len(reading.steps):
+        first, last = reading.steps[0].iteration, reading.steps[-1].iteration
+        lines = f"{len(reading.steps)} with an iteration, {first} to {last}"
+    elif reading is not None and reading.totals:
+        lines = f"{len(reading.totals)} with a figure of the whole run"
+    return {
+        "format": reading and reading.format,
+        "lines": lines,
+        "window": window and f"after iteration {window.first}, up to {window.last}: {window.rule}",
+        "factor": window and f"{window.factor:.6g} (what is printed is in {window.unit})",
+        "figure": [f"{value:.6g} {unit}" for unit, value in result.rates.items()],
+        "no figure": None if result.rates else result.reason,
+        "warning": [printable(line) for line in result.warnings],
+        "signs": [printable(line) for line in trial.signs],
+        "not read": [printable(note) for note in trial.notes[:_MOST_LINES]],
+    }
+
+
+def _show_last_lines(source: Source, table: ReadTable) -> None:
+    """A few lines of a log of which nothing was read, those that are nearest to a pattern: is it
+    the right file?"""
+    from dlperf_hpc.logs.program_figures import near_lines
+    from dlperf_hpc.logs.scan.sources import blocks
+
+    rest = b""
+    for block in blocks(source):
+        rest = (rest + block)[-(1 << 16) :]
+    rows = [line for line in rest.decode(errors="replace").splitlines() if line.strip()]
+    messages.say("of its last lines (docs/external-logs.md says what to do):")
+    for line in near_lines(table, rows, _MOST_LINES):
+        print(f"  {printable(line)[:150]}", file=sys.stderr)
+
+
+main = messages.entry(_sweep, _parser)

@@ -138,7 +138,7 @@ def _parts(collection: Collection, head: Sequence[str], directory: Path) -> list
     from rich.text import Text
 
     from dlperf_hpc.cli.messages import shortest
-    from dlperf_hpc.cli.submission import of_report_job
+    from dlperf_hpc.cli.submission import report_job_lines
     from dlperf_hpc.reporting.status import status_parts
 
     shown = shortest(directory)
@@ -146,5 +146,5 @@ def _parts(collection: Collection, head: Sequence[str], directory: Path) -> list
     return [
         *map(Text, lines),
         *status_parts(collection, shown),
-        *map(Text, of_report_job(collection.report_job, shown)),
+        *map(Text, report_job_lines(collection.report_job, shown)),
     ]

@@ -22,8 +22,14 @@ from pathlib import Path
 from dlperf_hpc.engines.base import CheckResult, Engine, Grade, clean_environment
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.records.manifest import Array, Manifest
-from dlperf_hpc.sweepfile.commands import LAUNCHERS, command, plan_values
-from dlperf_hpc.sweepfile.programs import RUN_NAMES, TASK_NAMES, UserProgram
+from dlperf_hpc.sweepfile.programs import (
+    LAUNCHERS,
+    RUN_NAMES,
+    TASK_NAMES,
+    UserProgram,
+    command,
+    plan_values,
+)
 from dlperf_hpc.train.registry import registry
 
 OLDEST_PYTHON = (3, 9)  # that the wrapper runs on

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from dlperf_hpc.errors import Issue
 from dlperf_hpc.model.case import NO_FP16, SCHEDULES, Topology
+from dlperf_hpc.sweepfile.casetables import Values
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Registry, WorkloadDeclaration
 from dlperf_hpc.sweepfile.keys import KEYS, no_such
-from dlperf_hpc.sweepfile.tables import Values
 
 SCHEDULE = "schedule."
 _OPTIONAL = ("schedule.warmup", "schedule.power")  # of the settings that a schedule reads

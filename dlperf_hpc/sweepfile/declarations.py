@@ -7,7 +7,7 @@ the compute node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -108,3 +108,9 @@ class Registry:
         if framework in self.programs:
             return self.programs[framework].options
         return self.backends[framework].options + self.workloads[model].options
+
+    def declared(self) -> Iterator[Option]:
+        """The options of every back end, workload and program."""
+        for kind in (self.backends, self.workloads, self.programs):
+            for each in kind.values():
+                yield from each.options

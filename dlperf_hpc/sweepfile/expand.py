@@ -1,37 +1,27 @@
 """From a sweep file's tables to its cases: matrix and zip, overrides, exclude, in that order.
 
-Single values have been checked where they stand (:mod:`dlperf_hpc.sweepfile.tables`); what
-can only be seen in a whole case (a precision the back end lacks, a global batch that does not
-divide) is checked here on each.
+Single values have been checked where they stand (:mod:`.casetables`); what can only be seen in a
+whole case (a precision the back end lacks, a global batch that does not divide) is checked here.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_hpc.errors import Issue, number_of
-from dlperf_hpc.model.case import (
-    MODES,
-    Case,
-    Measure,
-    Optimizer,
-    Schedule,
-    Topology,
-    fitting,
-    tag,
-)
-from dlperf_hpc.sweepfile import commands
+from dlperf_hpc.model import case as cases
+from dlperf_hpc.model.case import MODES, Case, Measure, Optimizer, Schedule, Topology
+from dlperf_hpc.sweepfile import programs
 from dlperf_hpc.sweepfile.case_issues import SCHEDULE, option_issues, point_issues
-from dlperf_hpc.sweepfile.conditions import comparisons, counts_of
+from dlperf_hpc.sweepfile.casetables import CaseRule, Tables, Values, comparisons, counts_of
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.programs import RUN_NAMES, TASK_NAMES
-from dlperf_hpc.sweepfile.tables import Rule, Tables, Values
 
 MOST_CASES = 10_000  # a slip of the pen makes more, a sweep does not
 MOST_COMPARISONS = 1_000_000  # of a case with an [[exclude]] or [[override]]
@@ -58,11 +48,11 @@ _TAG_NAMES = {
 }
 # Values that a name cannot hold as they are; the schedules by the names bing_bert gives them.
 _TAG_VALUES = {
-    "lamb-nvidia": "lambnvidia",
-    "lamb-deepspeed": "lambdeepspeed",
-    "warmup_exp_decay_poly": "EP",
-    "warmup_linear_decay_exp": "LE",
-    "warmup_exp_decay_exp": "EE",
+    ("optimizer.name", "lamb-nvidia"): "lambnvidia",
+    ("optimizer.name", "lamb-deepspeed"): "lambdeepspeed",
+    ("schedule.name", "warmup_exp_decay_poly"): "EP",
+    ("schedule.name", "warmup_linear_decay_exp"): "LE",
+    ("schedule.name", "warmup_exp_decay_exp"): "EE",
 }
 
 
@@ -79,8 +69,8 @@ def expand(
     tables: Tables,
     topologies: Sequence[Topology],
     registry: Registry,
-    narrowed: bool = False,
     measure: Measure = _MEASURE,
+    narrowed: bool = False,
 ) -> Expansion:
     """All cases of the sweep, and every issue that no single value shows.
 
@@ -95,13 +85,13 @@ def expand(
         missing = [key for key in _REQUIRED if key not in point]
         if not missing:
             found.add(point, full)
-        for key in missing:
-            if key not in tables.named:
-                issue = Issue(f"case.{key}", "is missing: give it in [case] or [matrix]")
-                found.issues[issue] = None
+        unnamed = [key for key in missing if key not in tables.named]
+        found.refuse(
+            Issue(f"case.{key}", "is missing: give it in [case] or [matrix]") for key in unnamed
+        )
         if len(found.issues) > _MOST_ISSUES:
             message = "have more issues of this kind; the check stopped here"
-            found.issues[Issue("cases", message)] = None
+            found.refuse([Issue("cases", message)])
             break
     rules = (*tables.exclude, *tables.override)
     notes = [f"{rule.where} matches no case" for rule in rules if rule.where not in used]
@@ -120,6 +110,10 @@ class _Cases:
     issues: dict[Issue, None] = field(default_factory=dict)
     merged: int = 0
 
+    def refuse(self, issues: Iterable[Issue]) -> None:
+        """Note what is wrong, each once."""
+        self.issues.update(dict.fromkeys(issues))
+
     def add(self, point: Values, full: Values) -> None:
         """Take in the case of a point, unless a condition of its program leaves it out."""
         if self.commands.leaves_out(full):
@@ -129,7 +123,7 @@ class _Cases:
             case = _case(point, full, self.registry)
             found = self._issues_of(case)
             self.cases[case.id] = case
-        self.issues.update(dict.fromkeys(found))
+        self.refuse(found)
 
     def _issues_before(self, point: Values, full: Values) -> list[Issue]:
         """What is wrong with the values of a case, of which no case can be made then."""
@@ -149,8 +143,8 @@ class _Cases:
             return [Issue("cases", f"{case.id} comes out twice; one would overwrite the other")]
         if case.launch:
             return self.commands.issues(case)
-        check = self.registry.workloads[case.model].check
-        return [] if check is None else [Issue(key, message) for key, message in check(case)]
+        check = self.registry.workloads[case.model].check or _no_check
+        return [Issue(key, message) for key, message in check(case)]
 
     def notes(self) -> list[str]:
         """What is odd in the file but may be meant."""
@@ -159,6 +153,10 @@ class _Cases:
             left = f"{len(self.cases)} are left"
             notes.append(f"--set made {self.merged} cases equal to others: {left}")
         return notes
+
+
+def _no_check(_: Case) -> Iterable[tuple[str, str]]:
+    return ()
 
 
 @dataclass
@@ -172,16 +170,16 @@ class _Commands:
     registry: Registry
     measure: Measure
     left_out: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    _taken: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _first: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def leaves_out(self, full: Values) -> bool:
-        """Whether a condition of its program leaves a case out. One that cannot be told leaves
+        """Whether a condition of its program leaves a case out. One that cannot be computed leaves
         none out: :func:`_program_issues` says so."""
         program = self.registry.programs.get(full["framework"])
         if program is None or not program.require:
             return False
         try:
-            condition = commands.unmet(program, _told(full, self.registry))
+            condition = programs.unmet(program, _named_values(full, self.registry))
         except ExpressionError:
             return False
         if condition:
@@ -191,17 +189,16 @@ class _Commands:
     def issues(self, case: Case) -> list[Issue]:
         """What is wrong with the command of a case."""
         program = self.registry.programs[case.framework]
-        values = commands.plan_values(case, self.measure)
+        values = programs.plan_values(case, self.measure)
         try:
-            later = (*TASK_NAMES, *RUN_NAMES)
-            made = commands.command(program, values, later)
+            made = programs.command(program, values, (*TASK_NAMES, *RUN_NAMES))
         except ExpressionError as error:
             return [_of_program(program.name, error, f"in case {case.id}")]
         place = (program.name, case.topology, case.environment, made.workdir)
-        other = self._taken.setdefault((*place, made.argv, *made.env.values()), case.id)
-        if other == case.id:
+        first = self._first.setdefault((*place, made.argv, *made.env.values()), case.id)
+        if first == case.id:
             return []
-        message = f"{case.id} and {other} start the same command: it would be measured twice"
+        message = f"{case.id} and {first} start the same command: it would be measured twice"
         hint = "name what tells them apart as a placeholder in run, or leave one of them out"
         return [Issue(f"program.{program.name}.run", message, hint)]
 
@@ -224,13 +221,16 @@ def _too_large(tables: Tables, topologies: int) -> Issue | None:
     """Why the tables are not expanded: the product is counted before anything is made of it."""
     size = math.prod(len(axis) for axis in tables.axes) * topologies
     if size > MOST_CASES:
-        told = str(size) if size < 10**18 else "more than 10^18"  # it may have a million digits
-        return Issue("matrix", f"makes {told} cases, above {MOST_CASES}")
+        number_text = "more than 10^18"  # it may have a million digits
+        if size < 10**18:
+            number_text = str(size)
+        return Issue("matrix", f"makes {number_text} cases, above {MOST_CASES}")
     rules = [*tables.exclude, *tables.override]
     number = sum(comparisons(rule.when.values()) for rule in rules)
     if number * size > MOST_COMPARISONS:
         what = "of [[exclude]] and [[override]]"
-        what = what if number == len(rules) else f"ranges and rules {what}"
+        if number != len(rules):
+            what = f"ranges and rules {what}"
         product = f"{number} {what} x {size} cases"
         return Issue(
             "exclude",
@@ -272,7 +272,7 @@ def _full(point: Values, registry: Registry) -> Values:
     return {**full, **_accumulation(full, registry)}
 
 
-def _matches(full: Values, rule: Rule) -> bool:
+def _matches(full: Values, rule: CaseRule) -> bool:
     return all(wanted.holds(full.get(key)) for key, wanted in rule.when.items())
 
 
@@ -319,18 +319,19 @@ def _replicas(full: Values, registry: Registry) -> int:
     program = registry.programs.get(full["framework"])
     if program is None:
         return Topology.parse(full["topology"]).devices
-    return commands.replicas_of(program, {**full, **_counts(full, registry)})
+    return programs.replicas_of(program, {**full, **_counts(full, registry)})
 
 
 def _counts(full: Values, registry: Registry) -> Values:
     """What a topology comes to for a program."""
     counts = counts_of(full["topology"])
-    alone = registry.programs[full["framework"]].launch == "node"
-    ranks = counts["nodes"] if alone else counts["devices"]
+    ranks = counts["devices"]
+    if registry.programs[full["framework"]].launch == "node":
+        ranks = counts["nodes"]
     return {**counts, "ranks": ranks, "ranks_per_node": ranks // counts["nodes"]}
 
 
-def _told(full: Values, registry: Registry) -> Values:
+def _named_values(full: Values, registry: Registry) -> Values:
     """What a condition of a program may name: ``replicas`` only where it comes out."""
     values = {**full, **_counts(full, registry)}
     try:
@@ -349,7 +350,7 @@ def _program_issues(point: Values, full: Values, registry: Registry) -> list[Iss
     if "mode" in point and "mode" not in registry.programs[name].keys:
         issues.append(Issue("mode", f"is given, but program.{name} has no key of that name"))
     try:
-        commands.unmet(registry.programs[name], _told(full, registry))
+        programs.unmet(registry.programs[name], _named_values(full, registry))
         return issues + _batch_issues(point, full, registry)
     except ExpressionError as error:
         return [*issues, _of_program(name, error)]
@@ -364,7 +365,9 @@ def _batch_issues(point: Values, full: Values, registry: Registry) -> list[Issue
     total, topology = point["global_batch"], point["topology"]
     if total and total % (point["batch_size"] * replicas) == 0:
         return []
-    each = "devices" if point["framework"] in registry.backends else "replicas"
+    each = "replicas"
+    if point["framework"] in registry.backends:
+        each = "devices"
     product = f"batch_size {point['batch_size']} x {replicas} {each} of {topology}"
     message = f"{total} does not divide by {point['batch_size'] * replicas} = {product}"
     return [Issue("global_batch", message)]
@@ -388,7 +391,7 @@ def _case(point: Values, full: Values, registry: Registry) -> Case:
         optimizer=Optimizer(**_table(_OPTIMIZER, full)),
         schedule=Schedule(**_table(SCHEDULE, full)),
         options=own,
-        tags=fitting(_tags(point, registry)),
+        tags=cases.fitting(_tags(point, registry)),
     )
 
 
@@ -400,7 +403,7 @@ def _table(prefix: str, full: Values) -> Values:
 def _tags(point: Values, registry: Registry) -> list[str]:
     """What tells a case from its default variant, so that two variants never share a file."""
     defaults = _defaults(point, registry)
-    # A value that is the default of one mode and not of this one is told.
+    # A value that is the default of one mode and not of this one is a tag.
     eager = dict(defaults)
     if point.get("mode", MODES[0]) != MODES[0]:
         eager = _defaults({**point, "mode": MODES[0]}, registry)
@@ -409,7 +412,7 @@ def _tags(point: Values, registry: Registry) -> list[str]:
         mode, defaults[_MODE], eager[_MODE] = point["mode"], MODES[0], MODES[0]
         point = {**{key: value for key, value in point.items() if key != "mode"}, _MODE: mode}
     return [
-        tag(_tag_name(key), _TAG_VALUES.get(value, value) if key.endswith(".name") else value)
+        cases.tag(_tag_name(key), _TAG_VALUES.get((key, value), value))
         for key, value in sorted(point.items())
         if key not in _IN_THE_NAME and not value == defaults[key] == eager[key]
     ]

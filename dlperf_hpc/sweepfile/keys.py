@@ -1,4 +1,5 @@
-"""The keys of a case: their types, defaults and meaning, each in one place.
+"""The keys of a case: their types, defaults and meaning, each in one place, and what other programs
+call them.
 
 ``docs/sweep-file.md`` is checked against this table, and every value of a sweep is checked by it
 where it stands, so that an error can name ``matrix.batch_size[1]`` and not a case made of it.
@@ -6,7 +7,7 @@ where it stands, so that an error can name ``matrix.batch_size[1]`` and not a ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from dlperf_hpc.errors import Issue, nearest
-from dlperf_hpc.model.case import MODES, SCHEDULES, Option, Topology
+from dlperf_hpc.model.case import MODES, OPTIMIZERS, SCHEDULES, Option, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.validation import Line, Name, complaint
 
@@ -88,17 +89,14 @@ def renamed(key: str, value: Any) -> tuple[str, Any]:
     """A key and its value by today's names, where these are others."""
     if key != COMPILE or not (value is None or isinstance(value, bool)):
         return key, value
-    return "mode", MODES[1] if value else MODES[0]
+    return "mode", MODES[bool(value)]
 
 
 def known_keys(registry: Registry) -> dict[str, Any]:
     """Every key a sweep may name, with its type: the generic ones, topology, and all options."""
     types: dict[str, Any] = {COMPILE: bool, **{name: key.type for name, key in KEYS.items()}}
     types["topology"] = str
-    declared = [option for backend in registry.backends.values() for option in backend.options]
-    declared += [option for model in registry.workloads.values() for option in model.options]
-    declared += [option for program in registry.programs.values() for option in program.options]
-    types.update({option.name: _option_type(option) for option in declared})
+    types.update({option.name: _option_type(option) for option in registry.declared()})
     return types
 
 
@@ -122,11 +120,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
 
 
 def key_issue(
-    where: str,
-    name: str,
-    registry: Registry,
-    top_level: Iterable[str] = (),
-    near: bool = True,
+    where: str, name: str, registry: Registry, top_level: Iterable[str] = (), near: bool = True
 ) -> Issue | None:
     """Refuse a key nobody declares; ``near``: with the name that is nearest."""
     known = known_keys(registry)
@@ -135,14 +129,11 @@ def key_issue(
     if name in top_level:
         hint = f"{name} stands at the top of the file, above the first [table]"
         return Issue(where, f"{name!r} is not a key of a case", hint)
-    meant = _hint(name, [*known, *top_level]) if near else None
+    if not near:
+        return Issue(where, f"unknown key {name!r}")
+    names = [*known, *top_level]
+    meant = key_hint(name, names) or nearest(name, names) or "docs/sweep-file.md lists the keys"
     return Issue(where, f"unknown key {name!r}", meant)
-
-
-def _hint(name: str, known: Sequence[str]) -> str:
-    from dlperf_hpc.sweepfile.synonyms import key_hint
-
-    return key_hint(name, known) or nearest(name, known) or "docs/sweep-file.md lists the keys"
 
 
 def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[Any, Issue | None]:
@@ -155,8 +146,7 @@ def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[A
         return value, Issue(where, complaint(error.errors()[0]))
     if isinstance(value, float):
         return value + 0.0, None  # -0.0 is 0.0
-    check = _NAMED.get(name)
-    return value, _name_issue(where, name, value, check(registry), registry) if check else None
+    return value, _name_issue(where, name, value, registry)
 
 
 def topology_issue(where: str, value: Any) -> Issue | None:
@@ -170,28 +160,124 @@ def topology_issue(where: str, value: Any) -> Issue | None:
     return None
 
 
-_NAMED: dict[str, Callable[[Registry], Iterable[str]]] = {
-    "framework": lambda registry: [*registry.backends, *registry.programs],
-    "model": lambda registry: registry.workloads,
-    "precision": lambda registry: PRECISIONS,
-    "mode": lambda registry: MODES,
-}
-
-
-def _name_issue(
-    where: str, kind: str, value: str, built: Iterable[str], registry: Registry
-) -> Issue | None:
+def _name_issue(where: str, kind: str, value: Any, registry: Registry) -> Issue | None:
+    """The value of a key whose values are names, and there is none of this name."""
+    names: dict[str, Iterable[str]] = {
+        "framework": [*registry.backends, *registry.programs],
+        "model": registry.workloads,
+        "precision": PRECISIONS,
+        "mode": MODES,
+    }
     # A program's model is a label, and it may have a key ``mode`` of its own; :mod:`.expand`
     # refuses what a back end does not have.
-    if value in built or (kind in ("model", "mode") and registry.programs):
+    if value in names.get(kind, [value]) or (kind in ("model", "mode") and registry.programs):
         return None
-    return no_such(where, kind, value, built, registry)
+    return no_such(where, kind, value, names[kind], registry)
 
 
 def no_such(where: str, kind: str, value: str, built: Iterable[str], registry: Registry) -> Issue:
     """There is no framework, model, precision or mode of this name; with the nearest there is."""
-    from dlperf_hpc.sweepfile.synonyms import name_hint
-
     known = f"there are: {', '.join(sorted(built))}"
     offered = name_hint(kind, value, registry) or nearest(value, built) or known
     return Issue(where, f"there is no {kind} {value!r}", offered)
+
+
+# What other programs call the keys and values of a sweep file. A name that is spelt almost right is
+# :func:`dlperf_hpc.errors.nearest`'s; these are spelt right, elsewhere.
+_TABLES = {"optimizer": OPTIMIZERS, "schedule": tuple(SCHEDULES)}
+_TOPOLOGY = 'write topologies = ["2n4g"] at the top of the file, for 2 nodes with 4 GPUs each'
+_SITE = "it is a key of the site profile, a file of its own that --site names"
+_MEASURE = "at the end of the file, under [measure]"
+_ELSEWHERE = {
+    _TOPOLOGY: "nodes num_nodes nnodes gpus num_gpus ngpus gpus_per_node devices ntasks"
+    " nproc_per_node world_size ranks",
+    _SITE: "partition account qos constraint reservation gpu_type cpus_per_task mem exclusive"
+    " modules venv conda container image mpi setup",
+    'the time limit stands at the top of the file: time_limit = "00:30:00"': "time walltime timeout"
+    " wall_time",
+    f"how long to measure stands {_MEASURE}: iterations = 100, or min_seconds = 30": "epochs"
+    " num_epochs steps max_steps num_steps train_steps iterations train_iters min_seconds",
+    f"iterations before the measured ones stand {_MEASURE}: warmup = 20; those of the learning"
+    " rate are schedule.warmup": "warmup warmup_steps warmup_iters",
+    f"it stands {_MEASURE}": "min_optimizer_steps communication_steps checkpoint keep_checkpoint",
+    "at the end of the file, under [limits]": "startup_s iteration_s shutdown_s",
+}
+"""Names of keys that belong elsewhere, by what to do."""
+_OTHER_NAMES = {
+    "optimizer.lr": "learning_rate",
+    "optimizer.weight_decay": "wd",
+    "optimizer.grad_clip": "clip_grad max_grad_norm",
+    "optimizer.beta1": "momentum",
+    "schedule.name": "lr_scheduler scheduler",
+    "accumulation": "gradient_accumulation gradient_accumulation_steps",
+    "batch_size": "batch micro_batch micro_batch_size per_device_train_batch_size",
+    "global_batch": "global_batch_size",
+    "seq_len": "sequence_length max_seq_length",
+    "precision": "dtype amp mixed_precision fp16 bf16",
+    "framework": "backend",
+    "model": "network",
+    "data_path": "dataset",
+    "environment": "env",
+}
+_OTHER_VALUES = {
+    "precision": {
+        "fp32": "float32 float single 32 fp32-true",
+        "fp16": "float16 half 16 fp16-mixed 16-mixed",
+        "bf16": "bfloat16 bfloat bf16-mixed",
+        "tf32": "tensorfloat32",
+    },
+    "framework": {
+        "ddp": "torch pytorch pt torchrun distributed",
+        "tensorflow": "tf tf2 tensorflow2 keras mirrored",
+        "horovod": "hvd horovodrun",
+        "deepspeed": "ds zero",
+    },
+}
+
+
+def _with_name(name: str, table: Mapping[str, str]) -> str | None:
+    """The key of the table whose names have this one."""
+    return next((key for key, names in table.items() if name in names.split()), None)
+
+
+def key_hint(name: str, known: Iterable[str]) -> str | None:
+    """What to write in place of a key that nobody declares, one of ``known`` perhaps; None for a
+    name that means nothing here."""
+    if name in _TABLES:
+        names, settings = ", ".join(_TABLES[name]), [k for k in known if k.startswith(f"{name}.")]
+        example = f'write {name}.name = "{_TABLES[name][0]}" under [case]; the names are {names}'
+        return f"{example}; the settings are {', '.join(settings[1:4])}, ..."
+    if hint := _with_name(name, _ELSEWHERE):
+        return hint
+    called = _with_name(name, _OTHER_NAMES)
+    if called is None and name != "name":
+        called = " or ".join(key for key in known if key.endswith(f".{name}"))
+    return f"it is called {called}, under [case] or [matrix]" if called else None
+
+
+def name_hint(kind: str, value: str, registry: Registry) -> str | None:
+    """What a framework, a model or a precision of another name is called here: one name, or all
+    that belong to a family; None if nothing is known of it."""
+    plain = value.lower().replace("_", "-")
+    meant = _with_name(plain, _OTHER_VALUES.get(kind, {}))
+    if kind == "precision":
+        return meant and f"write {meant!r}"
+    every: Mapping[str, Any] = registry.workloads
+    if kind == "framework":
+        every = registry.backends
+        if meant and meant in every:
+            return _of_backends(meant, registry)
+    wanted = (meant or plain).replace("-", "")
+    family = [repr(each) for each in every if wanted and _family(each) == wanted]
+    return f"write one of {', '.join(family)}" if family else None
+
+
+def _of_backends(name: str, registry: Registry) -> str:
+    library = registry.backends[name].library
+    rest = [n for n, each in registry.backends.items() if each.library == library and n != name]
+    return f"write {name!r}; with {library} train also: {', '.join(rest)}"
+
+
+def _family(name: str) -> str:
+    """``gpt2`` of ``gpt2-tiny``."""
+    return name.rpartition("-")[0].replace("-", "")

@@ -5,9 +5,10 @@ All issues of a file are found in one go; nothing half-checked leaves this modul
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import time
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from dlperf_hpc.errors import MOST_LISTED, Issue, SpecError, nearest, toml_text
-from dlperf_hpc.model.case import NAME, Case, Limits, Measure, Topology
+from dlperf_hpc.model.case import Case, Limits, Measure, Topology
+from dlperf_hpc.sweepfile.casetables import DEFAULT_TIME_LIMIT, SweepFile, no_topology, read_tables
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
-from dlperf_hpc.sweepfile.keys import KEYS, topology_issue
-from dlperf_hpc.sweepfile.overrides import apply_overrides, flat_case_tables
+from dlperf_hpc.sweepfile.keys import KEYS, key_hint, topology_issue
 from dlperf_hpc.sweepfile.programs import UserProgram
-from dlperf_hpc.sweepfile.programtables import read_program
-from dlperf_hpc.sweepfile.tables import DEFAULT_TIME_LIMIT, SweepFile, read_tables
+from dlperf_hpc.sweepfile.programtables import with_programs
 from dlperf_hpc.sweepfile.tomlfile import read_toml
 from dlperf_hpc.sweepfile.validation import issues_of
 
 MOST_RUNS = 100_000
-PROGRAMS = "programs"
-"""The folder in which programs have files of their own."""
 _CLOCK = re.compile(
     r"(?:(?:(?P<d>[0-9]{1,3})-)?(?P<h>[0-9]{1,3}):)?(?P<m>[0-9]{1,4}):(?P<s>[0-5][0-9])"
 )
@@ -74,15 +72,111 @@ def clock_seconds(text: str) -> int:
     return seconds
 
 
+# Values of --set are put into the file's tables before these are checked.
+
+
+def flat(table: Any) -> Any:
+    """A case table with its ``optimizer`` and ``schedule`` tables as dotted keys."""
+    if not isinstance(table, Mapping):
+        return table
+    result: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in ("optimizer", "schedule") and isinstance(value, Mapping):
+            result.update({f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            result[key] = value
+    return result
+
+
+def flat_case_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The file's tables, each case table in them :func:`flat`."""
+    return _each_case_table(tables, flat)
+
+
+def _each_case_table(
+    tables: Mapping[str, Any], change: Callable[[Any], Any], rules: bool = True
+) -> dict[str, Any]:
+    """A copy with ``change`` made to [case], [matrix], [[zip]] and what an [[override]] sets.
+
+    With ``rules`` also to what an [[exclude]] and an [[override]] match.
+    """
+    result = dict(tables)
+    for name in ("case", "matrix"):
+        if name in result:
+            result[name] = change(result[name])
+    lists, parts = ["zip"], ["set"]
+    if rules:
+        lists.append("exclude")
+        parts.append("when")
+    for name in lists:
+        if isinstance(result.get(name), list):
+            result[name] = [change(block) for block in result[name]]
+    if isinstance(result.get("override"), list):
+        result["override"] = [_with_parts(block, parts, change) for block in result["override"]]
+    return result
+
+
+def _with_parts(block: Any, parts: Collection[str], change: Callable[[Any], Any]) -> Any:
+    """An [[override]] with ``change`` made to these of its tables."""
+    if not isinstance(block, Mapping):
+        return block
+    return {**block, **{key: change(block[key]) for key in parts if key in block}}
+
+
+def apply_overrides(
+    tables: Mapping[str, Any], overrides: Mapping[str, Any], top_level: Collection[str]
+) -> dict[str, Any]:
+    """The file's tables (flat) with ``--set`` values in place."""
+    result = dict(tables)
+    for key, value in overrides.items():
+        head, _, rest = key.partition(".")
+        of_a_case = rest if head in ("case", "matrix") and rest else key
+        if of_a_case == key and head in top_level:
+            _put_top_level(result, head, rest, value)
+            continue
+        for name, inner in flat({of_a_case: value}).items():
+            result = _with_case_key(result, name, inner)
+    return result
+
+
+def _put_top_level(tables: dict[str, Any], head: str, rest: str, value: Any) -> None:
+    if head == "topologies" and isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    if not rest:
+        tables[head] = value
+        return
+    table = tables.get(head, {})
+    if head == "time_limit" and isinstance(table, str):
+        table = {"default": table}
+    tables[head] = {**table, rest: value} if isinstance(table, Mapping) else {rest: value}
+
+
+def _with_case_key(tables: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """In place of every value the file gives the key; a list becomes one of the matrix."""
+
+    def without(table: Any) -> Any:
+        return {k: v for k, v in table.items() if k != key} if isinstance(table, Mapping) else table
+
+    result = _each_case_table(tables, without, rules=False)
+    if isinstance(result.get("zip"), list):
+        result["zip"] = [block for block in result["zip"] if block != {}]
+    place = "matrix" if isinstance(value, list) else "case"
+    table = result.get(place, {})
+    result[place] = {**table, key: value} if isinstance(table, Mapping) else table
+    return result
+
+
 def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
     """The file's tables as a model; what is invalid becomes an issue and takes its default."""
     try:
         return SweepFile.model_validate(tables), []
     except ValidationError as error:
         issues = issues_of(error, SweepFile, _elsewhere(tables))
-        kept = {**tables} if len(issues) <= MOST_LISTED else {}
-        for item in error.errors() if kept else ():
-            kept = _without(kept, item["loc"])
+        kept: dict[str, Any] = {}
+        if len(issues) <= MOST_LISTED:
+            kept = copy.deepcopy(tables)
+            for item in error.errors():
+                _remove(kept, item["loc"])
         kept.setdefault("topologies", ["1n1g"])
         return SweepFile.model_validate(kept), issues
 
@@ -90,8 +184,6 @@ def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
 def _elsewhere(tables: Iterable[str]) -> dict[str, str]:
     """Where the keys belong that are none of the file's top: those of a case, and those that have
     another name or another file."""
-    from dlperf_hpc.sweepfile.synonyms import key_hint
-
     hints = {
         key: f"{key} is a key of a case: put it under [case] or [matrix]"
         for key in KEYS
@@ -104,23 +196,17 @@ def _elsewhere(tables: Iterable[str]) -> dict[str, str]:
     return hints
 
 
-def _without(value: Any, loc: Sequence[int | str]) -> Any:
-    """A copy without the innermost table's key on the way to ``loc``."""
-    key, *rest = loc
-    if isinstance(value, dict) and key not in value:
-        return value
-    if rest and _is_in(value[key], rest):
-        inner = _without(value[key], rest)
-        if isinstance(value, list):
-            return [inner if i == key else each for i, each in enumerate(value)]
-        return {**value, key: inner}
-    return {name: each for name, each in value.items() if name != key}
-
-
-def _is_in(value: Any, loc: Sequence[int | str]) -> bool:
-    if isinstance(value, list):
-        return len(loc) > 1 and _is_in(value[int(loc[0])], loc[1:])
-    return isinstance(value, dict) and loc[0] in value
+def _remove(tables: dict[str, Any], loc: Iterable[int | str]) -> None:
+    """Take the key of the innermost table on the way to ``loc`` away."""
+    here: Any = tables
+    table, key = tables, ""
+    for part in loc:
+        if isinstance(here, dict) and part in here:
+            table, key = here, str(part)
+        elif not isinstance(here, list):
+            break
+        here = here[part]
+    table.pop(key, None)
 
 
 class _Reading:
@@ -146,20 +232,21 @@ class _Reading:
         found: dict[str, Topology] = {}
         for i, text in enumerate(self.file.topologies):
             issue = topology_issue(f"topologies[{i}]", text)
-            if issue is None and text in found:
-                issue = Issue(f"topologies[{i}]", f"{text!r} is there twice", "leave one out")
-            if issue is None:
-                found[text] = Topology.parse(text)
-            else:
+            if issue is not None:
                 self.issues.append(issue)
+            elif text in found:
+                message = f"{text!r} is there twice"
+                self.issues.append(Issue(f"topologies[{i}]", message, "leave one out"))
+            else:
+                found[text] = Topology.parse(text)
         return list(found.values())
 
     def base(self) -> str | None:
         """The topology that speedup refers to, if there is one."""
         base = self.file.base
-        if base is None:
-            return "1n1g" if "1n1g" in self.file.topologies else None
-        if self.names and base not in self.file.topologies:
+        if base is None and "1n1g" in self.file.topologies:
+            return "1n1g"
+        if base and self.names and base not in self.file.topologies:
             message = f"{base!r} is not among the topologies"
             here = [str(topology) for topology in self.topologies]
             hint = nearest(base, here) or f"there are: {', '.join(here)}"
@@ -184,126 +271,29 @@ class _Reading:
             given = {}
         for key, text in given.items():
             if self.names and key not in (*self.names, "default"):
-                self._no_topology(f"time_limit.{key}", key)
+                known = [*self.names, "default"]
+                self.issues.append(no_topology(f"time_limit.{key}", key, known, len(self.issues)))
             else:
                 seconds[key] = self._clock(f"time_limit.{key}", text)
         left = [str(t) for t in self.topologies if str(t) not in seconds]
         if left and "default" not in seconds:
-            told = f"time_limit has no default: {', '.join(left)} get {DEFAULT_TIME_LIMIT}"
-            self.notes.append(told)
+            note = f"time_limit has no default: {', '.join(left)} get {DEFAULT_TIME_LIMIT}"
+            self.notes.append(note)
         fallback = seconds.get("default", clock_seconds(DEFAULT_TIME_LIMIT))
         return {t: seconds.get(str(t), fallback) for t in self.topologies}
-
-    def _no_topology(self, where: str, name: str) -> None:
-        hint = None
-        if len(self.issues) < MOST_LISTED:  # to look for it takes long
-            hint = nearest(name, [*self.names, "default"])
-        self.issues.append(Issue(where, f"{name!r} is not among the topologies", hint))
 
     def _clock(self, where: str, text: Any) -> int:
         try:
             if isinstance(text, str):
                 return clock_seconds(text)
-            form = f'"{text}"' if isinstance(text, time) else '"00:30:00", which is 30 minutes'
+            form = '"00:30:00", which is 30 minutes'
+            if isinstance(text, time):
+                form = f'"{text}"'
             message, hint = f"{toml_text(text)} is invalid", f"write it in quotes: {form}"
             self.issues.append(Issue(where, message, hint))
         except ValueError as error:
             self.issues.append(Issue(where, str(error)))
         return 0
-
-
-def _named_frameworks(file: SweepFile) -> Iterator[str]:
-    """The values of ``framework`` that the file's cases may have."""
-    singles = [file.case, *(each.set for each in file.override)]
-    lists = [file.matrix, *file.zip]
-    found = [table.get("framework") for table in singles]
-    found += [value for table in lists for value in table.get("framework", ())]
-    yield from dict.fromkeys(name for name in found if isinstance(name, str))
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A program's table. ``place`` is what stands before its keys in a message."""
-
-    name: str
-    place: str
-    table: Any
-
-    def told(self, issues: Iterable[Issue]) -> list[Issue]:
-        """Issues whose key paths begin in the table, as paths from the file's top."""
-        return [replace(each, where=f"{self.place}{each.where}".rstrip(".: ")) for each in issues]
-
-
-def _programs(
-    file: SweepFile,
-    path: Path,
-    folders: Sequence[Path],
-    registry: Registry,
-    formats: Iterable[str] | None,
-) -> tuple[Registry, list[Issue]]:
-    """The registry with the sweep's programs: its own tables, and for names that neither they nor
-    a back end has, ``NAME.toml`` in the first of the folders that has it."""
-    tables, issues = _program_tables(file, path, folders, registry)
-    programs: dict[str, UserProgram] = {}
-    known = list(formats) if tables and formats is not None else None
-    for found in tables:
-        name = found.name
-        program, wrong = read_program(name, found.table, known)
-        issues += found.told(wrong)
-        if name in registry.backends:
-            message = f"{name!r} is a back end of dlperf_hpc: two programs of one name"
-            issues.append(Issue(f"program.{name}", message, "give yours another name"))
-        elif program is not None:
-            issues += found.told(_type_issues(program, replace(registry, programs=programs)))
-            programs[name] = program
-    return replace(registry, programs=programs), issues
-
-
-def _program_tables(
-    file: SweepFile, path: Path, folders: Sequence[Path], registry: Registry
-) -> tuple[list[_Found], list[Issue]]:
-    """The tables of the sweep's programs, and what is wrong with their names."""
-    found = [_Found(name, f"program.{name}.", table) for name, table in file.program.items()]
-    issues: list[Issue] = []
-    for name in _named_frameworks(file):
-        if name in registry.backends or not re.fullmatch(NAME, name):
-            continue
-        own, beside = name in file.program, path.parent / PROGRAMS / f"{name}.toml"
-        there = [path for path in (each / f"{name}.toml" for each in folders) if path.exists()]
-        if own:  # a file elsewhere gives way to the sweep's own table
-            if beside.exists():
-                message = f"stands here and in {beside}: two programs of one name"
-                issues.append(Issue(f"program.{name}", message, "rename or remove one of them"))
-        elif there:
-            found.append(_Found(name, f"{there[0]}: ", read_toml(there[0])[1]))
-        else:
-            issues += _near_program(name, folders, registry)
-    return found, issues
-
-
-def _near_program(name: str, folders: Iterable[Path], registry: Registry) -> list[Issue]:
-    """The issue of a framework that there is not where a program's file has nearly its name."""
-    files = {path.stem for each in folders for path in each.glob("*.toml")}
-    hint = nearest(name, sorted({*files, *registry.backends}))
-    meant = next((each for each in files if hint and repr(each) in hint), None)
-    return [Issue("framework", f"there is no framework {name!r}", hint)] if meant else []
-
-
-def _type_issues(program: UserProgram, registry: Registry) -> list[Issue]:
-    """Own keys that are of another type elsewhere: a value in [matrix] has one type."""
-    options = [o for each in registry.programs.values() for o in each.options]
-    options += [o for each in registry.backends.values() for o in each.options]
-    options += [o for each in registry.workloads.values() for o in each.options]
-    types = {option.name: type(option.default) for option in options}
-    return [
-        Issue(
-            f"keys.{key}",
-            f"{key} is a {types[key].__name__} elsewhere, and here {toml_text(default)}",
-            "rename it, or give it a default of that type",
-        )
-        for key, default in program.keys.items()
-        if types.get(key, type(default)) is not type(default)
-    ]
 
 
 def load_sweep(
@@ -328,14 +318,12 @@ def load_sweep(
     file, issues = _read_file(apply_overrides(flat, overrides or {}, SweepFile.model_fields))
     reading = _Reading(file, issues, tables.get("topologies"))
     base, limits, per_job = reading.base(), reading.time_limits(), reading.repeats_per_job()
-    folders = [path.parent / PROGRAMS] if programs is None else programs
-    registry, of_programs = _programs(file, path, folders, registry, formats)
+    registry, of_programs = with_programs(file, path, programs, registry, formats)
     if of_programs:  # what follows would speak of programs that there are not
         raise SpecError(str(path), [*issues, *of_programs])
     read, more = read_tables(file, registry, reading.names)
     measure = Measure(**file.measure.model_dump())
-    narrowed = bool(overrides)
-    expansion = expand(read, reading.topologies, registry, narrowed=narrowed, measure=measure)
+    expansion = expand(read, reading.topologies, registry, measure, narrowed=bool(overrides))
     issues += [*_measure_issues(measure), *more, *expansion.issues]
     issues += _count_issues(len(expansion.cases), file.repeats, issues)
     if issues:
@@ -344,6 +332,7 @@ def load_sweep(
             source += f" (with {', '.join(overrides)} of the command line)"
         raise SpecError(source, list(dict.fromkeys(issues)))
     frameworks = dict.fromkeys(case.framework for case in expansion.cases)
+    own = registry.programs
     return Sweep(
         name=file.name or _name_of(path),
         source=path,
@@ -359,9 +348,7 @@ def load_sweep(
         cases=tuple(expansion.cases),
         notes=(*reading.notes, *expansion.notes),
         repeats_per_job=per_job,
-        programs={
-            name: registry.programs[name] for name in frameworks if name in registry.programs
-        },
+        programs={name: own[name] for name in frameworks if name in own},
     )
 
 
@@ -372,9 +359,9 @@ def _measure_issues(measure: Measure) -> list[Issue]:
     return []
 
 
-def _count_issues(cases: int, repeats: int, others: Sequence[Issue]) -> list[Issue]:
+def _count_issues(cases: int, repeats: int, found: Sequence[Issue]) -> list[Issue]:
     """A sweep of no case, where nothing else is wrong, or of too many runs."""
-    if not cases and not others:
+    if not cases and not found:
         return [Issue("exclude", "leaves no case at all")]
     if cases * repeats > MOST_RUNS:
         made = f"{cases * repeats} runs of {cases} cases x {repeats} repeats"

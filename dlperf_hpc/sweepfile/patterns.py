@@ -1,9 +1,9 @@
-"""Patterns that users tell: looked for in a time that grows with the line alone, whatever it holds.
+"""Users' patterns: searched in a time that grows with the line alone, whatever it holds.
 
-A pattern may come from a sweep file, or from a log of somebody else's that names it, and the lines
-from any program. Python's own ``re`` may take longer than anybody waits for a line of a few hundred
-bytes. RE2 never does: it has no look-around and no back references, and what it would need too much
-memory for it refuses. It is loaded when a pattern is, and not before.
+A pattern may come from a sweep file, or from somebody else's log, and the lines from any program.
+Python's own ``re`` may take longer than anybody waits for a line of a few hundred bytes. RE2 never
+does: it has no look-around and no back references, and refuses what would need too much memory. It
+is loaded with the first pattern.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Pattern:
     def first(self, line: str) -> str | None:
         """What its first group holds; None if the pattern is not found, or the group is empty."""
         found = self._search(line)
-        text: bytes | None = None if found is None else found.group(1)
+        text = b"" if found is None else found.group(1)
         return text.decode() if text else None
 
     def _search(self, line: str) -> Any:
@@ -112,13 +112,16 @@ def _with_re2(text: str) -> Any:
     except re2.error as error:
         if re.search(_DEAR, text):
             raise PatternError(_EXPLODES) from None
-        told = error.args[0] if error.args else b""
-        why = told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+        why = "".join(map(_text, error.args[:1]))
         if "too large" in why or "repetition" in why:
             raise PatternError(
                 f"explodes when its repetitions are written out ({why[:100]}): repeat less"
             ) from None
         raise PatternError(f"is no pattern that RE2 reads: {why[:100]}") from None
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def fixed_texts(text: str) -> tuple[str, ...]:

@@ -10,31 +10,35 @@ Standard library only and importable on Python 3.9, as all that a compute node n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Callable
 
 from dlperf_hpc.errors import Issue, nearest
-from dlperf_hpc.model.case import Optimizer, Option, Schedule, Topology
-from dlperf_hpc.sweepfile.expressions import ExpressionError, names_in
+from dlperf_hpc.model.case import Case, Measure, Optimizer, Option, Run, Schedule, Topology
+from dlperf_hpc.sweepfile.expressions import ExpressionError, holds, is_name, names_in, whole
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
-LAUNCHES: Mapping[str, str] = {
-    "rank": "one process for each device",
-    "torchrun": "one torchrun on each node, which starts a process for each of its devices",
-    "accelerate": "one `accelerate launch` on each node, which starts a process for each device",
-    "node": "one process on each node, which drives all of its devices",
-    "once": "one process on the first node, for a program that calls srun or mpirun itself",
+LAUNCHES = ("rank", "torchrun", "accelerate", "node", "once")
+"""How a program is started: a process for each device; one torchrun or ``accelerate launch`` on
+each node, which starts these; a process on each node, which drives all of its devices; a process on
+the first node, for a program that calls srun or mpirun itself."""
+LAUNCHERS: Mapping[str, str] = {
+    "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.launch",
 }
-"""How a program is started: what runs where."""
+"""The modules of those that start processes of their own, which the environment's Python runs."""
 STOPS = ("after-window", "never")
-PYTHON = "{python}"
+BEHIND_WINDOW = 10  # iterations that {steps} has behind the window
 
 TABLES = ("optimizer", "schedule")
-CASE_NAMES: tuple[str, ...] = (
-    *("framework", "model", "precision", "batch_size", "seq_len", "accumulation", "global_batch"),
+_PLAIN = (
+    *("framework", "model", "precision", "batch_size", "accumulation", "global_batch"),
     *("data", "data_path", "device", "environment", "threads", "seed"),
+)
+CASE_NAMES: tuple[str, ...] = (
+    *(*_PLAIN, "seq_len"),
     *(f"optimizer.{each.name}" for each in fields(Optimizer)),
     *(f"schedule.{each.name}" for each in fields(Schedule)),
 )
@@ -62,6 +66,7 @@ VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,199}"
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _SPLICE = re.compile(r"\{\*([A-Za-z_][\w.]*)\}", re.ASCII)
 _BEFORE_REPLICAS = frozenset({"replicas", "global_batch", *TASK_NAMES})
+_MIXED = ("fp16", "bf16", "fp8")  # of accelerate's --mixed_precision; all else is its "no"
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,7 @@ def misuses(program: UserProgram) -> Iterator[Issue]:
     """What is wrong between the keys of a table whose values hold one by one: a placeholder or an
     expression that names what is not there, and what is there but named nowhere."""
     known = {*CASE_NAMES, *PLAN_NAMES, *TASK_NAMES, *program.keys}
+    own = f"own keys stand in [program.{program.name}.keys]"
     used: set[str] = set()
     for where, text, names_of in _texts(program):
         try:
@@ -125,9 +131,7 @@ def misuses(program: UserProgram) -> Iterator[Issue]:
         used.update(names)
         for name in names:
             if name not in known:
-                own = f"own keys stand in [program.{program.name}.keys]"
-                message = f"there is no placeholder {name!r}"
-                yield Issue(where, message, nearest(name, known) or own)
+                yield Issue(where, f"there is no placeholder {name!r}", nearest(name, known) or own)
     yield from _misused_words(program)
     for key in program.keys:
         if key not in used:
@@ -213,5 +217,185 @@ def _names_of(text: str) -> list[str]:
 
 
 def _names_of_word(text: str) -> list[str]:
-    spliced = splice(text)
-    return _names_of(text) if spliced is None else [spliced]
+    key = splice(text)
+    return _names_of(text) if key is None else [key]
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is started: words, variables added to the environment, and where ('': anywhere).
+    ``own``: how many of the words, at their end, are those of the table; None if all are."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    workdir: str
+    own: int | None = None
+
+
+def plan_values(
+    case: Case, measure: Measure, sweep: str = "", run: Run | None = None
+) -> dict[str, Any]:
+    """The placeholders of a case that are known before anything runs, but for ``run``'s own names
+    where that is None. A key that is not given (``seq_len``) has no value."""
+    values: dict[str, Any] = {name: getattr(case, name) for name in _PLAIN}
+    for table in TABLES:
+        values.update({f"{table}.{key}": each for key, each in vars(getattr(case, table)).items()})
+    if case.seq_len:
+        values["seq_len"] = case.seq_len
+    topology = case.topology
+    per_node = 1 if case.launch == "node" else topology.gpus_per_node
+    values.update(
+        topology=str(topology),
+        nodes=topology.nodes,
+        gpus_per_node=topology.gpus_per_node,
+        devices=topology.devices,
+        ranks=topology.nodes * per_node,
+        ranks_per_node=per_node,
+        replicas=case.replicas or topology.devices,
+        warmup=measure.warmup,
+        iterations=measure.iterations,
+        steps=measure.warmup + measure.iterations + BEHIND_WINDOW,
+        name=sweep,
+    )
+    if run is not None:
+        values.update(run_id=run.id, repeat=run.repeat)
+    return {**values, **dict(case.options)}
+
+
+def command(program: UserProgram, values: Mapping[str, Any], later: Iterable[str] = ()) -> Command:
+    """What ``program`` comes to for a case. ExpressionError, which names the key, if some value is
+    missing, not whole, or has no words.
+
+    Placeholders named in ``later`` stay as they are written: of what only a task knows.
+    """
+    left = frozenset(later)
+    argv: list[str] = []
+    for i, word in enumerate(program.run):
+        argv += [_filled(f"run[{i}]", e, values, left) for e in _spliced(program, word, values)]
+    env = {name: _filled(f"env.{name}", text, values, left) for name, text in program.env.items()}
+    return Command(tuple(argv), env, _filled("workdir", program.workdir, values, left))
+
+
+def _spliced(program: UserProgram, word: str, values: Mapping[str, Any]) -> Sequence[str]:
+    """The words that stand where ``{*key}`` does; any other word is itself."""
+    key = splice(word)
+    if key is None:
+        return [word]
+    if key not in values:
+        raise ExpressionError(f"words.{key}: {key} is not given")
+    text = _text_of(values[key])
+    words = program.words[key].get(text)
+    if words is None:
+        there = ", ".join(program.words[key]) or "none"
+        raise ExpressionError(f"words.{key}: {key} {text!r} has no words (there are: {there})")
+    return words
+
+
+def _filled(where: str, text: str, values: Mapping[str, Any], later: frozenset[str]) -> str:
+    words = []
+    try:
+        for is_expression, piece in pieces_of(text):
+            words.append(_value_of(piece, values, later) if is_expression else piece)
+    except ExpressionError as error:
+        raise ExpressionError(f"{where}: {error}") from None
+    return "".join(words)
+
+
+def _value_of(piece: str, values: Mapping[str, Any], later: frozenset[str]) -> str:
+    if later.intersection(names_in(piece)):
+        return f"{{{piece}}}"
+    if not is_name(piece):
+        return str(whole(piece, values))
+    if piece not in values:
+        raise ExpressionError(f"{piece} is not given")
+    return _text_of(values[piece])
+
+
+def _text_of(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def replicas_of(program: UserProgram, values: Mapping[str, Any]) -> int:
+    """How many copies of the model train side by side; ExpressionError if that is no number above
+    0."""
+    try:
+        number = whole(program.replicas, values)
+    except ExpressionError as error:
+        raise ExpressionError(f"replicas: {error}") from None
+    if number < 1:
+        raise ExpressionError(f"replicas: {program.replicas!r} is {number}, and must be 1 or more")
+    return number
+
+
+def unmet(program: UserProgram, values: Mapping[str, Any]) -> str:
+    """The first condition of ``require`` that does not hold for a case; '' if all do.
+    ExpressionError if one cannot be computed."""
+    for i, text in enumerate(program.require):
+        try:
+            if not holds(text, values):
+                return text
+        except ExpressionError as error:
+            raise ExpressionError(f"require[{i}]: {error}") from None
+    return ""
+
+
+def child_argv(
+    program: UserProgram, argv: Sequence[str], values: Mapping[str, Any], words: Sequence[str]
+) -> tuple[str, ...]:
+    """The words that a supervisor starts: those of the table, and before them its launcher's.
+
+    ``words`` are the command of the environment's Python, a container's before it. A table's first
+    word that is a script of Python, or ``-m``, is run by that Python; a first word with ``--`` is
+    an option of the launcher, which says itself what is its script.
+    """
+    box, python = words[:-1], words[-1]
+    script = argv[0] == "-m" or argv[0].endswith(".py")
+    if program.launch not in LAUNCHERS:
+        return (*(words if script else box), *argv)
+    own = argv[0].startswith("--")  # the launcher's own options stand before the script
+    if program.launch == "torchrun":
+        options, alone = _torchrun(values), "--no-python"
+    else:
+        options, alone = _accelerate(values, own), "--no_python"
+    if not (script or own):
+        options.append(alone)
+    return (*box, python, "-m", LAUNCHERS[program.launch], *map(str, options), *argv)
+
+
+def _torchrun(values: Mapping[str, Any]) -> list[Any]:
+    return [
+        *("--nnodes", values["nodes"], "--nproc-per-node", values["gpus_per_node"]),
+        *("--node-rank", values["node_rank"], "--master-addr", values["master_addr"]),
+        *("--master-port", values["master_port"], "--max-restarts", 0),
+    ]
+
+
+def _accelerate(values: Mapping[str, Any], own: bool) -> list[Any]:
+    """The options of ``accelerate launch``; ``own``: the table has options too. With ``--cpu`` it
+    starts one process, whatever number is given; ``--multi_gpu`` starts them all, on CPUs too
+    (``ACCELERATE_USE_CPU``), and must not stand beside ``--use_fsdp`` or ``--use_deepspeed`` of the
+    table."""
+    precision = values["precision"]
+    options = [
+        *("--num_machines", values["nodes"], "--machine_rank", values["node_rank"]),
+        *("--num_processes", values["devices"], "--main_process_ip", values["master_addr"]),
+        *("--main_process_port", values["master_port"]),
+        *("--mixed_precision", precision if precision in _MIXED else "no"),
+        *("--dynamo_backend", "no"),
+    ]
+    if not own and values["devices"] > 1:
+        options.append("--multi_gpu")
+    elif not own and values["device"] == "cpu":
+        options.append("--cpu")
+    return options
+
+
+def typed_command(
+    program: UserProgram, case: Case, measure: Measure, words: Sequence[str]
+) -> Command:
+    """What a case's task starts, for people: what only the task knows stays a placeholder."""
+    values = plan_values(case, measure)
+    later = (*TASK_NAMES, *RUN_NAMES)
+    made = command(program, values, later)
+    values.update({name: f"{{{name}}}" for name in later})
+    return replace(made, argv=child_argv(program, made.argv, values, words))

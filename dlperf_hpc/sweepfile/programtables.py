@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -24,13 +24,18 @@ from pydantic import (
 from dlperf_hpc.errors import Issue, SpecError, nearest, toml_text
 from dlperf_hpc.model.case import LINE, NAME
 from dlperf_hpc.sweepfile import programs, readtable
+from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.programs import LAUNCHES, STOPS, UserProgram
 from dlperf_hpc.sweepfile.readtable import AVERAGINGS, COUNTS, SCOPES, PrintedFigure, ReadTable
 from dlperf_hpc.sweepfile.tomlfile import read_toml
 from dlperf_hpc.sweepfile.validation import STRICT, issues_of, matching, one_of, refusal
 
+if TYPE_CHECKING:
+    from dlperf_hpc.sweepfile.casetables import SweepFile
+
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _FORM = '{ unit = "tokens/s", scope = "device" }'
+_FOLDER = "programs"  # in which programs have files of their own
 _FORMATS = "formats"  # of a validation's context: the log formats that there are
 
 _Text = Annotated[
@@ -67,11 +72,11 @@ def _scope(text: str, info: ValidationInfo) -> str:
     return SCOPES[0]
 
 
-class _Table(BaseModel):
+class _ProgramTable(BaseModel):
     model_config = STRICT
 
 
-class _Printed(_Table):
+class _PrintedTable(_ProgramTable):
     unit: Annotated[_Unit, Field(description=f"say what the figure is: {_FORM}")]
     scope: Annotated[
         str, one_of(("", *SCOPES)), AfterValidator(_scope), Field(validate_default=True)
@@ -96,10 +101,10 @@ def _known_format(name: str, info: ValidationInfo) -> str:
     return name
 
 
-class _Read(_Table):
+class _Read(_ProgramTable):
     format: Annotated[str, AfterValidator(_known_format)] = ReadTable.format
     line: str = ReadTable.line
-    printed: Annotated[_Printed | None, Field(description=f"write a table: {_FORM}")] = None
+    printed: Annotated[_PrintedTable | None, Field(description=f"write a table: {_FORM}")] = None
     counts: Annotated[str, one_of(COUNTS)] = ReadTable.counts
     first: Annotated[int, Field(ge=0, le=readtable.HIGHEST)] = ReadTable.first
     each: Annotated[int, Field(ge=1, le=readtable.HIGHEST)] = ReadTable.each
@@ -156,7 +161,7 @@ def _default(value: Any) -> Any:
 _COMMAND = 'write the command as a list of words: ["train.py", "--steps", "{steps}"]'
 
 
-class _Program(_Table):
+class _Program(_ProgramTable):
     launch: Annotated[str, one_of(LAUNCHES), Field(description=f"there are: {', '.join(LAUNCHES)}")]
     run: Annotated[_Words, Field(min_length=1, description=_COMMAND)]
     workdir: _Text = UserProgram.workdir
@@ -192,8 +197,9 @@ def read_program(
         return None, issues_of(error, _Program)
     values = {key: getattr(found, key) for key in _Program.model_fields}
     program = UserProgram(name, **{**values, "read": found.read.value()})
-    issues = list(programs.misuses(program))
-    return (None if issues else program), issues
+    if issues := list(programs.misuses(program)):
+        return None, issues
+    return program, []
 
 
 def read_table(table: Any, formats: Collection[str]) -> tuple[ReadTable, list[Issue]]:
@@ -211,9 +217,11 @@ def read_table_file(path: Path, formats: Collection[str]) -> tuple[str, ReadTabl
     name, where, table = _table_in(path, read_toml(path)[1])
     read, issues = read_table(table, formats)
     if not issues and not read.tells_format:
-        told = f"names the known format {read.format!r}" if read.format else "tells no format"
+        found = "tells no format"
+        if read.format:
+            found = f"names the known format {read.format!r}"
         hint = "write line, or total with its unit: docs/programs.md; a known format needs no file"
-        issues = [Issue("line", f"{path.name} {told}", hint)]
+        issues = [Issue("line", f"{path.name} {found}", hint)]
     if issues:
         raise SpecError(str(path), [replace(each, where=f"{where}{each.where}") for each in issues])
     return _NO_NAME.sub("_", name)[:64], read
@@ -225,12 +233,107 @@ def _table_in(path: Path, tables: Mapping[str, Any]) -> tuple[str, str, Any]:
         return path.stem, "read.", tables["read"]
     if not isinstance(tables.get("program"), dict):
         return path.stem, "", tables
-    told = {
+    read = {
         n: t["read"] for n, t in tables["program"].items() if isinstance(t, dict) and "read" in t
     }
-    if len(told) == 1:
-        ((name, table),) = told.items()
+    if len(read) == 1:
+        ((name, table),) = read.items()
         return name, f"program.{name}.read.", table
     hint = "copy the keys of the one that you mean into a file of its own"
-    message = f"{len(told)} programs have a table [program.NAME.read]"
+    message = f"{len(read)} programs have a table [program.NAME.read]"
     raise SpecError(str(path), [Issue("program", message, hint)])
+
+
+def _named_frameworks(file: SweepFile) -> Iterator[str]:
+    """The values of ``framework`` that the file's cases may have."""
+    singles = [file.case, *(each.set for each in file.override)]
+    lists = [file.matrix, *file.zip]
+    found = [table.get("framework") for table in singles]
+    found += [value for table in lists for value in table.get("framework", ())]
+    yield from dict.fromkeys(name for name in found if isinstance(name, str))
+
+
+@dataclass(frozen=True)
+class _FoundTable:
+    """A program's table. ``place`` is what stands before its keys in a message."""
+
+    name: str
+    place: str
+    table: Any
+
+    def placed(self, issues: Iterable[Issue]) -> list[Issue]:
+        """Issues whose key paths begin in the table, as paths from the file's top."""
+        return [replace(each, where=f"{self.place}{each.where}".rstrip(".: ")) for each in issues]
+
+
+def with_programs(
+    file: SweepFile,
+    path: Path,
+    folders: Sequence[Path] | None,
+    registry: Registry,
+    formats: Iterable[str] | None,
+) -> tuple[Registry, list[Issue]]:
+    """The registry with the sweep's programs: its own tables, and for names that neither they nor
+    a back end has, ``NAME.toml`` in the first of the folders that has it. Arguments as of
+    :func:`.load.load_sweep`."""
+    beside = path.parent / _FOLDER
+    tables, issues = _program_tables(file, beside, folders or [beside], registry)
+    programs: dict[str, UserProgram] = {}
+    known = list(formats) if tables and formats is not None else None
+    for found in tables:
+        name = found.name
+        program, wrong = read_program(name, found.table, known)
+        issues += found.placed(wrong)
+        if name in registry.backends:
+            message = f"{name!r} is a back end of dlperf_hpc: two programs of one name"
+            issues.append(Issue(f"program.{name}", message, "give yours another name"))
+        elif program is not None:
+            issues += found.placed(_type_issues(program, replace(registry, programs=programs)))
+            programs[name] = program
+    return replace(registry, programs=programs), issues
+
+
+def _program_tables(
+    file: SweepFile, beside: Path, folders: Sequence[Path], registry: Registry
+) -> tuple[list[_FoundTable], list[Issue]]:
+    """The tables of the sweep's programs, and what is wrong with their names."""
+    found = [_FoundTable(name, f"program.{name}.", table) for name, table in file.program.items()]
+    issues: list[Issue] = []
+    for name in _named_frameworks(file):
+        if name in registry.backends or not re.fullmatch(NAME, name):
+            continue
+        files = [each / f"{name}.toml" for each in folders]
+        there = next((each for each in files if each.exists()), None)
+        own = beside / f"{name}.toml"
+        if name not in file.program:
+            if there is not None:
+                found.append(_FoundTable(name, f"{there}: ", read_toml(there)[1]))
+            else:
+                issues += _near_program(name, folders, registry)
+        elif own.exists():  # a file elsewhere gives way to the sweep's own table
+            message = f"stands here and in {own}: two programs of one name"
+            issues.append(Issue(f"program.{name}", message, "rename or remove one of them"))
+    return found, issues
+
+
+def _near_program(name: str, folders: Iterable[Path], registry: Registry) -> list[Issue]:
+    """The issue of a framework that there is not where a program's file has nearly its name."""
+    files = {path.stem for each in folders for path in each.glob("*.toml")}
+    hint = nearest(name, sorted({*files, *registry.backends}))
+    if hint and any(repr(each) in hint for each in files):
+        return [Issue("framework", f"there is no framework {name!r}", hint)]
+    return []
+
+
+def _type_issues(program: UserProgram, registry: Registry) -> list[Issue]:
+    """Own keys that are of another type elsewhere: a value in [matrix] has one type."""
+    types = {option.name: type(option.default) for option in registry.declared()}
+    return [
+        Issue(
+            f"keys.{key}",
+            f"{key} is a {types[key].__name__} elsewhere, and here {toml_text(default)}",
+            "rename it, or give it a default of that type",
+        )
+        for key, default in program.keys.items()
+        if types.get(key, type(default)) is not type(default)
+    ]

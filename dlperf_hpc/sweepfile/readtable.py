@@ -95,11 +95,12 @@ class ReadTable:
 
     def to_dict(self) -> dict[str, Any]:
         """The table as :mod:`.programtables` reads it, without defaults; plain JSON."""
-        told = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain = {name: value for name, value in told.items() if value != _DEFAULTS[name]}
+        plain = {key: value for key, value in vars(self).items() if value != _DEFAULTS[key]}
+        for name in plain.keys() & {"fail", "must"}:
+            plain[name] = list(plain[name])
         if self.printed is not None:
             plain["printed"] = dict(vars(self.printed))
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
+        return plain
 
 
 _DEFAULTS = {f.name: f.default for f in fields(ReadTable)}
@@ -130,7 +131,7 @@ def _meant_unit(text: str) -> str | None:
 
     called = [unit for unit, names in _OTHER_NAMES.items() if text.lower() in names]
     close = called or difflib.get_close_matches(text[:LONGEST], UNITS, n=1, cutoff=0.85)
-    return close[0] if close else None
+    return next(iter(close), None)
 
 
 def misuses(read: ReadTable) -> Iterator[Issue]:

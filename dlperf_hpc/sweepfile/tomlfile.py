@@ -1,4 +1,4 @@
-"""A TOML file into tables, within bounds."""
+"""A TOML file into tables, within bounds; and what is meant by a text that is no TOML."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = read_regular(path, MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
-        hint = _beside(path)
-        raise SpecError(str(path), [Issue("file", "there is no such file", hint)]) from None
+        missing = Issue("file", "there is no such file", _beside(path))
+        raise SpecError(str(path), [missing]) from None
     except OSError as error:
         why = f"cannot be read: {error.strerror}"
         raise SpecError(str(path), [Issue("file", why)]) from error
     except UnicodeDecodeError as error:
-        utf_16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
-        form = "in UTF-16" if utf_16 else f"not UTF-8 at byte {error.start + 1}"
+        form = f"not UTF-8 at byte {error.start + 1}"
+        if error.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            form = "in UTF-16"
         why = f"cannot be read: the text is {form}"
         raise SpecError(str(path), [Issue("file", why, "save it as UTF-8")]) from error
     try:
@@ -52,10 +53,7 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     except _TooMuch as error:
         raise SpecError(str(path), [Issue("file", str(error))]) from error
     except ValueError as error:
-        from dlperf_hpc.sweepfile.syntax import hint as meant
-        from dlperf_hpc.sweepfile.syntax import told
-
-        issue = Issue("TOML syntax", told(str(error)), meant(text, str(error)))
+        issue = Issue("TOML syntax", _placed(str(error)), hint(text, str(error)))
         raise SpecError(str(path), [issue]) from error
 
 
@@ -95,10 +93,9 @@ def _check_size(tables: Mapping[str, Any]) -> None:
                 raise _TooMuch(f"{place}: the file has more than {MOST_VALUES} values")
             if wrong := _too_large(key, value, level):
                 raise _TooMuch(f"{_short(_place(where, key))}: {wrong}")
-            if isinstance(value, dict):
-                left.append((_place(where, key), level + 1, iter(value.items())))
-            elif isinstance(value, list):
-                left.append((_place(where, key), level + 1, iter(enumerate(value))))
+            if isinstance(value, (dict, list)):
+                inner = value.items() if isinstance(value, dict) else enumerate(value)
+                left.append((_place(where, key), level + 1, iter(inner)))
 
 
 def _place(where: str, key: str | int) -> str:
@@ -119,3 +116,70 @@ def _too_large(key: str | int, value: Any, level: int) -> str:
 def _short(place: str) -> str:
     place = place[1:]  # less the dot before its first key
     return place if len(place) <= 80 else f"{place[:60]}..."
+
+
+# What is meant by text that is no TOML. tomllib says where it stopped, in words for those who know
+# the grammar. Most files that it refuses are YAML or JSON, or TOML with the habits of Python.
+_LINE = r"\(at line (\d+), column \d+\)"
+_YAML = r"---\s*$|\s*- |\s*[\w.\"'-]+:(\s|$)"
+_BARE = r"""\s*(?P<key>[\w."'-]+)\s*=\s*\[?\s*(?P<word>[A-Za-z_~][\w./~-]*)\s*(?:[],#].*)?$"""
+_CURLY = "[\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb]"
+_WORDS = dict(true="true", yes="true", on="true", false="false", no="false", off="false")
+_NOTHING = ("none", "null", "nil", "~")
+_QUOTED = 40  # characters of a line that a message repeats
+_FORM = 'write TOML: a key as `key = "value"`, a table as `[case]`'
+_MEANT = {
+    "Cannot overwrite": "the key of this line is there twice: keep one of the two: {line}",
+    "Cannot declare": "the table is there twice: put all its keys below one {line}",
+    "Unclosed array": "write ] at the end of the list that begins with [",
+    "Unterminated string": "write a quote at the end of the text too: {line}",
+    "Illegal character '\\n'": "write a quote at the end of the text too: {line}",
+    "Unescaped": "write single quotes around a text with a backslash: {line}",
+}
+"""What to write, by a part of tomllib's complaint."""
+
+
+def _placed(complaint: str) -> str:
+    """tomllib's complaint with its place first: ``line 6, column 13: invalid value``."""
+    words, _, place = complaint.partition(" (at ")
+    return f"{place.rstrip(')')}: {words[:1].lower()}{words[1:]}" if place else complaint
+
+
+def hint(text: str, complaint: str) -> str:
+    """What to write, by the line at which tomllib stopped; it is quoted where nothing is known."""
+    lines = text.splitlines()
+    match = re.search(_LINE, complaint)
+    line = "".join(lines[int(match[1]) - 1 : int(match[1])]) if match else ""
+    if text.lstrip()[:1] == "{":
+        return f"the file looks like JSON; {_FORM}"
+    if _looks_like_yaml(lines) and not complaint.startswith("Cannot"):
+        return f"the file looks like YAML; {_FORM}"
+    quoted = line.strip()
+    if len(quoted) > _QUOTED:
+        quoted = f"{quoted[:_QUOTED]}..."
+    for part, meant in _MEANT.items():
+        if part in complaint:
+            return meant.format(line=quoted)
+    if re.search(_CURLY, line):
+        return f"write straight quotes, \" or ': {quoted}"
+    bare = re.match(_BARE, line)
+    if bare is not None:
+        return _bare_word(line, bare["key"], bare["word"])
+    return f"the line is: {quoted}" if quoted else "the file ends too early"
+
+
+def _looks_like_yaml(lines: list[str]) -> bool:
+    """More lines of YAML's form than of TOML's, comments apart."""
+    written = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    yaml = sum(re.match(_YAML, line) is not None for line in written)
+    return yaml > sum("=" in line or line.lstrip().startswith("[") for line in written)
+
+
+def _bare_word(line: str, key: str, word: str) -> str:
+    """What to write for a text without quotes."""
+    if word.lower() in _NOTHING:
+        return f"TOML has no {word}: leave the line out, and {key} has its default"
+    meant = _WORDS.get(word.lower(), f'"{word}"')
+    if "[" in line:
+        return f"write {meant} in the list of {key}"
+    return f"write {key} = {meant}"

@@ -85,8 +85,8 @@ def issues_of(
 
 
 def _below(where: str, issue: Issue) -> Issue:
-    dot = "." if where and issue.where and not issue.where.startswith("[") else ""
-    return Issue(f"{where}{dot}{issue.where}", issue.message, issue.hint)
+    place = f"{where}.{issue.where}".strip(".").replace(".[", "[")
+    return Issue(place, issue.message, issue.hint)
 
 
 def _unknown(
@@ -99,7 +99,7 @@ def _unknown(
 
 
 def _invalid(where: str, item: Mapping[str, Any], field: FieldInfo | None) -> Issue:
-    hint = field.description if field else None
+    hint = field and field.description
     if item["type"] == "missing":
         return Issue(where, "is missing", hint)
     if hint is not None:
@@ -114,8 +114,8 @@ def _at(
     value within a field's list or table."""
     field: FieldInfo | None = None
     for part in loc:
-        below = None if field is None else next(_models_in(field.annotation), None)
-        model = below or model
+        if field is not None:
+            model = next(_models_in(field.annotation), model)
         field = model.model_fields.get(str(part))
     return model, field
 

@@ -23,8 +23,14 @@ from dlperf_hpc.files import make_directories, open_regular, read_regular, write
 from dlperf_hpc.model.case import Case, Measure
 from dlperf_hpc.records.lines import SUPERVISED
 from dlperf_hpc.records.store import Attempt
-from dlperf_hpc.sweepfile.commands import LAUNCHERS, Command, child_argv, command, plan_values
-from dlperf_hpc.sweepfile.programs import UserProgram
+from dlperf_hpc.sweepfile.programs import (
+    LAUNCHERS,
+    Command,
+    UserProgram,
+    child_argv,
+    command,
+    plan_values,
+)
 from dlperf_hpc.train.joblog import telling
 from dlperf_hpc.train.probe.node import launched
 

@@ -31,10 +31,9 @@ from dlperf_hpc.records.store import (
     take_log,
 )
 from dlperf_hpc.records.supervision import FAILED, WINDOW, Ending, Port, Stop
-from dlperf_hpc.sweepfile.commands import Command
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.patterns import PatternError
-from dlperf_hpc.sweepfile.programs import UserProgram
+from dlperf_hpc.sweepfile.programs import Command, UserProgram
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.program import launching
 from dlperf_hpc.train.program.child import PORT, SIGNAL, TIMEOUT, Child, End, ProgramWatch

@@ -24,7 +24,7 @@ from dlperf_hpc.engines.slurm import query, response_to, script
 from dlperf_hpc.engines.slurm.query import BEGIN, END
 from dlperf_hpc.engines.slurm.script import PRIVATE, batch_script
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.sweepfile.tables import SweepFile
+from dlperf_hpc.sweepfile.casetables import SweepFile
 
 PACKAGE = ROOT / "dlperf_hpc"
 SCRIPT = PACKAGE / "engines" / "slurm" / "script.py"

@@ -18,8 +18,7 @@ from record_samples import a_run, opened
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import supervision
 from dlperf_hpc.records.store import Failure, leave_failure
-from dlperf_hpc.sweepfile.commands import Command
-from dlperf_hpc.sweepfile.programs import UserProgram
+from dlperf_hpc.sweepfile.programs import Command, UserProgram
 from dlperf_hpc.train.program import launching
 from dlperf_hpc.train.program.launching import packages_of, program_facts
 from dlperf_hpc.train.program.supervisor import _look_at_port

@@ -11,7 +11,7 @@ from places import ROOT
 
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.reporting import columns
-from dlperf_hpc.sweepfile.tables import SweepFile
+from dlperf_hpc.sweepfile.casetables import SweepFile
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [

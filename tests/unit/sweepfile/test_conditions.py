@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spec_samples import cases, issues_of, load, write
 
-from dlperf_hpc.sweepfile.conditions import counts_of, read_condition
+from dlperf_hpc.sweepfile.casetables import counts_of, read_condition
 from dlperf_hpc.train.registry import registry
 
 TOP = 'topologies = ["1n1g", "1n4g", "2n8g", "4n8g"]'

@@ -14,11 +14,11 @@ from spec_samples import cases, issues_of, load, write
 
 from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.model.case import Case, Option, Topology, repeat_major, tag
+from dlperf_hpc.sweepfile.casetables import SweepFile, read_tables
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
 from dlperf_hpc.sweepfile.keys import KEYS, read_value
 from dlperf_hpc.sweepfile.load import load_sweep
-from dlperf_hpc.sweepfile.tables import SweepFile, read_tables
 from dlperf_hpc.train.registry import registry
 
 

@@ -8,10 +8,10 @@ import pytest
 from spec_samples import write
 
 from dlperf_hpc.errors import SpecError
-from dlperf_hpc.sweepfile.keys import KEYS, known_keys
+from dlperf_hpc.sweepfile import keys
+from dlperf_hpc.sweepfile.keys import KEYS, key_hint, known_keys, name_hint
 from dlperf_hpc.sweepfile.load import load_sweep
-from dlperf_hpc.sweepfile.synonyms import key_hint, name_hint
-from dlperf_hpc.sweepfile.syntax import hint
+from dlperf_hpc.sweepfile.tomlfile import hint
 from dlperf_hpc.train.registry import registry
 
 
@@ -46,11 +46,10 @@ def test_keys_that_belong_elsewhere(tmp_path: Path, key: str, says: str) -> None
 
 
 def test_every_key_that_a_hint_names_is_one() -> None:
-    from dlperf_hpc.sweepfile import synonyms
-
-    assert set(synonyms._CALLED.values()) <= KEYS.keys()
-    names = {name for each in synonyms._ELSEWHERE.values() for name in each}
-    assert not (names | synonyms._CALLED.keys()) & known_keys(registry()).keys()
+    assert keys._OTHER_NAMES.keys() <= KEYS.keys()
+    tables = (keys._ELSEWHERE, keys._OTHER_NAMES)
+    names = {name for table in tables for each in table.values() for name in each.split()}
+    assert not names & known_keys(registry()).keys()
     assert key_hint("colour", KEYS) is None
 
 

@@ -12,11 +12,17 @@ import pytest
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.model.case import Measure, Run, Topology
 from dlperf_hpc.records.program_forms import program_of
-from dlperf_hpc.sweepfile.commands import child_argv, command, plan_values, shown_command
 from dlperf_hpc.sweepfile.expressions import ExpressionError, holds, whole
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.load import Sweep, load_sweep
-from dlperf_hpc.sweepfile.programs import CASE_NAMES, UserProgram
+from dlperf_hpc.sweepfile.programs import (
+    CASE_NAMES,
+    UserProgram,
+    child_argv,
+    command,
+    plan_values,
+    typed_command,
+)
 from dlperf_hpc.sweepfile.programtables import read_program
 from dlperf_hpc.train.registry import registry
 
@@ -175,7 +181,7 @@ def test_a_program_in_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "programs" / "mine.toml").write_text(table)
     sweep = loaded(tmp_path, HEAD)
     program = sweep.programs["mine"]
-    shown = shown_command(program, sweep.cases[1], sweep.measure, ["box", "exec", "python"])
+    shown = typed_command(program, sweep.cases[1], sweep.measure, ["box", "exec", "python"])
     assert shown.argv == ("box", "exec", "bash", "run.sh", "2 4;", "2n2g")
     told = refused(tmp_path, HEAD + MINE)
     assert "two programs of one name" in told and "programs/mine.toml" in told
@@ -203,7 +209,7 @@ def test_programs_are_sought_in_several_folders(tmp_path: Path) -> None:
 
 def test_torchrun_gets_its_rendezvous(tmp_path: Path) -> None:
     sweep = loaded(tmp_path, HEAD + MINE)
-    argv = shown_command(sweep.programs["mine"], sweep.cases[1], Measure(), ["py"]).argv
+    argv = typed_command(sweep.programs["mine"], sweep.cases[1], Measure(), ["py"]).argv
     assert " ".join(argv).startswith(
         "py -m torch.distributed.run --nnodes 2 --nproc-per-node 2 --node-rank {node_rank}"
         " --master-addr {master_addr} --master-port {master_port} --max-restarts 0 train.py"
@@ -218,17 +224,17 @@ def test_accelerate_is_told_what_people_forget(tmp_path: Path) -> None:
     sweep = loaded(tmp_path, text)
     program, case = sweep.programs["mine"], sweep.cases[1]
     assert str(case.topology) == "2n2g"
-    argv = " ".join(shown_command(program, case, Measure(), ["box", "py"]).argv)
+    argv = " ".join(typed_command(program, case, Measure(), ["box", "py"]).argv)
     assert argv.startswith(
         "box py -m accelerate.commands.launch --num_machines 2 --machine_rank {node_rank}"
         " --num_processes 4 --main_process_ip {master_addr} --main_process_port {master_port}"
         " --mixed_precision no --dynamo_backend no --multi_gpu train.py "
     )
     own = replace(program, run=("--use_fsdp", *program.run))
-    argv = " ".join(shown_command(own, case, Measure(), ["py"]).argv)
+    argv = " ".join(typed_command(own, case, Measure(), ["py"]).argv)
     assert " --dynamo_backend no --use_fsdp train.py " in argv
     alone = replace(case, topology=Topology(1, 1), device="cpu", precision="bf16")
-    argv = " ".join(shown_command(program, alone, Measure(), ["py"]).argv)
+    argv = " ".join(typed_command(program, alone, Measure(), ["py"]).argv)
     assert " --num_processes 1 " in argv and " --mixed_precision bf16 " in argv
     assert " --dynamo_backend no --cpu train.py " in argv
 

@@ -9,8 +9,8 @@ import pytest
 from places import ROOT
 
 from dlperf_hpc.logs.formats import formats
-from dlperf_hpc.sweepfile.commands import shown_command
 from dlperf_hpc.sweepfile.load import load_sweep
+from dlperf_hpc.sweepfile.programs import typed_command
 from dlperf_hpc.train.registry import registry
 
 FOLDER = ROOT / "programs"
@@ -85,7 +85,7 @@ def test_what_a_ready_program_comes_to(tmp_path: Path, name: str) -> None:
     known = [each.name for each in formats()]
     sweep = load_sweep(spec, registry(), formats=known, programs=[FOLDER])
     program, (made,) = sweep.programs[name], sweep.cases
-    argv = shown_command(program, made, sweep.measure, ["python"]).argv
+    argv = typed_command(program, made, sweep.measure, ["python"]).argv
     begin, end = (shlex.split(text) for text in COMMANDS[name])
     assert list(argv[: len(begin)]) == begin
     assert list(argv[-len(end) :]) == end

@@ -17,11 +17,11 @@ from spec_samples import issues_of, load, write
 
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.model.case import Limits, Measure, Topology
+from dlperf_hpc.sweepfile import casetables
 from dlperf_hpc.sweepfile import load as loading
-from dlperf_hpc.sweepfile import tables
+from dlperf_hpc.sweepfile.casetables import SweepFile
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.load import clock_seconds, load_sweep
-from dlperf_hpc.sweepfile.tables import SweepFile
 from dlperf_hpc.train.registry import registry
 
 REPOSITORY = ROOT
@@ -382,7 +382,7 @@ def test_an_error_of_the_command_line_says_so(tmp_path: Path) -> None:
 # --- anything at all
 
 _NAMES = st.sampled_from(
-    [*SweepFile.model_fields, *KEYS, *tables._Measure.model_fields]
+    [*SweepFile.model_fields, *KEYS, *casetables._Measure.model_fields]
     + ["when", "set", "topology", "optimizer", "compile", "dropout", "zero_stage", "x", "", "1n1g"]
 )
 _LEAVES = st.one_of(
@@ -435,7 +435,7 @@ def row(name: str) -> list[str]:
 
 
 def test_the_page_has_every_key_with_its_default() -> None:
-    models = (SweepFile, tables._Measure, tables._Limits)
+    models = (SweepFile, casetables._Measure, casetables._Limits)
     defaults = {
         name: field.default for model in models for name, field in model.model_fields.items()
     }
@@ -456,7 +456,7 @@ def test_the_pages_tables_are_what_is_declared() -> None:
 
 
 def test_the_pages_rows_are_keys_that_exist() -> None:
-    models = (SweepFile, tables._Measure, tables._Limits)
+    models = (SweepFile, casetables._Measure, casetables._Limits)
     names = {name for table in models for name in table.model_fields} | {*KEYS}
     known = registry()
     names |= {*known.backends, *known.workloads}

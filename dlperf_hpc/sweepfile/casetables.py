@@ -1,37 +1,48 @@
 """The case tables of a sweep file - [case], [matrix], [[zip]], [[exclude]], [[override]] - read.
 
 Every value is checked where it stands and takes its type there. What is invalid becomes an issue
-and is left out, so that the rest of the file can still be checked and all issues told at once.
+and is left out, so that the rest of the file is still checked and all issues are listed at once.
+
+An [[exclude]] and the ``when`` of an [[override]] ask of a key one value, a list of which any will
+do, or, where the key is a number, a range written as text: ``"2..8"``, ``">= 4"``.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
 
 from dlperf_hpc.errors import MOST_LISTED, Issue, nearest, toml_text
-from dlperf_hpc.model.case import Limits, Measure
-from dlperf_hpc.sweepfile.conditions import COUNTS, Condition, read_condition
+from dlperf_hpc.model.case import Limits, Measure, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
-from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, read_value, renamed
+from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, known_keys, read_value, renamed
 from dlperf_hpc.sweepfile.validation import STRICT, Name, refusal
 
 DEFAULT_TIME_LIMIT = "00:30:00"
 Values = dict[str, Any]
 _Names = Callable[[str, Any], tuple[str, Any]]
 _PLACES = 5  # of a key that are named
+COUNTS = ("nodes", "gpus_per_node", "devices")
+"""Keys of these tables alone: parts of a case's topology."""
+
+_NUMBER = r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?"
+_BETWEEN = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})")
+_COMPARED = re.compile(rf"(<=|>=|<|>)\s*({_NUMBER})")
+_FORMS = 'write a number, or a range: "2..8" (both included), "> 4", ">= 4", "< 4" or "<= 4"'
 
 
-class _Table(BaseModel):
+class _SweepTable(BaseModel):
     model_config = STRICT
 
 
-class _Measure(_Table):
+class _Measure(_SweepTable):
     warmup: Annotated[int, Field(ge=1, le=10**7)] = Measure.warmup
     iterations: Annotated[int, Field(ge=2, le=10**7)] = Measure.iterations
     min_seconds: Annotated[float, Field(ge=0, le=86400)] = Measure.min_seconds
@@ -44,13 +55,13 @@ class _Measure(_Table):
 Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]
 
 
-class _Limits(_Table):
+class _Limits(_SweepTable):
     startup_s: Seconds = Limits.startup_s
     iteration_s: Seconds = Limits.iteration_s
     shutdown_s: Seconds = Limits.shutdown_s
 
 
-class _Override(_Table):
+class _Override(_SweepTable):
     when: dict[str, Any] = {}
     set: dict[str, Any] = {}
 
@@ -66,7 +77,7 @@ _Doubled = BeforeValidator(_doubled)
 """For a table that is written with double brackets."""
 
 
-class SweepFile(_Table):
+class SweepFile(_SweepTable):
     """The tables of a sweep file; ``docs/sweep-file.md`` explains each."""
 
     name: Name | None = None
@@ -92,7 +103,30 @@ class SweepFile(_Table):
 
 
 @dataclass(frozen=True)
-class Rule:
+class Range:
+    """floats from ``low`` to ``high``, these included."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, (int, float)) and self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a key's value must be: any of ``values``, or within any of ``ranges``."""
+
+    values: frozenset[Any]
+    ranges: tuple[Range, ...] = ()
+
+    def holds(self, value: Any) -> bool:
+        """Whether a case with this value of the key is meant."""
+        return value in self.values or any(value in each for each in self.ranges)
+
+
+@dataclass(frozen=True)
+class CaseRule:
     """An [[exclude]] or [[override]]: where it stands, the cases it is for, what it sets there."""
 
     where: str
@@ -109,8 +143,8 @@ class Tables:
 
     case: Values
     axes: tuple[Sequence[Values], ...]
-    exclude: tuple[Rule, ...]
-    override: tuple[Rule, ...]
+    exclude: tuple[CaseRule, ...]
+    override: tuple[CaseRule, ...]
     named: frozenset[str]
 
 
@@ -122,17 +156,25 @@ class _Reader:
         self.issues: list[Issue] = []
         # Where a program of the sweep has a key of one of these names, it is that key.
         own = {name for program in registry.programs.values() for name in program.keys}
-        self.today: _Names = (lambda *given: given) if own & {COMPILE, "mode"} else renamed
+        self.today: _Names = renamed
+        if own & {COMPILE, "mode"}:
+            self.today = lambda *given: given
 
     def known(self, where: str, key: str, more: Sequence[str] = ()) -> bool:
         """Whether this is a key; else an issue, with a name near it, also one of ``more``."""
         # A name near it is looked for only as long as it is shown: that takes its time.
         near = len(self.issues) < MOST_LISTED
         issue = key_issue(where, key, self.registry, [*self.top_level, *more], near)
-        if issue is None and key == "topology" and not _may_name_topology(where):
+        in_a_rule = where.startswith("exclude") or ".when." in where
+        if issue is None and key == "topology" and not in_a_rule:
             issue = Issue(where, "topologies are listed at the top: topologies = [...]")
-        self.issues += [issue] if issue else []
+        self.refuse(issue)
         return issue is None
+
+    def refuse(self, issue: Issue | None) -> None:
+        """Note what is wrong, if anything is."""
+        if issue is not None:
+            self.issues.append(issue)
 
     def table(self, where: str, given: Mapping[str, Any]) -> Values:
         """The table's values that will do."""
@@ -144,20 +186,24 @@ class _Reader:
 
     def value(self, where: str, key: str, value: Any) -> Values:
         """``{key: value}`` by today's names, or nothing if it is invalid."""
-        given, listed = value, isinstance(value, list) and where.startswith("case.")
-        value, issue = read_value(where, key, value, self.registry)
-        if issue and listed:
+        read, issue = read_value(where, key, value, self.registry)
+        if issue is None:
+            return dict([self.today(key, read)])
+        if isinstance(value, list) and where.startswith("case."):
             hint = "to measure each of these values, write the list under [matrix]"
             issue = Issue(
-                where, f"{toml_text(given)} is a list, and [case] has single values", hint
+                where, f"{toml_text(value)} is a list, and [case] has single values", hint
             )
-        self.issues += [issue] if issue else []
-        return {} if issue else dict([self.today(key, value)])
+        self.refuse(issue)
+        return {}
 
     def rows(self, where: str, columns: Mapping[str, Sequence[Any]]) -> list[Values]:
         """Lists that advance together, as rows, but for those with an invalid value."""
         lengths = {key: len(values) for key, values in columns.items()}
-        self.check_lengths(where, lengths)
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+            message = f"lists that advance together differ in length: {listed}"
+            self.refuse(Issue(where, message))
         known = [key for key in columns if self.known(f"{where}.{key}", key)]
         rows: list[Values] = [{} for _ in range(min(lengths.values(), default=0))]
         for key in known:
@@ -166,13 +212,6 @@ class _Reader:
                 if i < len(rows):
                     rows[i].update(read)
         return [row for row in rows if len(row) == len(known)]
-
-    def check_lengths(self, where: str, lengths: Mapping[str, int]) -> None:
-        """Refuse lists of different lengths that advance together."""
-        if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-            message = f"lists that advance together differ in length: {told}"
-            self.issues.append(Issue(where, message))
 
     def axis(self, key: str, values: Sequence[Any]) -> list[Values]:
         """The rows of one list of [matrix], each value once."""
@@ -183,22 +222,26 @@ class _Reader:
         if twice:
             message = f"has {toml_text(twice[0])} twice, which would measure one case twice"
             hint = "leave one out; `repeats` at the top of the file measures each case again"
-            self.issues.append(Issue(f"matrix.{key}", message, hint))
-        return [{name: value} for value in counts] if twice else rows
+            self.refuse(Issue(f"matrix.{key}", message, hint))
+            return [{name: value} for value in counts]
+        return rows
 
     def rule(
-        self, where: str, when: Mapping[str, Any], setting: Mapping[str, Any] | None
-    ) -> list[Rule]:
+        self, where: str, when: Mapping[str, Any], setting: Mapping[str, Any] | None = None
+    ) -> list[CaseRule]:
         """An exclude (``setting`` None) or an override; none if part of it is invalid."""
         before = len(self.issues)
-        inside = where if setting is None else f"{where}.when"
+        inside = where
+        if setting is not None:
+            inside = f"{where}.when"
+        tables = {inside: when, f"{where}.set": setting or {}}
         if not when:
-            self.issues.append(Issue(inside, "is empty, so that it would apply to every case"))
+            self.refuse(Issue(inside, "is empty, so that it would apply to every case"))
         if setting == {}:
-            self.issues.append(Issue(f"{where}.set", "is empty, so that it would change nothing"))
-        for place, table in ((inside, when), (f"{where}.set", setting or {})):
-            self.issues += _given_twice([(place, table)], self.today)
-        rule = Rule(where, self.conditions(inside, when), self.table(f"{where}.set", setting or {}))
+            self.refuse(Issue(f"{where}.set", "is empty, so that it would change nothing"))
+        for table in tables.items():
+            self.issues += _given_twice([table], self.today)
+        rule = CaseRule(where, self.conditions(inside, when), self.table(*list(tables.items())[1]))
         return [rule] if len(self.issues) == before else []
 
     def conditions(self, where: str, given: Mapping[str, Any]) -> dict[str, Condition]:
@@ -214,20 +257,103 @@ class _Reader:
             values = frozenset(self.today(key, each)[1] for each in condition.values)
             found[name] = Condition(values, condition.ranges)
             if key == "topology" and not issues:
-                self.named_topologies(place, value if isinstance(value, list) else [value])
+                self.named_topologies(place, condition.values)
         return found
 
-    def named_topologies(self, where: str, names: Sequence[str]) -> None:
+    def named_topologies(self, where: str, names: Iterable[str]) -> None:
         """Refuse topologies that the sweep does not have."""
-        for name in dict.fromkeys(names) if self.topologies else ():
-            if name not in self.topologies:
-                near = len(self.issues) < MOST_LISTED
-                hint = nearest(name, self.topologies) if near else None
-                self.issues.append(Issue(where, f"{name!r} is not among the topologies", hint))
+        for name in sorted(names):
+            if self.topologies and name not in self.topologies:
+                self.refuse(no_topology(where, name, self.topologies, len(self.issues)))
 
 
-def _may_name_topology(where: str) -> bool:
-    return where.startswith("exclude") or ".when." in where
+def no_topology(where: str, name: str, known: Sequence[str], issues: int) -> Issue:
+    """The sweep has no topology of this name. The nearest that it has is looked for, which takes
+    its time, only as long as so many ``issues`` are visible."""
+    message = f"{name!r} is not among the topologies"
+    if issues >= MOST_LISTED:
+        return Issue(where, message)
+    return Issue(where, message, nearest(name, known))
+
+
+def counts_of(topology: str) -> Mapping[str, int]:
+    """The values of :data:`COUNTS` for a topology."""
+    found = Topology.parse(topology)
+    return dict(zip(COUNTS, (found.nodes, found.gpus_per_node, found.devices)))
+
+
+def read_condition(
+    where: str, key: str, given: Any, registry: Registry
+) -> tuple[Condition, list[Issue]]:
+    """What is asked of a known key, or one of :data:`COUNTS`, and what is wrong with it."""
+    if given == []:
+        issue = Issue(where, "is empty, so that it would match no case")
+        return Condition(frozenset()), [issue]
+    items = {where: given}
+    if isinstance(given, list):
+        items = {f"{where}[{i}]": item for i, item in enumerate(given)}
+    number = _number_type(key, registry)
+    values: set[Any] = set()
+    ranges: list[Range] = []
+    issues: list[Issue] = []
+    # A number of nodes is written as a size of a batch is.
+    named = dict.fromkeys(COUNTS, "batch_size").get(key, key)
+    for place, item in items.items():
+        if number is not None and isinstance(item, str):
+            try:
+                ranges.append(_range(item, number))
+            except ValueError as error:
+                issues.append(Issue(place, str(error), _FORMS))
+            continue
+        value, wrong = read_value(place, named, item, registry)
+        if wrong is None:
+            values.add(value)
+        else:
+            issues.append(wrong)
+    return Condition(frozenset(values), tuple(ranges)), issues
+
+
+def _number_type(key: str, registry: Registry) -> type[Any] | None:
+    """int or float, for a key whose values are such numbers."""
+    if key in COUNTS:
+        return int
+    base = known_keys(registry)[key]
+    if get_origin(base) is Annotated:
+        base = get_args(base)[0]
+    return base if base in (int, float) else None
+
+
+def _range(text: str, number: type[Any]) -> Range:
+    """The range that a text writes; ValueError, with what is wrong, for any other text."""
+    between, compared = _BETWEEN.fullmatch(text.strip()), _COMPARED.fullmatch(text.strip())
+    if between:
+        low, high = (_bound(text, word, number) for word in between.groups())
+        if low > high:
+            raise ValueError(f"{toml_text(text)} is empty: {low} is above {high}")
+        return Range(low, high)
+    if not compared:
+        raise ValueError(f"{toml_text(text)} is no range")
+    sign, bound = compared[1], _bound(text, compared[2], number)
+    if sign == ">":
+        return Range(low=math.nextafter(bound, math.inf))
+    if sign == "<":
+        return Range(high=math.nextafter(bound, -math.inf))
+    return Range(low=bound) if sign == ">=" else Range(high=bound)
+
+
+def _bound(text: str, word: str, number: type[Any]) -> float:
+    try:
+        value: float = number(word)
+    except ValueError:
+        raise ValueError(f"{toml_text(text)} is no range of whole numbers") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{toml_text(text)} has a number that is too large")
+    return value
+
+
+def comparisons(conditions: Iterable[Condition]) -> int:
+    """How many comparisons a case with these conditions takes, at most; a list of values is one."""
+    return max(1, sum(len(condition.ranges) for condition in conditions))
 
 
 def read_tables(
@@ -241,7 +367,7 @@ def read_tables(
     matrix = [reader.axis(key, values) for key, values in file.matrix.items()]
     zips = [reader.rows(f"zip[{i}]", block) for i, block in enumerate(file.zip)]
     case = reader.table("case", file.case)
-    exclude = [reader.rule(f"exclude[{i}]", when, None) for i, when in enumerate(file.exclude)]
+    exclude = [reader.rule(f"exclude[{i}]", when) for i, when in enumerate(file.exclude)]
     override = [
         reader.rule(f"override[{i}]", each.when, each.set) for i, each in enumerate(file.override)
     ]
@@ -263,7 +389,8 @@ def _given_twice(tables: Iterable[tuple[str, Mapping[str, Any]]], today: _Names)
     for place, table in tables:
         for key in table:
             name, _ = today(key, None)
-            places.setdefault(name, []).append(place if name == key else f"{place} as {key}")
+            where = f"{place} as {key}"
+            places.setdefault(name, []).append(where.removesuffix(f" as {name}"))
     return [
         Issue(key, f"is given twice: in {' and '.join(where[:_PLACES])}", "keep one of them")
         for key, where in places.items()
