@@ -61,7 +61,7 @@ _OF_DEVICES = (Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S, Unit.UNPADDED_TOKENS_PER_S
 def formats_table() -> str:
     """Markdown: every log format, what its reader rests on, and what its figures are; then the
     names of programs that are recognised only."""
-    heads = ("format", "program", "evidence", "printed speed", "counts", "lines from")
+    heads = ("format", "program", "evidence", "printed speed", "counts")
     table = _table(heads, map(_format_row, formats()))
     listed = "".join(_item(f"{kind}: {', '.join(each)}") for kind, each in _recognised().items())
     counts = f"{len(programs())} programs are recognised only"
@@ -84,8 +84,7 @@ def _recognised() -> Mapping[str, Sequence[str]]:
 
 def _format_row(each: Format) -> Sequence[str]:
     speed = f"none: {each.instead}" if each.instead else _speed(each.printed)
-    evidence = each.evidence.value
-    return f"`{each.name}`", each.title, evidence, speed, each.counter.value, each.source
+    return f"`{each.name}`", each.title, each.evidence.value, speed, each.counter.value
 
 
 def _speed(printed: Printed) -> str:
