@@ -187,6 +187,10 @@ class ReadingBuilder:
             latest[name] = value
             self.facts.append(Fact(line.number, name, kind(value)))
 
+    def last_step(self) -> LogStep | None:
+        """The step that was added last; None if there is none."""
+        return self.steps[-1] if self.steps else None
+
     def has_room(self, steps: int) -> bool:
         """Whether that many iterations more can be kept."""
         return len(self.steps) + steps <= MAX_STEPS
@@ -298,7 +302,7 @@ class ReadingBuilder:
         an earlier stamp would be taken for another rank's. What lies between two runs is not known,
         and does not matter: a window lies in one run. Call it before the step is added.
         """
-        before = self.steps[-1] if self.steps else None
+        before = self.last_step()
         if before and before.stamp is not None and done < before.iteration:
             self.state["since"] = before.stamp + _APART_S
         return float(self.state.get("since", 0.0) + seconds)
@@ -312,6 +316,12 @@ class ReadingBuilder:
         lines count for no row of the file."""
         if len(self.notes) < 100:
             self.notes.append(Note(line.number, text, partly))
+
+    def note_once(self, line: Line, text: str) -> None:
+        """Note a line unless the same was noted of another."""
+        if text not in self.state.setdefault("noted", []):
+            self.state["noted"].append(text)
+            self.note(line, text)
 
     def reading(self) -> Reading | None:
         """All that was read; None if no line shows that the log is of this format."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_hpc.logs.builder import HIGHEST, MAX_STEPS, Line, ReadingBuilder
-from dlperf_hpc.logs.lineparts import CLOCKS, one_more
-from dlperf_hpc.logs.scanned import FACTS, Counter, Evidence, Printed, Stamps, are_finite
+from dlperf_hpc.logs.lineparts import CLOCKS, PRECISIONS, one_more
+from dlperf_hpc.logs.scanned import FACTS, Counter, Evidence, Printed, Stamps, Unit, are_finite
 
 __all__ = [
     "MAX_STEPS",
@@ -42,6 +42,8 @@ OUR_OWN = "dlperf"
 
 _LEAST = {"printed": math.ulp(0.0)}  # a speed or a time is above 0
 _DIGITS = 15  # of an iteration's number, at most
+_FIGURES = {"iteration", "index", "total"}
+_ALONE = {"epoch", "only_epoch", "memory_gib"}  # groups of lines that are read one by one
 _FLOATS = ("printed", "loss", "lr", "memory_mb", "global_batch", "consumed")
 
 Columns = Mapping[str, Sequence[str]]
@@ -60,10 +62,12 @@ class LinePattern:
     hold.
 
     Groups are the fields of a :class:`~dlperf_hpc.logs.scanned.LogStep` (``iteration`` or, if it
-    counts from 0, ``index``; with ``epoch`` it begins anew with each; ``printed``, ``loss``, ...),
-    settings by their names in ``FACTS``, and time stamps by their names in ``CLOCKS``. ``clock``
-    names the stamp that stands before what the pattern finds. Settings are ``held`` back if any
-    program may print them so. A line with a ``note`` is only noted, one that is ``passed_over`` is
+    counts from 0, ``index``; with ``epoch`` it begins anew with each, with ``only_epoch`` as the
+    mean beside it does, so that only the first is read; ``printed``, ``memory_gib``, ...),
+    ``total``, a figure of the whole run that is called ``name`` and is in ``unit``, settings by
+    their names in ``FACTS``, and time stamps by their names in ``CLOCKS``. ``clock`` names the
+    stamp that stands before what the pattern finds. Settings are ``held`` back if any program may
+    print them so. A line with a ``note`` is only noted, one that is ``passed_over`` is
     another format's. ``take`` does what a pattern cannot say with the line and its groups. ``find``
     looks for a pattern that is not one of Python's: it gives a text's groups, None if there is
     nothing to be found.
@@ -78,6 +82,8 @@ class LinePattern:
     pattern: str = ""
     clock: str = ""
     held: bool = False
+    name: str = "total"
+    unit: Unit = Unit.SAMPLES_PER_S
     note: str = ""
     take: Callable[[Line, ReadingBuilder, Groups], None] | None = None
     find: Callable[[str], Groups | None] | None = None
@@ -164,7 +170,7 @@ class LinePattern:
         if self.find is not None:
             return False
         names = self._many.groupindex
-        alone = self.note or "epoch" in names or (self.take and not self.usual)
+        alone = self.note or _ALONE & names.keys() or (self.take and not self.usual)
         counts = self.passed_over or "index" in names or "iteration" in names
         return bool(counts and not alone)
 
@@ -193,26 +199,49 @@ class LinePattern:
         self, line: Line, builder: ReadingBuilder, groups: Mapping[str, str], before: str
     ) -> None:
         """What a line states."""
-        counted = "index" if "index" in groups else "iteration"
-        if counted in groups:
+        if _FIGURES & groups.keys():
             builder.release_held()
         state = builder.hold if self.held else builder.fact
         for name in filter(FACTS.__contains__, groups):
-            state(line, name, groups[name])
-        if counted not in groups:
+            state(line, name, _setting(name, groups[name]))
+        if "total" in groups:
+            builder.total(line, self.name, groups["total"], self.unit)
+        elif _FIGURES & groups.keys():
+            self._add_step(line, builder, groups, before)
+
+    def _add_step(
+        self, line: Line, builder: ReadingBuilder, groups: Mapping[str, str], before: str
+    ) -> None:
+        """The iteration that a line prints."""
+        if "only_epoch" in groups and builder.later_epoch(line, groups["only_epoch"]):
             return
-        done = one_more(groups["index"]) if counted == "index" else groups[counted]
+        done = one_more(groups["index"]) if "index" in groups else groups["iteration"]
         if "epoch" in groups:
             done = builder.over_epochs(line, int(groups["epoch"]), int(done))
         columns = {name: [text] for name, text in groups.items()}
         stamps, kind = self._stamps({**columns, "before": [before]})
-        figures: dict[str, Any] = {name: groups[name] for name in _FLOATS if name in groups}
-        figures = {**builder.ahead, **figures}
+        figures: dict[str, Any] = dict(builder.ahead)
+        figures |= {name: _plain(groups[name]) for name in _FLOATS if name in groups}
+        if "memory_gib" in groups:
+            figures["memory_mb"] = 1024 * float(groups["memory_gib"])
         builder.ahead.clear()
         known = len(builder.steps)
         builder.step(line, done, stamp=stamps[0] if stamps else None, stamps=kind, **figures)
         if len(builder.steps) > known:
             self.then(builder, None if line.rank is None else [line.rank])
+
+
+def _plain(number: str) -> str:
+    """A number without the commas between its thousands."""
+    return number.replace(",", "")
+
+
+def _setting(name: str, text: str) -> str:
+    """A setting as it is called here, of a text that states it."""
+    if name == "precision":
+        plain = text.lower().removeprefix("torch.")
+        return PRECISIONS.get(plain, plain)
+    return text if FACTS[name] is str else _plain(text)
 
 
 def whole(texts: Sequence[str], first: int = 0) -> array[int]:

@@ -26,6 +26,8 @@ _FULL = re.compile(
 )
 _ABSL = re.compile(r"[IWEF](?<!\w[IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\b")
 _MONTH_DAY = re.compile(r"(?<![0-9/])([0-9]{2})/([0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})(?![0-9])")
+_GLOG = re.compile(r"\bI([0-9]{4})([0-9]{2})([0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}) ")
+_TIME = re.compile(r"(?:(?:([0-9]{1,5}) days?, )?([0-9]{1,6}):)?([0-5]?[0-9]):([0-5][0-9])")
 _POWERS = tuple(10**digits for digits in range(10))
 _DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
@@ -111,24 +113,54 @@ def month_day_stamp(text: str) -> float | None:
     return absl_stamp(f"I{match[1]}{match[2]} {match[3]}.000000") if match else None
 
 
+def glog_stamp(text: str) -> float | None:
+    """``I20231111 00:21:00`` in a line, or else what :func:`full_stamp` finds; seconds, or None."""
+    match = _GLOG.search(text)
+    return full_stamp("{}-{}-{} {}".format(*match.groups()) if match else text)
+
+
+def seconds_of(time: str) -> float | None:
+    """``1:02:03``, ``02:03`` or ``1 day, 1:02:03`` in seconds; None for anything else."""
+    match = _TIME.fullmatch(time)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
 class Clock(NamedTuple):
     """How stamps of one form are read: ``first`` finds one in a text, in seconds, None without one;
     ``texts`` gives texts that are stamps in seconds, None if one is no time."""
 
     stamps: Stamps
     first: Callable[[str], float | None]
-    texts: Callable[[Sequence[str]], list[float] | None]
+    texts: Callable[[Sequence[str]], Sequence[float | None] | None]
 
 
 CLOCKS: Mapping[str, Clock] = {
     "full": Clock(Stamps.ABSOLUTE, full_stamp, full_stamps),
     "absl": Clock(Stamps.NO_YEAR, absl_stamp, absl_stamps),
+    "glog": Clock(Stamps.ABSOLUTE, glog_stamp, lambda texts: None),
+    "elapsed": Clock(Stamps.ELAPSED, seconds_of, lambda texts: list(map(seconds_of, texts))),
+    "month_day": Clock(Stamps.NO_YEAR, month_day_stamp, lambda texts: None),
     "unix": Clock(Stamps.ABSOLUTE, float, lambda texts: list(map(float, texts))),
 }
 """Clocks by the names that a pattern's groups with their stamps have; ``unix`` is seconds since
 1970."""
 
-# --- numbers
+# --- numbers, and words
+
+PRECISIONS = {
+    "bfloat16": "bf16",
+    **dict.fromkeys(("float16", "half"), "fp16"),
+    **dict.fromkeys(("float32", "float"), "fp32"),
+}
+"""Our names of precisions, by those that programs print."""
+
+FIGURE = r"[-+.0-9a-z]{1,40}"
+"""A number, nan and inf too: the builder notes what is no measurement."""
+
+COUNT = r"[0-9]{1,18}"
 
 NUMBER = r"[-+.0-9einfaEN]+"
 """A number as Python or C prints it, ``nan`` and ``inf`` too: damage is noted, not passed over."""
@@ -152,10 +184,26 @@ def word(literal: str) -> str:
     return rf"{literal}(?<!\w{literal})"
 
 
-def first_of(pattern: re.Pattern[str], text: str) -> str | None:
-    """The first group of where a pattern is found; None if it is not."""
-    match = pattern.search(text)
+def further(key: str) -> str:
+    """A pattern that looks for ``key`` anywhere in the rest of a line."""
+    return f"(?=.*?{key})"
+
+
+def perhaps(key: str) -> str:
+    """A pattern that looks for ``key`` in the rest of a line; its groups hold nothing if there is
+    none."""
+    return f"(?=(?:.*?{key})?)"
+
+
+def first_of(pattern: re.Pattern[str], text: str, start: int = 0) -> str | None:
+    """The first group of where a pattern is found behind ``start``; None if it is not."""
+    match = pattern.search(text, start)
     return match[1] if match else None
+
+
+def megabytes(gib: str | None) -> float | None:
+    """MB (2**20 bytes) of a number of GB (2**30); None of none."""
+    return None if gib is None else 1024 * float(gib)
 
 
 def one_more(digits: str) -> int | str:

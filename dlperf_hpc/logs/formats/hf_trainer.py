@@ -1,5 +1,7 @@
-"""The Trainer of Hugging Face, and PaddleNLP's, which descends from it.
+"""The Trainer of Hugging Face, PaddleNLP's, which descends from it, and LLaMA-Factory's log of it.
 
+hf_trainer
+----------
 | line | since |
 |---|---|
 | ``{'loss': 10.2, 'learning_rate': 4.9e-05, 'epoch': 0.01}`` | 4 (``grad_norm`` since 4.38) |
@@ -28,7 +30,7 @@ download, ``Map:``, ``Loading checkpoint shards:``) have a name or another total
 in a row were buffered, and show neither a bar nor a step; a loss between two different states of
 the bar is no step's for certain, and is left out. Bars are looked for once the log has shown whose
 it is, by its settings or by the first loss line. The bar's whole seconds are the clock: they have
-everything in them, evaluations and checkpoints too. Its rate is not read (:mod:`._bars`). axolotl,
+everything in them, evaluations and checkpoints too. Its rate is not read (:mod:`.bars`). axolotl,
 TRL and LLaMA-Factory print the same lines with keys of their own; axolotl's
 ``tokens/train_per_sec_per_gpu`` counts the tokens with a label only, and is no speed here.
 
@@ -44,6 +46,24 @@ of devices follows from three of them, unless the model is split over devices. R
 where documents, notebooks and issues quote them (PaddleNLP's of 2022-08-31; bars beside losses in
 huggingface/trl issue 2875 and axolotl-ai-cloud/axolotl issue 592), and whole logs of transformers 5
 that were made by runs on a CPU.
+
+llama_factory
+-------------
+LLaMA-Factory's ``trainer_log.jsonl`` (``LogCallback`` of train/callbacks.py).
+
+| since | line |
+|---|---|
+| 2023 | ``{"current_steps": 10, "total_steps": 90, "loss": 4.1, "eval_loss": null, ..`` |
+| | ``"learning_rate": 5e-05, "epoch": 0.1, .., "elapsed_time": "0:01:10", ..}`` |
+| 2024 (pull request 4066) | without what is null, ``lr``, and at the end |
+| | ``.., "throughput": 4025.5, "total_tokens": 281785}`` |
+
+Process 0 writes a line at each loss line of the Trainer; evaluations and the end have lines of
+their own, without a loss, which are not read. The steps are optimizer steps. ``throughput`` is the
+tokens of all devices over the time since ``train()`` began, set-up included; it is there with
+``include_num_input_tokens_seen``. In a run that went on from a checkpoint it has the tokens of the
+run before it over the time of its own (issue 7415), so that no window of it is taken.
+``elapsed_time`` is that time in whole seconds. Real lines were read in the issues 774 and 7415.
 """
 
 from __future__ import annotations
@@ -51,134 +71,106 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.formats import _bars
-from dlperf_hpc.logs.lineparts import full_stamp
+from dlperf_hpc.logs.formats.bars import Bar, add_bar, bar_of
+from dlperf_hpc.logs.lineparts import COUNT, FIGURE, NUMBER, first_of, full_stamp, perhaps
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
+
+_Figures = dict[str, "str | None"]
+
+# --- hf_trainer
 
 _SPEED = "train_samples_per_second"
 _STEPS = "train_steps_per_second"
-_INTERVAL = ", interval_steps_per_second: "
-_RUNNING = "***** Running "
-_FIGURE = r"[-+.0-9a-z]{1,40}"
-_TOTAL = re.compile(
-    rf"{_SPEED}(?:['\"]: {{0,4}}['\"]?(?P<item>{_FIGURE})['\",}}]| *= *(?P<row>{_FIGURE})\s*$"
-    rf"|: (?P<paddle>{_FIGURE}),)"
-)
-_LOG = re.compile(
-    rf"\{{'loss': '?(?P<loss>{_FIGURE})'?, (?P<rest>[^{{}}]{{0,2000}}?'epoch': [^{{}}]{{1,400}})\}}"
-)
-_LR = re.compile(rf"'learning_rate': '?({_FIGURE})[',]")
-_STEP = re.compile(r"'step': '?([0-9]{1,18})(?:[', ]|$)")
 _TOKENS_SPEED = "train_tokens_per_second"
-_TOKENS = re.compile(rf"'{_TOKENS_SPEED}': '?({_FIGURE})'?(?:,|}}|$)")
+_TOTAL = (
+    rf"{_SPEED}(?:['\"]: {{0,4}}['\"]?(?P<item>{FIGURE})['\",}}]| *= *(?P<row>{FIGURE})\s*$"
+    rf"|: (?P<paddle>{FIGURE}),)"
+)
+_LOG = (
+    rf"\{{'loss': '?(?P<loss>{FIGURE})'?, (?P<rest>[^{{}}]{{0,2000}}?'epoch': [^{{}}]{{1,400}})\}}"
+)
+_LR = re.compile(rf"'learning_rate': '?({FIGURE})[',]")
+_STEP = re.compile(r"'step': '?([0-9]{1,18})(?:[', ]|$)")
+_TOKENS = re.compile(rf"'{_TOKENS_SPEED}': '?({FIGURE})'?(?:,|}}|$)")
+_PADDLE = (
+    rf"(?:\bloss: (?P<loss>{FIGURE}), )?(?:learning_rate: (?P<lr>{FIGURE}), )?"
+    rf"global_step: (?P<iteration>{COUNT}), .{{0,600}}, interval_steps_per_second: "
+    rf"(?P<printed>{FIGURE}),"
+)
 _BEHIND = 2
 """Lines from a loss line to the bar that is drawn again, a blank one among them."""
 
-_Figures = dict[str, "str | None"]
 _MOST_HELD = 10_000
 """Bars kept until it is known whose they are: a loss line may come late."""
-_PADDLE = re.compile(
-    rf"(?:\bloss: (?P<loss>{_FIGURE}), )?(?:learning_rate: (?P<lr>{_FIGURE}), )?"
-    rf"global_step: (?P<step>[0-9]{{1,18}}), .{{0,600}}interval_steps_per_second: "
-    rf"(?P<rate>{_FIGURE}),"
-)
-_SETTING = re.compile(
-    r"(Instantaneous batch size per device|Total train batch size \(w\. parallel, distributed"
-    r" & accumulation\)|Gradient Accumulation steps) = ([0-9,]{1,20})\s*$"
-)
-_SETTINGS = {"I": "batch_size", "T": "global_batch", "G": "accumulation"}
-_SPLIT = re.compile(r"(?:tensor|pipeline|sep|context)_parallel_degree *: *([0-9]{1,6})\b")
 
-_NUMBER = r"['\"]?(?P<value>[0-9][0-9,]{0,24}(?:\.[0-9]{1,20})?)"
+_VALUE = r"['\"]?(?P<value>[0-9][0-9,]{0,24}(?:\.[0-9]{1,20})?)"
 _PLAN = (
-    ("epoch_samples", re.compile(rf"Num examples = {_NUMBER}\s*$")),
-    ("epochs_asked", re.compile(rf"Num Epochs = {_NUMBER}\s*$")),
-    ("steps_asked", re.compile(rf"Total optimization steps = {_NUMBER}\s*$")),
-    ("resumed", re.compile(rf"Continuing training from global step {_NUMBER}\s*$")),
-    ("resumed_epochs", re.compile(rf"Continuing training from epoch {_NUMBER}\s*$")),
-    ("epoch_samples", re.compile(rf"^ *\"?train_samples\"?(?: *= *|: ){_NUMBER},?\s*$")),
-    ("epochs", re.compile(rf"^ *\"?epoch\"?(?: *= *|: ){_NUMBER},?\s*$")),
-    ("steps", re.compile(rf"^ *\"global_step\": {_NUMBER},\s*$")),
-    ("steps_asked", re.compile(rf"^ *\"max_steps\": {_NUMBER},\s*$")),
-    ("seconds", re.compile(rf"^ *\"train_runtime\": {_NUMBER},?\s*$")),
+    ("epoch_samples", re.compile(rf"Num examples = {_VALUE}\s*$")),
+    ("epochs_asked", re.compile(rf"Num Epochs = {_VALUE}\s*$")),
+    ("steps_asked", re.compile(rf"Total optimization steps = {_VALUE}\s*$")),
+    ("resumed", re.compile(rf"Continuing training from global step {_VALUE}\s*$")),
+    ("resumed_epochs", re.compile(rf"Continuing training from epoch {_VALUE}\s*$")),
+    ("epoch_samples", re.compile(rf"^ *\"?train_samples\"?(?: *= *|: ){_VALUE},?\s*$")),
+    ("epochs", re.compile(rf"^ *\"?epoch\"?(?: *= *|: ){_VALUE},?\s*$")),
+    ("steps", re.compile(rf"^ *\"global_step\": {_VALUE},\s*$")),
+    ("steps_asked", re.compile(rf"^ *\"max_steps\": {_VALUE},\s*$")),
+    ("seconds", re.compile(rf"^ *\"train_runtime\": {_VALUE},?\s*$")),
 )
 _DURATION = re.compile(
     r"^ *train_runtime *= *(?:(?P<days>[0-9]{1,5}) days?, )?(?P<hours>[0-9]{1,6}):"
     r"(?P<minutes>[0-9]{2}):(?P<seconds>[0-9]{2}(?:\.[0-9]{1,6})?)\s*$"
 )
 _AT_THE_END = (
-    ("seconds", re.compile(rf"\btrain_runtime['\"]?: {_NUMBER}['\"]?[,}}]")),
-    ("steps_per_s", re.compile(rf"\b{_STEPS}['\"]?: {_NUMBER}['\"]?[,}}]")),
-    ("epochs", re.compile(rf"\bepoch['\"]?: {_NUMBER}(?:['\"]?[,}}]|\s*$)")),
-    ("steps", re.compile(rf"\bTrainOutput\(global_step={_NUMBER},")),
-    ("steps", re.compile(rf"\| *{_NUMBER}/[0-9]{{1,18}} \[[0-9:]{{4,12}}<")),
+    ("seconds", re.compile(rf"\btrain_runtime['\"]?: {_VALUE}['\"]?[,}}]")),
+    ("steps_per_s", re.compile(rf"\b{_STEPS}['\"]?: {_VALUE}['\"]?[,}}]")),
+    ("epochs", re.compile(rf"\bepoch['\"]?: {_VALUE}(?:['\"]?[,}}]|\s*$)")),
+    ("steps", re.compile(rf"\bTrainOutput\(global_step={_VALUE},")),
+    ("steps", re.compile(rf"\| *{_VALUE}/[0-9]{{1,18}} \[[0-9:]{{4,12}}<")),
 )
-_EPOCH = re.compile(rf"'epoch': {_NUMBER}")
+_EPOCH = re.compile(rf"'epoch': {_VALUE}")
 
 
-def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """A loss line, the end's speed in any of its forms, or a setting."""
-    if _SPEED in line.text:
-        _read_total(line, builder)
-    elif match := _LOG.search(line.text):
-        _read_log(line, builder, match["loss"], match["rest"])
-    elif _INTERVAL in line.text:
-        _read_paddle(line, builder)
-    elif _bars.is_bare(line.text):
-        _read_bar(line, builder, _bars.bar_of(line.text))
-    elif _bars.LITERAL in line.text:
-        return  # another bar, of which there may be very many
-    elif _RUNNING in line.text:
-        builder.state["evaluates"] = "training" not in line.text
-    elif match := _SETTING.search(line.text):
-        _read_setting(line, builder, _SETTINGS[match[1][0]], match[2].replace(",", ""))
-    elif match := _SPLIT.search(line.text):
-        if int(match[1]) > 1:
-            builder.state["split"] = True
+def _read_total(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """The end's speed in any of its forms."""
+    figure = found["item"] or found["row"] or found["paddle"]
+    one_line = found["item"] and ("{'" in line.text or "'epoch'" in line.text)
+    if one_line and _STEPS not in line.text:
+        _add_total(line, builder, figure, Unit.ITERATIONS_PER_S)
+        builder.count(line, "steps_per_s", figure)
     else:
-        _read_plan(line, builder)
-
-
-def _read_total(line: Line, builder: ReadingBuilder) -> None:
-    match = _TOTAL.search(line.text)
-    if match is None:
-        builder.note(line, f"{_SPEED} without a number")
-        return
-    known, before = len(builder.totals), [t.value for t in builder.totals if t.name == _SPEED][-1:]
-    in_line = match["item"] and ("{'" in line.text or "'epoch'" in line.text)
-    of_steps = in_line and _STEPS not in line.text
-    unit = Unit.ITERATIONS_PER_S if of_steps else Unit.SAMPLES_PER_S
-    figure = match["item"] or match["row"] or match["paddle"]
-    builder.total(line, _SPEED, figure, unit)
-    if len(builder.totals) > known and [builder.totals[-1].value] == before:
-        builder.totals.pop()  # printed as a dictionary, and again as a table
+        _add_total(line, builder, figure, Unit.SAMPLES_PER_S)
     if tokens := _TOKENS.search(line.text):
         builder.total(line, _TOKENS_SPEED, tokens[1], Unit.TOKENS_PER_S)
     if builder.totals:
         builder.release_held()
-    if match["row"] is None:
+    if found["row"] is None:
         for name, pattern in _AT_THE_END:
-            if found := pattern.search(line.text):
-                _count(line, builder, name, found["value"])
-    if of_steps:
-        builder.count(line, "steps_per_s", figure)
+            if match := pattern.search(line.text):
+                _count(line, builder, name, match["value"])
     builder.state.pop("epochs", None)
 
 
-def _read_log(line: Line, builder: ReadingBuilder, loss: str, rest: str) -> None:
+def _add_total(line: Line, builder: ReadingBuilder, figure: str, unit: Unit) -> None:
+    """The whole run's speed, once: it is printed as a dictionary, and again as a table."""
+    known = len(builder.totals)
+    before = [total.value for total in builder.totals if total.name == _SPEED][-1:]
+    builder.total(line, _SPEED, figure, unit)
+    if len(builder.totals) > known and [builder.totals[-1].value] == before:
+        builder.totals.pop()
+
+
+def _read_log(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """A loss line."""
     builder.release_held()
-    step, lr, tokens = _STEP.search(rest), _LR.search(rest), _TOKENS.search(rest)
+    rest = found["rest"]
     if epoch := _EPOCH.search(rest):
         _read_epoch(line, builder, epoch["value"])
-    figures: _Figures = {
-        "loss": loss,
-        "lr": lr[1] if lr else None,
-        "printed": tokens[1] if tokens else None,
-    }
+    tokens = first_of(_TOKENS, rest)
+    figures: _Figures = {"loss": found["loss"], "lr": first_of(_LR, rest), "printed": tokens}
     if tokens and not builder.steps:
         builder.printed = Printed(Unit.TOKENS_PER_S, averaging=Averaging.RUNNING)
-    if step:
-        builder.step(line, step[1], loss=loss, lr=figures["lr"], printed=figures["printed"])
+    if step := first_of(_STEP, rest):
+        builder.step(line, step, loss=found["loss"], lr=figures["lr"], printed=tokens)
     else:
         builder.recognise(line)
         written = builder.state.setdefault("written", [])
@@ -193,57 +185,68 @@ def _read_epoch(line: Line, builder: ReadingBuilder, epoch: str) -> None:
         builder.count(line, "first_epochs" if len(seen) == 1 else "second_epochs", epoch)
 
 
-def _read_bar(line: Line, builder: ReadingBuilder, bar: _bars.Bar | None) -> None:
+def _read_bar(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A step, if the bar is that of the training; until that is known the bar is held."""
+    bar = bar_of(line.text)
     if bar is None:
         return
-    written = builder.state.pop("written", [])
-    behind = len(written) == 1 and line.number - written[0][0] <= _BEHIND
-    shown, builder.state["shown"] = builder.state.get("shown"), (bar.done, bar.total)
-    # The loss line is of this step for certain if the bar had it before that line already.
-    figures: _Figures = written[0][1] if behind and shown == (bar.done, bar.total) else {}
-    if behind:
-        # Once may be chance.
-        if builder.state.get("seen") == bar.total:
-            builder.state["learned"] = bar.total
-        builder.state["seen"] = bar.total
-    asked = builder.state.get("asked") or builder.state.get("learned")
-    held: list[tuple[Line, _bars.Bar, _Figures]] = builder.state.setdefault("held_bars", [])
-    if len(held) < _MOST_HELD and bar.done and asked in (None, bar.total):
+    figures = _written(line, builder, bar)
+    total = builder.state.get("planned") or builder.state.get("learned")
+    held: list[tuple[Line, Bar, _Figures]] = builder.state.setdefault("held_bars", [])
+    if len(held) < _MOST_HELD and bar.done and total in (None, bar.total):
         held.append((line._replace(text=""), bar, figures))
-    if asked and "recognised" in builder.state:
+    if total and "recognised" in builder.state:
         for at, state, more in held:
-            if state.total == asked:
-                _bars.add(at, builder, state, **more)
+            if state.total == total:
+                add_bar(at, builder, state, **more)
         held.clear()
 
 
-def _read_paddle(line: Line, builder: ReadingBuilder) -> None:
-    match = _PADDLE.search(line.text)
-    if match is None:
-        builder.note(line, "a step of PaddleNLP's Trainer, but not as it prints it")
-        return
+def _written(line: Line, builder: ReadingBuilder, bar: Bar) -> _Figures:
+    """The figures of the loss line before the bar. They are of its step for certain if the bar had
+    it before that line already."""
+    written, before = builder.state.pop("written", []), builder.state.get("bar")
+    builder.state["bar"] = bar.done, bar.total
+    if len(written) != 1 or line.number - written[0][0] > _BEHIND:
+        return {}
+    # Once may be chance.
+    if builder.state.get("seen") == bar.total:
+        builder.state["learned"] = bar.total
+    builder.state["seen"] = bar.total
+    if before != builder.state["bar"]:
+        return {}
+    figures: _Figures = written[0][1]
+    return figures
+
+
+def _read_paddle(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     if not builder.steps:
         builder.framework = "paddle"
         builder.printed = Printed(Unit.ITERATIONS_PER_S)
     builder.release_held()
-    builder.step(
-        line,
-        match["step"],
-        stamp=full_stamp(line.text[: match.start()]),
-        printed=match["rate"],
-        loss=match["loss"],
-        lr=match["lr"],
-    )
+    stamp = full_stamp(line.text.partition("loss: ")[0].partition("global_step: ")[0])
+    printed, loss, lr = found["printed"], found["loss"], found["lr"]
+    builder.step(line, found["iteration"], stamp=stamp, printed=printed, loss=loss, lr=lr)
 
 
-def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
+def _read_running(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    builder.state["evaluates"] = "training" not in line.text
+
+
+def _read_split(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    if int(found["size"]) > 1:
+        builder.state["split"] = True
+
+
+def _read_setting(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     """A setting; with the third of them the number of devices, unless the model is split."""
-    builder.hold(line, name, value)
     known: dict[str, int] = builder.state.setdefault("batches", {})
-    known[name] = int(value or 0)
+    for name, value in found.items():
+        if value:
+            known[name] = int(value.replace(",", "") or 0)
+            builder.hold(line, name, known[name])
     one = known.get("batch_size", 0) * known.get("accumulation", 0)
-    if len(known) < len(_SETTINGS) or builder.state.get("split"):
+    if len(known) < len(found) or builder.state.get("split"):
         return
     if one and known["global_batch"] % one == 0:
         builder.hold(line, "devices", known["global_batch"] // one)
@@ -256,7 +259,7 @@ def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) ->
     known.clear()
 
 
-def _read_plan(line: Line, builder: ReadingBuilder) -> None:
+def _read_plan(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """What is to be trained, or was; or a part of the end's table or file."""
     for name, pattern in _PLAN:
         if match := pattern.search(line.text):
@@ -269,7 +272,7 @@ def _read_plan(line: Line, builder: ReadingBuilder) -> None:
                 builder.count(line, "resumed_epochs", 0)
             _count(line, builder, name, match["value"])
             if "Total optimization steps" in line.text:
-                builder.state["asked"] = int(match["value"].replace(",", "").partition(".")[0])
+                builder.state["planned"] = int(match["value"].replace(",", "").partition(".")[0])
             return
     if match := _DURATION.search(line.text):
         days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))
@@ -284,6 +287,41 @@ def _count(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
         builder.count(line, "epochs_error", 0.5 * 10.0**-decimals)
 
 
-LINES = {
-    "hf_trainer": (LinePattern(take=read),),
-}
+_TRAINER = (
+    LinePattern(_TOTAL, take=_read_total),
+    LinePattern(_SPEED, note=f"{_SPEED} without a number"),
+    LinePattern(_LOG, take=_read_log),
+    LinePattern(_PADDLE, take=_read_paddle),
+    LinePattern(
+        ", interval_steps_per_second: ",
+        note="a step of PaddleNLP's Trainer, but not as it prints it",
+    ),
+    LinePattern(r"^.{3}%\|", take=_read_bar),  # without a name: the share done takes three places
+    LinePattern(r"%\|", passed_over=True),  # another bar, of which there may be very many
+    LinePattern(r"\*{5} Running ", take=_read_running),
+    LinePattern(
+        r"(?:Instantaneous batch size per device = (?P<batch_size>[0-9,]{1,20})"
+        r"|Total train batch size \(w\. parallel, distributed & accumulation\)"
+        r" = (?P<global_batch>[0-9,]{1,20})"
+        r"|Gradient Accumulation steps = (?P<accumulation>[0-9,]{1,20}))\s*$",
+        take=_read_setting,
+    ),
+    LinePattern(
+        r"(?:tensor|pipeline|sep|context)_parallel_degree *: *(?P<size>[0-9]{1,6})\b",
+        take=_read_split,
+    ),
+    LinePattern(take=_read_plan),
+)
+
+# --- llama_factory
+
+_LLAMA_FACTORY = LinePattern(
+    r'\{"current_steps": (?P<iteration>[0-9]{1,15}), "total_steps": [0-9]{1,15}, '
+    rf'"loss": (?P<loss>{NUMBER}),(?= )'
+    + perhaps(rf'"(?:lr|learning_rate)": (?P<lr>{NUMBER}),')
+    + perhaps(r'"elapsed_time": "(?P<elapsed>(?:[0-9]{1,5} days?, )?[0-9:]{4,12})"')
+    + perhaps(rf'"throughput": (?P<printed>{NUMBER})[,}}]')
+    + r".{0,2000}\}\s*$"
+)
+
+LINES = {"hf_trainer": _TRAINER, "llama_factory": (_LLAMA_FACTORY,)}

@@ -1,4 +1,4 @@
-r"""nanoGPT and its kin: llama2.c, build-nanogpt, nanochat, modded-nanogpt.
+r"""nanoGPT and its kin: llama2.c, build-nanogpt, nanochat, modded-nanogpt; and llm.c.
 
 nanogpt
 -------
@@ -58,19 +58,49 @@ read. On lines without ``val_loss`` the clock is read without waiting for the de
 prints. A log holds the program's own text, whose settings are read where they are in sequences
 (until 2024-12); later ones count tokens in a way that changes during a run. Real logs were read:
 the records of KellerJordan/modded-nanogpt. openai/parameter-golf prints the same lines.
+
+llm_c
+-----
+llm.c (karpathy/llm.c): its CUDA programs, and the PyTorch program beside them.
+
+| since | line |
+|---|---|
+| 2024-04 | ``step   12/19560: train loss 7.1 (315.2 ms, 12999 tok/s)``; train_gpt2_fp32.cu still does |
+| 2024-05 | ``step 12/19560: train loss 7.1 norm 2.1 lr 1.00e-04 (315.20 ms, 1663000 tok/s)``, or ``(acc 7.1)`` |
+| 2024-05 | ``step 12/19560 \| train loss 7.10 \| norm 2.1 \| lr 1.00e-04 \| 315.20 ms \| 48.9% A100 fp16 MFU \| 1663000 tok/s`` |
+| 2024-06 | ``step 12/19560 \| loss 7.10 (+0.3z)\| norm 2.1 (-0.1z)\| lr 1.00e-04 \| 315.20 ms \| 48.9% bf16 MFU \| 1663000 tok/s`` |
+| train_gpt2.py | ``step 12/50 \| train loss 7.10 \| norm 2.1 \| lr 1.00e-04 \| (315.20 ms \| 12999 tok/s)`` |
+| main.log | ``s:11 trl:7.1000 lr:0.000100 norm:2.10`` (step from 0), ``s:0 tel:10.9``: no speed |
+
+Every optimizer step is printed, counted from 1, by process 0. The time is that step's alone, of all
+devices together, and is read; ``tok/s`` is a moving average of it (0.95 a step, since 2024-05). Time
+for validation is not in it but in train_gpt2.py's, whose step behind a ``val loss`` is therefore
+read without it. ``total average iteration time: 316.4 ms`` at the end is over all steps but the
+first, divided by those of a whole run: it is read if the log says that the run did not go on from
+a checkpoint (``| weight init method | d12 |``).
+
+Settings: ``batch_size B=64 * seq_len T=1024 * num_processes=8 and total_batch_size=524288`` (the
+last in tokens), ``=> setting grad_accum_steps=1``, ``| precision | BF16 |``. Real lines were read
+where issues and repositories quote logs (karpathy/llm.c#796), and a whole main.log.
 """  # noqa: E501 - a row of the table is a line of the log
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, WHOLE, full_stamp, one_more, word
+from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.lineparts import COUNT, NUMBER, full_stamp, further, one_more, perhaps, word
+from dlperf_hpc.logs.scanned import Unit
 
-_COUNT = r"[0-9]{1,18}"
-_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+def _evaluated(builder: ReadingBuilder) -> None:
+    """The time of the next step has an evaluation in it."""
+    builder.state["evaluated"] = True
+
+
+def _evaluation_over(builder: ReadingBuilder, _: object) -> None:
+    builder.state.pop("evaluated", None)
 
 
 # --- nanogpt
@@ -79,141 +109,95 @@ _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 def _iterations(figure: str) -> tuple[str, str]:
     """The lines of nanoGPT and of llama2.c; ``figure`` names the group of the milliseconds."""
     return (
-        rf"{word('iter ')}(?P<index>{_COUNT}): loss (?P<loss>{NUMBER}),"
+        rf"{word('iter ')}(?P<index>{COUNT}): loss (?P<loss>{NUMBER}),"
         rf" time (?P<{figure}>{NUMBER})ms(?=[,\s]|$)",
-        rf"^(?P<index>{_COUNT}) \| loss (?P<loss>{NUMBER}) \| lr (?P<lr>{NUMBER})"
+        rf"^(?P<index>{COUNT}) \| loss (?P<loss>{NUMBER}) \| lr (?P<lr>{NUMBER})"
         rf" \| (?P<{figure}>{NUMBER})ms \| mfu ",
     )
 
 
-_LINES = (
-    *(
-        LinePattern(
-            each,
-            clock="full",
-            usual=lambda builder, columns: builder.state.get("evaluated") not in columns["index"],
-        )
-        for each in _iterations("printed")
-    ),
-    # Behind an evaluation the time has that in it.
-    *(LinePattern(each, clock="full") for each in _iterations("evaluated")),
-)
-_EVALUATION = re.compile(rf"{word('step ')}(?P<index>{_COUNT}): train loss ")
-_SETTING = re.compile(
-    r"^(?:Overriding: )?(?P<name>batch_size|block_size|max_seq_len|dtype)"
-    r" = (?P<value>'[a-z0-9]{1,10}'|[a-z0-9]{1,10})\s*(?:#|$)"
-)
-_TOKENS = re.compile(r"tokens per iteration will be: (?P<tokens>[0-9][0-9,]{0,20})\s*$")
-_BREAKDOWN = re.compile(
-    r"breaks down as: (?P<accumulation>[0-9]{1,9}) grad accum steps \* (?P<devices>[0-9]{1,9})"
-    r" processes \* (?P<batch_size>[0-9]{1,9}) batch size \* (?P<seq_len>[0-9]{1,9}) max seq len"
-)
+def _not_evaluated(builder: ReadingBuilder, columns: Columns) -> bool:
+    return builder.state.get("evaluated") not in columns["index"]
 
 
-def _read_nanogpt(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """An evaluation before an iteration, or a setting."""
-    if match := _EVALUATION.search(line.text):
-        builder.state["evaluated"] = match["index"]
-    elif match := _BREAKDOWN.search(line.text):
-        for name, value in match.groupdict().items():
-            builder.hold(line, name, value)
-    elif match := _TOKENS.search(line.text):
-        _hold_batches(line, builder, _plain(match["tokens"]))
-    elif match := _SETTING.search(line.text):
-        _read_setting(line, builder, match["name"], match["value"].strip("'"))
+def _read_evaluation(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.state["evaluated"] = found["evaluated"]
 
 
-def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
-    if name == "dtype":
-        builder.hold(line, "precision", _PRECISIONS.get(value))
-    elif not value.isdigit():
-        return
-    elif name == "batch_size":
-        builder.state["batch_size"] = value
-    else:
-        builder.hold(line, "seq_len", value)
-        builder.state["seq_len"] = int(value)
+def _read_batch_size(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.state["batch_size"] = found["value"]
 
 
-def _hold_batches(line: Line, builder: ReadingBuilder, tokens: int) -> None:
+def _read_length(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.hold(line, "seq_len", found["value"])
+    builder.state["seq_len"] = int(found["value"])
+
+
+def _read_tokens(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     """The sequences of an optimizer step, where the length of one is known. Those of a micro-step
     are of no use without it: of how many an optimizer step consists would be guessed."""
-    seq_len = builder.state.get("seq_len")
+    tokens, seq_len = _plain(found["tokens"]), builder.state.get("seq_len")
     if seq_len and tokens % seq_len == 0:
         builder.hold(line, "global_batch", tokens // seq_len)
-        if "batch_size" in builder.state:
-            builder.hold(line, "batch_size", builder.state["batch_size"])
+        builder.hold(line, "batch_size", builder.state.get("batch_size"))
 
+
+def _plain(grouped: str) -> int:
+    return int(grouped.replace(",", ""))
+
+
+_NANOGPT = (
+    *(LinePattern(each, clock="full", usual=_not_evaluated) for each in _iterations("printed")),
+    # Behind an evaluation the time has that in it.
+    *(LinePattern(each, clock="full") for each in _iterations("other")),
+    LinePattern(rf"{word('step ')}(?P<evaluated>{COUNT}): train loss ", take=_read_evaluation),
+    LinePattern(
+        r"breaks down as: (?P<accumulation>[0-9]{1,9}) grad accum steps \* (?P<devices>[0-9]{1,9})"
+        r" processes \* (?P<batch_size>[0-9]{1,9}) batch size"
+        r" \* (?P<seq_len>[0-9]{1,9}) max seq len",
+        held=True,
+    ),
+    LinePattern(
+        r"tokens per iteration will be: (?P<tokens>[0-9][0-9,]{0,20})\s*$", take=_read_tokens
+    ),
+    LinePattern(
+        r"^(?:Overriding: )?dtype = '?(?P<precision>bfloat16|float16|float32)'?\s*(?:#|$)",
+        held=True,
+    ),
+    LinePattern(
+        r"^(?:Overriding: )?batch_size = '?(?P<value>[0-9]{1,10})'?\s*(?:#|$)",
+        take=_read_batch_size,
+    ),
+    LinePattern(
+        r"^(?:Overriding: )?(?:block_size|max_seq_len) = '?(?P<value>[0-9]{1,10})'?\s*(?:#|$)",
+        take=_read_length,
+    ),
+)
 
 # --- nanochat
 
 _NEARLY = 0.02  # of tokens that should be the same
 _GROUPED = r"[0-9]{1,3}(?:,[0-9]{3}){0,6}"
-_CHAT_STEP = re.compile(
-    rf"{word('step ')} *(?P<index>{_COUNT})(?:/{_COUNT})?(?: \([0-9.]{{1,10}}%\))? +\|"
+_CHAT_STEP = (
+    rf"{word('step ')} *(?P<index>{COUNT})(?:/{COUNT})?(?: \([0-9.]{{1,10}}%\))? +\|"
     rf" loss: (?P<loss>{NUMBER}) \|"
 )
-_CHAT_RATE = re.compile(
-    rf"\| dt: (?P<ms>{NUMBER})ms +\| tok/sec: "
-    rf"(?:(?P<alone>[0-9]{{1,15}}\.[0-9]{{2}}|nan|inf)\s*$|(?P<grouped>[0-9,]{{1,24}}) +\|)"
+_CHAT_TIME = (
+    rf"{_CHAT_STEP}(?:(?:[^|\n]*\|)*? lr:? (?P<lr>{NUMBER}) \|)?(?:[^|\n]*\|)*?"
+    rf" dt: (?P<ms>{NUMBER})ms +\| tok/sec: "
 )
-_CHAT_LR = re.compile(rf"\| lr:? (?P<lr>{NUMBER}) \|")
-_CHAT_SHAPE = re.compile(
-    rf"Tokens / micro-batch / rank: (?P<batch_size>[0-9]{{1,9}}) x (?P<seq_len>[0-9]{{1,9}})"
-    rf" = (?P<tokens>{_GROUPED})\s*$"
-)
-_CHAT_WORLD = re.compile(rf"Tokens / micro-batch: (?P<tokens>{_GROUPED})\s*$")
-_CHAT_ACCUMULATION = re.compile(
-    rf"(?:Total batch size (?P<tokens>{_GROUPED}) )?=> (?:calculated )?gradient accumulation steps:"
-    r" (?P<steps>[0-9]{1,9})\s*$"
-)
-_CHAT_ROWS = LinePattern(
-    rf"^step +(?P<index>{WHOLE}) \| loss: (?P<loss>{DECIMAL}) \| lr (?P<lr>{DECIMAL})"
-    rf" \| norm: {DECIMAL} \| dt: {DECIMAL}ms \| tok/sec: (?P<printed>[0-9]{{1,15}}\.[0-9]{{2}})$",
-    usual=lambda builder, columns: bool(builder.steps) and not builder.state.get("evaluated"),
-)
+_ALONE = r"[0-9]{1,15}\.[0-9]{2}|nan|inf"
 
 
-def _read_nanochat(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """A step, an evaluation before one, or a setting."""
-    if step := _CHAT_STEP.search(line.text):
-        _read_chat_step(line, builder, step)
-    elif match := _CHAT_SHAPE.search(line.text):
-        builder.hold(line, "batch_size", match["batch_size"])
-        builder.hold(line, "seq_len", match["seq_len"])
-        builder.state["tokens"] = _plain(match["tokens"])
-    elif match := _CHAT_WORLD.search(line.text):
-        devices, rest = divmod(_plain(match["tokens"]), builder.state.get("tokens") or 1)
-        if "tokens" in builder.state and not rest:
-            builder.hold(line, "devices", devices)
-    elif match := _CHAT_ACCUMULATION.search(line.text):
-        builder.hold(line, "accumulation", match["steps"])
-        if match["tokens"]:
-            builder.state["total"] = _plain(match["tokens"])
-    elif line.text.startswith("validation loss: "):
-        builder.state["evaluated"] = True
-
-
-def _read_chat_step(line: Line, builder: ReadingBuilder, step: re.Match[str]) -> None:
-    rate = _CHAT_RATE.search(line.text, step.end() - 1)
-    if rate is None:
-        builder.note(line, "a step with tok/sec, but not as nanochat or build-nanogpt print it")
-        return
+def _read_chat_step(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     builder.release_held()
-    evaluated = builder.state.pop("evaluated", False)
-    lr = _CHAT_LR.search(line.text, step.end() - 1)
-    printed = rate["alone"]
-    if printed is None:
-        printed = _chat_rate(line, builder, rate["grouped"].replace(",", ""), rate["ms"])
-    elif evaluated:
-        printed = None
     builder.step(
         line,
-        one_more(step["index"]),
-        stamp=full_stamp(line.text[: step.start()]),
-        printed=printed,
-        loss=step["loss"],
-        lr=lr["lr"] if lr else None,
+        one_more(found["index"]),
+        stamp=full_stamp(line.text.partition("step ")[0]),
+        printed=_chat_rate(line, builder, found["grouped"].replace(",", ""), found["ms"]),
+        loss=found["loss"],
+        lr=found["lr"],
     )
 
 
@@ -221,39 +205,79 @@ def _chat_rate(line: Line, builder: ReadingBuilder, rate: str, ms: str) -> str |
     """nanochat's tokens/s if it is known whether they are a whole step's. Those of a micro-batch
     are taken times the accumulation (``Printed.scale``)."""
     total = builder.state.get("total")
-    if total is None:
-        if "| epoch: " in line.text:
-            return rate
-        if not builder.state.setdefault("unknown", False):
-            builder.state["unknown"] = True
-            builder.note(
-                line, "tok/sec of a step or of a micro-batch: no 'Total batch size' says it"
-            )
-        return None
+    if total is not None:
+        scale = _scale(builder, total, rate, ms)
+        if scale and not builder.steps:
+            builder.printed = replace(builder.printed, scale=float(scale))
+        return rate if scale == builder.printed.scale else None
+    if "| epoch: " in line.text:
+        return rate
+    builder.note_once(line, "tok/sec of a step or of a micro-batch: no 'Total batch size' says it")
+    return None
+
+
+def _scale(builder: ReadingBuilder, total: int, rate: str, ms: str) -> int | None:
+    """1 or the accumulation, by which tokens/s are those of a step of ``total`` tokens."""
     try:
         times = 1000 * total / (float(rate) * float(ms))
     except (ValueError, ZeroDivisionError, OverflowError):
         return None
     scales = (1, builder.latest("accumulation") or 1)
-    scale = next((each for each in scales if abs(times / each - 1) < _NEARLY), None)
-    if not builder.steps and scale:
-        builder.printed = replace(builder.printed, scale=float(scale))
-    return rate if scale == builder.printed.scale else None
+    return next((each for each in scales if abs(times / each - 1) < _NEARLY), None)
 
 
-def _plain(grouped: str) -> int:
-    return int(grouped.replace(",", ""))
+def _read_shape(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.hold(line, "batch_size", found["batch"])
+    builder.hold(line, "seq_len", found["length"])
+    builder.state["tokens"] = _plain(found["tokens"])
 
+
+def _read_world(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    devices, rest = divmod(_plain(found["tokens"]), builder.state.get("tokens") or 1)
+    if "tokens" in builder.state and not rest:
+        builder.hold(line, "devices", devices)
+
+
+def _read_accumulation(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.hold(line, "accumulation", found["steps"])
+    if found["tokens"]:
+        builder.state["total"] = _plain(found["tokens"])
+
+
+_NANOCHAT = (
+    LinePattern(
+        rf"{_CHAT_TIME}(?P<printed>{_ALONE})\s*$",
+        clock="full",
+        usual=lambda builder, _: not builder.state.get("evaluated"),
+    ),
+    LinePattern(rf"{_CHAT_TIME}(?:{_ALONE})\s*$", clock="full", then=_evaluation_over),
+    LinePattern(rf"{_CHAT_TIME}(?P<grouped>[0-9,]{{1,24}}) +\|", take=_read_chat_step),
+    LinePattern(
+        _CHAT_STEP, note="a step with tok/sec, but not as nanochat or build-nanogpt print it"
+    ),
+    LinePattern(
+        rf"Tokens / micro-batch / rank: (?P<batch>[0-9]{{1,9}}) x (?P<length>[0-9]{{1,9}})"
+        rf" = (?P<tokens>{_GROUPED})\s*$",
+        take=_read_shape,
+    ),
+    LinePattern(rf"Tokens / micro-batch: (?P<tokens>{_GROUPED})\s*$", take=_read_world),
+    LinePattern(
+        rf"(?:Total batch size (?P<tokens>{_GROUPED}) )?=> (?:calculated )?gradient accumulation"
+        r" steps: (?P<steps>[0-9]{1,9})\s*$",
+        take=_read_accumulation,
+    ),
+    LinePattern("^validation loss: ", take=lambda _, builder, found: _evaluated(builder)),
+)
 
 # --- modded_nanogpt
 
-_SPEEDRUN = re.compile(
-    rf"{word('step:')}(?P<done>{_COUNT})/{_COUNT} (?P<losses>[a-z_:.0-9 ]{{0,200}}?)"
+_SPEEDRUN = (
+    rf"{word('step:')}(?P<done>{COUNT})/{COUNT} (?:[a-z_:.0-9 ]{{0,200}}?"
+    rf"\btrain_loss:(?P<loss>{NUMBER}) )?[a-z_:.0-9 ]{{0,200}}?"
     r"train_time:(?P<time>[0-9]{1,12}(?:\.[0-9]{1,6})?)(?P<unit>ms|s)"
     rf" step_avg:(?P<mean>{NUMBER})ms(?=\s|$)"
 )
-_TRAIN_LOSS = re.compile(rf"\btrain_loss:(?P<loss>{NUMBER}) ")
-_SPEEDRUN_SETTING = re.compile(
+_SPEEDRUN_SETTING = (
     r"^\s{0,8}(?:device_)?(?:batch_size|sequence_length) : int = (?P<value>[0-9]{1,9}"
     r"(?:\*[0-9]{1,9})?) # (?P<what>batch size, in sequences, across all devices"
     r"|batch size, in sequences, per device|sequence length, in tokens)"
@@ -266,32 +290,25 @@ _SPEEDRUN_FACTS = {
 _ORIGINS = (0, 10)  # step after which the clock and the mean begin
 
 
-def _read_modded(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """A step, or a setting in the program's own text."""
-    if match := _SPEEDRUN.search(line.text):
-        _read_speedrun(line, builder, match)
-    elif match := _SPEEDRUN_SETTING.search(line.text):
-        value = math.prod(int(factor) for factor in match["value"].split("*"))
-        builder.hold(line, _SPEEDRUN_FACTS[match["what"]], value)
+def _read_own_text(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """A setting in the program's own text."""
+    value = math.prod(int(factor) for factor in found["value"].split("*"))
+    builder.hold(line, _SPEEDRUN_FACTS[found["what"]], value)
 
 
-def _read_speedrun(line: Line, builder: ReadingBuilder, match: re.Match[str]) -> None:
+def _read_speedrun(line: Line, builder: ReadingBuilder, match: Groups) -> None:
     """A step. Of two lines for one, with and without validation, the first counts."""
     done = int(match["done"])
-    before = builder.steps[-1] if builder.steps else None
+    before = builder.last_step()
     if before and before.iteration == done:
         return
     builder.release_held()
-    loss = _TRAIN_LOSS.search(match["losses"])
-    ms = match["unit"] == "ms"
-    seconds = float(match["time"]) / (1000.0 if ms else 1.0)
-    builder.step(
-        line,
-        done,
-        stamp=builder.on_one_line(done, seconds),
-        printed=_running_mean(builder, done, seconds, match["mean"]) if ms else None,
-        loss=loss["loss"] if loss else None,
-    )
+    seconds, mean = float(match["time"]), None
+    if match["unit"] == "ms":
+        seconds /= 1000.0
+        mean = _running_mean(builder, done, seconds, match["mean"])
+    stamp = builder.on_one_line(done, seconds)
+    builder.step(line, done, stamp=stamp, printed=mean, loss=match["loss"])
 
 
 def _running_mean(builder: ReadingBuilder, done: int, seconds: float, mean: str) -> str | None:
@@ -316,14 +333,70 @@ def _fitting_origins(done: int, ms: float, mean: str) -> list[int]:
     return [each for each in _ORIGINS if abs(done - each - steps) <= 0.5 + error]
 
 
+# --- llm_c
+
+_TOTAL = "total average iteration time"
+
+
+def _steps(figure: str) -> str:
+    """The pattern of a step; ``figure`` names the group of its milliseconds."""
+    return (
+        rf"{word('step ')} *(?P<iteration>{COUNT})/{COUNT}(?::| \|) (?:train )?loss +"
+        rf"(?P<loss>{NUMBER})(?= )"
+        + perhaps(rf"\blr (?P<lr>{NUMBER})[ |]")
+        + further(
+            rf"(?:(?P<python>\| \()|\(|\| )(?P<{figure}>{NUMBER}) ms"
+            rf"(?:, |(?: \| {NUMBER}% [0-9A-Za-z ]{{3,16}} MFU)? \| ){NUMBER} tok/s"
+        )
+    )
+
+
+def _read_weights(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.state["resumed"] = found["weights"] == "intermediate checkpoint"
+
+
+_LLM_C = (
+    LinePattern(
+        _steps("printed"),
+        clock="full",
+        usual=lambda builder, columns: not ("python" in columns and builder.state.get("evaluated")),
+    ),
+    LinePattern(_steps("other"), clock="full", then=_evaluation_over),
+    LinePattern(
+        rf"{word('step ')} *{COUNT}/{COUNT}(?::| \|) (?:train )?loss +{NUMBER} ",
+        note="a step with tok/s, but not as llm.c prints it",
+    ),
+    LinePattern(
+        rf"^s:(?P<index>{COUNT}) trl:(?P<loss>-?[0-9]{{1,12}}\.(?:[0-9]{{4}}(?= lr:{NUMBER} norm:)"
+        rf"|[0-9]{{6}}(?=\s*$)))(?: lr:(?P<lr>{NUMBER}))?"
+    ),
+    LinePattern(
+        rf"{_TOTAL}: (?P<total>{NUMBER}) ms\s*$",
+        name=_TOTAL,
+        unit=Unit.MS_PER_ITERATION,
+        usual=lambda builder, _: builder.state.get("resumed") is False,
+    ),
+    LinePattern(
+        r"batch_size B=(?P<batch_size>[0-9]{1,9}) \* seq_len T=(?P<seq_len>[0-9]{1,9})"
+        r" \* num_processes=(?P<devices>[0-9]{1,9}) and ",
+        held=True,
+    ),
+    LinePattern(
+        r"=> (?:setting grad_accum_steps=|calculated gradient accumulation steps: )"
+        r"(?P<accumulation>[0-9]{1,9})\s*$",
+        held=True,
+    ),
+    LinePattern(r"^\| precision +\| (?P<precision>FP32|TF32|FP16|BF16) +\|", held=True),
+    LinePattern("^val loss ", take=lambda _, builder, found: _evaluated(builder)),
+    LinePattern(r"^\| weight init method +\| (?P<weights>.{1,400}?) +\|\s*$", take=_read_weights),
+)
+
 LINES = {
-    "nanogpt": (
-        *_LINES,
-        LinePattern(take=_read_nanogpt),
+    "nanogpt": _NANOGPT,
+    "nanochat": _NANOCHAT,
+    "modded_nanogpt": (
+        LinePattern(_SPEEDRUN, take=_read_speedrun),
+        LinePattern(_SPEEDRUN_SETTING, take=_read_own_text),
     ),
-    "nanochat": (
-        _CHAT_ROWS,
-        LinePattern(take=_read_nanochat),
-    ),
-    "modded_nanogpt": (LinePattern(take=_read_modded),),
+    "llm_c": _LLM_C,
 }

@@ -11,9 +11,10 @@ import pytest
 from damage import scan
 from external_corpus import samples
 
-from dlperf_hpc.logs.formats._bars import bar_of, seconds
+from dlperf_hpc.logs.formats.bars import bar_of
 from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.lineparts import seconds_of
 from dlperf_hpc.logs.scanned import LogStep, Reading, ScannedFile, Stamps, Unit
 from dlperf_hpc.model.result import RunResult, Status
 
@@ -91,7 +92,7 @@ def test_a_bar_cut_anywhere_is_none() -> None:
 
 
 def test_the_time_of_a_bar() -> None:
-    assert [seconds(text) for text in ("00:07", "61:00", "100:00:01", "1:2:3", "0:61", "7")] == [
+    assert [seconds_of(text) for text in ("00:07", "61:00", "100:00:01", "1:2:3", "0:61", "7")] == [
         7.0,
         None,
         360001.0,
