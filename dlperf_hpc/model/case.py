@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar, Union
+from typing import Any, Union
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """What a sweep, an environment, a back end may be called: also a part of a path."""
@@ -256,11 +256,10 @@ class Case(_Named):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Case:
         """Inverse of :meth:`to_dict`; unknown keys (of a newer version) are passed over."""
-        known = cls.__dataclass_fields__
-        values = {key: value for key, value in data.items() if key in known}
+        values = known_fields(cls, data)
         values["topology"] = Topology.parse(values["topology"])
-        values["optimizer"] = _read(Optimizer, values.get("optimizer", {}))
-        values["schedule"] = _read(Schedule, values.get("schedule", {}))
+        values["optimizer"] = Optimizer(**known_fields(Optimizer, values.get("optimizer", {})))
+        values["schedule"] = Schedule(**known_fields(Schedule, values.get("schedule", {})))
         options = dict(values.get("options", {}))
         if not values.get("launch") and "compile" in options:
             values["mode"] = _mode_of_earlier_versions(options, values.get("mode", MODES[0]))
@@ -280,12 +279,10 @@ def _mode_of_earlier_versions(options: dict[str, Any], mode: str) -> str:
     return mode
 
 
-_Settings = TypeVar("_Settings", Optimizer, Schedule)
-
-
-def _read(kind: type[_Settings], data: Mapping[str, Any]) -> _Settings:
-    known = kind.__dataclass_fields__
-    return kind(**{key: value for key, value in data.items() if key in known})
+def known_fields(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version knows of a row: fields of a dataclass; a newer one may have written more.
+    TypeError for what is no row."""
+    return {each.name: row[each.name] for each in fields(kind) if each.name in row}
 
 
 @dataclass(frozen=True)
@@ -331,7 +328,7 @@ class ObservedCase(_Named):
     def from_dict(cls, data: Mapping[str, Any]) -> ObservedCase:
         """Inverse of :meth:`to_dict`; unknown keys are passed over. KeyError, TypeError or
         ValueError for a table that is none."""
-        values = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        values = known_fields(cls, data)
         values["topology"] = Topology.parse(values["topology"])
         values["tags"] = tuple(map(str, values.get("tags") or ()))
         return cls(**{"framework": "", "model": "", **values})

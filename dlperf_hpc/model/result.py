@@ -7,14 +7,14 @@ scheduler said. Everything in :mod:`dlperf_hpc.analysis` starts from these value
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, reduce
 from math import isfinite
 from operator import or_
 from typing import Any, Literal
 
-from dlperf_hpc.model.case import RunFacts
+from dlperf_hpc.model.case import RunFacts, known_fields
 from dlperf_hpc.model.checks import is_number, misfits
 
 
@@ -103,7 +103,7 @@ class Window:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Window:
         """From a log's ``summary`` line or a record; TypeError when a figure is missing or none."""
-        window = cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+        window = cls(**known_fields(cls, data))
         for name, value in misfits(window):
             raise TypeError(f"{name} is {value!r}")
         if not window.elapsed_s > 0:
@@ -143,11 +143,10 @@ class Checkpoint:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
         """From a log's ``checkpoint`` line; TypeError when a figure is missing or impossible."""
-        values = {"load_s": None, **{f.name: data[f.name] for f in fields(cls) if f.name in data}}
-        checkpoint = cls(**values)
+        checkpoint = cls(**{"load_s": None, **known_fields(cls, data)})
         for name, value in misfits(checkpoint):
             raise TypeError(f"{name} is {value!r}")
-        figures = [getattr(checkpoint, f.name) for f in fields(cls)]
+        figures = [*vars(checkpoint).values()]
         if not all(value > 0 for value in figures if value is not None):
             raise TypeError(f"{figures} are not times and sizes")
         return checkpoint

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,7 @@ from dlperf_hpc.files import (
     write_once,
 )
 from dlperf_hpc.model import checks
-from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology
+from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology, known_fields
 from dlperf_hpc.model.checks import Misfit
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import forms, layout, ownership
@@ -114,7 +114,11 @@ def array_of(row: Mapping[str, Any], tasks: tuple[Run, ...]) -> Array:
 
     Misfit for a run that does not belong on such nodes, or in such an environment.
     """
-    values = {**_known(Array, row), "topology": Topology.parse(row["topology"]), "tasks": tasks}
+    values = {
+        **known_fields(Array, row),
+        "topology": Topology.parse(row["topology"]),
+        "tasks": tasks,
+    }
     array = Array(**values)
     for case in {id(run.case): run.case for run in tasks}.values():
         if (case.topology, case.environment) != (array.topology, array.environment):
@@ -393,7 +397,7 @@ def read_submissions(root: Path) -> list[Submission]:
 
 def _submission(row: dict[str, Any]) -> Submission:
     forms.check_submission(row)
-    return Submission(**_known(Submission, row))
+    return Submission(**known_fields(Submission, row))
 
 
 def add_final_states(root: Path, final_states: Iterable[FinalState]) -> None:
@@ -413,9 +417,4 @@ def read_final_states(root: Path) -> dict[str, FinalState]:
 
 def _final_state(row: Mapping[str, Any]) -> FinalState:
     forms.check_final_state(row)
-    return FinalState(**{**_known(FinalState, row), "status": Status(row["status"])})
-
-
-def _known(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version knows of a row; a newer one may have written more."""
-    return {f.name: row[f.name] for f in fields(kind) if f.name in row}
+    return FinalState(**{**known_fields(FinalState, row), "status": Status(row["status"])})

@@ -16,7 +16,7 @@ from typing import Callable
 
 from dlperf_hpc.files import dump_json, is_mine, open_in, write_atomically
 from dlperf_hpc.model import checks
-from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.case import Case, known_fields
 from dlperf_hpc.records import forms, layout
 from dlperf_hpc.records.lines import utc
 
@@ -115,12 +115,7 @@ def read_entries(root: Path, environment: str) -> tuple[EnvironmentFault, ...]:
         os.close(folder)
     if row["schema"] != SCHEMA or row["environment"] != environment:
         return ()
-    return tuple(
-        EnvironmentFault(
-            **{name: entry[name] for name in EnvironmentFault.__dataclass_fields__ if name in entry}
-        )
-        for entry in row["held"]
-    )
+    return tuple(EnvironmentFault(**known_fields(EnvironmentFault, entry)) for entry in row["held"])
 
 
 def _is_ours(found: os.stat_result, folder: os.stat_result) -> bool:

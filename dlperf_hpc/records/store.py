@@ -20,7 +20,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from dlperf_hpc.files import (
     read_regular,
     write_once,
 )
-from dlperf_hpc.model.case import ObservedRun, Run
+from dlperf_hpc.model.case import ObservedRun, Run, known_fields
 from dlperf_hpc.model.checks import misfits, parse
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.failures import Verdict
@@ -263,8 +263,7 @@ def _failure(path: Path, launch: str = "") -> Failure | None:
         row = parse(read_regular(path))
         if launch and row.get("launch", launch) != launch:
             return None
-        known = {f.name: row[f.name] for f in fields(Failure) if f.name in row}
-        failure = Failure(**{**known, "status": Status(row["status"])})
+        failure = Failure(**{**known_fields(Failure, row), "status": Status(row["status"])})
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None
     return failure if not misfits(failure) else None

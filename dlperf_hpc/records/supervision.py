@@ -15,28 +15,30 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
-from dlperf_hpc.model.case import Measure
+from dlperf_hpc.model.case import Measure, known_fields
 from dlperf_hpc.model.checks import misfits, parse
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import LOSS, MUST, SIGNS, Verdict, found_in
 from dlperf_hpc.records.failures import WINDOW as BY_WINDOW
+from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END
 from dlperf_hpc.records.store import Attempt, finish, log_event, read_failures
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
 WINDOW, HANG, FAILED = "window", "hang", "failed"
 _STOP = "stop.json"
-_BEGUN = "begun"
+_ITERATION = "begun"  # the name of a file that earlier versions write too
 _PORT = "port.json"
 _PACKAGES = "packages.json"
 _PIECE = 1 << 20
 _MOST_BYTES = 1 << 16  # of a file of these
 _MOST_OF_PACKAGES = 1 << 20
+_Note = TypeVar("_Note")
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,11 @@ class Ending:
     """How one supervisor's child ended. ``code`` is its exit code, of a signal minus its number.
 
     ``by`` is ``itself`` or ``window`` (ended by us, behind the window). ``iteration`` is the last
-    that was read in its lines, ``first`` the first one, ``format`` the log format that read it, or
-    a total; ``bad_loss``
-    is the first iteration whose loss was not finite. ``stopped`` is when we ended it (UTC),
-    ``left_out`` how many lines the log has no room for. ``failed`` and ``broken`` are lines by
-    which it has failed, and when they came; ``met`` the numbers of those that it must have:
-    :class:`dlperf_hpc.records.failures.Signs`. ``timed``: a Timer in the program has told its
-    window.
+    in its lines, ``first`` the first one, ``format`` the log format that read it, or a total;
+    ``bad_loss`` is the first iteration whose loss was not finite. ``stopped`` is when we ended it
+    (UTC), ``left_out`` how many lines the log has no room for, ``timed`` that a Timer in the
+    program printed its window. ``failed``, ``broken`` and ``met`` are those of
+    :class:`dlperf_hpc.records.failures.Signs`.
     """
 
     rank: int
@@ -89,8 +89,7 @@ def read_endings(folder: Path) -> list[Ending]:
 
 @dataclass(frozen=True)
 class Stop:
-    """What one supervisor asks of all: end the program because of ``why`` (:data:`WINDOW`,
-    :data:`HANG`, :data:`FAILED`)."""
+    """A supervisor's request to all: end the program because of ``why`` (:data:`WINDOW` ...)."""
 
     why: str
     rank: int
@@ -103,9 +102,8 @@ def ask_to_stop(folder: Path, stop: Stop) -> None:
 
 
 def read_stop(folder: Path) -> Stop | None:
-    """What was asked, None while nothing is."""
-    stop: Stop | None = _read(folder / _STOP, Stop)
-    return stop
+    """The first request, None while there is none."""
+    return _read(folder / _STOP, Stop)
 
 
 @dataclass(frozen=True)
@@ -120,32 +118,30 @@ class Port:
 
 
 def name_port(folder: Path, port: Port) -> None:
-    """Ask all supervisors to end what they have begun, and to begin it again at another port; the
-    first one named stays."""
+    """Ask all supervisors to start their programs again at another port; the first one stays."""
     write_once(folder / _PORT, dump_json(asdict(port)))
 
 
 def read_port(folder: Path) -> Port | None:
     """The port that was named, None while none is."""
-    port: Port | None = _read(folder / _PORT, Port)
-    return port
+    return _read(folder / _PORT, Port)
 
 
 def note_iteration(folder: Path) -> None:
     """Note that some rank has seen an iteration."""
-    write_once(folder / _BEGUN, "")
+    write_once(folder / _ITERATION, "")
 
 
 def has_iteration(folder: Path) -> bool:
-    """Whether some rank has."""
-    return (folder / _BEGUN).exists()
+    """Whether some rank has seen an iteration."""
+    return (folder / _ITERATION).exists()
 
 
-def _read(path: Path, kind: Any) -> Any:
+def _read(path: Path, kind: type[_Note]) -> _Note | None:
     """A value from JSON; None if there is none, or what is there is damaged."""
     try:
         row = parse(read_regular(path, _MOST_BYTES))
-        value = kind(**{f.name: row[f.name] for f in fields(kind) if f.name in row})
+        value = kind(**known_fields(kind, row))
     except (OSError, AttributeError, TypeError, ValueError):
         return None
     return None if misfits(value) else value
@@ -160,20 +156,20 @@ def leave_packages(folder: Path, packages: Mapping[str, str]) -> None:
 
 
 def detail(attempt: Attempt) -> dict[str, Any]:
-    """What a record has of a user's program, however it ended: the exit codes of all ranks' that
-    are known (None if one's is not), and the packages of its environment."""
+    """What a record has of a user's program, however it ended: the exit codes of all ranks (None
+    where one is not known), and the packages of its environment."""
     folder = attempt.paths.supervised(attempt.number)
-    codes = {each.rank: each.code for each in read_endings(folder)}
+    codes: dict[int, int | None] = {each.rank: each.code for each in read_endings(folder)}
     codes.update({each.rank: each.code for each in read_failures(attempt) if each.code is not None})
     found: dict[str, Any] = {}
     if codes:
         ranks = range(attempt.run.case.ranks)
         found["program"] = {"codes": [codes.get(rank) for rank in ranks]}
-    try:
+    with contextlib.suppress(OSError, ValueError):
         packages = parse(read_regular(folder / _PACKAGES, _MOST_OF_PACKAGES))
-    except (OSError, ValueError):
-        return found
-    return {**found, "packages": packages} if isinstance(packages, dict) else found
+        if isinstance(packages, dict):
+            found["packages"] = packages
+    return found
 
 
 def gather_lines(attempt: Attempt) -> None:
@@ -229,63 +225,62 @@ def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verd
     is one. ``read`` is the table of its program. What its lines state, and whether that is what was
     asked for, is looked at when they are read: :mod:`dlperf_hpc.logs.program_figures`.
     """
-    looks = (_by_failing_line, _by_loss, _by_missing_line, _by_window)
-    found = (look(endings, measure, read) for look in looks)
-    return next((verdict for verdict in found if verdict is not None), Verdict(Status.OK))
+    last = measure.warmup + measure.iterations
+    return (
+        _by_failing_line(endings)
+        or _by_loss(endings, last)
+        or _by_missing_line(endings, read.must)
+        or _by_window(endings, measure.warmup, last)
+        or Verdict(Status.OK)
+    )
 
 
-def _by_failing_line(
-    endings: Sequence[Ending], measure: Measure, read: ReadTable
-) -> Verdict | None:
-    told = [e for e in endings if e.failed and _counts(e.failed_at, endings)]
-    if not told:
+def _by_failing_line(endings: Sequence[Ending]) -> Verdict | None:
+    failed = [e for e in endings if e.failed and _counts(e.failed_at, endings)]
+    if not failed:
         return None
-    first = min(told, key=lambda each: each.failed_at)
+    first = min(failed, key=lambda each: each.failed_at)
     reason = f"a line of read.fail: rank {first.rank} on {first.host} printed {first.failed!r}"
     return Verdict(Status.FAILED, reason, SIGNS)
 
 
-def _by_loss(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict | None:
-    last = measure.warmup + measure.iterations
-    bad = [e for e in endings if e.bad_loss is not None and e.bad_loss <= last]
+def _by_loss(endings: Sequence[Ending], last: int) -> Verdict | None:
+    bad = [(e.bad_loss, e) for e in endings if e.bad_loss is not None and e.bad_loss <= last]
     if not bad:
         return None
-    first = min(bad, key=lambda each: each.bad_loss or 0)
+    iteration, first = min(bad, key=lambda each: each[0])
     reason = (
         f"rank {first.rank} on {first.host}: the loss is not finite from iteration"
-        f" {first.bad_loss} on: a run that does not train has no throughput"
+        f" {iteration} on: a run that does not train has no throughput"
     )
     return Verdict(Status.FAILED, reason, LOSS)
 
 
-def _by_missing_line(
-    endings: Sequence[Ending], measure: Measure, read: ReadTable
-) -> Verdict | None:
+def _by_missing_line(endings: Sequence[Ending], must: Sequence[str]) -> Verdict | None:
     if any(each.by == WINDOW for each in endings):
         return None  # ended by us, it could not come to the end of which its lines speak
     met = {number for each in endings for number in each.met.split()}
-    missing = [text for number, text in enumerate(read.must) if str(number) not in met]
-    if not missing:
-        return None
-    return Verdict(Status.FAILED, f"no line is as read.must says: {missing[0]!r}", MUST)
+    for number, text in enumerate(must):
+        if str(number) not in met:
+            return Verdict(Status.FAILED, f"no line is as read.must says: {text!r}", MUST)
+    return None
 
 
-def _by_window(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict | None:
+def _by_window(endings: Sequence[Ending], warmup: int, last: int) -> Verdict | None:
     if any(each.timed for each in endings):
-        return None  # which may have ended the loop before a line of the last iteration
-    last = measure.warmup + measure.iterations
-    seen = max((e.iteration for e in endings if e.iteration is not None), default=None)
-    if seen is not None and seen >= last:
-        return _begun_behind(endings, measure)
-    if seen is None and any(each.format for each in endings):
+        return None  # its Timer may have ended the loop before a line of the last iteration
+    reached = max((e.iteration for e in endings if e.iteration is not None), default=None)
+    lies = f"between {warmup} and {last}"
+    if reached is not None and reached >= last:
+        return _by_first_iteration(endings, last, lies)
+    if reached is None and any(each.format for each in endings):
         return None  # a total alone
     if broken := _by_what_broke(endings):
         return broken
-    if seen is None:
+    if reached is None:
         return None  # nothing is read: it ran, and has no figure
     reason = (
-        f"the program ended with exit code 0 after iteration {seen}, and the window lies"
-        f" between {measure.warmup} and {last}"
+        f"the program ended with exit code 0 after iteration {reached}, and the window lies {lies}"
     )
     return Verdict(Status.PARTIAL, reason, BY_WINDOW)
 
@@ -300,15 +295,14 @@ def _by_what_broke(endings: Sequence[Ending]) -> Verdict | None:
     return None
 
 
-def _begun_behind(endings: Sequence[Ending], measure: Measure) -> Verdict | None:
-    last = measure.warmup + measure.iterations
-    begun = [each.first for each in endings if each.first is not None]
-    if not begun or min(begun) < last:
+def _by_first_iteration(endings: Sequence[Ending], last: int, lies: str) -> Verdict | None:
+    first = _least(each.first for each in endings)
+    if first is None or first < last:
         return None
     reason = (
-        f"the first iteration that the program told is {min(begun)}, behind the window, which"
-        f" lies between {measure.warmup} and {last}: a program that resumes from what it finds"
-        " must write into {scratch}, which is new for each attempt"
+        f"the first iteration that the program told is {first}, behind the window, which lies"
+        f" {lies}: a program that resumes from what it finds must write into {{scratch}}, which is"
+        " new for each attempt"
     )
     return Verdict(Status.PARTIAL, reason, BY_WINDOW)
 
@@ -319,6 +313,14 @@ def _counts(moment: str, endings: Sequence[Ending]) -> bool:
     return all(moment <= each.stopped for each in endings if each.stopped)
 
 
+def _least(values: Iterable[Any]) -> Any:
+    return min((value for value in values if value not in (None, "")), default=None)
+
+
+def _first(texts: Iterable[str]) -> str | None:
+    return next(filter(None, texts), None)
+
+
 def end(attempt: Attempt, measure: Measure, read: ReadTable) -> None:
     """Write the end of a run whose supervisors have all said that nothing failed; nothing if one of
     them has not."""
@@ -327,19 +329,20 @@ def end(attempt: Attempt, measure: Measure, read: ReadTable) -> None:
         return
     verdict = judged(endings, measure, read)
     best = max(endings, key=lambda each: each.iteration or 0)
-    told = {
-        "ended": "by us after the window" if any(e.by == WINDOW for e in endings) else "by itself",
+    by_us = any(each.by == WINDOW for each in endings)
+    program = {
+        "ended": "by us after the window" if by_us else "by itself",
         "codes": [each.code for each in endings],
         "iteration": best.iteration,
-        "first": min((e.first for e in endings if e.first is not None), default=None),
+        "first": _least(each.first for each in endings),
         "format": best.format or None,
         "timed": any(each.timed for each in endings) or None,
-        "bad_loss": min((e.bad_loss for e in endings if e.bad_loss is not None), default=None),
-        "stopped": min((e.stopped for e in endings if e.stopped), default=None),
-        "failed": next((e.failed for e in endings if e.failed), None),
-        "broken": next((e.broken for e in endings if e.broken), None),
+        "bad_loss": _least(each.bad_loss for each in endings),
+        "stopped": _least(each.stopped for each in endings),
+        "failed": _first(each.failed for each in endings),
+        "broken": _first(each.broken for each in endings),
         "left_out": sum(each.left_out for each in endings) or None,
     }
-    log_event(attempt, "program_end", told)
-    found = {**verdict.codes(), **detail(attempt), "program": told}
+    log_event(attempt, PROGRAM_END, program)
+    found = {**verdict.codes(), **detail(attempt), PROGRAM: program}
     finish(attempt, verdict.status, verdict.reason, detail=found)
