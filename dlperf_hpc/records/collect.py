@@ -18,6 +18,7 @@ from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
+from dlperf_hpc.records.lines import LogLine
 from dlperf_hpc.records.logfile import end_status, glance, read_bytes, read_end, result_of_log
 from dlperf_hpc.records.manifest import FinalState, Manifest
 from dlperf_hpc.records.record import Record, of_record, read_record, reconcile, with_record
@@ -26,9 +27,8 @@ from dlperf_hpc.records.store import launch_of, with_life
 
 @dataclass(frozen=True)
 class RunJob:
-    """The job of a run, ``4711_3``, and what its scheduler told of it: the ``nodes`` that it has,
-    how long it has run and may still run (s), and when it is expected to start; '' and None where
-    that is not known."""
+    """The job of a run, ``4711_3``: its ``nodes``, how long it has run and may still run (s), and
+    when its scheduler expects it to start; '' and None where that is not known."""
 
     job: str
     nodes: str = ""
@@ -41,9 +41,9 @@ class RunJob:
 class Collection:
     """What a directory holds: its manifest if any, results, and files that could not be read.
 
-    ``unsubmitted`` are the ids of pending runs that no job stands for yet. ``report_job`` says how
-    the job stands that reports at the end, '' if there is none. ``jobs`` has the latest job of each
-    run that was submitted, by the run's id.
+    ``unsubmitted`` are the ids of pending runs without a job. ``report_job`` says how the job
+    stands that reports at the end, '' if there is none. ``jobs`` has the latest job of each run
+    that was submitted, by the run's id.
     """
 
     root: Path
@@ -55,7 +55,7 @@ class Collection:
     jobs: Mapping[str, RunJob] = field(default_factory=dict)
 
     def as_named(self, archive: Path) -> Collection:
-        """With files told of as they are in the archive, not where that was unpacked."""
+        """With the names that files have in the archive, not where that was unpacked."""
         place, path = f"{self.root}/", f"{archive}/"
         return replace(
             self,
@@ -86,43 +86,44 @@ def _with_end(
 def _full(
     run: RunFacts, root: Path, task: Task | None, final_state: FinalState | None, bad: list[str]
 ) -> RunResult:
-    """How a run ended, by all that lies on disk; ``bad`` is told of what cannot be read."""
-    name = run.id
-    paths = RunPaths(root, name)
-    log, beside = paths.log, paths.record
+    """How a run ended, by all that lies on disk; what cannot be read is added to ``bad``."""
+    paths = RunPaths(root, run.id)
     record: Record | None = None
-    data: bytes | None = None
     problem = ""
     try:
-        record = read_record(beside, detail=False)
-        data = read_bytes(log)
-        result = None if data is None else result_of_log(log, data)
-        if result is not None and result.run.id != name:
-            raise LogError(f"{log}: is the log of {result.run.id}")
+        record = read_record(paths.record, detail=False)
+        ended = _by_log(run, paths, record, final_state)
     except LogError as error:
-        problem, result = str(error), None
-    ended = (
-        _without_log(run, record, final_state)
-        if result is None
-        else reconcile(_with_end(result, record, final_state), record, beside, data or b"")
-    )
+        problem, ended = str(error), _without_log(run, record, final_state)
     if ended.status is not Status.OK and _is_of_earlier_task(paths, task, record):
         return _without_log(run, None, final_state)
     if not problem:
-        return with_life(ended, log)
+        return with_life(ended, paths.log)
     bad.append(problem)
     if ended.status is Status.PENDING:
         ended = replace(ended, status=Status.UNKNOWN, reason=problem)
     return replace(ended, warnings=(problem,))
 
 
+def _by_log(
+    run: RunFacts, paths: RunPaths, record: Record | None, final_state: FinalState | None
+) -> RunResult:
+    """By its log, where there is one; LogError for a log of another run."""
+    data = read_bytes(paths.log)
+    if data is None:
+        return _without_log(run, record, final_state)
+    result = result_of_log(paths.log, data)
+    if result.run.id != run.id:
+        raise LogError(f"{paths.log}: is the log of {result.run.id}")
+    return reconcile(_with_end(result, record, final_state), record, paths.record, data)
+
+
 def _is_of_earlier_task(paths: RunPaths, task: Task | None, record: Record | None) -> bool:
     """Whether what lies there, of a run that is not ok, is of an attempt before the task."""
     if task is None or not task.job_id:
         return False
-    launch = str(record.get("launch") or "") if record else ""
     try:
-        launch = launch or launch_of(paths) or ""
+        launch = str((record or {}).get("launch") or launch_of(paths) or "")
     except LogError:  # who reads the run says so
         return False
     return bool(launch) and not launch.startswith(f"{task.name}.")
@@ -137,36 +138,44 @@ def quick_result(
 ) -> RunResult:
     """How one run stands on disk; ``limit_s`` is the longest that it may take.
 
-    Of a run that was begun more than once, this tells of the last attempt, but not its number;
+    Of a run that was started more than once it is the last attempt's state, but not its number;
     ``task`` is the one submitted last: what an earlier one left is not the run's state any more.
     """
     paths = RunPaths(root, run.id)
+    record: Record | None = None
     try:
         end, whole, doubts = glance(paths.log, run.id)
         if whole:
             return RunResult(run, Status.OK, source="log", warnings=doubts)
-        told = end_status(end) if end is not None else (Status.UNKNOWN, "")
-        needed = end is None or task is not None
-        record = read_record(paths.record, detail=False) if needed else None
-        if Status.OK in (told[0], record and Status(record["status"])):
+        if end is None or task is not None:
+            record = read_record(paths.record, detail=False)
+        if _says_ok(end, record):
             # Not seen at a glance: what says ok counts as the report counts it.
             return replace(_full(run, root, task, final_state, []), window=None)
         if _is_of_earlier_task(paths, task, record):
             return _without_log(run, None, final_state)
         if end is not None:
-            return RunResult(run, *told, source="log")
+            return RunResult(run, *end_status(end), source="log")
         silent_s = _silent_s(paths.log)
     except LogError as error:
         return RunResult(run, Status.UNKNOWN, str(error), source="log", warnings=(str(error),))
     if silent_s is None or (record is None and final_state is not None):
         return _without_log(run, record, final_state)
     if record is not None:
-        status = Status(record["status"])
-        return RunResult(run, status, str(record.get("reason", "")), source="record")
+        return RunResult(run, *_recorded(record), source="record")
     if silent_s > limit_s:
         silent = f"silent for {silent_s / 60:.0f} min: longer than it may run"
         return RunResult(run, Status.UNKNOWN, f"its log has no end, {silent}", source="log")
     return RunResult(run, Status.RUNNING, "its log has no end yet", source="log")
+
+
+def _says_ok(end: LogLine | None, record: Record | None) -> bool:
+    by_log = end is not None and end_status(end)[0] is Status.OK
+    return by_log or (record is not None and _recorded(record)[0] is Status.OK)
+
+
+def _recorded(record: Record) -> tuple[Status, str]:
+    return Status(record["status"]), str(record.get("reason", ""))
 
 
 def _silent_s(log: Path) -> float | None:
@@ -212,9 +221,7 @@ def _end_of(log: Path) -> tuple[Status, str]:
         return Status.UNKNOWN, str(error)
     if end is not None:
         return end_status(end)
-    if record is not None:
-        return Status(record["status"]), str(record.get("reason", ""))
-    return Status.UNKNOWN, "its log has no end"
+    return (Status.UNKNOWN, "its log has no end") if record is None else _recorded(record)
 
 
 def _logs_below(root: Path, bad: list[str]) -> Iterator[Path]:
@@ -273,8 +280,8 @@ def full_results(root: Path) -> Collection:
 
 
 class Files:
-    """Which files lie below a directory, each folder of it read once: of runs that have not begun
-    nothing is asked one by one."""
+    """Which files lie below a directory, each folder of it read once: runs that have not begun are
+    not looked for one by one."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
@@ -284,44 +291,44 @@ class Files:
         """False if there is neither log nor record of the run."""
         folder, _, stem = run.id.rpartition("/")
         if folder not in self._names:
-            try:
-                self._names[folder] = set(os.listdir(os.path.join(self._root, folder)))
-            except (FileNotFoundError, NotADirectoryError):
-                self._names[folder] = set()
-            except OSError:
-                self._names[folder] = None
+            self._names[folder] = _names_in(os.path.join(self._root, folder))
         names = self._names[folder]
         return names is None or f"{stem}.log" in names or f"{stem}.json" in names
+
+
+def _names_in(folder: str) -> set[str] | None:
+    """What lies in a folder; None if that cannot be known."""
+    try:
+        return set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError:
+        return None
 
 
 def quick_results(ledger: Ledger) -> Collection:
     """How every run of a sweep stands, from disk alone."""
     tasks, words = ledger.tasks(), ledger.last_words()
-    planned = {run.id: array for array in ledger.manifest.arrays for run in array.tasks}
     unanswered = {run.id for array in ledger.unanswered() for run in array.tasks}
     files = Files(ledger.root)
     results = []
-    unsubmitted = set()
-    for run in ledger.manifest.runs:
-        name = run.id
-        task = tasks.get(name)
-        if not files.may_have(run):
-            result = _without_log(run, None, words.get(name))
-        else:
-            limit_s = (task.array if task else planned[name]).time_limit_s
-            result = quick_result(run, ledger.root, words.get(name), limit_s, task)
-        if task is None and result.status is Status.PENDING:
-            unsure = name in unanswered
-            reason, to_do = _UNSURE if unsure else _UNSUBMITTED
-            result = replace(result, reason=reason, to_do=to_do)
-            if not unsure:
-                unsubmitted.add(name)
-        results.append(result)
+    for array in ledger.manifest.arrays:
+        for run in array.tasks:
+            task, final_state = tasks.get(run.id), words.get(run.id)
+            if not files.may_have(run):
+                result = _without_log(run, None, final_state)
+            else:
+                limit_s = (task.array if task else array).time_limit_s
+                result = quick_result(run, ledger.root, final_state, limit_s, task)
+            if task is None and result.status is Status.PENDING:
+                reason, to_do = _UNSURE if run.id in unanswered else _UNSUBMITTED
+                result = replace(result, reason=reason, to_do=to_do)
+            results.append(result)
     return Collection(
         ledger.root,
         ledger.manifest,
         tuple(results),
-        unsubmitted=frozenset(unsubmitted),
+        unsubmitted=frozenset(each.run.id for each in results if each.to_do == _UNSUBMITTED[1]),
         jobs={name: RunJob(task.name) for name, task in tasks.items() if task.job_id},
     )
 

@@ -51,8 +51,8 @@ _BUSY = "another attempt at this run lives: {0}; this one ends and leaves that o
 
 @dataclass(frozen=True)
 class AnyAttempt:
-    """One try at a run, whether a sweep asked for it or a timed loop tells of it. ``launch`` is
-    shared by all its processes and by no other attempt's."""
+    """One try at a run, of a sweep or of a timed loop; ``launch`` is that of all its processes and
+    of no other attempt's."""
 
     sweep: str
     run: Run | ObservedRun
@@ -70,8 +70,8 @@ class Attempt(AnyAttempt):
 
 @dataclass(frozen=True)
 class Failure:
-    """What one rank left when it failed. ``consequence``: of another's end (a signal, a
-    lost connection), so it cannot say why the run ended. ``place``: where a rank stood that made no
+    """What one rank left when it failed. ``consequence``: of another's end (a signal, a lost
+    connection), so it cannot say why the run ended. ``place``: where a rank stood that made no
     progress, as ``file.py:12 function``. Of a user's program ``code`` is its exit code, of a signal
     minus its number, and ``why`` a word for what ended it. ``fault``, ``decided_by`` and ``cause``
     are those of :class:`dlperf_hpc.records.failures.Verdict`."""
@@ -171,13 +171,10 @@ def _number(paths: RunPaths, launch: str) -> int:
 def ended_ok(paths: RunPaths) -> bool:
     """Whether a run ended ok, and has a log to prove it."""
     try:
-        result = result_of_log(paths.log)
-        if result.run.id != paths.run_id:
-            return False
-        record = read_record(paths.record, detail=False)
+        result = with_record(result_of_log(paths.log), read_record(paths.record, detail=False))
     except LogError:
         return False
-    return with_record(result, record).status is Status.OK
+    return result.run.id == paths.run_id and result.status is Status.OK
 
 
 def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | None:
@@ -189,8 +186,8 @@ def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | Non
     paths = RunPaths(root, run.id)
     if ended_ok(paths):
         return None
-    if other := other_attempt(paths.log, launch):
-        raise AttemptError(_BUSY.format(other))
+    if who := other_attempt(paths.log, launch):
+        raise AttemptError(_BUSY.format(who))
     try:
         make_directories(paths.log.parent)
         if not os.access(paths.log.parent, os.W_OK | os.X_OK):
@@ -244,21 +241,24 @@ def log_event(
 def leave_failure(attempt: Attempt, failure: Failure) -> None:
     """One rank's own account of its end, whoever writes the record; its first one stays."""
     make_directories(attempt.paths.attempts)
-    told = {**vars(failure), "status": failure.status.value}
-    row = {"launch": attempt.launch, "attempt": attempt.number, **told}
-    write_once(attempt.paths.failure(attempt.number, failure.rank), dump_json(row))
+    row = {"launch": attempt.launch, "attempt": attempt.number, **vars(failure)}
+    text = dump_json({**row, "status": failure.status.value})
+    write_once(attempt.paths.failure(attempt.number, failure.rank), text)
 
 
 def read_failures(attempt: Attempt) -> list[Failure]:
     """All accounts of an attempt that can be read, causes before consequences, then by time."""
-    found = [_failure(path, attempt.launch) for path in attempt.paths.failures(attempt.number)]
-    failures = [failure for failure in found if failure is not None]
-    return sorted(failures, key=lambda failure: (failure.consequence, failure.time))
+    return failures_of(attempt.paths, attempt.number, attempt.launch)
 
 
-def _failure(path: Path, launch: str = "") -> Failure | None:
-    """What one rank left, of this launch if one is named; None if that is damaged: it was dying as
-    it wrote."""
+def failures_of(paths: RunPaths, attempt: int, launch: str = "") -> list[Failure]:
+    """As :func:`read_failures`, of whatever launch the attempt was, or of one that is named."""
+    found = (_failure(path, launch) for path in paths.failures(attempt))
+    return sorted(filter(None, found), key=lambda failure: (failure.consequence, failure.time))
+
+
+def _failure(path: Path, launch: str) -> Failure | None:
+    """What one rank left; None if another launch did, or if it is damaged: the rank was dying."""
     try:
         row = parse(read_regular(path))
         if launch and row.get("launch", launch) != launch:
@@ -266,19 +266,12 @@ def _failure(path: Path, launch: str = "") -> Failure | None:
         failure = Failure(**{**known_fields(Failure, row), "status": Status(row["status"])})
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None
-    return failure if not misfits(failure) else None
-
-
-def failures_of(paths: RunPaths, attempt: int) -> list[Failure]:
-    """As :func:`read_failures`, of whatever launch the attempt was."""
-    found = [_failure(path) for path in paths.failures(attempt)]
-    failures = [failure for failure in found if failure is not None]
-    return sorted(failures, key=lambda failure: (failure.consequence, failure.time))
+    return None if misfits(failure) else failure
 
 
 def failure_hosts(paths: RunPaths, attempt: int) -> list[str]:
     """Hosts of the ranks that failed by themselves in an attempt, each once."""
-    own = [failure for failure in failures_of(paths, attempt) if not failure.consequence]
+    own = (failure for failure in failures_of(paths, attempt) if not failure.consequence)
     return list(dict.fromkeys(failure.host for failure in own))
 
 
@@ -322,11 +315,8 @@ def _write_record(
 
 def leave_undone(sweep: str, run: Run, root: Path, launch: str, reason: str) -> bool:
     """Write down that a launch held a run back: a record without a log, since nothing was tried,
-    and so of attempt 0. What an earlier launch left moves to ``attempts/``.
-
-    False if the run ended ok before, or if this launch has already begun it. Raises as
-    :func:`open_attempt`.
-    """
+    and so of attempt 0. False if the run ended ok before, or if this launch has already begun it.
+    Raises as :func:`open_attempt`, which moves what an earlier launch left."""
     attempt = open_attempt(sweep, run, root, launch)
     if attempt is None or attempt.paths.log.exists():
         return False
@@ -336,11 +326,8 @@ def leave_undone(sweep: str, run: Run, root: Path, launch: str, reason: str) -> 
 
 
 def complete_log(paths: RunPaths) -> None:
-    """Add the ``end`` line that the writer of the record was killed before it could write.
-
-    For the time after the last process of the launch; a living one may still write it itself. A
-    log that somebody else's job left, in a sweep of several people, stays as it is.
-    """
+    """Add the ``end`` line that the writer of the record was killed before it could write, once the
+    launch's last process has gone. A log of somebody else's job stays as it is."""
     record = read_record(paths.record)
     if record is not None and _maker(paths.log) == _maker(paths.record):
         with contextlib.suppress(PermissionError):
@@ -349,9 +336,8 @@ def complete_log(paths: RunPaths) -> None:
 
 def _add_end(paths: RunPaths, status: str, reason: str, trace: str = "") -> None:
     if read_end(paths.log) is None:
-        text = "".join(f"| {line}\n" for line in trace.splitlines())
         end = write_line("end", {"status": status, "reason": reason or None})
-        append_line(paths.log, text + end)
+        append_line(paths.log, "".join(f"| {line}\n" for line in trace.splitlines()) + end)
 
 
 def describe(error: BaseException) -> str:
