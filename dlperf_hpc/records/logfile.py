@@ -10,11 +10,11 @@ import errno
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import open_regular, read_regular
@@ -46,12 +46,13 @@ from dlperf_hpc.records.record import in_log
 
 FORMAT = 1
 _TAIL_BYTES = 8192
+_FACTS = ("world", "provenance", NCCL, PROGRAM, PROGRAM_END)
 _STATED = ("flops_per_sample", "framework_name", "framework_version")
 """What a run states about its workload and framework, in whichever table of the log."""
 
 _PREFIX = f"{PREFIX} ".encode()
 _EVENT = len(f"{PREFIX} 2026-11-21T14:53:20.696482Z ")  # where the event's name begins
-
+_Found = TypeVar("_Found")
 
 _HEAD_BYTES = 1024
 _BEGIN = re.compile(rb"dlperf \S+Z begin format=1 ")
@@ -74,9 +75,9 @@ _PROGRAM_OK = re.compile(rb"\ndlperf \S{27} program_end [^\n]*\ndlperf \S{27} en
 class ParsedLog:
     """A log's events by kind; ``end`` is None if the log was cut or the run still runs.
 
-    ``tables`` are shared by logs in which they are written alike, and ``case`` is its line's text.
-    ``timeline`` is what the iteration lines say where they are not read one by one; ``repeated``
-    are events that stand in the log once more, with other values.
+    ``tables`` are shared by logs that have the same, and ``case`` is its line's text. ``timeline``
+    has the iteration lines where they are not read one by one; ``repeated`` are events that stand
+    in the log once more, with other values.
     """
 
     path: Path
@@ -99,6 +100,9 @@ _SHARED = ("case", "measure", "provenance", "world")
 """Tables that many runs of a sweep have in common: read once, and held once."""
 _ONCE = ("case", "world", "summary")  # a checkpoint that fails may have a line more
 _ALIKE = (*_SHARED, "phase", "window_open", "end")
+_MISPLACED = ("comes before any 'begin'", "begins again: two logs in one file")
+_LISTS = {"rank": "ranks", "gpu": "gpus", "iteration": "iterations"}
+"""Events of which a log has many lines, and the lists that keep them."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -122,52 +126,51 @@ def _line(raw: str) -> tuple[LogLine, str] | None:
 
 
 def _take(log: ParsedLog, line: LogLine, text: str) -> None:
+    event, values = line.event, line.values
     log.last = line.time
-    if line.event == "begin":
-        log.begin, log.started = line.values, line.time
-    elif line.event == "rank":
-        log.ranks.append(line.values)
-    elif line.event == "gpu":
-        log.gpus.append(line.values)
-    elif line.event == "iteration":
-        log.iterations.append(line.values)
-    elif line.event == "phase":
-        log.phase = str(line.values.get("name", ""))
-    elif line.event == "note":
-        log.warnings.append(str(line.values.get("text", "")))
-    elif line.event == "end":
-        if log.end is not None and log.end.values != line.values:
+    if event == "begin":
+        log.begin, log.started = values, line.time
+    elif event in _LISTS:
+        getattr(log, _LISTS[event]).append(values)
+    elif event == "phase":
+        log.phase = str(values.get("name", ""))
+    elif event == "note":
+        log.warnings.append(str(values.get("text", "")))
+    elif event == "end":
+        if log.end is not None and log.end.values != values:
             log.repeated.append("end")
         log.end = line
     else:
-        shared = line.event in _SHARED
-        table = _shared_table(text) if shared else unflatten(line.values)
-        if line.event in _ONCE and log.tables.get(line.event, table) != table:
-            log.repeated.append(line.event)
-        log.tables[line.event] = table
-        log.case = text if line.event == "case" else log.case
+        _take_table(log, line, text)
+
+
+def _take_table(log: ParsedLog, line: LogLine, text: str) -> None:
+    event = line.event
+    table = _shared_table(text) if event in _SHARED else unflatten(line.values)
+    if event in _ONCE and log.tables.get(event, table) != table:
+        log.repeated.append(event)
+    log.tables[event] = table
+    if event == "case":
+        log.case = text
 
 
 def _lines(log: ParsedLog, data: bytes, iterations: bool) -> Iterator[tuple[int, str]]:
     """Our lines with their numbers, as text; one that is cut off becomes a warning."""
-    passed = slice(0, 0)
+    skipped = slice(0, 0)
     if not iterations:  # most of a log: they are not even decoded
-        log.timeline, passed = read_timeline(data)
-    rest = b""
-    before = 1 + data.count(b"\n", 0, passed.stop)
-    for first, part in ((1, data[: passed.start]), (before, data[passed.stop :])):
+        log.timeline, skipped = read_timeline(data)
+    behind = 1 + data.count(b"\n", 0, skipped.stop)
+    rest, number = b"", 0
+    for first, part in ((1, data[: skipped.start]), (behind, data[skipped.stop :])):
         *whole, rest = part.split(b"\n")
         for number, raw in enumerate(whole, first):
             if raw.startswith(_PREFIX):
-                if not iterations and raw.startswith(b"iteration ", _EVENT) and raw.isascii():
-                    continue
                 text = raw.decode("utf-8", errors="replace")
                 if iterations or not text.startswith("iteration ", _EVENT):
                     yield number, text
-        before = first + len(whole)
+        number = first + len(whole)
     if rest:
-        cut = rest.decode("utf-8", errors="replace")
-        log.warnings.append(f"line {before}: cut off: {cut[:60]!r}")
+        log.warnings.append(f"line {number}: cut off: {rest.decode('utf-8', 'replace')[:60]!r}")
 
 
 def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> ParsedLog:
@@ -176,8 +179,7 @@ def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> 
     Without ``iterations`` their lines, most of a log, are passed over: no figure rests on them.
     ``data`` is the log's content where ``path`` only names it (a member of an archive).
     """
-    if data is None:
-        data = read_bytes(path)
+    data = read_bytes(path) if data is None else data
     if data is None:
         raise LogError(f"{path}: cannot be read: {os.strerror(errno.ENOENT)}")
     log = ParsedLog(path)
@@ -188,7 +190,7 @@ def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> 
             continue
         line, text = found
         if (line.event == "begin") is bool(log.begin):
-            what = "begins again: two logs in one file" if log.begin else "comes before any 'begin'"
+            what = _MISPLACED[bool(log.begin)]
             raise LogError(f"{path}:{number}: {what}; nothing can be told of it")
         try:
             _take(log, line, text)
@@ -216,20 +218,19 @@ def started(path: Path) -> float | None:
         return None
 
 
-def _tail(path: Path) -> bytes:
-    with open_regular(path) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-        return file.read(_TAIL_BYTES)
-
-
-def read_bytes(path: Path) -> bytes | None:
-    """All of a log, or None if there is none; LogError if it cannot be read."""
+def _reading(read: Callable[[Path], _Found | None], path: Path) -> _Found | None:
+    """What is read of a log, None if there is none; LogError if it cannot be read."""
     try:
-        return read_regular(path)
+        return read(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """All of a log, or None if there is none; LogError if it cannot be read."""
+    return _reading(read_regular, path)
 
 
 def read_end(path: Path) -> LogLine | None:
@@ -237,15 +238,23 @@ def read_end(path: Path) -> LogLine | None:
 
     LogError if there is a log that cannot be read.
     """
-    try:
-        tail = _tail(path)
-        end = _last_end(tail)
+    return _reading(_end_of, path)
+
+
+def _end_of(path: Path) -> LogLine | None:
+    _, tail = _head_and_tail(path)
+    end = _last_end(tail)
+    if end is None and len(tail) == _TAIL_BYTES:
         # A rank that did not know of the end yet may have written more than a tail after it.
-        return _last_end(read_regular(path)) if end is None and len(tail) == _TAIL_BYTES else end
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+        return _last_end(read_regular(path))
+    return end
+
+
+def _head_and_tail(path: Path) -> tuple[bytes, bytes]:
+    with open_regular(path) as file:
+        head = file.read(_HEAD_BYTES)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        return head, file.read(_TAIL_BYTES)
 
 
 def glance(path: Path, run_id: str) -> tuple[LogLine | None, bool, tuple[str, ...]]:
@@ -254,25 +263,16 @@ def glance(path: Path, run_id: str) -> tuple[LogLine | None, bool, tuple[str, ..
     written), and what its summary gives to doubt. If not so, its ``end`` line as :func:`read_end`
     gives it: the run may be ok, but the whole log must be read.
     """
-    try:
-        with open_regular(path) as file:
-            head = file.read(_HEAD_BYTES)
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            tail = file.read(_TAIL_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
+    found = _reading(_head_and_tail, path)
+    if found is None:
         return None, False, ()
-    except OSError as error:
-        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+    head, tail = found
     begin = head.partition(b"\n")[0]
     begins = _BEGIN.match(begin) is not None and f" run={run_id} ".encode() in begin
     summed = _SUMMARY.match(tail, tail.rfind(b" summary ")) or _PROGRAM_OK.search(tail)
     if begins and tail.endswith(_OK) and summed:
-        return None, True, _doubts(summed[0])
+        return None, True, tuple(text for sign, text in _DOUBTFUL.items() if sign in summed[0])
     return read_end(path), False, ()
-
-
-def _doubts(summary: bytes) -> tuple[str, ...]:
-    return tuple(text for sign, text in _DOUBTFUL.items() if sign in summary)
 
 
 def _last_end(data: bytes) -> LogLine | None:
@@ -292,65 +292,67 @@ def end_status(end: LogLine) -> tuple[Status, str]:
 
 
 def _window(log: ParsedLog) -> Window | None:
-    summary = log.tables.get("summary")
-    if summary is None:
-        return None
+    return _complete(log, "summary", Window.from_dict) if "summary" in log.tables else None
+
+
+def _complete(
+    log: ParsedLog, event: str, make: Callable[[Mapping[str, Any]], _Found]
+) -> _Found | None:
+    """What is made of an event's figures; None, and a warning, where it lacks some."""
     try:
-        return Window.from_dict(summary)
+        return make(log.tables[event])
     except TypeError as error:
-        log.warnings.append(f"the summary line is not complete: {error}")
+        log.warnings.append(f"the {event} line is not complete: {error}")
         return None
 
 
 def _checkpoint(log: ParsedLog) -> Checkpoint | None:
     """Figures of the ``checkpoint`` line. What it lacks is a warning, with the line's reason."""
-    told = log.tables.get("checkpoint")
-    if told is None:
-        return None
-    if "reason" in told:
-        log.warnings.append(f"checkpoint: {told['reason']}")
-    if "save_s" not in told:
-        return None
-    try:
-        return Checkpoint.from_dict(told)
-    except TypeError as error:
-        log.warnings.append(f"the checkpoint line is not complete: {error}")
-        return None
+    figures = log.tables.get("checkpoint", {})
+    if "reason" in figures:
+        log.warnings.append(f"checkpoint: {figures['reason']}")
+    return _complete(log, "checkpoint", Checkpoint.from_dict) if "save_s" in figures else None
 
 
 def _rank_times(log: ParsedLog) -> tuple[tuple[RankTime, ...], str]:
     """Each rank's own time, in the order of ranks, or why there are none."""
-    told = log.tables.get("communication")
-    if told is None:
+    steps = log.tables.get("communication")
+    if steps is None:
         return (), "its log tells of no steps without the exchange of gradients"
-    times = told.get("rank_ms")
+    times = steps.get("rank_ms")
     if not isinstance(times, list):
-        reason = told.get("reason") or told.get("rank_reason")
-        return (), str(
-            reason or "its log, of an earlier version, has the slowest rank's time alone"
-        )
+        earlier = "its log, of an earlier version, has the slowest rank's time alone"
+        return (), str(steps.get("reason") or steps.get("rank_reason") or earlier)
     ranks = {row.get("rank"): row for row in log.ranks}
-    whole = len(times) == len(ranks) and all(rank in ranks for rank in range(len(times)))
+    whole = ranks.keys() == set(range(len(times)))
     if not whole or not all(is_number(each) and each > 0 for each in times):
         return (), "the times of its ranks are damaged"
-    seen = {gpu.get("rank"): gpu for gpu in log.gpus if gpu.get("when") == "window"}
+    gpus = {gpu.get("rank"): gpu for gpu in _gpus_of_window(log)}
     world = log.tables.get("world", {})
-    made = [_rank_time(ms, {**world, **ranks[n]}, seen.get(n, {})) for n, ms in enumerate(times)]
+    made = [_rank_time(ms, {**world, **ranks[n]}, gpus.get(n, {})) for n, ms in enumerate(times)]
     return tuple(made), ""
+
+
+def _gpus_of_window(log: ParsedLog) -> list[dict[str, Any]]:
+    return [gpu for gpu in log.gpus if gpu.get("when") == "window"]
 
 
 def _rank_time(ms: float, facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> RankTime:
     device = str(facts.get("device", "")).lower()
-    local, mhz, throttle = facts.get("local_rank"), gpu.get("sm_mhz"), gpu.get("throttle")
+    mhz = gpu.get("sm_mhz")
     return RankTime(
         host=str(facts.get("host", "?")),
-        local_rank=local if type(local) is int else 0,
+        local_rank=_int_or(facts.get("local_rank"), 0),
         ms=float(ms),
         gpu="cuda" in device or "gpu" in device,
         uuid=str(facts.get("device_uuid") or ""),
         sm_mhz=mhz if is_number(mhz) else None,
-        throttle=throttle if type(throttle) is int else None,
+        throttle=_int_or(gpu.get("throttle"), None),
     )
+
+
+def _int_or(value: Any, default: Any) -> Any:
+    return value if type(value) is int else default
 
 
 def _ending(log: ParsedLog, window: Window | None) -> tuple[Status, str]:
@@ -364,14 +366,14 @@ def _ending(log: ParsedLog, window: Window | None) -> tuple[Status, str]:
 
 
 def _run(log: ParsedLog) -> Run | ObservedRun:
+    run: Run | ObservedRun
     try:
         case, damaged = _case(log.case)
         repeat = log.begin["repeat"]
-        run: Run | ObservedRun = (
-            ObservedRun(case, repeat, str(log.path))
-            if isinstance(case, ObservedCase)
-            else Run(case, repeat)
-        )
+        if isinstance(case, ObservedCase):
+            run = ObservedRun(case, repeat, str(log.path))
+        else:
+            run = Run(case, repeat)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LogError(f"{log.path}: cut before its case was written ({error!r})") from error
     for name, value in (*damaged, *misfits(run)):
@@ -404,18 +406,7 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
         raise LogError(f"{path}: its attempt is {attempt!r}, not a number")
     window, checkpoint = _window(log), _checkpoint(log)
     status, reason = _ending(log, window)
-    facts: dict[str, Any] = {
-        name: log.tables[name]
-        for name in ("world", "provenance", NCCL, PROGRAM, PROGRAM_END)
-        if name in log.tables
-    }
-    facts.update(
-        (name, table[name]) for table in log.tables.values() for name in _STATED if name in table
-    )
     rank_times, rank_times_missing = _rank_times(log)
-    drivers = {str(gpu["driver"]) for gpu in log.gpus if gpu.get("driver")}
-    if drivers:
-        facts["drivers"] = sorted(drivers)
     return RunResult(
         run=run,
         status=status,
@@ -426,15 +417,25 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
         started=log.started,
         ended=log.end.time if log.end else "",
         log=str(path),
-        facts={**facts, "ranks": log.ranks, "measure": log.tables.get("measure", {})},
+        facts=_facts(log),
         warnings=tuple(log.warnings),
         launch=str(log.begin.get("launch", "")),
-        gpu=GpuUse.of_devices([gpu for gpu in log.gpus if gpu.get("when") == "window"]),
+        gpu=GpuUse.of_devices(_gpus_of_window(log)),
         checkpoint=checkpoint,
         contradictions=_contradictions(log, window),
         rank_times=rank_times,
         rank_times_missing=rank_times_missing,
     )
+
+
+def _facts(log: ParsedLog) -> dict[str, Any]:
+    facts: dict[str, Any] = {name: log.tables[name] for name in _FACTS if name in log.tables}
+    for table in log.tables.values():
+        facts.update((name, table[name]) for name in _STATED if name in table)
+    drivers = {str(gpu["driver"]) for gpu in log.gpus if gpu.get("driver")}
+    if drivers:
+        facts["drivers"] = sorted(drivers)
+    return {**facts, "ranks": log.ranks, "measure": log.tables.get("measure", {})}
 
 
 def _contradictions(log: ParsedLog, window: Window | None) -> tuple[Contradiction, ...]:
