@@ -20,8 +20,9 @@ wrong although the request was valid.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,15 @@ class DlperfError(Exception):
     """The base of all these errors. Its message says what is wrong, where, and what to do."""
 
     exit_code = 2
+
+
+@contextlib.contextmanager
+def raising(kind: type[DlperfError], what: object) -> Iterator[None]:
+    """Raise an OSError of the block as an error of this kind: ``what``, and the system's words."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ from dlperf_hpc.model.result import (
     rates_of,
 )
 from dlperf_hpc.records.failures import LOSS, SETTINGS, Signs
+from dlperf_hpc.records.forms import read_table_of
 from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END, TimerReport, timed_in
 from dlperf_hpc.records.logfile import read_bytes
 from dlperf_hpc.records.nccl import EVENT
-from dlperf_hpc.records.program_forms import read_table_of
 from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
 from dlperf_hpc.sweepfile.readtable import ReadTable, misuses
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.errors import LedgerError, raising
 from dlperf_hpc.files import dump_json, read_regular, write_once
 from dlperf_hpc.model import checks
 from dlperf_hpc.model.case import Run
@@ -33,6 +33,7 @@ from dlperf_hpc.records.manifest import (
     read_final_states,
     read_manifest,
     read_submissions,
+    submission_of,
 )
 
 SCHEMA = "dlperf-array/1"
@@ -80,7 +81,7 @@ class Ledger:
         return found
 
     def last_words(self) -> dict[str, FinalState]:
-        """The final state of each run that has one, if it was told of the run's latest task."""
+        """The final state of each run that has one, if it is that of the run's latest task."""
         tasks = self.tasks()
         return {
             run: final_state
@@ -89,11 +90,10 @@ class Ledger:
         }
 
     def outcome(self, array: Array) -> Submission | None:
-        """What became of an array: its job, else what was said at the latest attempt (nothing, if
-        it is unanswered), else None: it was never submitted."""
+        """What became of an array: the submission with its job, else the latest; None if it was
+        never submitted."""
         rows = [each for each in self.submissions if each.token == array.token]
-        taken = [each for each in rows if each.job_id]
-        return taken[0] if taken else rows[-1] if rows else None
+        return next((each for each in rows if each.job_id), rows[-1] if rows else None)
 
     def without_job(self, arrays: Iterable[Array]) -> list[Array]:
         """Those of these arrays that no job stands for yet."""
@@ -108,8 +108,8 @@ class Ledger:
     def noted(self) -> tuple[Submission, ...]:
         """All submissions, and a row without a job for each array that none is of."""
         noted = {row.token for row in self.submissions}
-        others = (Submission(a.name, a.token) for a in self.arrays if a.token not in noted)
-        return (*self.submissions, *others)
+        rest = (Submission(a.name, a.token) for a in self.arrays if a.token not in noted)
+        return (*self.submissions, *rest)
 
     @property
     def report_name(self) -> str:
@@ -141,7 +141,7 @@ class Ledger:
 def read_ledger(root: Path, damaged: list[str] | None = None) -> Ledger:
     """Read a sweep's directory; LedgerError names the file that is wrong.
 
-    With ``damaged``, for who only looks, later arrays that cannot be read are left out and told
+    With ``damaged``, for who only looks, later arrays that cannot be read are left out and named
     there: their runs then stand as they stood before these arrays were submitted.
     """
     # Listed first: of a sweep that grows meanwhile, the manifest read after it has all their runs.
@@ -172,11 +172,10 @@ def salvaged(root: Path) -> list[Submission]:
 
 def _salvaged_row(line: str) -> Submission | None:
     try:
-        row = checks.parse(line.encode())
-        forms.check_submission(row)
+        row = submission_of(checks.parse(line.encode()))
     except ValueError:
         return None
-    return Submission(row["array"], row["token"], row.get("job_id", ""))
+    return Submission(row.array, row.token, row.job_id)
 
 
 def find_array(root: Path, manifest: Manifest, name: str) -> Array:
@@ -197,10 +196,9 @@ def add_array(root: Path, array: Array) -> None:
     path = _array_path(root, array.name)
     try:
         forms.check_array(row)
-        ownership.make_directory(path.parent)
-        written = write_once(path, dump_json({"schema": SCHEMA, **row}))
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+        with raising(LedgerError, f"{path}: cannot be written"):
+            ownership.make_directory(path.parent)
+            written = write_once(path, dump_json({"schema": SCHEMA, **row}))
     except Misfit as error:
         raise LedgerError(f"{array.name}: cannot be an array: {error}") from error
     if not written:
@@ -228,7 +226,9 @@ def _later_arrays(
 
 def _read_array(path: Path, sweep: str, runs: Mapping[str, Run]) -> Array:
     try:
-        row = checks.parse(read_regular(path))
+        with raising(LedgerError, f"{path}: cannot be read"):
+            data = read_regular(path)
+        row = checks.parse(data)
         forms.check_array(row)
         if row.get("schema") != SCHEMA:
             found = reprlib.repr(row.get("schema"))
@@ -240,7 +240,5 @@ def _read_array(path: Path, sweep: str, runs: Mapping[str, Run]) -> Array:
         if strange:
             raise Misfit(f"tasks: the sweep has no run {reprlib.repr(strange[0])}")
         return array_of(row, tuple(runs[name] for name in row["tasks"]))
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
     except DAMAGE as error:
         raise LedgerError(f"{path}: damaged: {damage(error)}") from error

@@ -8,14 +8,15 @@ step. What happens to the runs is kept beside it: see :mod:`.ledger`.
 from __future__ import annotations
 
 import json
+import os
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.errors import LedgerError, raising
 from dlperf_hpc.files import (
     append_line,
     dump_json,
@@ -31,9 +32,7 @@ from dlperf_hpc.model.checks import Misfit
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import forms, layout, ownership
 from dlperf_hpc.records.lines import utc
-
-if TYPE_CHECKING:
-    from dlperf_hpc.sweepfile.programs import UserProgram
+from dlperf_hpc.sweepfile.programs import UserProgram
 
 SCHEMA = "dlperf-manifest/1"
 _WITHOUT = "rename it, and `dlperf report` works from the logs alone"
@@ -46,12 +45,12 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class Array:
-    """One job array: runs that share a topology, an environment and a time limit.
+    """One job array: runs that share a topology, an environment and a time limit of one run.
 
-    ``token`` is unique to this array and travels in the job's comment; ``tasks`` are its runs:
-    each array index has ``repeats_per_job`` of them, neighbours, which its job measures in turn.
-    ``time_limit_s`` is one run's. ``exclude`` are nodes to leave out, as Slurm writes them
-    (``n[3,7]``). ``piece_of`` is the token of the array, never taken, of which it has some runs.
+    ``token`` is unique to this array and travels in the job's comment; of ``tasks``, its runs, each
+    array index has ``repeats_per_job`` neighbours, which its job measures in turn. ``exclude`` are
+    nodes to leave out (``n[3,7]``). ``piece_of`` is the token of the array, never taken by a
+    scheduler, of which it has some runs.
     """
 
     name: str
@@ -128,23 +127,28 @@ def array_of(row: Mapping[str, Any], tasks: tuple[Run, ...]) -> Array:
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
-    cases: dict[str, int] = {}
-    dicts: list[dict[str, Any]] = []
-    arrays = []
-    for array in manifest.arrays:
-        tasks = []
-        for run in array.tasks:
-            if run.case.id not in cases:
-                cases[run.case.id] = len(dicts)
-                dicts.append(run.case.to_dict())
-            tasks.append([cases[run.case.id], run.repeat])
-        arrays.append({**array_row(array), "tasks": tasks})
     head = {key: value for key, value in vars(manifest).items() if key != "arrays"}
     head.update(measure=asdict(manifest.measure), limits=asdict(manifest.limits))
     head.update(programs=_tables_of(manifest.programs))
     if not manifest.programs:
         del head["programs"]
-    return {"schema": SCHEMA, **head, "cases": dicts, "arrays": arrays}
+    return {"schema": SCHEMA, **head, **_with_arrays([], [], manifest.arrays)}
+
+
+def _with_arrays(
+    cases: list[Any], arrays: list[Any], added: Iterable[Array]
+) -> dict[str, list[Any]]:
+    """The rows of cases and arrays, and behind them those of arrays that are added."""
+    cases, arrays = list(cases), list(arrays)
+    numbers = {forms.case_of(row).id: number for number, row in enumerate(cases)}
+    for array in added:
+        for run in array.tasks:
+            if run.case.id not in numbers:
+                numbers[run.case.id] = len(cases)
+                cases.append(run.case.to_dict())
+        tasks = [[numbers[run.case.id], run.repeat] for run in array.tasks]
+        arrays.append({**array_row(array), "tasks": tasks})
+    return {"cases": cases, "arrays": arrays}
 
 
 def _tables_of(programs: Mapping[str, UserProgram]) -> dict[str, Any]:
@@ -159,20 +163,13 @@ def _from_json(data: Mapping[str, Any]) -> Manifest:
     for key in ("name", "token"):
         if len({getattr(array, key) for array in arrays}) < len(arrays):
             raise Misfit(f"arrays: two of them have one {key}")
-    return Manifest(
-        sweep=data["sweep"],
-        engine=data["engine"],
-        base=data["base"],
-        repeats=data["repeats"],
-        measure=forms.measure_of(data["measure"]),
-        limits=forms.limits_of(data["limits"]),
-        arrays=arrays,
-        site=data["site"],
-        tool_version=data["tool_version"],
-        created=data["created"],
-        source=data["source"],
-        programs=forms.programs_of(data.get("programs", {}), cases),
-    )
+    made = {
+        "measure": forms.measure_of(data["measure"]),
+        "limits": forms.limits_of(data["limits"]),
+        "arrays": arrays,
+        "programs": forms.programs_of(data.get("programs", {}), cases),
+    }
+    return Manifest(**{**known_fields(Manifest, data), **made})
 
 
 def _named(where: str, make: Callable[[Any], _Row], row: Any) -> _Row:
@@ -219,29 +216,25 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
     """Write the manifest of a new sweep; LedgerError if the directory holds one already, or if it
     cannot be written."""
     path = root / layout.MANIFEST
-    try:
+    with raising(LedgerError, f"{path}: cannot be written"):
         written = write_once(path, dump_json(_to_json(manifest)))
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
     if not written:
         raise LedgerError(f"{root} already holds a sweep")
 
 
 def extend_manifest(root: Path, grown: Manifest) -> None:
     """Put the manifest of a sweep that has grown in the place of the one that is there; call it
-    with the submitters' lock held.
+    with the submitters' lock held. ``grown`` begins with the arrays that are there, whose rows and
+    cases stay as they are, with what another version wrote in them.
 
-    ``grown`` begins with the arrays that are there. Their rows and cases stay as they are, with
-    what another version wrote in them. LedgerError if the file cannot be written, or could not be
-    read again.
+    LedgerError if the file cannot be written, or could not be read again.
     """
     path = root / layout.MANIFEST
     try:
-        text = dump_json(_extended(checks.parse(read_regular(path)), grown))
-        _from_json(checks.parse(text.encode()))
-        write_atomically(path, text)
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+        with raising(LedgerError, f"{path}: cannot be written"):
+            text = dump_json(_extended(checks.parse(read_regular(path)), grown))
+            _from_json(checks.parse(text.encode()))
+            write_atomically(path, text)
     except DAMAGE as error:
         raise LedgerError(
             f"{path}: cannot be extended: {damage(error)}; nothing was changed or submitted: give"
@@ -250,20 +243,11 @@ def extend_manifest(root: Path, grown: Manifest) -> None:
 
 
 def _extended(data: dict[str, Any], grown: Manifest) -> dict[str, Any]:
-    cases = list(data["cases"])
-    numbers = {forms.case_of(row).id: number for number, row in enumerate(cases)}
-    arrays = list(data["arrays"])
-    for array in grown.arrays[len(arrays) :]:
-        for run in array.tasks:
-            if run.case.id not in numbers:
-                numbers[run.case.id] = len(cases)
-                cases.append(run.case.to_dict())
-        tasks = [[numbers[run.case.id], run.repeat] for run in array.tasks]
-        arrays.append({**array_row(array), "tasks": tasks})
     head = {"base": grown.base, "repeats": grown.repeats, "site": grown.site}
     if grown.programs:
         head["programs"] = {**data.get("programs", {}), **_tables_of(grown.programs)}
-    return {**data, **head, "cases": cases, "arrays": arrays}
+    added = grown.arrays[len(data["arrays"]) :]
+    return {**data, **head, **_with_arrays(data["cases"], data["arrays"], added)}
 
 
 def read_manifest(root: Path) -> Manifest:
@@ -325,8 +309,7 @@ def damage(error: Exception) -> str:
 @dataclass(frozen=True)
 class Submission:
     """An array the scheduler took (``job_id``), refused (``error``), or has no room for as yet
-    (``limit``, in its words). A row with none of them was written as it was about to be asked:
-    what became of it, only the array's token can tell."""
+    (``limit``, in its words). A row with none of them was written before the scheduler answered."""
 
     array: str
     token: str
@@ -343,8 +326,8 @@ class Submission:
 
 @dataclass(frozen=True)
 class FinalState:
-    """What the scheduler said of a run that may have left no record. ``job`` is the task it was
-    said of (``4711_3``), or the token of an array that was refused."""
+    """What the scheduler said of a run that may have left no record. ``job`` is the task
+    (``4711_3``), or the token of an array that was refused."""
 
     run: str
     status: Status
@@ -356,14 +339,12 @@ class FinalState:
 def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
     """The file's rows. A line that is no JSON was torn by a kill: it never came to be."""
     rows: list[_Row] = []
-    try:
-        lines = read_regular(path).split(b"\n")
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return rows
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
+    with raising(LedgerError, f"{path}: cannot be read"):
+        data = read_regular(path)
     # What follows the last newline is still being written.
-    for number, line in enumerate(lines[:-1], 1):
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
             rows.append(make(checks.parse(line)))
         except (json.JSONDecodeError, UnicodeDecodeError):
@@ -375,28 +356,26 @@ def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
     return rows
 
 
-def _append(path: Path, *rows: Mapping[str, Any]) -> None:
-    if not rows:
-        return
-    try:
-        text = "\n".join(json.dumps(checks.printable(row)) for row in rows)
-        append_line(path, text, ownership.sharing_group())
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
+def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        with raising(LedgerError, f"{path}: cannot be written"):
+            text = "\n".join(json.dumps(checks.printable(row)) for row in rows)
+            append_line(path, text, ownership.sharing_group())
 
 
 def add_submission(root: Path, submission: Submission) -> None:
     """Note down what became of an array when it was submitted."""
-    _append(root / layout.SUBMISSIONS, {**vars(submission), "time": submission.time or utc()})
+    _append(root / layout.SUBMISSIONS, [{**vars(submission), "time": submission.time or utc()}])
 
 
 def read_submissions(root: Path) -> list[Submission]:
     """All submissions, oldest first."""
-    return _rows(root / layout.SUBMISSIONS, _submission)
+    return _rows(root / layout.SUBMISSIONS, submission_of)
 
 
-def _submission(row: dict[str, Any]) -> Submission:
-    forms.check_submission(row)
+def submission_of(row: Any) -> Submission:
+    """A submission as it stands in its file; Misfit for a row that is none of ours."""
+    checks.check(row, *forms.SUBMISSION)
     return Submission(**known_fields(Submission, row))
 
 
@@ -404,17 +383,15 @@ def add_final_states(root: Path, final_states: Iterable[FinalState]) -> None:
     """Note down final states of several runs in one write: the scheduler forgets soon."""
     now = utc()
     rows = [{**vars(v), "status": v.status.value, "time": v.time or now} for v in final_states]
-    _append(root / layout.FINAL_STATES, *rows)
+    _append(root / layout.FINAL_STATES, rows)
 
 
 def read_final_states(root: Path) -> dict[str, FinalState]:
     """The latest final state of each run that has one, by run id."""
-    return {
-        final_state.run: final_state
-        for final_state in _rows(root / layout.FINAL_STATES, _final_state)
-    }
+    rows = _rows(root / layout.FINAL_STATES, _final_state)
+    return {final_state.run: final_state for final_state in rows}
 
 
 def _final_state(row: Mapping[str, Any]) -> FinalState:
-    forms.check_final_state(row)
+    checks.check(row, *forms.FINAL_STATE)
     return FinalState(**{**known_fields(FinalState, row), "status": Status(row["status"])})

@@ -1,16 +1,15 @@
 """Whose a sweep's directory is: whether anything may be written into it, or run out of it.
 
 Batch scripts are made of a sweep's directory: shell lines, the Python, nodes. So it is as trusted
-as a site profile, and before anything is submitted out of it, it is looked at as ssh looks at its
-keys (``StrictModes``): owner and mode of the directory, of ``jobs/`` and ``arrays/``, of the
+as a site profile, and before anything is submitted out of it, owner and mode are looked at, as ssh
+does with its keys (``StrictModes``): of the directory, of ``jobs/`` and ``arrays/``, of the
 manifest and the files beside it. Of the directories above, only that none lets everybody rename
-what is in it (world-writable without the sticky bit). Who owns these is not looked at, for a
-project's directory belongs to whoever leads the project; what somebody swaps between the look and
-the use is not seen.
+what is in it (world-writable without the sticky bit): a project's directory belongs to whoever
+leads the project.
 
-Not looked at either: NFSv4's access lists, which mode bits need not show (POSIX's show as the
-group's bits), and what a server makes of root (files that a squashed root makes are nobody's, so
-that nothing of them is root's own).
+Not seen: what somebody swaps between the look and the use; NFSv4's access lists, which mode bits
+need not show (POSIX's show as the group's bits); a server's view of root (a squashed root's files
+are nobody's).
 """
 
 from __future__ import annotations
@@ -38,12 +37,9 @@ def sharing_group() -> int | None:
 
 @contextmanager
 def sharing(name: str | None) -> Iterator[None]:
-    """For as long as the context lasts, what belongs to a member of this group, and what the group
-    can write, counts as one's own.
-
-    ``name`` must come from the user's own site profile, never from a sweep's directory. LedgerError
-    if this machine has no such group.
-    """
+    """Within the context what a member of this group owns, and what the group can write, counts as
+    one's own. ``name`` must come from the user's own site profile, never from a sweep's directory.
+    LedgerError if this machine has no such group."""
     global _group
     before = _group
     try:
@@ -59,9 +55,8 @@ def sharing(name: str | None) -> Iterator[None]:
 
 
 def make_directory(path: Path) -> None:
-    """Make one directory of a sweep, if it is not there: nobody else's to write, but for the group
-    of :func:`sharing`. OSError as :func:`os.mkdir` raises it, or if this user is not in the
-    group."""
+    """Make one directory of a sweep, if it is not there: only the group of :func:`sharing` can
+    write it too. OSError as :func:`os.mkdir` raises it, or if this user is not in the group."""
     try:
         os.mkdir(path, 0o755)
     except FileExistsError:
@@ -76,11 +71,8 @@ def make_directory(path: Path) -> None:
 def whose_else(root: Path) -> str | None:
     """Why nothing is to be written into a sweep's directory: what of it is somebody else's, in
     words; None if it is this user's own."""
-    for path in (root, *(root / name for name in _FOLDERS)):
-        words = not_mine(path)
-        if words:
-            return words
-    return None
+    paths = (root, *(root / name for name in _FOLDERS))
+    return next(filter(None, map(not_mine, paths)), None)
 
 
 def ownership_warning(root: Path) -> str | None:
@@ -119,8 +111,8 @@ _REMEDY = (
 
 
 def not_mine(path: Path) -> str | None:
-    """What is there and belongs to somebody else, or is a link that somebody else made, in words;
-    None if it is this user's own, or not there."""
+    """What belongs to somebody else, or is a link that somebody else made, in words; None if it is
+    this user's own, or not there."""
     try:
         link, found = os.lstat(path), os.stat(path)
     except FileNotFoundError:
@@ -139,11 +131,8 @@ def _writable(path: Path) -> str | None:
         found = os.stat(path)
     except OSError:
         return None  # not there: see not_mine
-    return f"{path}: others can write it, {_mode(found)}" if _others(found) else None
-
-
-def _others(found: os.stat_result) -> bool:
-    return writable_by_strangers(found, _group)
+    by_strangers = writable_by_strangers(found, _group)
+    return f"{path}: others can write it, {_mode(found)}" if by_strangers else None
 
 
 def _mode(found: os.stat_result) -> str:
@@ -155,8 +144,8 @@ def _mode(found: os.stat_result) -> str:
 
 
 def _replaceable(root: Path) -> str | None:
-    """The first directory above in which everybody can put another directory in this one's place:
-    on the path as it was given, and as it is without links."""
+    """The first directory above in which everybody can replace this one: on the path as it was
+    given, and as it is without links."""
     above = dict.fromkeys((*root.absolute().parents, *Path(os.path.realpath(root)).parents))
     for path in above:
         mode = os.stat(path).st_mode

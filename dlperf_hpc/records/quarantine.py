@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Callable
 
@@ -29,10 +29,9 @@ _MOST_ENTRIES = 50
 class Kind:
     """A way in which an environment fails before the window opens.
 
-    ``certain``: one run proves it, since its Python ran, or its launcher said so; of any other kind
-    a single broken node would look the same. ``cases`` says of which cases of the environment it is
-    the end, where that is not all: those of the same back end, of them those that say ``device =
-    cuda``, those of more than one rank.
+    ``certain``: one run proves it, since its Python ran, or its launcher said so; any other kind
+    may come of a single broken node. ``cases`` says of which cases of the environment it is the
+    end, a key of ``_SAME``.
     """
 
     title: str
@@ -69,15 +68,15 @@ def several(hosts: Collection[str]) -> bool:
 
 
 def is_end_of(kind: str, framework: str, case: Case) -> bool:
-    """Whether a fault that a run of the back end ``framework`` died of would be the end of a case
-    of the same environment too."""
+    """Whether a fault of a run of the back end ``framework`` would be the end of a case of the
+    environment too."""
     return _SAME[KINDS[kind].cases](case, framework)
 
 
 @dataclass(frozen=True)
 class EnvironmentFault:
     """One fault of an environment: its ``kind``, the ``run`` that died of it and that run's back
-    end, and its ``reason`` in the words of the run's record."""
+    end, and the ``reason`` in its record."""
 
     kind: str
     framework: str
@@ -95,40 +94,41 @@ def read_entries(root: Path, environment: str) -> tuple[EnvironmentFault, ...]:
     """What holds runs of an environment back; nothing where there is no marker, or none that its
     writer made: a regular file of the directory's owner, of this user, or of the group that the
     directory is shared with."""
-    path = marker(root, environment)
     try:
-        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return ()
-    try:
-        with open_in(folder, path.name) as file:
-            if not _is_ours(os.fstat(file.fileno()), os.fstat(folder)):
-                return ()
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            return ()
-        row = checks.parse(data)
+        row = checks.parse(_read(root, marker(root, environment).name))
         forms.check_held_back(row, KINDS)
     except (OSError, ValueError):
         return ()
-    finally:
-        os.close(folder)
     if row["schema"] != SCHEMA or row["environment"] != environment:
         return ()
-    return tuple(EnvironmentFault(**known_fields(EnvironmentFault, entry)) for entry in row["held"])
+    held = (known_fields(EnvironmentFault, entry) for entry in row["held"])
+    return tuple(EnvironmentFault(**entry) for entry in held)
 
 
-def _is_ours(found: os.stat_result, folder: os.stat_result) -> bool:
+def _read(root: Path, name: str) -> bytes:
+    """A marker's content; OSError or ValueError where it is none, or not its writer's."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with open_in(folder, name) as file:
+            _check_owner(os.fstat(file.fileno()), os.fstat(folder))
+            data = file.read(_MOST_BYTES + 1)
+    finally:
+        os.close(folder)
+    if len(data) > _MOST_BYTES:
+        raise ValueError("too large for a marker")
+    return data
+
+
+def _check_owner(found: os.stat_result, folder: os.stat_result) -> None:
     shared = folder.st_gid if folder.st_mode & stat.S_IWGRP else None
-    return found.st_uid == folder.st_uid or is_mine(found, shared)
+    if found.st_uid != folder.st_uid and not is_mine(found, shared):
+        raise ValueError("the marker is another user's")
 
 
 def entry_for(root: Path, case: Case) -> EnvironmentFault | None:
     """What holds a run of this case back; None if nothing does."""
-    for entry in read_entries(root, case.environment):
-        if is_end_of(entry.kind, entry.framework, case):
-            return entry
-    return None
+    entries = read_entries(root, case.environment)
+    return next((e for e in entries if is_end_of(e.kind, e.framework, case)), None)
 
 
 def hold_back(root: Path, environment: str, entry: EnvironmentFault) -> None:
@@ -139,7 +139,7 @@ def hold_back(root: Path, environment: str, entry: EnvironmentFault) -> None:
     entries = read_entries(root, environment)
     if any((e.kind, e.framework) == (entry.kind, entry.framework) for e in entries):
         return
-    stamped = EnvironmentFault(**{**asdict(entry), "time": entry.time or utc()})
+    stamped = replace(entry, time=entry.time or utc())
     rows = [asdict(each) for each in (*entries, stamped)[:_MOST_ENTRIES]]
     row = {"schema": SCHEMA, "environment": environment, "held": rows}
     write_atomically(marker(root, environment), dump_json(row))

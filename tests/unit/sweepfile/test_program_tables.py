@@ -11,7 +11,7 @@ import pytest
 
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.model.case import Measure, Run, Topology
-from dlperf_hpc.records.program_forms import program_of
+from dlperf_hpc.records.forms import program_of
 from dlperf_hpc.sweepfile.expressions import ExpressionError, holds, whole
 from dlperf_hpc.sweepfile.keys import KEYS
 from dlperf_hpc.sweepfile.load import Sweep, load_sweep

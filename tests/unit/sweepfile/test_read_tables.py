@@ -9,7 +9,7 @@ import pytest
 
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.logs.scanned import Unit
-from dlperf_hpc.records.program_forms import read_table_of
+from dlperf_hpc.records.forms import read_table_of
 from dlperf_hpc.sweepfile.patterns import LONGEST, PatternError, compiled, fixed_texts
 from dlperf_hpc.sweepfile.programtables import read_program, read_table, read_table_file
 from dlperf_hpc.sweepfile.readtable import GROUPS, UNITS, ReadTable
