@@ -8,7 +8,6 @@ step. What happens to the runs is kept beside it: see :mod:`.ledger`.
 from __future__ import annotations
 
 import json
-import os
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -339,10 +338,12 @@ class FinalState:
 def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
     """The file's rows. A line that is no JSON was torn by a kill: it never came to be."""
     rows: list[_Row] = []
-    if not os.path.lexists(path):
-        return rows
-    with raising(LedgerError, f"{path}: cannot be read"):
+    try:
         data = read_regular(path)
+    except FileNotFoundError:
+        return rows
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
     # What follows the last newline is still being written.
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
