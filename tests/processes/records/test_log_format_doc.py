@@ -42,7 +42,9 @@ def events_in_code() -> set[str]:
     found = set()
     for path in (ROOT / "dlperf_hpc").rglob("*.py"):
         source = path.read_text(encoding="utf-8")
-        written = re.findall(r'(?:log_event\([\w.]+,|write_line\()\s*("\w+"|[A-Z_]+\b)', source)
+        written = re.findall(
+            r'(?:log_event\([\w.]+,|write_line\()\s*("\w+"|[A-Z][A-Z_]+\b)', source
+        )
         found |= {getattr(lines, name) if name.isupper() else name.strip('"') for name in written}
     return found
 
