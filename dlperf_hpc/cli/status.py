@@ -1,15 +1,29 @@
-"""``dlperf status DIR``: how many runs of a sweep wait, run, ended well or failed."""
+"""``dlperf status DIR``: how many runs of a sweep wait, run, ended well or failed.
+
+With ``--watch`` the same screen is drawn anew after each look, until every run has ended. Where
+standard output is no terminal there is no screen: a line for each look that saw a change, and the
+tables once, at the end.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
+from dlperf_hpc.errors import number_of, printable
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.collect import Collection, RunJob
 
 SUMMARY = "show how many runs of a sweep wait, run, ended well or failed"
@@ -22,26 +36,26 @@ def _parser() -> argparse.ArgumentParser:
         "the jobs, their nodes and times. The files of the sweep decide; the scheduler is asked\n"
         "about runs of which the files do not tell the end.",
     )
+    add = made.add_argument
     options.add_directory(made, also=", or its archive")
-    made.add_argument("--offline", action="store_true", help="do not ask the scheduler")
-    made.add_argument(
-        "--watch", action="store_true", help="a live screen until every run has ended"
-    )
+    add("--offline", action="store_true", help="do not ask the scheduler")
+    add("--watch", action="store_true", help="a live screen until every run has ended")
     every = "with --watch: seconds between two looks (default: the site profile's `poll_s`, 30)"
-    made.add_argument("--every", type=options.seconds, metavar="S", help=every)
-    told = (
+    add("--every", type=options.seconds, metavar="S", help=every)
+    why = (
         "tell of one run what was looked at, in order, and what decided how it ended; RUN is"
         f" {options.RUN_HELP}. Nothing is written then"
     )
-    made.add_argument("--why", metavar="RUN", help=told)
+    add("--why", metavar="RUN", help=why)
     options.add_json(made, "every run with its status, or with --why what was looked at")
     return made
 
 
 def _as_json(collection: Collection) -> dict[str, Any]:
+    manifest = collection.manifest
     return {
         "root": str(collection.root),
-        "sweep": collection.manifest.sweep if collection.manifest else None,
+        "sweep": manifest and manifest.sweep,
         "not_submitted": len(collection.unsubmitted),
         "counts": dict(Counter(result.status.value for result in collection.results)),
         "runs": [
@@ -65,19 +79,11 @@ def _as_json(collection: Collection) -> dict[str, Any]:
 
 def _job_json(job: RunJob | None) -> dict[str, Any]:
     """What is known of a run's job; null for what is not."""
-    known = vars(job) if job else {}
-    names = ("job", "nodes", "elapsed_s", "left_s", "starts")
-    return {name: known.get(name) if known.get(name) != "" else None for name in names}
-
-
-def _watched(arguments: argparse.Namespace) -> Collection:
-    """Look again and again until every run has ended; the last state."""
-    from dlperf_hpc.cli.watching import watch
-    from dlperf_hpc.records.manifest import read_manifest
-
-    kept = read_manifest(arguments.directory).site.get("poll_s", 30.0)
-    every_s = max(1.0, arguments.every or float(kept))
-    return watch(arguments.directory, every_s, not arguments.offline, on_stderr=arguments.json)
+    values: dict[str, Any] = dict.fromkeys(("job", "nodes", "elapsed_s", "left_s", "starts"))
+    if job is not None:
+        known = {name: value for name, value in vars(job).items() if value != ""}
+        values = {name: known.get(name) for name in values}
+    return values
 
 
 def _say_held(collection: Collection) -> None:
@@ -90,7 +96,7 @@ def _say_held(collection: Collection) -> None:
     say_held_back(collection.root, [case for case in waiting if isinstance(case, Case)])
 
 
-def _why(arguments: argparse.Namespace, root: Path) -> int:
+def _why(arguments: argparse.Namespace, root: Path, ask_scheduler: bool) -> int:
     """Print what is known of one run's end."""
     from dlperf_hpc.cli.why import why
     from dlperf_hpc.model.result import Status
@@ -100,17 +106,12 @@ def _why(arguments: argparse.Namespace, root: Path) -> int:
     if arguments.watch:
         raise messages.usage_error("--why", "tells of one run, once", "leave out --watch")
     ledger = read_ledger(root.absolute())
-    archived = root != arguments.directory
-    told = why(
-        ledger,
-        options.resolve_run(ledger, arguments.why),
-        ask_scheduler=not (arguments.offline or archived),
-    )
+    found = why(ledger, options.resolve_run(ledger, arguments.why), ask_scheduler)
     if arguments.json:
-        messages.print_json(told.to_dict())
+        messages.print_json(found.to_dict())
     else:
-        print(text_of(told))
-    return 1 if told.status.bad or told.status is Status.UNKNOWN else 0
+        print(text_of(found))
+    return int(found.status.bad or found.status is Status.UNKNOWN)
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -120,14 +121,15 @@ def _status(arguments: argparse.Namespace) -> int:
 
     with unpacked(arguments.directory) as root:
         archived = root != arguments.directory
+        ask_scheduler = not (arguments.offline or archived)
         if arguments.why is not None:
-            return _why(arguments, root)
-        if arguments.watch and archived:
+            return _why(arguments, root, ask_scheduler)
+        if not arguments.watch:
+            collection = current(root, ask_scheduler=ask_scheduler)
+        elif archived:
             raise messages.usage_error("--watch", "the runs of an archive do not change any more")
-        if arguments.watch:
-            collection = _watched(arguments)
         else:
-            collection = current(root, ask_scheduler=not (arguments.offline or archived))
+            collection = _watch(arguments)
     if archived:
         collection = collection.as_named(arguments.directory)
     for line in collection.unreadable:
@@ -144,14 +146,138 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _print(collection: Collection, directory: Path) -> None:
     """The table of a sweep's runs, and a line on the job that reports at its end."""
-    from dlperf_hpc.cli.messages import shortest
     from dlperf_hpc.cli.submission import report_job_lines
     from dlperf_hpc.reporting.status import print_status
 
-    shown = shortest(directory)
-    print_status(collection, shown)
-    for line in report_job_lines(collection.report_job, shown):
+    name = messages.shortest(directory)
+    print_status(collection, name)
+    for line in report_job_lines(collection.report_job, name):
         print(f"\n{line}")
+
+
+@dataclass
+class _Pace:
+    """How fast runs end while somebody watches."""
+
+    every_s: float
+    began: float = field(default_factory=time.time)
+    ended_before: int | None = None
+
+    def sentence(self, results: Sequence[RunResult]) -> str:
+        """``0.8 runs/min since 15:10:02, the rest takes about 16 min``; '' until one has ended."""
+        ended = sum(result.status.finished for result in results)
+        if self.ended_before is None:
+            self.ended_before = ended
+        minutes, new = (time.time() - self.began) / 60, ended - self.ended_before
+        if new <= 0 or minutes <= 0:
+            return ""
+        left = (len(results) - ended) * minutes / new
+        rest = f", the rest takes about {left:.0f} min" if left >= 1 else ""
+        return f"{new / minutes:.3g} runs/min since {_clock(self.began)}{rest}"
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
+
+
+def _counts(results: Sequence[RunResult]) -> str:
+    """``12 of 25 runs have ended (48 %): 11 ok, 1 failed, 3 running, 10 pending``."""
+    ended = sum(result.status.finished for result in results)
+    statuses = Counter(result.status.value for result in results)
+    listed = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    share = f" ({100 * ended / len(results):.0f} %)" if results else ""
+    return f"{ended} of {number_of(len(results), 'run')} ended{share}: {listed or 'none'}"
+
+
+def _watch(arguments: argparse.Namespace) -> Collection:
+    """Look again and again until every run has ended; the last state. Each look is one squeue, and
+    at most one sacct. Whoever leaves by Ctrl-C keeps the last screen."""
+    from rich.console import Console
+
+    from dlperf_hpc.engines.states import current
+    from dlperf_hpc.records.manifest import read_manifest
+
+    directory = arguments.directory
+    kept = read_manifest(directory).site.get("poll_s", 30.0)
+    pace = _Pace(max(1.0, arguments.every or float(kept)))
+    with _screen(Console(highlight=False, stderr=arguments.json)) as screen:
+        while True:
+            collection = current(directory, ask_scheduler=not arguments.offline)
+            over = all(result.status.finished for result in collection.results)
+            screen.show(collection, _head(collection, pace, over), directory)
+            if over:
+                return collection
+            time.sleep(pace.every_s)
+
+
+def _head(collection: Collection, pace: _Pace, over: bool) -> list[str]:
+    now = time.time()
+    lines = [_counts(collection.results), pace.sentence(collection.results)]
+    if not over:
+        then = f"next look at {_clock(now + pace.every_s)}, every {pace.every_s:g} s; Ctrl-C leaves"
+        lines.append(f"{_clock(now)}, {then}")
+    return [printable(line) for line in lines if line]
+
+
+@contextlib.contextmanager
+def _screen(console: Console) -> Iterator[_Screen | _Lines]:
+    """What shows each look: a screen that is drawn anew, or lines."""
+    if not console.is_terminal:
+        lines = _Lines(console)
+        try:
+            yield lines
+        finally:
+            lines.finish()
+        return
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False) as live:
+        yield _Screen(live)
+
+
+class _Screen:
+    """The terminal's screen, from the line on in which the command was typed."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, collection: Collection, head: Sequence[str], directory: Path) -> None:
+        from rich.console import Group
+
+        self._live.update(Group(*_parts(collection, head, directory)), refresh=True)
+
+
+class _Lines:
+    """Lines for a file or a pipe: one for each look that saw a change, the tables at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._seen = ""
+        self._last: list[RenderableType] = []
+
+    def show(self, collection: Collection, head: Sequence[str], directory: Path) -> None:
+        self._last = _parts(collection, (), directory)
+        if head[0] != self._seen:
+            self._seen = head[0]
+            self._console.print(f"{_clock(time.time())}  {head[0]}", markup=False, soft_wrap=True)
+
+    def finish(self) -> None:
+        for part in self._last:
+            self._console.print(part)
+
+
+def _parts(collection: Collection, head: Sequence[str], directory: Path) -> list[RenderableType]:
+    from rich.text import Text
+
+    from dlperf_hpc.cli.submission import report_job_lines
+    from dlperf_hpc.reporting.status import status_parts
+
+    name = messages.shortest(directory)
+    return [
+        *map(Text, [*head, ""] if head else []),
+        *status_parts(collection, name),
+        *map(Text, report_job_lines(collection.report_job, name)),
+    ]
 
 
 main = messages.entry(_status, _parser)
