@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Side:
     """One directory (None: the published results), and what of it is wanted."""
 
     text: str
@@ -93,17 +94,17 @@ class _Place:
     wanted: Mapping[str, Sequence[str]]
 
 
-def _place(text: str) -> _Place:
+def _side(text: str) -> _Side:
     from dlperf_hpc import published
     from dlperf_hpc.analysis import comparison
 
     name, colon, narrowed = text.partition(":")
     if name == PUBLISHED:
-        return _Place(text, None, _wanted(text, narrowed, tuple(published.FILTERS)))
+        return _Side(text, None, _wanted(text, narrowed, tuple(published.FILTERS)))
     name, colon, narrowed = text.rpartition(":")
     if Path(text).exists() or not colon or "=" not in narrowed:
-        return _Place(text, Path(text), {})
-    return _Place(text, Path(name), _wanted(text, narrowed, comparison.FILTERS))
+        return _Side(text, Path(text), {})
+    return _Side(text, Path(name), _wanted(text, narrowed, comparison.FILTERS))
 
 
 def _wanted(where: str, text: str, keys: Sequence[str]) -> dict[str, list[str]]:
@@ -117,7 +118,7 @@ def _wanted(where: str, text: str, keys: Sequence[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def _subjects(arguments: argparse.Namespace, place: _Place) -> list[Subject]:
+def _subjects(arguments: argparse.Namespace, place: _Side) -> list[Subject]:
     """The selected cases of one place; SpecError if there are none."""
     from dlperf_hpc import published
     from dlperf_hpc.analysis import comparison
@@ -129,14 +130,14 @@ def _subjects(arguments: argparse.Namespace, place: _Place) -> list[Subject]:
     else:
         everything = comparison.subjects(options.results_below(arguments, place.directory))
         found = comparison.selected(everything, place.wanted)
-        held = {
-            key: sorted({text for subject in everything for text in comparison.texts(subject, key)})
-            for key in place.wanted
-        }
+        held = {}
+        for key in place.wanted:
+            held[key] = sorted(
+                {text for each in everything for text in comparison.texts(each, key)}
+            )
     if not found:
         there = "; ".join(f"{key}: {', '.join(values)}" for key, values in held.items())
-        hint = f"there are {there}" if there else None
-        raise usage_error(place.text, "no case is selected", hint)
+        raise usage_error(place.text, "no case is selected", there and f"there are {there}")
     return found
 
 
@@ -166,32 +167,28 @@ def _in_short(side: Sequence[Subject]) -> str:
 
     models = sorted({subject.case.text("model") for subject in side})
     devices = sorted({name for subject in side for name in subject.setup.get(HARDWARE, ())})
-    told = [", ".join(names[:3]) + ", ..." * (len(names) > 3) for names in (models, devices)]
-    return f"{told[0]} on {told[1]}" if told[1] else told[0]
+    model, device = (
+        ", ".join(names[:3]) + ", ..." * (len(names) > 3) for names in (models, devices)
+    )
+    return f"{model} on {device}" if device else model
 
 
 def _compare(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.analysis import comparison as analysis
 
-    tolerance = options.fraction("--tolerance", arguments.tolerance)
-    risk = options.risk(arguments.risk)
+    tolerance, risk = options.outcome_settings(arguments)
     across = options.words("--across", arguments.across, analysis.KEYS)
     fail_on = options.words("--fail-on", arguments.fail_on, tuple(_FAIL_ON))
-    places = {
-        "A": [_place(text) for text in (arguments.a, *arguments.also_a)],
-        "B": [_place(text) for text in (arguments.b, *arguments.also_b)],
-    }
-    a, b = (
-        analysis.pooled(_subjects(arguments, place) for place in side) for side in places.values()
-    )
+    sides = {"A": [arguments.a, *arguments.also_a], "B": [arguments.b, *arguments.also_b]}
+    places = [list(map(_side, texts)) for texts in sides.values()]
+    a, b = (analysis.pooled(_subjects(arguments, place) for place in side) for side in places)
     comparison = analysis.compare(a, b, tolerance, risk, across)
     hints = _hints(comparison, a, b)
-    sides = {name: [place.text for place in side] for name, side in places.items()}
-    bad = {outcome for word in fail_on for outcome in _FAIL_ON[word]}
+    bad = set(itertools.chain(*(_FAIL_ON[word] for word in fail_on)))
     _show(arguments, comparison, sides, hints, bad)
     if hints:
         return 2
-    return 1 if any(case.outcome.value in bad for case in comparison.cases) else 0
+    return int(any(case.outcome.value in bad for case in comparison.cases))
 
 
 def _show(

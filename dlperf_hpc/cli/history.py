@@ -11,7 +11,7 @@ from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 
 if TYPE_CHECKING:
-    from dlperf_hpc.analysis.history import History, Measurement
+    from dlperf_hpc.analysis.history import Measurement
 
 SUMMARY = "tell since when a case is faster or slower, and what else changed then"
 
@@ -55,37 +55,32 @@ def _history(arguments: argparse.Namespace) -> int:
     from datetime import datetime, timezone
 
     from dlperf_hpc.analysis import history as analysis
+    from dlperf_hpc.reporting import history as reporting
 
-    tolerance = options.fraction("--tolerance", arguments.tolerance)
-    risk = options.risk(arguments.risk)
+    tolerance, risk = options.outcome_settings(arguments)
     bad = set(options.words("--fail-on", arguments.fail_on, FAIL_ON))
-    bad |= {"slower", "faster", "drift"} if "changed" in bad else set()
+    if "changed" in bad:
+        bad |= {"slower", "faster", "drift"}
     if arguments.since and not _DAY.fullmatch(arguments.since):
         raise usage_error("--since", f"{arguments.since!r} is no day", "write it as 2026-05-14")
     found: list[Measurement] = []
     for path, results in options.sweeps(arguments):
         found += analysis.measurements(str(path), results)
-    told = analysis.history(found, datetime.now(timezone.utc), tolerance, risk)
-    told = analysis.since(told, arguments.since)
-    if not told.trends:
-        why = told.remarks or ("no run counts",)
+    whole = analysis.history(found, datetime.now(timezone.utc), tolerance, risk)
+    history = analysis.since(whole, arguments.since)
+    if not history.trends:
+        why = history.remarks or ("no run counts",)
         raise usage_error("DIR", "there is no measurement", "; ".join(why))
-    _show(arguments, told, bad)
-    return 1 if any(bad & set(trend.verdicts) for trend in told.trends) else 0
-
-
-def _show(arguments: argparse.Namespace, told: History, bad: set[str]) -> None:
-    from dlperf_hpc.reporting import history as reporting
-
     files = {
-        "markdown": lambda: reporting.history_markdown(told).encode(),
-        "junit": lambda: reporting.history_junit(told, bad),
+        "markdown": lambda: reporting.history_markdown(history).encode(),
+        "junit": lambda: reporting.history_junit(history, bad),
     }
     options.write_files(arguments, files)
     if arguments.json:
-        messages.print_json(reporting.history_json(told))
+        messages.print_json(reporting.history_json(history))
     else:
-        reporting.print_history(told)
+        reporting.print_history(history)
+    return int(any(bad & set(trend.verdicts) for trend in history.trends))
 
 
 main = messages.entry(_history, _parser, one_thread=True)

@@ -37,11 +37,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _nodes(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.analysis.nodes import examine
-    from dlperf_hpc.cli.messages import shortest
     from dlperf_hpc.reporting.nodes import nodes_json, print_nodes
 
-    tolerance = options.fraction("--tolerance", arguments.tolerance)
-    risk = options.risk(arguments.risk)
+    tolerance, risk = options.outcome_settings(arguments)
     sweeps = [results for _, results in options.sweeps(arguments)]
     found = examine(sweeps, tolerance, risk)
     if not found.something:
@@ -50,9 +48,11 @@ def _nodes(arguments: argparse.Namespace) -> int:
     if arguments.json:
         messages.print_json(nodes_json(found))
     else:
-        only = arguments.paths[0] if len(sweeps) == 1 else None
-        print_nodes(found, shortest(only) if only else "DIR")
-    return 1 if found.slow_nodes else 0
+        directory = "DIR"
+        if len(sweeps) == 1:
+            directory = messages.shortest(arguments.paths[0])
+        print_nodes(found, directory)
+    return int(bool(found.slow_nodes))
 
 
 main = messages.entry(_nodes, _parser, one_thread=True)

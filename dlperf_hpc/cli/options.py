@@ -37,8 +37,7 @@ class _Parser(argparse.ArgumentParser):
         """Exit with code 2, and say where all options are shown."""
         wanting = _WANTING.fullmatch(message)
         if wanting:
-            told = map(self._described, wanting[1].split(", "))
-            message = "; ".join(told)
+            message = "; ".join(map(self._described, wanting[1].split(", ")))
         message = _VALUELESS.sub(r"\1: the value of this option is missing", message)
         message = message.removeprefix("argument ")
         self.exit(2, f"error: {self.prog}: {message}; `{self.prog} --help` shows the options\n")
@@ -188,23 +187,26 @@ def add_outcome_options(made: argparse.ArgumentParser) -> None:
     )
 
 
-def fraction(where: str, text: str) -> float:
-    """``2%`` or ``0.02``: from 0 to below 1. SpecError naming the option for anything else."""
+def outcome_settings(arguments: argparse.Namespace) -> tuple[float, float]:
+    """The fractions of ``--tolerance`` and ``--risk``. SpecError for what is none, and for a risk
+    of 0, or of one half or more."""
+    tolerance, risk = (_fraction(arguments, name) for name in ("tolerance", "risk"))
+    if not 0 < risk < 0.5:
+        message = f"{arguments.risk!r} is not between 0 and 50%"
+        raise usage_error("--risk", message, "write it as 5%")
+    return tolerance, risk
+
+
+def _fraction(arguments: argparse.Namespace, name: str) -> float:
+    """``2%`` or ``0.02``: from 0 to below 1."""
+    text = getattr(arguments, name)
     number, percent, more = text.strip().partition("%")
     try:
         value = float(number) / (100 if percent else 1)
     except ValueError:
         value = -1.0
     if more or not 0 <= value < 1:
-        raise usage_error(where, f"{text!r} is not a fraction", "write it as 2% or 0.02")
-    return value
-
-
-def risk(text: str) -> float:
-    """The fraction of ``--risk``: above 0 and below one half. SpecError for anything else."""
-    value = fraction("--risk", text)
-    if not 0 < value < 0.5:
-        raise usage_error("--risk", f"{text!r} is not between 0 and 50%", "write it as 5%")
+        raise usage_error(f"--{name}", f"{text!r} is not a fraction", "write it as 2% or 0.02")
     return value
 
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import reading_bar, usage_error
-from dlperf_hpc.errors import LedgerError, number_of, printable, visible
+from dlperf_hpc.errors import LedgerError, number_of, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
     from dlperf_hpc.records.manifest import Manifest
-    from dlperf_hpc.reporting.writers import Unwritable
 
 SUMMARY = "write speedup tables, CSVs and a plot from job logs"
 
-_MOST_SHOWN = 20
+_MOST_REMARKS = 20
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,8 +56,7 @@ def _base(text: str | None) -> str | None:
         return None
     from dlperf_hpc.sweepfile.keys import topology_issue
 
-    issue = topology_issue("--base", text)
-    if issue is not None:
+    if issue := topology_issue("--base", text):
         raise usage_error(issue.where, issue.message, issue.hint)
     return text
 
@@ -78,7 +76,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.reporting.writers import Unwritable, write_report
 
     base, kinds = _base(arguments.base), _kinds(arguments)
-    place, cache = _place(arguments), options.cache(arguments)
+    place, cache = _target(arguments), options.cache(arguments)
     with reading_bar() as advance:
         found = gather(
             arguments.paths,
@@ -89,23 +87,27 @@ def _report(arguments: argparse.Namespace) -> int:
             leave_out=[place.directory],
         )
     manifest = found.manifest
+    name, site, limits_s = arguments.paths[0].absolute().name, "", {}
+    if manifest is not None:
+        name, site, limits_s = manifest.sweep, _site(manifest), _limits(manifest)
     report = Report(
-        manifest.sweep if manifest else arguments.paths[0].absolute().name,
+        name,
         found.results,
         base or found.base,
         source=f"{found.summary()} of {', '.join(map(str, arguments.paths))}",
         unread=found.unread,
         unrecognised=found.unrecognised,
         accelerator=arguments.accelerator,
-        limits_s=_limits(manifest),
-        site="" if manifest is None else _site(manifest),
+        limits_s=limits_s,
+        site=site,
     )
     paths: Sequence[Path] = ()
-    failed: Unwritable | None = None
-    try:
-        paths = () if place.why_not else write_report(place.directory, report, kinds)
-    except Unwritable as error:
-        failed = error
+    unwritten = place.why_not
+    if not unwritten:
+        try:
+            paths = write_report(place.directory, report, kinds)
+        except Unwritable as error:
+            unwritten = str(error)
     _tell(found, arguments.json)
     if arguments.json:
         from dlperf_hpc.reporting.writers.json import text
@@ -119,22 +121,23 @@ def _report(arguments: argparse.Namespace) -> int:
         print(found.summary())
         print(cost_text(report.cost), end="")
         print("".join(f"written: {visible(str(path))}\n" for path in paths), end="")
-    _tell_unwritten(arguments, place, failed)
+    if unwritten:
+        _tell_unwritten(arguments, unwritten)
     return 1 if report.troubles or found.damaged else 0
 
 
-def _limits(manifest: Manifest | None) -> Mapping[str, int]:
+def _limits(manifest: Manifest) -> dict[str, int]:
     """Time limits of a sweep's runs, by run id."""
-    arrays = manifest.arrays if manifest else ()
-    return {run.id: array.time_limit_s for array in arrays for run in array.tasks}
+    return {run.id: array.time_limit_s for array in manifest.arrays for run in array.tasks}
 
 
 def _site(manifest: Manifest) -> str:
     """Where a sweep ran: the engine, and what its site profile says of itself."""
     from dlperf_hpc.engines import get_engine
 
-    told = {name: manifest.site.get(name) for name in ("partition", "gpu_type", "constraint")}
-    words = [f"{name.replace('_', ' ')} {value}" for name, value in told.items() if value]
+    names = ("partition", "gpu_type", "constraint")
+    values = {name.replace("_", " "): manifest.site.get(name) for name in names}
+    words = [f"{name} {value}" for name, value in values.items() if value]
     described = [str(manifest.site.get("description") or ""), *words]
     return ", ".join(filter(None, described)) or get_engine(manifest.engine).title
 
@@ -146,83 +149,71 @@ def _kinds(arguments: argparse.Namespace) -> Sequence[str]:
     kinds = list(DEFAULT)
     if arguments.write is not None:
         kinds = [word for word in arguments.write.replace(" ", "").split(",") if word]
-        strange = [word for word in kinds if word not in writers()]
+        strange = ", ".join(word for word in kinds if word not in writers())
+        message = f"there is no kind {strange}"
+        if not kinds:
+            message = "no kind is named"
         if strange or not kinds:
-            message = f"there is no kind {', '.join(strange)}" if strange else "no kind is named"
-            raise usage_error("--write", message, _there_are(writers()))
+            raise usage_error("--write", message, f"there are {', '.join(writers())}")
     return kinds + [name for name in ("parquet", "sqlite") if getattr(arguments, name)]
 
 
-def _there_are(names: Iterable[str]) -> str:
-    return f"there are {', '.join(names)}"
-
-
 @dataclass(frozen=True)
-class _Place:
+class _Target:
     """Where to write; ``why_not`` says why nothing is written there, '' if it is."""
 
     directory: Path
     why_not: str = ""
 
 
-def _place(arguments: argparse.Namespace) -> _Place:
+def _target(arguments: argparse.Namespace) -> _Target:
     """Below the one directory that is reported on, if it is this user's; ./report of several
     directories, and of files."""
     from dlperf_hpc.records import layout, ownership
 
     if arguments.out is not None:
-        return _Place(Path(arguments.out))
+        return _Target(Path(arguments.out))
     only: Path = arguments.paths[0]
     if len(arguments.paths) > 1 or not only.is_dir():
-        return _Place(Path(layout.REPORT))
+        return _Target(Path(layout.REPORT))
     words = ownership.not_mine(only) or ownership.not_mine(only / layout.REPORT)
-    return _Place(only / layout.REPORT, words or "")
+    return _Target(only / layout.REPORT, words or "")
 
 
-def _tell_unwritten(
-    arguments: argparse.Namespace, place: _Place, failed: Unwritable | None
-) -> None:
-    """Say why there are no files, and how to get some. LedgerError where files were asked for by
+def _tell_unwritten(arguments: argparse.Namespace, why: str) -> None:
+    """Say why there are no files, and how to get some. LedgerError where files were requested by
     name: tables on the screen are not what was wanted then."""
-    why = str(failed) if failed else place.why_not
-    if not why:
-        return
-    told = f"{why}; the report's files were not written: name a directory of yours with --out"
+    message = f"{why}; the report's files were not written: name a directory of yours with --out"
     if arguments.out or arguments.write is not None or arguments.parquet or arguments.sqlite:
-        raise LedgerError(told)
-    messages.say(f"note: {told}")
+        raise LedgerError(message)
+    messages.say(f"note: {message}")
 
 
 def _tell(found: Gathered, shortly: bool) -> None:
     """What was not read, to standard error: the report has all of it."""
-    lines = [*_told_once(found.programs), *_without_programs(found)]
-    for line in lines[:_MOST_SHOWN]:
+    # What was not read, but for files of programs whose speed is not read.
+    unread = [line for line in found.unread if line.partition(": ")[0] not in found.programs]
+    lines = [*_programs(found.programs), *unread]
+    for line in lines[:_MOST_REMARKS]:
         messages.say(f"not read: {line}")
-    if len(lines) > _MOST_SHOWN:
-        more = len(lines) - _MOST_SHOWN
-        messages.say(f"and {more} more remarks: report.json has them all")
+    if len(lines) > _MOST_REMARKS:
+        messages.say(f"and {len(lines) - _MOST_REMARKS} more remarks: report.json has them all")
     if found.unrecognised and not shortly:
-        shown = ", ".join(map(printable, found.unrecognised[:3]))
-        others = ", ..." if len(found.unrecognised) > 3 else ""
+        names = ", ".join(found.unrecognised[:3]) + ", ..." * (len(found.unrecognised) > 3)
         count = number_of(len(found.unrecognised), "file")
-        messages.say(f"no known format: {count} ({shown}{others})")
+        messages.say(f"no known format: {count} ({names})")
 
 
-def _told_once(programs: Mapping[str, str]) -> Iterator[str]:
+def _programs(programs: Mapping[str, str]) -> Iterator[str]:
     """A line for each program whose speed is not read, however many files it wrote."""
     from dlperf_hpc.logs.scanned import no_speed
 
     files: dict[str, list[str]] = {}
     for name, program in programs.items():
         files.setdefault(program, []).append(name)
-    for program, names in files.items():
-        others = f" and {number_of(len(names) - 1, 'other file')}" if len(names) > 1 else ""
-        yield f"{names[0]}{others}: {no_speed(program)}"
-
-
-def _without_programs(found: Gathered) -> Iterator[str]:
-    """What was not read, but for files that :func:`_told_once` tells."""
-    return (line for line in found.unread if line.partition(": ")[0] not in found.programs)
+    for program, (first, *rest) in files.items():
+        more = f" and {number_of(len(rest), 'other file')}" if rest else ""
+        yield f"{first}{more}: {no_speed(program)}"
 
 
 def _list_formats() -> int:
