@@ -161,11 +161,9 @@ def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> l
 
 
 def on_so_many_nodes(array: Array, nodes: int) -> Array:
-    """A short job with ranks on another number of nodes, under a name and a token of its own.
-
-    Of a program that starts its own processes the launcher starts one on a node, or one alone, but
-    what is measured here needs one for each device.
-    """
+    """A short job with ranks on another number of nodes, under a name and a token of its own. Of a
+    program that starts its own processes the launcher starts one on a node, or one alone, but what
+    is measured here needs one for each device."""
     case = array.tasks[0].case
     case = replace(case, topology=replace(case.topology, nodes=nodes))
     if case.launch not in ("", "rank"):
@@ -183,12 +181,10 @@ def _array(case: Case, limit_s: int) -> Array:
 
 @dataclass
 class Trial:
-    """A job and what came of it; ``root`` is the directory of all short jobs.
-
-    ``parts`` are what each rank reported; ``code`` is what the launcher left with, as far as its
-    output shows here; ``started`` and ``over`` are when the engine first said so (time.monotonic);
-    ``given_up`` is what is to be said of a job that was not taken, or that was cancelled.
-    """
+    """A job and what came of it; ``root`` is the directory of all short jobs. ``parts`` are what
+    each rank reported; ``code`` is what the launcher left with, as far as its output shows here;
+    ``started`` and ``over`` are when the engine first said so (time.monotonic); ``given_up`` is
+    what is to be said of a job that was not taken, or that was cancelled."""
 
     target: Target
     engine: Engine
@@ -358,10 +354,7 @@ def _program(trial: Trial, visible_s: float) -> TaskProgram:
 
 
 def watch(
-    trials: Sequence[Trial],
-    timeout_s: float,
-    visible_s: float,
-    progress: Callable[[str], None],
+    trials: Sequence[Trial], timeout_s: float, visible_s: float, progress: Callable[[str], None]
 ) -> Iterator[Trial]:
     """Each job as it ends. One that is pending for ``timeout_s`` is cancelled; files may take
     ``visible_s`` to show; ``progress`` is called with what is being waited for."""
@@ -391,10 +384,7 @@ def _answering(trials: Sequence[Trial]) -> Iterator[None]:
 
 
 def _watch(
-    waiting: list[Trial],
-    timeout_s: float,
-    visible_s: float,
-    progress: Callable[[str], None],
+    waiting: list[Trial], timeout_s: float, visible_s: float, progress: Callable[[str], None]
 ) -> Iterator[Trial]:
     begin, looked = time.monotonic(), float("-inf")
     while waiting:

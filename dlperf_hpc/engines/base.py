@@ -85,10 +85,9 @@ class TaskProgram:
     """What a task runs. ``arguments`` are those of its environment's Python, on every rank; with
     ``alone`` the batch script itself runs that Python, once. ``supervised``: they are those of the
     Python that submits, and the command of the environment's Python follows them. ``epilogue`` is
-    run after it, with the exit code as its last argument.
-
-    Where the file ``marker`` is there, ``gate`` is run before anything of the environment is; where
-    it ends with 0, the task has ended, its record is written, and no rank is started."""
+    run after it, with the exit code as its last argument. Where the file ``marker`` is there,
+    ``gate`` is run before anything of the environment is; where it ends with 0, the task has ended,
+    its record is written, and no rank is started."""
 
     arguments: tuple[str, ...]
     epilogue: tuple[str, ...]
@@ -253,9 +252,10 @@ class Engine(ABC):
     def submit(self, root: Path, array: Array, site: Site, program: TaskProgram) -> Response:
         """Submit one array. OSError if its files cannot be written."""
 
-    @abstractmethod
     def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
-        """Job ids, by token, of arrays that were taken although no answer came."""
+        """Job ids, by token, of arrays that were taken although no answer came; none where what was
+        submitted ends with the process that submitted it."""
+        return {}
 
     def starting_after(self, site: Site, jobs: Sequence[str]) -> Site | None:
         """The profile with which jobs start when all these have ended, however they end; None for
@@ -279,11 +279,7 @@ class Engine(ABC):
 
     @abstractmethod
     def states(
-        self,
-        root: Path,
-        tasks: Sequence[Task],
-        also: Sequence[Task] = (),
-        insist: bool = False,
+        self, root: Path, tasks: Sequence[Task], also: Sequence[Task] = (), insist: bool = False
     ) -> Answer:
         """How tasks stand, as far as the engine still knows; of ``also`` only what costs no second
         request. SiteError only with ``insist``: for who submits again what does not live."""
@@ -317,26 +313,26 @@ class Engine(ABC):
         """Whether runs of this environment need no MPI: each is one process, and told so."""
         return mpi_disabled(environment.env) and alone(arrays)
 
-    @abstractmethod
     def launcher(self, environment: Environment) -> str:
         """What starts the ranks of an environment."""
+        return "mpiexec"
 
-    @abstractmethod
     def mpi_hint(self, environment: Environment) -> str:
         """What to do where the ranks do not find each other."""
+        return "use the mpiexec of this environment's MPI"
 
     def gpu_hint(self, site: Site) -> str:
         """What to do where a job, or what starts its ranks, is refused its GPUs."""
         return "look at gpus and gpu_type in the site profile"
 
-    @abstractmethod
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
         """The command that shows these jobs in the queue, of no jobs the user's own; empty where
         there is none."""
+        return []
 
-    @abstractmethod
     def cancel_command(self, jobs: Sequence[str]) -> list[str]:
         """The command that cancels jobs; empty where there is none."""
+        return []
 
 
 def alone(arrays: Sequence[Array]) -> bool:
@@ -397,3 +393,11 @@ def run(argv: Sequence[str], timeout_s: float = 60.0) -> CommandOutput:
     except subprocess.TimeoutExpired as error:
         raise SiteError(f"{' '.join(argv)}: no answer within {timeout_s:g} s") from error
     return CommandOutput(done.returncode, done.stdout, done.stderr)
+
+
+def ask(argv: Sequence[str], timeout_s: float = 20.0) -> CommandOutput:
+    """As :func:`run`, but a command that is absent or silent has failed with that word."""
+    try:
+        return run(argv, timeout_s)
+    except SiteError as error:
+        return CommandOutput(1, "", str(error))

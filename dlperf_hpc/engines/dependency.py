@@ -33,28 +33,26 @@ if TYPE_CHECKING:
 REPORT_LIMIT_S = 900
 """The longest time limit of a report job."""
 _MEMORY = "2G"
+_OF_GPUS = ("gres", "tres")  # options of sbatch begin so
 _JOB = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,9})?", re.ASCII)
 
 
 def awaited(engine: Engine, name: str, logs: Path) -> tuple[list[str], str]:
     """The living jobs of what a user names, a job, or a sweep by its directory or by its name below
-    ``logs``; and what else a user should know of it.
-
-    SpecError where there is nothing of that name, or where no job of this engine can wait for it;
-    SiteError if the scheduler cannot be asked.
-    """
+    ``logs``; and what else a user should know of it. SpecError where there is nothing of that name,
+    or where no job of this engine can wait for it; SiteError if the scheduler cannot be asked."""
     if _JOB.fullmatch(name):
-        return _living_job(engine, name), ""
+        alive = engine.lives(name)
+        if alive is None:
+            hint = (
+                "if it has ended long ago, leave the option out; a sweep whose name is a number is"
+                " named by its directory, logs/NAME"
+            )
+            raise _refusal(name, f"{engine.title} knows no job {name}", hint)
+        return [name] * alive, ""
     ledger = read_ledger(_directory(name, logs))
-    other = get_engine(ledger.manifest.engine)
-    if other is not engine:
-        results = quick_results(ledger).results
-        left = sum(not result.status.finished for result in results)
-        if left:
-            runs = f"{left} of its {len(results)} runs have not ended"
-            why = f"{runs}, and no job of {engine.title} can wait for runs of {other.title}"
-            hint = "submit this sweep when that one has ended, or leave the option out"
-            raise _refusal(name, why, hint)
+    if get_engine(ledger.manifest.engine) is not engine:
+        _refuse_unfinished(engine, name, ledger)
         return [], ""
     jobs = engine.live_jobs(ledger.root, ledger.noted())
     left = len(ledger.manifest.runs) - len(ledger.tasks())
@@ -64,15 +62,15 @@ def awaited(engine: Engine, name: str, logs: Path) -> tuple[list[str], str]:
     return jobs, f"{runs} not submitted yet, and nothing waits for that"
 
 
-def _living_job(engine: Engine, job: str) -> list[str]:
-    alive = engine.lives(job)
-    if alive is None:
-        hint = (
-            "if it has ended long ago, leave the option out; a sweep whose name is a number is"
-            " named by its directory, logs/NAME"
-        )
-        raise _refusal(job, f"{engine.title} knows no job {job}", hint)
-    return [job] if alive else []
+def _refuse_unfinished(engine: Engine, name: str, ledger: Ledger) -> None:
+    """SpecError if runs of another engine's sweep have not ended."""
+    results = quick_results(ledger).results
+    left = sum(not result.status.finished for result in results)
+    if left:
+        runs, title = f"{left} of its {len(results)} runs", get_engine(ledger.manifest.engine).title
+        why = f"{runs} have not ended, and no job of {engine.title} can wait for runs of {title}"
+        hint = "submit this sweep when that one has ended, or leave the option out"
+        raise _refusal(name, why, hint)
 
 
 def _directory(name: str, logs: Path) -> Path:
@@ -95,8 +93,7 @@ def _refusal(name: str, message: str, hint: str | None) -> SpecError:
 @dataclass(frozen=True)
 class Reporting:
     """What became of the wish for a report job: ``job`` is its id, '' if there is none; ``why_not``
-    says in words why there is none. ``new``: it was submitted just now. ``failed``: it is wanted
-    and missing."""
+    says in words why. ``new``: it was submitted just now. ``failed``: it is wanted and missing."""
 
     job: str = ""
     new: bool = False
@@ -104,36 +101,28 @@ class Reporting:
     failed: bool = False
 
 
-def submit_report(ledger: Ledger, site: Site, asked: str) -> Reporting:
+def submit_report(ledger: Ledger, site: Site, last_request: str) -> Reporting:
     """Submit the job that reports when all jobs of the sweep have ended, unless one that waits for
-    all of them is there. Call it with the lock held; ``asked`` is the latest wish to stop.
-
-    One that was submitted before some array was is cancelled first. SiteError if the scheduler
-    cannot be asked, LedgerError if the directory cannot be written.
-    """
+    all of them is there; one that was submitted before some array was is cancelled first. Call it
+    with the lock held; ``last_request`` is the latest request to stop. SiteError if the scheduler
+    cannot be asked, LedgerError if the directory cannot be written."""
     engine = get_engine(ledger.manifest.engine)
-    if stop_request(ledger.root) != asked:
+    if stop_request(ledger.root) != last_request:
         return Reporting(why_not="the jobs of this sweep were cancelled meanwhile", failed=True)
+    if ledger.reports() and ledger.reports()[-1].unanswered:
+        ledger, _ = find_again(ledger, ledger.reports()[-1:])
     reports = ledger.reports()
-    if reports and reports[-1].unanswered:
-        ledger, _ = find_again(ledger, reports[-1:])
-        reports = ledger.reports()
-    others = [row for row in ledger.noted() if row.array != ledger.report_name]
-    jobs = engine.live_jobs(ledger.root, others)
+    rest = [row for row in ledger.noted() if row.array != ledger.report_name]
+    jobs = engine.live_jobs(ledger.root, rest)
     if not jobs:
         return Reporting(why_not="no run of this sweep waits or runs")
-    alive = engine.live_jobs(ledger.root, reports) if reports else []
-    if alive and _waits_for_all(ledger, reports[-1].token):
-        return Reporting(job=alive[-1])
-    if alive:
+    if reports and (alive := engine.live_jobs(ledger.root, reports)):
+        rows = iter(ledger.submissions)
+        before = next(row for row in rows if row.token == reports[-1].token)
+        if all(row.token == before.token or not row.job_id for row in rows):
+            return Reporting(job=alive[-1])  # no array was submitted after it
         engine.cancel(alive)
     return _submit(ledger, engine, site, jobs)
-
-
-def _waits_for_all(ledger: Ledger, token: str) -> bool:
-    """Whether no array was submitted after the report job of this token."""
-    first = [row.token for row in ledger.submissions].index(token)
-    return all(row.token == token or not row.job_id for row in ledger.submissions[first:])
 
 
 def _submit(ledger: Ledger, engine: Engine, site: Site, jobs: Sequence[str]) -> Reporting:
@@ -156,7 +145,8 @@ def _submit(ledger: Ledger, engine: Engine, site: Site, jobs: Sequence[str]) -> 
 
 def _without_gpus(site: Site) -> Site:
     """The profile for a job of one process on one node."""
-    options = {name: value for name, value in site.sbatch.items() if not _asks_for_gpus(name)}
+    ours = [name for name in site.sbatch if not ("gpu" in name or name.startswith(_OF_GPUS))]
+    options = {name: site.sbatch[name] for name in ours}
     changed: dict[str, Any] = {"gpus": "none", "gpu_type": None, "gpu_bind": None}
     changed |= {"exclusive": False, "cpus_per_task": None, "sbatch": options}
     if site.mem or site.mem_per_cpu:  # the site has memory to be asked for
@@ -167,10 +157,6 @@ def _without_gpus(site: Site) -> Site:
 def _without_ranks(site: Site) -> Site:
     """The profile without what concerns the ranks of a run; its environments are not entered."""
     return site.model_copy(update={"environment": {}, "srun": [], "requeue": None})
-
-
-def _asks_for_gpus(option: str) -> bool:
-    return "gpu" in option or option.startswith(("gres", "tres"))
 
 
 def _array(ledger: Ledger) -> Array:

@@ -35,13 +35,7 @@ from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import Record, read_record
-from dlperf_hpc.records.store import (
-    Attempt,
-    complete_log,
-    finish,
-    open_attempt,
-    read_failures,
-)
+from dlperf_hpc.records.store import Attempt, complete_log, finish, open_attempt, read_failures
 
 
 def close(root: Path, array: str, code: int) -> Verdict:
@@ -109,10 +103,8 @@ def _nodes(attempt: Attempt) -> list[Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Write the record of ``argv``: sweep directory, array, exit code of the ranks.
-
-    The exit code tells the batch script what follows: REQUEUE, JOB_ENDS, or 0 for neither.
-    """
+    """Write the record of ``argv``: sweep directory, array, exit code of the ranks. The exit code
+    tells the batch script what follows: REQUEUE, JOB_ENDS, or 0 for neither."""
     try:
         ended = close(Path(argv[0]), argv[1], int(argv[2]))
     except DlperfError as error:

@@ -15,25 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from dlperf_hpc.engines.base import (
-    Answer,
-    Capacity,
-    CheckResult,
-    Engine,
-    Response,
-    TaskProgram,
-    TaskState,
-    alone,
-    clean_environment,
-    inherited_descriptors,
-    mpi_disabled,
-    run,
-    run_program,
-)
+from dlperf_hpc.engines import base
+from dlperf_hpc.engines.base import Answer, Capacity, CheckResult, Engine, Response, TaskProgram
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, number_of
 from dlperf_hpc.files import open_append
 from dlperf_hpc.model.result import Status
@@ -48,14 +35,6 @@ if TYPE_CHECKING:
 _LOOK_S = 0.5
 _POLL_S = 0.05
 _GRACE_S = 10.0  # between SIGTERM and SIGKILL; also how long a task may outlive its time limit
-# How a task that has finished ended, its record says.
-_STATUS = {
-    "PENDING": Status.PENDING,
-    "RUNNING": Status.RUNNING,
-    "FINISHED": Status.UNKNOWN,
-    "FAILED": Status.FAILED,
-    "CANCELLED": Status.CANCELLED,
-}
 
 
 class LocalEngine(Engine):
@@ -81,24 +60,25 @@ class LocalEngine(Engine):
         issues = [issue for name in names if (issue := _refusal_of(name, site))]
         if issues:
             raise SpecError("site profile", issues)
-        several = sorted({str(array.topology) for array in manifest.arrays if not alone([array])})
+        several = sorted(
+            {str(array.topology) for array in manifest.arrays if not base.alone([array])}
+        )
         if find_mpiexec() is None and several:
             raise SiteError(
                 "mpiexec: neither beside this Python nor on the PATH; pip install mpich brings one."
                 " Without it only runs of one rank are made here, and these are not:"
                 f" {', '.join(several)}"
             )
-        wide = _topologies_of_several_nodes(manifest.arrays)
-        if wide:
+        if wide := _wide_topologies(manifest.arrays):
             one = "the local engine has one node, this machine"
             hint = "use --cluster slurm, or --only with topologies of 1 node"
-            raise SpecError(manifest.source, [Issue(f"topologies {', '.join(wide)}", one, hint)])
+            raise SpecError(manifest.source, [Issue(f"topologies {wide}", one, hint)])
 
     def examine(
         self, site: Site, arrays: Sequence[Array], root: Path
     ) -> Generator[CheckResult, None, Capacity | None]:
         """mpiexec, topologies and cores."""
-        present = _check_mpiexec(bool(arrays) and alone(arrays))
+        present = _check_mpiexec(bool(arrays) and base.alone(arrays))
         yield present
         yield from _check_topologies(arrays)
         return Capacity(nodes=1, gpus=count_gpus()) if present.grade != "FAIL" else None
@@ -118,25 +98,16 @@ class LocalEngine(Engine):
 
     def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
         """The mpiexec of each task; JOB stands for the number that the queue will give it."""
-        program, names = run_program(root, array), [f"JOB_{n}" for n in range(array.size)]
+        program, names = base.run_program(root, array), [f"JOB_{n}" for n in range(array.size)]
         return tuple(_typed(queued_task(root, array, site, program, name)) for name in names)
 
-    def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
-        """Nothing: what was queued ended with the process that queued it."""
-        return {}
-
     def states(
-        self,
-        root: Path,
-        tasks: Sequence[Task],
-        also: Sequence[Task] = (),
-        insist: bool = False,
+        self, root: Path, tasks: Sequence[Task], also: Sequence[Task] = (), insist: bool = False
     ) -> Answer:
         """Of tasks that this process has queued; it knows of no others."""
         known = self._queue.known
         names = [task.name for task in (*tasks, *also) if task.name in known]
-        states = {name: known[name].state for name in names}
-        return Answer({name: TaskState(_STATUS[state], state) for name, state in states.items()})
+        return Answer({name: known[name].task_state for name in names})
 
     def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
         """Jobs that this process has queued. LedgerError if another process may have."""
@@ -147,7 +118,7 @@ class LocalEngine(Engine):
                 f"{root}: no job of this sweep is in Slurm: its runs were made on this machine by"
                 " `dlperf sweep`; where that still runs, Ctrl-C there ends it"
             )
-        return sorted({task.name.partition("_")[0] for task in tasks if task.alive})
+        return sorted({task.name.partition("_")[0] for task in tasks if task.task_state.alive})
 
     def cancel(self, jobs: Collection[str]) -> None:
         """End the running task if it is one of theirs, and let none of the others start."""
@@ -163,24 +134,8 @@ class LocalEngine(Engine):
 
     def without_mpi(self, environment: Environment, arrays: Sequence[Array]) -> bool:
         """Where runs of one rank are asked for without MPI, or no mpiexec is there for them."""
-        disabled = mpi_disabled({**os.environ, **environment.env})
-        return alone(arrays) and (disabled or find_mpiexec() is None)
-
-    def launcher(self, environment: Environment) -> str:
-        """mpiexec, whatever the environment."""
-        return "mpiexec"
-
-    def mpi_hint(self, environment: Environment) -> str:
-        """Another mpiexec than the MPI library's own is what mostly is wrong."""
-        return "use the mpiexec of this environment's MPI"
-
-    def queue_command(self, jobs: Sequence[str]) -> list[str]:
-        """None: the queue is this process's own."""
-        return []
-
-    def cancel_command(self, jobs: Sequence[str]) -> list[str]:
-        """None: the queue is this process's own."""
-        return []
+        disabled = base.mpi_disabled({**os.environ, **environment.env})
+        return base.alone(arrays) and (disabled or find_mpiexec() is None)
 
 
 def find_mpiexec() -> str | None:
@@ -195,8 +150,7 @@ def count_gpus() -> int:
     present = len(list(Path("/dev").glob("nvidia[0-9]*")))
     if visible is None:
         return present
-    named = [part for part in visible.split(",") if part.strip() not in ("", "-1")]
-    return min(present, len(named))
+    return min(present, sum(part.strip() not in ("", "-1") for part in visible.split(",")))
 
 
 def queued_task(
@@ -206,7 +160,7 @@ def queued_task(
     environment = site.environment_named(array.environment)
     argv = environment.task_command(root, program.arguments, program.supervised)
     env = {
-        **clean_environment(),
+        **base.clean_environment(),
         # Where a rank finds which task it is of: dlperf_hpc.records.layout.
         "SUBMITIT_MPIEXEC_JOB_ID": name,
         "SUBMITIT_MPIEXEC_TASK": name.rpartition("_")[2],
@@ -232,7 +186,7 @@ def queued_task(
 def _typed(task: QueuedTask) -> str:
     """A task's command as one would type it: with what it has in its environment and a shell does
     not have, and where its output goes."""
-    plain = clean_environment()
+    plain = base.clean_environment()
     added = {name: value for name, value in task.env.items() if plain.get(name) != value}
     words = ["env", *(f"{name}={value}" for name, value in added.items()), *task.argv]
     return f"{shlex.join(words)} > {shlex.quote(str(task.output))} 2>&1"
@@ -252,8 +206,9 @@ def _too_few_gpus(array: Array) -> str:
     return ""
 
 
-def _topologies_of_several_nodes(arrays: Sequence[Array]) -> list[str]:
-    return sorted({str(array.topology) for array in arrays if array.topology.nodes > 1})
+def _wide_topologies(arrays: Sequence[Array]) -> str:
+    """The topologies of more than one node, '' if there are none."""
+    return ", ".join(sorted({str(each.topology) for each in arrays if each.topology.nodes > 1}))
 
 
 def _check_mpiexec(lone: bool) -> CheckResult:
@@ -265,25 +220,23 @@ def _check_mpiexec(lone: bool) -> CheckResult:
     if path is None:
         seen = "neither beside this Python nor on the PATH"
         return CheckResult("FAIL", "mpiexec", seen, "pip install mpich brings one")
-    lines = run([path, "--version"], timeout_s=20).stdout.splitlines()
+    lines = base.ask([path, "--version"]).stdout.splitlines()
     version = next((line.strip() for line in lines if "ersion" in line), "version not told")
     return CheckResult("ok", "mpiexec", f"{path}: {version}")
 
 
 def _check_topologies(arrays: Sequence[Array]) -> Generator[CheckResult, None, None]:
     """Whether this machine can be what the sweep asks for."""
-    wide = _topologies_of_several_nodes(arrays)
-    if wide:
-        seen = f"{', '.join(wide)}: the local engine has one node, this machine"
+    if wide := _wide_topologies(arrays):
+        seen = f"{wide}: the local engine has one node, this machine"
         to_do = "use --cluster slurm, or leave them out with --only"
         yield CheckResult("FAIL", "topologies", seen, to_do)
     cores = len(os.sched_getaffinity(0))
     most = max((array.tasks[0].case.ranks_per_node for array in arrays), default=1)
-    seen = f"{cores} for at most {most} ranks"
+    result = CheckResult("ok", "cores", f"{cores} for at most {most} ranks")
     if most > cores:
-        yield CheckResult("warn", "cores", seen, "ranks share cores: times tell little")
-    else:
-        yield CheckResult("ok", "cores", seen)
+        result = replace(result, grade="warn", to_do="ranks share cores: times tell little")
+    yield result
 
 
 @dataclass
@@ -304,9 +257,10 @@ class QueuedTask:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def alive(self) -> bool:
-        """Whether it waits or runs."""
-        return self.state in ("PENDING", "RUNNING")
+    def task_state(self) -> base.TaskState:
+        """How it stands. How a task that has finished ended, its record says."""
+        status = Status.UNKNOWN if self.state == "FINISHED" else Status(self.state.lower())
+        return base.TaskState(status, self.state)
 
 
 class TaskQueue:
@@ -335,7 +289,7 @@ class TaskQueue:
 
     def idle(self) -> bool:
         """Nothing runs and nothing waits."""
-        return not any(task.alive for task in self.known.values())
+        return not any(task.task_state.alive for task in self.known.values())
 
     def cancel(self, tasks: Collection[QueuedTask]) -> None:
         """Start none of these tasks, and end the one that runs; returns when it is gone."""
@@ -346,13 +300,13 @@ class TaskQueue:
 
     def _work(self) -> None:
         while True:
-            task = self._tasks.get()
+            task, code = self._tasks.get(), 0
             if task.cancelled.is_set():
                 task.state = "CANCELLED"
                 continue
             task.state = "RUNNING"
-            code = 0
-            if not _is_held_back(task):
+            # Where the gate cannot be run the run begins, and says itself what is wrong.
+            if not (task.marker and task.marker.is_file() and _run_ours(task, task.gate) == 0):
                 code = _run(task)
                 _run_ours(task, [*task.epilogue, str(code)])
             task.state = "FAILED" if code else "FINISHED"
@@ -365,14 +319,11 @@ def _run(task: QueuedTask) -> int:
             return 126  # what it would print has no place: the epilogue says why
         try:
             process = subprocess.Popen(
-                list(task.argv),
-                env=dict(task.env),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=inherited_descriptors,  # the lock must outlive this process
+                list(task.argv), env=dict(task.env),
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                pass_fds=base.inherited_descriptors,  # the lock must outlive this process
                 start_new_session=True,  # Ctrl-C is ours to pass on, after we have noted it
-            )
+            )  # fmt: skip
         except OSError as error:
             note(output, f"{task.argv[0]}: {error}")
             return 127
@@ -409,22 +360,12 @@ def _wait(task: QueuedTask, process: subprocess.Popen[bytes], output: BinaryIO) 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
     """SIGTERM, then SIGKILL, to mpiexec and everything it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
+    with contextlib.suppress(ProcessLookupError):
+        for number in (signal.SIGTERM, signal.SIGKILL):
             os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        try:
-            return process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            continue
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_GRACE_S)
     return process.wait()
-
-
-def _is_held_back(task: QueuedTask) -> bool:
-    if task.marker is None or not task.marker.is_file():
-        return False
-    return _run_ours(task, task.gate) == 0  # else the run begins, and says itself what is wrong
 
 
 def _run_ours(task: QueuedTask, argv: Sequence[str]) -> int:

@@ -71,12 +71,10 @@ def arrays_of(
     repeats_per_job: int = 1,
 ) -> tuple[Array, ...]:
     """Arrays of ``runs``, in their order, under names that have ``name`` behind the topology: one
-    for each topology (and environment), in pieces if it has more than ``bound`` indices.
-
-    Each index takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine that runs
-    one task after another anyway, keeps the order over all runs: an array is then a stretch of
-    neighbours in that order.
-    """
+    for each topology (and environment), in pieces if it has more than ``bound`` indices. Each index
+    takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine that runs one task
+    after another anyway, keeps the order over all runs: an array is then a stretch of neighbours in
+    that order."""
     runs = list(runs)
     if not one_queue:
         # A stable sort: the order stays within each group.
@@ -144,9 +142,7 @@ def rerun_arrays(
     stretch: Callable[[int], int] = lambda seconds: seconds,
 ) -> tuple[Array, ...]:
     """New arrays of runs that the ledger knows, under names that no array has yet; a job for each.
-
-    ``stretch`` gives the new time limit (s) for that of a run's latest array.
-    """
+    ``stretch`` gives the new time limit (s) for that of a run's latest array."""
     tasks = ledger.tasks()
     planned = {run.id: array for array in ledger.manifest.arrays for run in array.tasks}
     limits: dict[Topology, int] = {}
@@ -247,11 +243,9 @@ def make_directory(root: Path) -> None:
 
 
 def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]:
-    """The directory's ledger, and whether it was made just now; call it with the lock held.
-
-    Runs that the sweep there does not have yet are added to it. LedgerError if what is wanted
-    contradicts it.
-    """
+    """The directory's ledger, and whether it was made just now; call it with the lock held. Runs
+    that the sweep there does not have yet are added to it. LedgerError if what is wanted
+    contradicts it."""
     new = not (root / layout.MANIFEST).exists()
     if new:
         _refuse_leftovers(root)
@@ -381,9 +375,7 @@ def refuse_differences(root: Path, there: Manifest, requested: Manifest) -> None
 def grow(ledger: Ledger, requested: Manifest, text: str) -> Ledger:
     """Add those runs of a plan that the sweep does not have; the ledger as it is then. ``text`` is
     the sweep file's. Call it with the lock held, and with a plan without :func:`differences`.
-
-    LedgerError if the directory cannot be written, or the sweep would be too large.
-    """
+    LedgerError if the directory cannot be written, or the sweep would be too large."""
     there, added = ledger.manifest, _added_arrays(ledger, requested)
     grown = replace(
         there,

@@ -52,13 +52,10 @@ _TOLD = {status.value for status in Status if status.finished}
 
 def explain(code: int, output: str, failures: Sequence[Failure], ranks: int = 0) -> Verdict:
     """How a run without a record ended, by all that is left of it; ``ranks`` is how many there
-    should have been.
-
-    In order of belief: a fault of Slurm's own; a rank's own account of its own error; who did not
-    come where the others waited; what ended the run from outside or killed a rank, as launcher and
-    kernel print it; a rank's account of another's end (a lost connection before a signal); other
-    words; the exit code.
-    """
+    should have been. In order of belief: a fault of Slurm's own; a rank's own account of its own
+    error; who did not come where the others waited; what ended the run from outside or killed a
+    rank, as launcher and kernel print it; a rank's account of another's end (a lost connection
+    before a signal); other words; the exit code."""
     if found := read_in(output, Where.SLURM):
         return found
     own = [failure for failure in failures if not failure.consequence]

@@ -62,12 +62,10 @@ _Module = Annotated[
     ),
 ]
 _Image = Annotated[
-    str,
-    matching(r"(?:/|[a-z]+://)[^\x00-\x1f\x7f]+", "write the image's full path, or a URI"),
+    str, matching(r"(?:/|[a-z]+://)[^\x00-\x1f\x7f]+", "write the image's full path, or a URI")
 ]
 _Mount = Annotated[
-    str,
-    matching(r"/[^\x00-\x1f\x7f,]*", "write SRC, SRC:DST or SRC:DST:FLAGS with full paths"),
+    str, matching(r"/[^\x00-\x1f\x7f,]*", "write SRC, SRC:DST or SRC:DST:FLAGS with full paths")
 ]
 _PyxisFlag = Annotated[
     str,

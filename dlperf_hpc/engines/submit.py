@@ -54,12 +54,10 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 @contextmanager
 def submit_lock(root: Path, patience_s: float) -> Iterator[None]:
-    """Hold the right to submit in ``root``; LedgerError if another holds it for ``patience_s``.
-
-    It is a lock of the kernel's (flock), gone with the last process that has the file open. The
-    file becomes this process's standard input for as long, so that an sbatch which outlives us
-    still holds it: who comes next must find what that sbatch has submitted.
-    """
+    """Hold the right to submit in ``root``; LedgerError if another holds it for ``patience_s``. It
+    is a lock of the kernel's (flock), gone with the last process that has the file open. The file
+    becomes this process's standard input for as long, so that an sbatch which outlives us still
+    holds it: who comes next must find what that sbatch has submitted."""
     try:
         descriptor = open_own(root / layout.LOCK, os.O_RDWR, ownership.sharing_group())
     except OSError as error:
@@ -128,13 +126,11 @@ def missing_arrays(
     ledger: Ledger, new: bool, requested: Sequence[Run] | None = None
 ) -> tuple[Array, ...]:
     """Arrays that have to be submitted so that every run of ``requested`` (without it, of the
-    sweep) has been, and every rerun; ``new`` says that the sweep has just been planned.
-
-    An array whose runs have all been submitted again since is not missing, nor is one in whose
-    place pieces of it stand. Where the engine's queue ended with an earlier process (``detached``
-    is false), runs that waited in it get new arrays, which are written down; with the lock held
-    nothing of that process still runs.
-    """
+    sweep) has been, and every rerun; ``new`` says that the sweep has just been planned. An array
+    whose runs have all been submitted again since is not missing, nor is one in whose place pieces
+    of it stand. Where the engine's queue ended with an earlier process (``detached`` is false),
+    runs that waited in it get new arrays, which are written down; with the lock held nothing of
+    that process still runs."""
     if new:
         return ledger.arrays
     requested = ledger.manifest.runs if requested is None else requested
@@ -142,17 +138,13 @@ def missing_arrays(
         return _missing_here(ledger, requested)
     wanted, tasks = {run.id for run in requested}, ledger.tasks()
     kept_back = {array.token for array in ledger.kept_back()}
-    missing = tuple(
-        array
-        for array in ledger.arrays
-        if array.token in kept_back
-        or any(_is_left(run, array, tasks) for run in ledger.rest(array))
-    )
-    return tuple(
-        array
-        for array in _without_ok(ledger, missing)
-        if any(run.id in wanted for run in ledger.rest(array))
-    )
+    missing = []
+    for array in ledger.arrays:
+        left = any(_is_left(run, array, tasks) for run in ledger.rest(array))
+        if left or array.token in kept_back:
+            missing.append(array)
+    found = _without_ok(ledger, tuple(missing))
+    return tuple(each for each in found if not wanted.isdisjoint(_ids(ledger.rest(each))))
 
 
 def _missing_here(ledger: Ledger, requested: Sequence[Run]) -> tuple[Array, ...]:
@@ -171,12 +163,9 @@ def split_arrays(
     ledger: Ledger, site: Site, arrays: Iterable[Array], wanted: Collection[str] | None = None
 ) -> tuple[Ledger, tuple[Array, ...]]:
     """The same runs in arrays that are not larger than the site allows now; the ledger as it is
-    then. Call it with the lock held, and with a ledger of :func:`adopt`.
-
-    With ``wanted``, ids of runs, only the jobs of these runs. Only arrays that were certainly not
-    taken are split, and the pieces are written down. Where a kill came between, the rest follows
-    now.
-    """
+    then. Call it with the lock held, and with a ledger of :func:`adopt`. With ``wanted``, ids of
+    runs, only the jobs of these runs. Only arrays that were certainly not taken are split, and the
+    pieces are written down. Where a kill came between, the rest follows now."""
     engine, arrays = get_engine(ledger.manifest.engine), tuple(arrays)
     refused = {array.token for array in arrays if _refused(ledger, array)}
     if not refused or engine.one_queue:
@@ -253,10 +242,10 @@ def save_arrays(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 def adopt(ledger: Ledger) -> tuple[Ledger, tuple[Submission, ...]]:
     """Find the jobs of arrays that may have been accepted although no answer came, and note them
     down; the ledger as it is then. Call it, with the lock held, before anything is submitted.
-
-    SiteError if the scheduler cannot be asked.
-    """
-    unsure = ledger.unanswered() or _forgotten(ledger)
+    SiteError if the scheduler cannot be asked."""
+    unsure = ledger.unanswered()
+    if not ledger.submissions and any((ledger.root / layout.JOBS).glob("*")):
+        unsure = list(ledger.arrays)  # what was noted of these jobs is lost
     if not unsure:
         return ledger, ()
     return find_again(ledger, [Submission(array.name, array.token) for array in unsure])
@@ -281,20 +270,12 @@ def find_again(
     return read_ledger(ledger.root), tuple(found)
 
 
-def _forgotten(ledger: Ledger) -> list[Array]:
-    """All arrays, where jobs have left files but nothing is noted of any: that file was lost."""
-    left = any((ledger.root / layout.JOBS).glob("*")) and not ledger.submissions
-    return list(ledger.arrays) if left else []
-
-
 @dataclass(frozen=True)
 class SubmitResult:
-    """What a call to :func:`submit` did.
-
-    ``waiting`` are arrays kept back for now: by a limit of the site's, or because the scheduler
-    does not answer; ``limit`` says so in its words. Where somebody asked that submitting stops,
-    ``limit`` is ''; ``stop_request`` is the latest such request of before.
-    """
+    """What a call to :func:`submit` did. ``waiting`` are arrays kept back for now: by a limit of
+    the site's, or because the scheduler does not answer; ``limit`` says so in its words. Where
+    somebody asked that submitting stops, ``limit`` is ''; ``stop_request`` is the latest such
+    request of before."""
 
     submitted: tuple[Submission, ...] = ()
     refused: tuple[Submission, ...] = ()
@@ -352,8 +333,9 @@ def submit_noted(ledger: Ledger, site: Site, array: Array, program: TaskProgram)
             " not submitted: the same command again does it"
         ) from error
     if not response.silence:
-        given = {"job_id": response.job_id, "error": response.error, "limit": response.limit}
-        add_submission(root, replace(row, **given))
+        add_submission(
+            root, replace(row, job_id=response.job_id, error=response.error, limit=response.limit)
+        )
     return response
 
 
@@ -364,10 +346,8 @@ def submit_in_waves(
     report: Callable[[SubmitResult, tuple[Submission, ...]], None],
 ) -> SubmitResult:
     """Submit the arrays that wait, again and again as the queue empties, until all are in it, the
-    next one never can be, or somebody asks that submitting stops.
-
-    ``report`` is called with what each wave submitted, and with the jobs it found again.
-    """
+    next one never can be, or somebody asks that submitting stops. ``report`` is called with what
+    each wave submitted, and with the jobs it found again."""
     engine = get_engine(read_ledger(root).manifest.engine)
     hopeless = False
     while outcome.waiting and not outcome.stopped:

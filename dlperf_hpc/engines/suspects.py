@@ -54,13 +54,11 @@ _DEATHS = (Status.FAILED, Status.NODE_FAILED, Status.OUT_OF_MEMORY, Status.TIMEO
 
 
 def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -> None:
-    """Leave a marker if the record of this run shows that its environment cannot run.
-
-    What only the environment can lack is believed of one run, as long as none of the runs that it
-    would be the end of has got further. What a single broken node may lack is believed when it was
-    seen on a second one, or in ten runs of which none has got further; of one run where there is
-    only one node. OSError if the marker cannot be written.
-    """
+    """Leave a marker if the record of this run shows that its environment cannot run. What only the
+    environment can lack is believed of one run, as long as none of the runs that it would be the
+    end of has got further. What a single broken node may lack is believed when it was seen on a
+    second one, or in ten runs of which none has got further; of one run where there is only one
+    node. OSError if the marker cannot be written."""
     verdict = recorded(record)
     kind = verdict.fault
     if kind not in KINDS:

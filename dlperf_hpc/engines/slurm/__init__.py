@@ -169,11 +169,7 @@ class SlurmEngine(Engine):
         return query.find_jobs(tokens, root)
 
     def states(
-        self,
-        root: Path,
-        tasks: Sequence[Task],
-        also: Sequence[Task] = (),
-        insist: bool = False,
+        self, root: Path, tasks: Sequence[Task], also: Sequence[Task] = (), insist: bool = False
     ) -> Answer:
         """One squeue, and at most one sacct for tasks that squeue has forgotten."""
         rows = query.ask(set(map(_key, tasks)), set(map(_key, also)), insist)

@@ -20,26 +20,16 @@ from dlperf_hpc.engines.base import (
     CheckResult,
     CommandOutput,
     Nodes,
-    run,
+    ask,
 )
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.engines.slurm.query import out_of_reach
-from dlperf_hpc.engines.slurm.remedies import (
-    SubmitLimit,
-    names_limit,
-    other_gpus,
-    settings,
-    submit_check,
-    submit_limits,
-    submit_remedy,
-)
+from dlperf_hpc.engines.slurm import remedies
+from dlperf_hpc.engines.slurm.query import out_of_reach, seconds
 from dlperf_hpc.errors import DlperfError, SiteError, number_of
 from dlperf_hpc.records.manifest import Array
-from dlperf_hpc.sweepfile.load import clock_seconds
 
 _COMMANDS = ("sbatch", "squeue", "srun", "sinfo")
 _MAY_LACK = ("scontrol", "sacct")  # what they tell is good to know; some sites forbid them
-_PATIENCE_S = 20.0
 # sinfo's words for nodes that take no job now (sinfo(1), NODE STATE CODES); a star means that the
 # node does not answer.
 _OUT = re.compile(r"down|drain|draining|drained|fail|failing|error|unknown|inval|maint|.*\*")
@@ -102,12 +92,12 @@ def examine(
         if result.grade == "FAIL":
             yield CheckResult("skipped", "everything else", "it needs a Slurm that answers")
             return None
-    config = settings()
+    config = remedies.settings()
     yield accounting(config)
     yield limits(config, arrays, site)
-    bounds = submit_limits(site, config.get("ClusterName", ""))
+    bounds = remedies.submit_limits(site, config.get("ClusterName", ""))
     if bounds:
-        yield submit_check(bounds, arrays, site)
+        yield remedies.submit_check(bounds, arrays, site)
     found = read_partitions(site.partition)
     there = partition(site, found)
     yield there
@@ -125,14 +115,6 @@ def examine(
     )
 
 
-def _ask(argv: Sequence[str]) -> CommandOutput:
-    """As ``command.run``, but a command that is absent or silent has failed with that word."""
-    try:
-        return run(argv, timeout_s=_PATIENCE_S)
-    except SiteError as error:
-        return CommandOutput(1, "", str(error))
-
-
 def _words(output: CommandOutput) -> str:
     return (output.stderr.strip() or output.stdout.strip() or f"exit code {output.code}")[:500]
 
@@ -143,7 +125,7 @@ def commands() -> CheckResult:
     if missing:
         to_do = "log in to a login node, load the site's Slurm module, or use --cluster local"
         return CheckResult("FAIL", "commands", f"not on the PATH: {', '.join(missing)}", to_do)
-    version = _ask(["sbatch", "--version"])
+    version = ask(["sbatch", "--version"])
     if version.code:
         words = _words(version)
         return CheckResult("FAIL", "commands", f"sbatch --version: {words}", out_of_reach(words))
@@ -154,11 +136,11 @@ def commands() -> CheckResult:
 
 def controller() -> CheckResult:
     """Whether slurmctld answers."""
-    ping = _ask(["scontrol", "ping"])
+    ping = ask(["scontrol", "ping"])
     seen = "; ".join(re.findall(r"^Slurmctld.*(?:UP|DOWN).*$", ping.stdout, re.MULTILINE))
     if re.search(r"\bUP\b", seen):
         return CheckResult("ok", "slurmctld", seen)
-    if not seen and _ask(["sinfo", "--noheader"]).code == 0:
+    if not seen and ask(["sinfo", "--noheader"]).code == 0:
         seen = f"answers sinfo; scontrol cannot be asked: {_words(ping)}"
         return CheckResult("warn", "slurmctld", seen, "what only scontrol tells stays unknown")
     to_do = "wait, or ask the site's administrators; $SLURM_CONF names the configuration in use;"
@@ -172,7 +154,7 @@ def accounting(config: Mapping[str, str]) -> CheckResult:
     none = "none at this site: states come from squeue and from what the runs leave"
     if kind.endswith("/none"):
         return CheckResult("ok", "accounting", none)
-    done = _ask(["sacct", "--noheader", "--allocations", "--starttime=now"])
+    done = ask(["sacct", "--noheader", "--allocations", "--starttime=now"])
     if done.code == 0:
         return CheckResult("ok", "accounting", f"{kind.rpartition('/')[2]}: sacct answers")
     if "accounting storage is disabled" in _words(done):
@@ -204,31 +186,23 @@ def read_partitions(name: str | None) -> list[Partition]:
     """The named partitions (``a,b``), or the default one; those that Slurm does not know are left
     out."""
     found = []
-    for line in _ask(["sinfo", "--noheader", "--format=%P|%a|%l"]).stdout.splitlines():
+    for line in ask(["sinfo", "--noheader", "--format=%P|%a|%l"]).stdout.splitlines():
         title, state, limit = [*line.split("|"), "", ""][:3]
         plain = title.rstrip("*")
         if plain in name.split(",") if name else title.endswith("*"):
-            found.append(Partition(plain, state, _seconds(limit), _nodes(plain)))
+            found.append(Partition(plain, state, seconds(limit), _nodes(plain)))
     return list({partition.name: partition for partition in found}.values())
 
 
 def _nodes(partition: str) -> tuple[Node, ...]:
     argv = ["sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%T|%G|%E"]
-    rows = (line.split("|", 3) for line in _ask(argv).stdout.splitlines())
+    rows = (line.split("|", 3) for line in ask(argv).stdout.splitlines())
     return tuple(Node(r[0], r[1], r[3], _gpus(r[2])) for r in rows if len(r) == 4)
 
 
 def _gpus(resources: str) -> int:
     """GPUs in ``gpu:8``, ``gpu:a100:4(S:0-1),shard:8``."""
-    counts = re.findall(r"\bgpu(?::[^:,()]+)?:([0-9]+)", resources)
-    return sum(map(int, counts))
-
-
-def _seconds(text: str) -> int | None:
-    try:
-        return clock_seconds(text)
-    except ValueError:
-        return None
+    return sum(map(int, re.findall(r"\bgpu(?::[^:,()]+)?:([0-9]+)", resources)))
 
 
 def nodes_of(site: Site, among: str = "") -> Nodes:
@@ -257,14 +231,14 @@ def nodes_of(site: Site, among: str = "") -> Nodes:
 
 def _hostnames(nodes: str) -> list[str]:
     """The nodes of a list as ``n[1-3],m4``; none where Slurm cannot read it."""
-    done = run(["scontrol", "show", "hostnames", nodes], timeout_s=_PATIENCE_S)
+    done = ask(["scontrol", "show", "hostnames", nodes])
     return [] if done.code else done.stdout.split()
 
 
 def partition(site: Site, found: Sequence[Partition]) -> CheckResult:
     """Whether the partition is there and takes jobs."""
     if not found:
-        listed = _ask(["sinfo", "--noheader", "--format=%R"]).stdout.split()
+        listed = ask(["sinfo", "--noheader", "--format=%R"]).stdout.split()
         there = ", ".join(dict.fromkeys(listed)) or "none"
         if site.partition is None:
             seen = f"no default partition; there are: {there}"
@@ -316,7 +290,7 @@ def time_limits(found: Sequence[Partition], arrays: Sequence[Array]) -> CheckRes
 
 
 def scripts(
-    root: Path, arrays: Sequence[Array], site: Site, bounds: Sequence[SubmitLimit]
+    root: Path, arrays: Sequence[Array], site: Site, bounds: Sequence[remedies.SubmitLimit]
 ) -> Iterator[CheckResult]:
     """Each array's script, exactly as it would be submitted, to ``sbatch --test-only``."""
     from dlperf_hpc.engines.slurm.script import batch_script
@@ -329,11 +303,11 @@ def scripts(
             except DlperfError as error:
                 yield CheckResult("FAIL", f"script of {array.name}", str(error))
                 continue
-            yield _tested(array, _ask(["sbatch", "--test-only", str(path)]), site, bounds)
+            yield _tested(array, ask(["sbatch", "--test-only", str(path)]), site, bounds)
 
 
 def _tested(
-    array: Array, done: CommandOutput, site: Site, bounds: Sequence[SubmitLimit]
+    array: Array, done: CommandOutput, site: Site, bounds: Sequence[remedies.SubmitLimit]
 ) -> CheckResult:
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     seen = "; ".join(line.removeprefix("sbatch: ") for line in lines) or f"exit code {done.code}"
@@ -342,9 +316,9 @@ def _tested(
         return CheckResult("ok", name, seen)
     to_do = "compare site profile and script (sweep --dry-run) with what the site allows"
     if GPU_REFUSAL.search(seen):
-        to_do = other_gpus(site)
+        to_do = remedies.other_gpus(site)
     if "node configuration" in seen:
         to_do = f"no nodes for {array.topology} here: see `sinfo -N -o '%N %G %c %m'`"
-    if names_limit(seen):
-        to_do = submit_remedy(bounds)
+    if remedies.names_limit(seen):
+        to_do = remedies.submit_remedy(bounds)
     return CheckResult("FAIL", name, seen, to_do)

@@ -20,15 +20,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING, NamedTuple
 
-from dlperf_hpc.engines.base import CheckResult, Limit, run
+from dlperf_hpc.engines.base import CheckResult, Limit, ask
 from dlperf_hpc.engines.slurm import query
-from dlperf_hpc.errors import SiteError
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.records.manifest import Array
 
-_PATIENCE_S = 20.0
 _INSTANT_S = 3.0  # what does not answer so soon is not asked before a sweep is submitted
 _TYPED = re.compile(r"\bgpu:([\w.-]*[A-Za-z_][\w.-]*)")  # gpu:a100:4, not gpu:8
 
@@ -61,11 +59,8 @@ def accounting_rows(what: Sequence[str], columns: Sequence[str]) -> list[list[st
 
 def _printed(*argv: str) -> str:
     """What a command prints; nothing if it is absent, forbidden or silent."""
-    try:
-        done = run(argv, timeout_s=_PATIENCE_S)
-    except SiteError:
-        return ""
-    return done.stdout if done.code == 0 else ""
+    done = ask(argv)
+    return "" if done.code else done.stdout
 
 
 class _Source(NamedTuple):
@@ -140,9 +135,7 @@ class SubmitLimit(NamedTuple):
 def submit_limits(site: Site, cluster: str = "") -> list[SubmitLimit]:
     """The limits that a job of this site profile is likely to meet, the tightest first; empty where
     there are none, or where nobody may ask. ``cluster`` is ours, for a database that several share.
-
-    The limits that an account's users have together are not among them.
-    """
+    The limits that an account's users have together are not among them."""
     associations = _associations(site, cluster)
     found = [
         SubmitLimit(_OF_USER, f"account {each.account}, user {_user()}", int(each.most))
@@ -234,17 +227,14 @@ def submit_remedy(bounds: Sequence[SubmitLimit]) -> str:
 
 def other_mpi(mpi: str) -> str:
     """What to do where ``--mpi=<mpi>`` does not fit: the others that srun has."""
-    there = _plugins(_PATIENCE_S)
+    there = _plugins()
     names = ", ".join(name for name in there if name != mpi) or "nothing else"
     which = f"srun has, beside {mpi}: {names}" if there else "`srun --mpi=list` shows which"
     return f"set mpi in the site profile to what this MPI speaks; {which}"
 
 
-def _plugins(patience_s: float) -> list[str]:
-    try:
-        done = run(["srun", "--mpi=list"], timeout_s=patience_s)
-    except SiteError:
-        return []
+def _plugins(patience_s: float = 20.0) -> list[str]:
+    done = ask(["srun", "--mpi=list"], patience_s)
     words = (done.stdout + done.stderr).split()
     return list(dict.fromkeys(word for word in words if word.startswith(("pmi", "pmix", "cray"))))
 
@@ -261,11 +251,7 @@ def missing_plugins(wanted: Iterable[str]) -> Iterator[CheckResult]:
 def missing_partitions(named: str | None) -> Iterator[CheckResult]:
     """Which of these partitions (``a,b``) Slurm does not have, hidden ones included."""
     for name in filter(None, (named or "").split(",")):
-        argv = ["scontrol", "--all", "show", "partition", name]
-        try:
-            done = run(argv, timeout_s=_INSTANT_S)
-        except SiteError:
-            return
+        done = ask(["scontrol", "--all", "show", "partition", name], _INSTANT_S)
         if f"artition {name} not found" in done.stdout + done.stderr:
             to_do = "set partition in the site profile to one that `sinfo` shows"
             yield CheckResult("FAIL", "partition", f"Slurm has no partition {name!r}", to_do)

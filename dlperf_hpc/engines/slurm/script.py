@@ -20,7 +20,7 @@ import shlex
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +94,10 @@ class _Executor(SlurmExecutor):
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         """``--parsable``: the job's id, and nothing else that sbatch itself would print."""
-        shell = 'exec sbatch --parsable "$0" >"$1" 2>"$2"'
+        unset = (f"-u{name}" for name in os.environ.keys() - clean_environment().keys())
+        shell = ("/bin/sh", "-c", 'exec sbatch --parsable "$0" >"$1" 2>"$2"')
         paths = (submission_file_path, self.answer, self.complaint)
-        return ["/bin/sh", "-c", shell, *map(str, paths)]
+        return ["/usr/bin/env", *unset, *shell, *map(str, paths)]
 
     def _get_job_id_from_submission_command(self, string: str | bytes) -> str:  # type: ignore[override]
         answer = _text(self.answer)
@@ -108,10 +109,8 @@ class _Executor(SlurmExecutor):
 
 def batch_script(root: Path, array: Array, site: Site, program: TaskProgram | None = None) -> str:
     """The batch script of an array, exactly as it would be submitted; by default that of its runs.
-
     LedgerError if Slurm cannot be given the directory's name, SpecError for any other value that
-    cannot stand in a batch script.
-    """
+    cannot stand in a batch script."""
     program = program or run_program(root, array)
     executor = _executor(root, array, site, program)
     return str(executor._make_submission_file_text(_command(root, array, site, program), ""))
@@ -121,17 +120,15 @@ def submit(
     root: Path, array: Array, site: Site, program: TaskProgram, job_in: Callable[[str], str]
 ) -> str:
     """Write the batch script below ``root`` and give it to sbatch; the job id, which ``job_in``
-    finds in what ``sbatch --parsable`` prints ('': it is not certain).
-
-    SubmissionError if sbatch fails or the job id is not certain, OSError if the script cannot be
-    written; else as :func:`batch_script`.
-    """
+    finds in what ``sbatch --parsable`` prints ('': it is not certain). SubmissionError if sbatch
+    fails or the job id is not certain, OSError if the script cannot be written; else as
+    :func:`batch_script`."""
     executor = _executor(root, array, site, program)
     executor.job_in = job_in
     (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dlperf-sbatch-") as folder:
         executor.answer, executor.complaint = Path(folder, "answer"), Path(folder, "complaint")
-        with _cleaned_environment(), _said_if_slow(array):
+        with _said_if_slow(array):
             try:
                 job = executor._submit_command(_command(root, array, site, program))
             except FailedJobError as error:
@@ -145,19 +142,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="backslashreplace")
     except FileNotFoundError:
         return ""
-
-
-@contextlib.contextmanager
-def _cleaned_environment() -> Iterator[None]:
-    """Let this process have a clean environment for a while: submitit calls sbatch with its own."""
-    saved = dict(os.environ)
-    try:
-        os.environ.clear()
-        os.environ.update(clean_environment(saved))
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(saved)
 
 
 @contextlib.contextmanager
@@ -189,14 +173,12 @@ def _executor(root: Path, array: Array, site: Site, program: TaskProgram) -> _Ex
     _check_directory(root)
     environment = site.environment_named(array.environment)
     executor = _Executor(root / layout.JOBS)
-    options = _options(array, site)
-    extra = _further_options(root, array, site)
     executor.update_parameters(
-        **{name: _readable(array, name, value) for name, value in options.items()},
+        **_readable(array, _options(array, site)),
         wckey=None,  # submitit's own default, which sites that use wckeys refuse
         signal_delay_s=_SIGNAL_BEFORE_END_S,
         stderr_to_stdout=True,
-        additional_parameters={name: _readable(array, name, extra[name]) for name in extra},
+        additional_parameters=_readable(array, _further_options(root, array, site)),
         setup=_setup_lines(root, array, site, environment, program),
         srun_args=srun_arguments(root, array, site),
         use_srun=not program.alone,
@@ -220,25 +202,22 @@ def _check_directory(root: Path) -> None:
         )
 
 
-def _readable(array: Array, name: str, value: Any) -> Any:
-    """An option's value as sbatch reads it from a script: it unquotes like a shell, but takes a
+def _readable(array: Array, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as sbatch reads their values from a script: it unquotes like a shell, but takes a
     backslash for an escape within single quotes too. A line break would begin another line."""
-    if not isinstance(value, str):
-        return value
-    if re.search(r"[\x00-\x1f\x7f]", value):
-        issue = Issue(name.replace("_", "-"), f"{value!a} has control characters")
-        raise SpecError(f"batch script of {array.name!a}", [issue])
-    return value.replace("\\", "\\\\")
+    texts = {name: value for name, value in options.items() if isinstance(value, str)}
+    for name, value in texts.items():
+        if re.search(r"[\x00-\x1f\x7f]", value):
+            issue = Issue(name.replace("_", "-"), f"{value!a} has control characters")
+            raise SpecError(f"batch script of {array.name!a}", [issue])
+    return {**options, **{name: text.replace("\\", "\\\\") for name, text in texts.items()}}
 
 
 def _options(array: Array, site: Site) -> dict[str, Any]:
     """The options of sbatch that submitit knows."""
     keys = ("partition", "account", "qos", "constraint", "cpus_per_task", "mem", "mem_per_cpu")
-    given = {
-        **{key: getattr(site, key) for key in keys},
-        "exclude": _excluded(array, site) or None,
-        "exclusive": site.exclusive or None,
-    }
+    given = {key: getattr(site, key) for key in keys}
+    given |= {"exclude": _excluded(array, site) or None, "exclusive": site.exclusive or None}
     return {
         **{key: value for key, value in given.items() if value is not None},
         **_gpu_request(array, site),
@@ -297,63 +276,48 @@ def _setup_lines(
     mark = f"echo {shlex.quote(f'{ARRAY_MARK} {array.token}')}"
     # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
     launch = f"{LAUNCH_MARK} {_TASK}.{_RESTARTS}"
-    marks = [mark, f'echo "{launch}"']
+    lines = [mark]
     if array.repeats_per_job > 1:
-        repeats = " ".join(map(str, range(array.repeats_per_job)))
-        marks = [
-            mark,
-            f"for {REPEAT} in {repeats}; do",
-            f"export {REPEAT} {JOB_SECONDS}=$SECONDS",
-            f'echo "{launch}.${REPEAT}"',
-        ]
-    lines = [*marks, "(", *_gate_lines(program), *_spread_lines(root, array, site, program)]
-    lines += _environment_lines(environment, _restart_bound(site))
+        lines.append(f"for {REPEAT} in {' '.join(map(str, range(array.repeats_per_job)))}; do")
+        lines.append(f"export {REPEAT} {JOB_SECONDS}=$SECONDS")
+        launch += f".${REPEAT}"
+    lines += [f'echo "{launch}"', "(", *_first_lines(root, array, site, program)]
+    lines += _environment_lines(environment, site.requeue)
     if site.cpus_per_task:
         # srun has not inherited it since 22.05. Our srun has an option, any other the variable.
         lines.append(f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}")
     return lines
 
 
-def _gate_lines(program: TaskProgram) -> list[str]:
-    """A first step that ends the task at once if its run is held back; to see that nothing is costs
-    a look for one file."""
-    if program.marker is None:
+def _first_lines(root: Path, array: Array, site: Site, program: TaskProgram) -> list[str]:
+    """Steps of a run before anything of its environment. One ends the task at once if its run is
+    held back; to see that nothing is costs a look for one file. Another keeps the repeats that wait
+    off this task's nodes; a run begins whatever becomes of it."""
+    if program.marker is None:  # no run
         return []
-    looked_for, gate = shlex.quote(str(program.marker)), shlex.join(program.gate)
-    return [f"if [ -f {looked_for} ] && {gate}; then exit 0; fi"]
-
-
-def _spread_lines(root: Path, array: Array, site: Site, program: TaskProgram) -> list[str]:
-    """A step that keeps the repeats that wait off this task's nodes; a run begins whatever becomes
-    of it."""
-    if not site.spread or program.marker is None:  # that is no run's
-        return []
-    words = (sys.executable, *module_option(), "dlperf_hpc.engines.slurm.spread")
-    own = f"{EXCLUDED}={shlex.quote(_excluded(array, site))}"
-    return [f"{own} {shlex.join([*words, str(root), array.name])} || true"]
-
-
-def _restart_bound(site: Site) -> list[str]:
-    """A first step that fails when a task has been put back in the queue too often."""
-    bound = f'[ "{_RESTARTS}" -le {site.requeue} ] {REQUEUE_BOUND}'
-    return [bound] if site.requeue else []
+    marker, gate = shlex.quote(str(program.marker)), shlex.join(program.gate)
+    lines = [f"if [ -f {marker} ] && {gate}; then exit 0; fi"]
+    if site.spread:
+        words = (sys.executable, *module_option(), "dlperf_hpc.engines.slurm.spread")
+        own = f"{EXCLUDED}={shlex.quote(_excluded(array, site))}"
+        lines.append(f"{own} {shlex.join([*words, str(root), array.name])} || true")
+    return lines
 
 
 def srun_arguments(root: Path, array: Array, site: Site) -> list[str]:
     """Options of srun, beside those that submitit writes itself."""
     environment = site.environment_named(array.environment)
     # --output=all undoes submitit's file per rank: everything goes to the task's one file.
-    fixed = ["--output=all", "--label", "--kill-on-bad-exit=1", f"--wait={site.srun_wait_s}"]
+    options = ["--output=all", "--label", "--kill-on-bad-exit=1", f"--wait={site.srun_wait_s}"]
     # What setup made must reach the ranks: sbatch's own --export would count for srun as well.
-    fixed.append("--export=ALL")
-    options = [*fixed, *_environment_options(environment, root)]
+    options += ["--export=ALL", *_environment_options(environment, root)]
     per_node = _ranks_per_node(array)
     if array.tasks[0].case.launch == "once":
         # What the program starts itself must find the nodes free.
         options += ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--overlap"]
     elif site.ntasks:
-        ranks = array.topology.nodes * per_node
-        options += [f"--ntasks={ranks}", f"--ntasks-per-node={per_node}"]
+        options.append(f"--ntasks={array.topology.nodes * per_node}")
+        options.append(f"--ntasks-per-node={per_node}")
     if site.cpus_per_task:
         options.append(f"--cpus-per-task={site.cpus_per_task}")
     if site.gpu_bind:
@@ -389,14 +353,16 @@ def _environment_options(environment: Environment, root: Path) -> list[str]:
     return options
 
 
-def _environment_lines(environment: Environment, first: Iterable[str]) -> list[str]:
-    """Shell lines that lead into an environment, for a shell that only runs the ranks; ``first``
-    are steps before all others."""
-    lines = []
+def _environment_lines(environment: Environment, requeue: int | None) -> list[str]:
+    """Shell lines that lead into an environment, for a shell that only runs the ranks. The first
+    step fails when a task has been put back in the queue more than ``requeue`` times."""
+    lines, steps = [], []
     if environment.own_python:
         cleared = (*_OTHER_PYTHONS, *(_OTHER_CONDAS if environment.conda else ()))
         lines.append(f"unset {' '.join(cleared)}")
-    steps = [*first, *_module_steps(environment), *_conda_steps(environment), *environment.setup]
+    if requeue:
+        steps.append(f'[ "{_RESTARTS}" -le {requeue} ] {REQUEUE_BOUND}')
+    steps += [*_module_steps(environment), *_conda_steps(environment), *environment.setup]
     if steps:
         lines.append(_TRAP)
         for step in steps:

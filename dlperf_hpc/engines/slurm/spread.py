@@ -65,10 +65,8 @@ def noted(root: Path) -> dict[str, list[tuple[str, ...]]]:
 
 
 def spread(root: Path, array: Array, index: int, env: Mapping[str, str] = os.environ) -> None:
-    """Note this task's nodes, and take them off those of the repeats that wait.
-
-    SiteError where Slurm does not answer; OSError where the note cannot be written.
-    """
+    """Note this task's nodes, and take them off those of the repeats that wait. SiteError where
+    Slurm does not answer; OSError where the note cannot be written."""
     size = array.repeats_per_job
     mine = list(dict.fromkeys(r.case.id for r in array.tasks[index * size : (index + 1) * size]))
     here = _hostnames(env.get("SLURM_JOB_NODELIST", ""))

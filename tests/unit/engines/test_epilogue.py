@@ -342,7 +342,7 @@ def test_an_output_that_is_a_link_is_not_written_to(root: Path) -> None:
     task = QueuedTask("100_0", ["touch", str(root / "ran")], os.environ, output, 60, epilogue)
     queue.put(task)
     deadline = time.monotonic() + 60
-    while task.alive and time.monotonic() < deadline:
+    while task.task_state.alive and time.monotonic() < deadline:
         time.sleep(0.05)
     assert (task.state, mine.read_text(), (root / "ran").exists()) == ("FAILED", "mine\n", False)
     assert result_of_log(paths(root, RUN).log).status is Status.FAILED
