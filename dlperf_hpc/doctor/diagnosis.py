@@ -25,6 +25,7 @@ from dlperf_hpc.train.probe import MARK
 Facts = Mapping[str, Any]
 
 _CLOCK_S = 1.0  # a clock that is off by more is worth a word
+_ONE_ENVIRONMENT = "the nodes do not have the same environment: install it on a shared file system"
 _NOT_MPI = "run `dlperf doctor` again; the site profile's mpi is not to blame for this"
 # How MPICH (UCX, CMA) says that a rank may not look into another one of its node.
 _OTHER_MEMORY = re.compile(r"process_vm_readv failed|open\(file_name=/proc/\d+/fd/\d+")
@@ -38,12 +39,9 @@ _EXCHANGE_FAULTS = {
 def interpret(trial: Trial) -> Iterator[CheckResult]:
     """All that is to be said of one job."""
     yield ended_well(trial)
-    if trial.parts:
-        yield from _of_ranks(trial)
-
-
-def _of_ranks(trial: Trial) -> Iterator[CheckResult]:
-    nodes = [part["node"] for _, part in sorted(trial.parts.items()) if "node" in part]
+    if not trial.parts:
+        return
+    nodes = trial.reported("node")
     firsts = [node for node in nodes if "exchange" in node]
     if len(firsts) < trial.target.topology.nodes:
         seen = f"{len(firsts)} of {trial.target.topology.nodes} nodes told what they are like"
@@ -56,7 +54,7 @@ def _of_ranks(trial: Trial) -> Iterator[CheckResult]:
         if trial.engine.max_nodes != 1:  # nodes that are other machines than this one
             yield _clock(trial, firsts)
     yield world(trial)
-    comm = next((part["comm"] for _, part in sorted(trial.parts.items()) if "comm" in part), None)
+    comm = next(iter(trial.reported("comm")), None)
     if comm:
         yield placement(trial, comm["hosts"])
     yield from _names(trial, comm)
@@ -65,39 +63,34 @@ def _of_ranks(trial: Trial) -> Iterator[CheckResult]:
 
 def ended_well(trial: Trial) -> CheckResult:
     """Whether the job ran at all, and if not, why."""
-    target, name = trial.target, trial.title
     if trial.given_up:
         return trial.given_up
-    if trial.parts:
-        silent = [rank for rank in range(target.ranks) if rank not in trial.parts]
-        if not silent:
-            return trial.found("ok", "job", f"{name}: every rank reported")
-        seen = f"{name}: nothing from rank {listed(silent)}: {last_words(trial)}"
-        return trial.found("FAIL", "job", seen)
-    return _nothing_heard(trial, name)
+    if not trial.parts:
+        return _nothing_heard(trial)
+    silent = [rank for rank in range(trial.target.ranks) if rank not in trial.parts]
+    if not silent:
+        return trial.found("ok", "job", f"{trial.title}: every rank reported")
+    seen = f"{trial.title}: nothing from rank {listed(silent)}: {last_words(trial)}"
+    return trial.found("FAIL", "job", seen)
 
 
-def _nothing_heard(trial: Trial, name: str) -> CheckResult:
-    if trial.output:
-        to_do = "correct python, mpi or setup of this environment in the site profile"
-        verdict = _verdict(trial)
-        words = verdict.reason
-        if str(trial.probe) in words:
-            to_do = "the log directory is not there on the nodes: give a shared one with --logs"
-        if verdict.cause == LAUNCHER:
-            return trial.found("warn", "job", f"{name}: {words}", _NOT_MPI)
-        if verdict.fault == "mpi_plugin":
-            to_do = trial.engine.mpi_hint(trial.environment)
-        if "SyntaxError" in trial.output:
-            to_do = NEWER_PYTHON
-        return trial.found("FAIL", "job", f"{name}: {words}", trial.gpu_hint(words) or to_do)
-    state = trial.state
-    seen = f"{name}: {state}" if state else f"{name}: gone"
-    to_do = (
-        f"{trial.logs} must be one directory on login and compute nodes that"
-        " both can write: give another with --logs"
-    )
-    return trial.found("FAIL", "log directory", f"{seen}, and no output of it shows here", to_do)
+def _nothing_heard(trial: Trial) -> CheckResult:
+    if not trial.output:
+        seen = f"{trial.title}: {trial.state or 'gone'}, and no output of it shows here"
+        to_do = f"{trial.logs} must be one directory on login and compute nodes that both can write"
+        return trial.found("FAIL", "log directory", seen, f"{to_do}: give another with --logs")
+    verdict = _verdict(trial)
+    words = verdict.reason
+    if verdict.cause == LAUNCHER:
+        return trial.found("warn", "job", f"{trial.title}: {words}", _NOT_MPI)
+    to_do = "correct python, mpi or setup of this environment in the site profile"
+    if str(trial.probe) in words:
+        to_do = "the log directory is not there on the nodes: give a shared one with --logs"
+    if verdict.fault == "mpi_plugin":
+        to_do = trial.engine.mpi_hint(trial.environment)
+    if "SyntaxError" in trial.output:
+        to_do = NEWER_PYTHON
+    return trial.found("FAIL", "job", f"{trial.title}: {words}", trial.gpu_hint(words) or to_do)
 
 
 def last_words(trial: Trial) -> str:
@@ -106,7 +99,10 @@ def last_words(trial: Trial) -> str:
 
 
 def _verdict(trial: Trial) -> Verdict:
-    verdict = explain(1 if trial.code is None else trial.code, _others(trial.output), [])
+    ours = (MARK, ARRAY_MARK, LAUNCH_MARK)  # the ranks' reports are no words of their end
+    kept = [line for line in trial.output.splitlines() if not any(mark in line for mark in ours)]
+    code = 1 if trial.code is None else trial.code
+    verdict = explain(code, "\n".join(kept) + "\n", [])
     if stuck_in(trial) and verdict.cause != LAUNCHER:
         return Verdict(verdict.status, f"stuck in {stuck_in(trial)}")
     state = trial.state
@@ -120,16 +116,9 @@ def stuck_in(trial: Trial) -> str:
     match = re.search(r"^(?:(\d+): )?Timeout \(", trial.output, re.MULTILINE)
     if match is None:
         return ""
-    phases = {rank: part["phase"]["name"] for rank, part in trial.parts.items() if "phase" in part}
-    common = Counter(phases.values()).most_common(1)
-    return phases.get(int(match[1] or -1)) or (common[0][0] if common else "its first step")
-
-
-def _others(output: str) -> str:
-    """The output without the ranks' reports."""
-    ours = (MARK, ARRAY_MARK, LAUNCH_MARK)
-    kept = [line for line in output.splitlines() if not any(mark in line for mark in ours)]
-    return "\n".join(kept) + "\n"
+    own = trial.parts.get(int(match[1] or -1), {}).get("phase", {}).get("name")
+    common = Counter(phase["name"] for phase in trial.reported("phase")).most_common(1)
+    return own or next((name for name, _ in common), "its first step")
 
 
 def listed(values: Iterable[Any]) -> str:
@@ -160,29 +149,20 @@ def environment(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     for name in trial.target.modules:
         yield _module(trial, name, {node["host"]: node["modules"][name] for node in firsts})
     yield from _paths(trial, firsts)
-    others = {
-        f"{name} {version}"
-        for node in firsts
-        for name, version in node["installed"].items()
-        if name not in trial.target.modules
-    }
-    if others:
-        yield trial.found("ok", "also installed", listed(sorted(others)))
+    installed = {pair for node in firsts for pair in node["installed"].items()}
+    more = {f"{name} {version}" for name, version in installed if name not in trial.target.modules}
+    if more:
+        yield trial.found("ok", "also installed", listed(sorted(more)))
 
 
 def _paths(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     """What users' programs need on each node; nothing of a node that did not look."""
+    absent = {(path, node["host"]) for node in firsts for path in node.get("lacking", ())}
     for name, paths in trial.target.paths.items():
-        lacking = {
-            f"{path} on {node['host']}"
-            for node in firsts
-            for path in node.get("lacking", ())
-            if path in paths
-        }
+        lacking = sorted(f"{path} on {host}" for path, host in absent if path in paths)
         if lacking:
-            seen = f"there is no {listed(sorted(lacking))}"
             to_do = "put it where all nodes see it, or correct run and workdir of this program"
-            yield trial.found("FAIL", f"program {name}", seen, to_do)
+            yield trial.found("FAIL", f"program {name}", f"there is no {listed(lacking)}", to_do)
         else:
             hosts = listed(node["host"] for node in firsts)
             yield trial.found("ok", f"program {name}", f"its files are there on {hosts}")
@@ -192,10 +172,8 @@ def _python(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
     versions = {node["python"] for node in firsts}
     seen = listed(sorted({f"{node['python']} ({node['executable']})" for node in firsts}))
     if len(versions) > 1:
-        to_do = "the nodes do not have the same environment: install it on a shared file system"
-        return trial.found("FAIL", "python", f"differs from node to node: {seen}", to_do)
-    old = [v for v in versions if tuple(map(int, v.split(".")[:2])) < OLDEST_PYTHON]
-    if old:
+        return trial.found("FAIL", "python", f"differs from node to node: {seen}", _ONE_ENVIRONMENT)
+    if any(tuple(map(int, v.split(".")[:2])) < OLDEST_PYTHON for v in versions):
         return trial.found("FAIL", "python", seen, NEWER_PYTHON)
     return trial.found("ok", "python", seen)
 
@@ -203,99 +181,105 @@ def _python(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
 def _module(trial: Trial, name: str, found: Mapping[str, Facts]) -> CheckResult:
     errors = {host: facts["error"] for host, facts in found.items() if "error" in facts}
     if errors:
-        where = "" if len(errors) == len(found) else f" on {listed(errors)}"
-        python = trial.environment.interpreter
-        seen = f"{next(iter(errors.values()))}{where}"
-        return trial.found("FAIL", name, seen, how_to_install(name, python))
+        seen = next(iter(errors.values()))
+        if len(errors) < len(found):
+            seen += f" on {listed(errors)}"
+        return trial.found("FAIL", name, seen, how_to_install(name, trial.environment.interpreter))
     versions = {facts["version"] for facts in found.values()}
     if len(versions) > 1:
         each = listed(f"{host} {facts['version']}" for host, facts in found.items())
-        to_do = "the nodes do not have the same environment: install it on a shared file system"
-        return trial.found("FAIL", name, f"differs from node to node: {each}", to_do)
-    facts = next(iter(found.values()), {"version": "unknown"})
-    details = [facts["library"]] if "library" in facts else []
-    details += [f"CUDA {facts['cuda']}"] if facts.get("cuda") else []
-    slow = max((f.get("seconds", 0) for f in found.values()), default=0)
-    details += [f"imported in {slow:.1f} s"] if slow >= 1 else []
-    seen = facts["version"] + (f" ({listed(details)})" if details else "")
-    if name == "dlperf_hpc" and facts["version"] != dlperf_hpc.__version__:
+        return trial.found("FAIL", name, f"differs from node to node: {each}", _ONE_ENVIRONMENT)
+    seen = _module_words(list(found.values()))
+    if name == "dlperf_hpc" and dlperf_hpc.__version__ not in versions:
         to_do = f"install the login node's version there: {dlperf_hpc.__version__}"
         return trial.found("warn", name, seen, to_do)
     return trial.found("ok", name, seen)
 
 
+def _module_words(found: Sequence[Facts]) -> str:
+    """A module's version, what it was built with, and how slowly it is imported."""
+    facts = found[0]
+    details = [facts["library"]] if "library" in facts else []
+    if facts.get("cuda"):
+        details.append(f"CUDA {facts['cuda']}")
+    slow = max(each.get("seconds", 0) for each in found)
+    if slow >= 1:
+        details.append(f"imported in {slow:.1f} s")
+    return f"{facts['version']} ({listed(details)})" if details else str(facts["version"])
+
+
 def with_all_gpus(firsts: Sequence[Facts], nodes: Sequence[Facts]) -> list[Facts]:
     """The facts of each node's first rank, with the GPUs that any rank of that node is shown: a
-    site may show each rank its own only. ``shown`` is how many the first rank itself is."""
+    site may show each rank its own only. ``visible_here`` is how many the first rank itself is."""
     found: list[Facts] = []
     for first in firsts:
-        told = [node["gpus"] for node in nodes if node["host"] == first["host"] and "gpus" in node]
-        lists = [gpus["devices"] for gpus in told if gpus["devices"]]
-        by_uuid = {device["uuid"]: device for devices in lists for device in devices}
-        devices = list(by_uuid.values()) if lists else first["gpus"]["devices"]
-        shown = len(first["gpus"]["devices"] or [])
-        found.append({**first, "gpus": {**first["gpus"], "devices": devices, "shown": shown}})
+        gpus = first["gpus"]
+        own, by_uuid = gpus["devices"], {}
+        for node in nodes:
+            if node["host"] == first["host"]:
+                devices = node.get("gpus", {}).get("devices") or []
+                by_uuid.update({device["uuid"]: device for device in devices})
+        more = {"devices": list(by_uuid.values()) or own, "visible_here": len(own or [])}
+        found.append({**first, "gpus": {**gpus, **more}})
     return found
 
 
 def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     """``firsts`` are the facts of each node's first rank, with all GPUs of the node."""
-    environment = trial.target.environment
     if not trial.target.wants_gpus:
-        yield CheckResult("skipped", "gpus", "every case says device = cpu", "", environment)
+        yield trial.found("skipped", "gpus", "every case says device = cpu")
         return
     yield _count(trial, firsts)
-    devices = {node["host"]: node["gpus"]["devices"] for node in firsts if node["gpus"]["devices"]}
-    if not devices:
+    having = [node for node in firsts if node["gpus"]["devices"]]
+    if not having:
         return
-    if any(node["gpus"]["source"] != "NVML" for node in firsts if node["gpus"]["devices"]):
+    if any(node["gpus"]["source"] != "NVML" for node in having):
         seen = "no nvidia-ml-py in this environment to ask"
-        yield CheckResult("skipped", "gpu health", seen, "pip install nvidia-ml-py", environment)
+        yield trial.found("skipped", "gpu health", seen, "pip install nvidia-ml-py")
         return
-    ill = [f"{host} {ailment}" for host, found in devices.items() for ailment in _ailments(found)]
+    ill = [
+        f"{node['host']} {each}" for node in having for each in _ailments(node["gpus"]["devices"])
+    ]
     if ill:
         to_do = "free or leave out the node, and tell the administrators"
-        yield CheckResult("warn", "gpu health", "; ".join(ill), to_do, environment)
+        yield trial.found("warn", "gpu health", "; ".join(ill), to_do)
         return
     seen = "no uncorrected memory errors, no throttling, nobody else's processes"
-    yield CheckResult("ok", "gpu health", seen, "", environment)
+    yield trial.found("ok", "gpu health", seen)
 
 
 def _count(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
-    environment, asked = trial.target.environment, trial.target.topology.gpus_per_node
+    wanted = trial.target.topology.gpus_per_node
     seen = "; ".join(f"{node['host']} {_describe_gpus(node)}" for node in firsts)
-    counts = [_number(node) for node in firsts]
-    if any(count == 0 for count in counts):
-        computed = "runs with device = auto compute on CPUs"
+    fewest = min((len(node["gpus"]["devices"] or []) for node in firsts), default=wanted)
+    if fewest == 0:
         if "cuda" in trial.target.devices:
             to_do = "cases with device = cuda will fail: look at gpus in the site profile"
-            return CheckResult("FAIL", "gpus", seen, to_do, environment)
-        to_do = f"{computed}; meant so? say device = cpu. Else look at gpus in the site profile"
-        return CheckResult("warn", "gpus", seen, to_do, environment)
-    if any(count < asked for count in counts):
-        to_do = f"{asked} per node asked for: look at gpus and gpu_type in the site profile"
-        return CheckResult("FAIL", "gpus", seen, to_do, environment)
-    blind = [
-        f"{name} in this environment sees {facts['devices']}"
-        for node in firsts
-        for name, facts in node["modules"].items()
-        # It is a first rank's framework: it need not see what only other ranks are shown.
-        if facts.get("devices", asked) < min(asked, node["gpus"].get("shown", asked))
-    ]
-    if blind:
+            return trial.found("FAIL", "gpus", seen, to_do)
+        to_do = "runs with device = auto compute on CPUs; meant so? say device = cpu. Else look at"
+        return trial.found("warn", "gpus", seen, f"{to_do} gpus in the site profile")
+    if fewest < wanted:
+        to_do = f"{wanted} per node asked for: look at gpus and gpu_type in the site profile"
+        return trial.found("FAIL", "gpus", seen, to_do)
+    for words in _blind_modules(firsts, wanted):
         to_do = "a build without CUDA, or one newer than the driver: install the fitting one"
-        return CheckResult("FAIL", "gpus", f"{seen}; {blind[0]}", to_do, environment)
-    return CheckResult("ok", "gpus", f"{seen}; {asked} per node asked for", "", environment)
+        return trial.found("FAIL", "gpus", f"{seen}; {words}", to_do)
+    return trial.found("ok", "gpus", f"{seen}; {wanted} per node asked for")
+
+
+def _blind_modules(firsts: Sequence[Facts], wanted: int) -> Iterator[str]:
+    """Frameworks that see fewer GPUs than there are."""
+    for node in firsts:
+        # It is a first rank's framework: it need not see what only other ranks are shown.
+        least = min(wanted, node["gpus"].get("visible_here", wanted))
+        for name, facts in node["modules"].items():
+            if facts.get("devices", wanted) < least:
+                yield f"{name} in this environment sees {facts['devices']}"
 
 
 def _has_gpus(trial: Trial) -> bool:
     """Whether any rank told of a GPU."""
-    nodes = (part["node"] for part in trial.parts.values() if "node" in part)
-    return any(node.get("gpus", {}).get("devices") for node in nodes)
-
-
-def _number(node: Facts) -> int:
-    return len(node["gpus"]["devices"] or [])
+    return any(node.get("gpus", {}).get("devices") for node in trial.reported("node"))
 
 
 def _describe_gpus(node: Facts) -> str:
@@ -333,29 +317,24 @@ def _ailments(devices: Sequence[Facts]) -> Iterator[str]:
 def _cpus(trial: Trial, nodes: Sequence[Facts]) -> CheckResult:
     """Cores that a rank may use, against what was asked and what its neighbours use."""
     fewest = min((len(node["cpus"]) for node in nodes), default=0)
-    ranks = Counter(node["host"] for node in nodes)
-    cores = {host: set[int]() for host in ranks}
+    ranks, cores = Counter(node["host"] for node in nodes), dict[str, set[int]]()
     for node in nodes:
-        cores[node["host"]].update(node["cpus"])
-    threads = sorted({str(node["omp"]) for node in nodes})
-    omp = f"OMP_NUM_THREADS {threads[0]}" if threads != ["None"] else "OMP_NUM_THREADS not set"
+        cores.setdefault(node["host"], set()).update(node["cpus"])
+    threads = min((str(node["omp"]) for node in nodes), default="None")
+    omp = f"OMP_NUM_THREADS {threads}".replace(" None", " not set")
     seen = f"{fewest} for each rank at least; {omp}"
-    asked = trial.site.cpus_per_task
-    crowded = [host for host in ranks if ranks[host] > len(cores[host])]
-    if crowded:
-        host = crowded[0]
-        seen = f"{ranks[host]} ranks of {host} share {len(cores[host])} cores; {omp}"
-        to_do = "set cpus_per_task in the site profile, or ask for fewer ranks per node"
-        return trial.found("warn", "cpus", seen, to_do)
-    if asked and fewest < asked:
-        to_do = f"the site profile asks for {asked}: is srun's --cpus-per-task heard here?"
+    for host, count in ranks.items():
+        if count > len(cores[host]):
+            seen = f"{count} ranks of {host} share {len(cores[host])} cores; {omp}"
+            to_do = "set cpus_per_task in the site profile, or ask for fewer ranks per node"
+            return trial.found("warn", "cpus", seen, to_do)
+    wanted = trial.site.cpus_per_task or 0
+    if fewest < wanted:
+        to_do = f"the site profile asks for {wanted}: is srun's --cpus-per-task heard here?"
         return trial.found("warn", "cpus", seen, to_do)
     if fewest < FEW_CORES and trial.target.wants_gpus and _has_gpus(trial):
-        to_do = (
-            f"a rank that feeds a GPU needs {FEW_CORES} cores or more (Slurm's default is 1):"
-            " set cpus_per_task in the site profile"
-        )
-        return trial.found("warn", "cpus", seen, to_do)
+        to_do = f"a rank that feeds a GPU needs {FEW_CORES} cores or more (Slurm's default is 1)"
+        return trial.found("warn", "cpus", seen, f"{to_do}: set cpus_per_task in the site profile")
     return trial.found("ok", "cpus", seen)
 
 
@@ -388,44 +367,37 @@ def _mpi_to_do(trial: Trial) -> str:
 
 def world(trial: Trial) -> CheckResult:
     """MPI's world is what the launcher started."""
-    worlds = [part["world"] for part in trial.parts.values() if "world" in part]
-    wanted = trial.target.ranks
-    alone = trial.engine.without_mpi(trial.environment, [trial.target.array])
-    how = "no launcher" if alone else trial.engine.launcher(trial.environment)
-    errors = [world["error"] for world in worlds if "error" in world]
+    worlds, wanted = trial.reported("world"), trial.target.ranks
+    came = f"{len(worlds)} of {wanted} ranks came through MPI_Init"
     if re.search(PMI2_FAULT, trial.output) and len(worlds) < wanted:
-        seen = f"{len(worlds)} of {wanted} ranks came through MPI_Init: {last_words(trial)}"
-        return trial.found("warn", "mpi", seen, _NOT_MPI)
-    if errors:
-        grade: Grade = "skipped" if "ModuleNotFoundError" in errors[0] else "FAIL"
+        return trial.found("warn", "mpi", f"{came}: {last_words(trial)}", _NOT_MPI)
+    for error in (world["error"] for world in worlds if "error" in world):
+        grade: Grade = "skipped" if "ModuleNotFoundError" in error else "FAIL"
         to_do = (
             "install an MPI library beside mpi4py (the extra 'mpi'), or load the site's in setup"
         )
-        return trial.found(grade, "mpi", f"cannot be started: {errors[0]}", to_do)
-    stuck = stuck_in(trial)
-    if len(worlds) == wanted and set(world["size"] for world in worlds) == {wanted} and not stuck:
-        if trial.code and not any("comm" in part for part in trial.parts.values()):
-            seen = f"world size {wanted} under {how}, but then: {last_words(trial)}"
-            return trial.found("FAIL", "mpi", seen, _mpi_to_do(trial))
-        single = " (a single rank: nothing to find)" if wanted == 1 else ""
-        seen = f"world size {wanted} under {how}{single}; {worlds[0]['library']}"
-        return trial.found("ok", "mpi", seen)
+        return trial.found(grade, "mpi", f"cannot be started: {error}", to_do)
+    how = f"under {trial.engine.launcher(trial.environment)}"
+    if trial.engine.without_mpi(trial.environment, [trial.target.array]):
+        how = "under no launcher"
     to_do = _mpi_to_do(trial)
     if len(worlds) < wanted:
-        why = last_words(trial)
-        seen = f"{len(worlds)} of {wanted} ranks came through MPI_Init under {how}: {why}"
+        return trial.found("FAIL", "mpi", f"{came} {how}: {last_words(trial)}", to_do)
+    sizes, library = {world["size"] for world in worlds}, worlds[0]["library"]
+    if sizes != {wanted}:
+        seen = f"world sizes {listed(sorted(sizes))}, {wanted} ranks {how}; {library}"
+        if sizes == {1}:
+            seen = f"{wanted} ranks each believe they are alone (world size 1) {how}; {library}"
         return trial.found("FAIL", "mpi", seen, to_do)
-    sizes = Counter(world["size"] for world in worlds)
-    library = worlds[0]["library"]
-    if set(sizes) == {1} and wanted > 1:
-        seen = f"{wanted} ranks each believe they are alone (world size 1) under {how}; {library}"
-        return trial.found("FAIL", "mpi", seen, to_do)
-    if set(sizes) != {wanted}:
-        seen = f"world sizes {listed(sorted(sizes))}, {wanted} ranks under {how}; {library}"
-        return trial.found("FAIL", "mpi", seen, to_do)
-    seen = f"world size {wanted} under {how}, but stuck in {stuck}"
-    to_do = "the ranks find each other but do not get through: which network does MPI choose?"
-    return trial.found("FAIL", "mpi", seen, to_do)
+    seen = f"world size {wanted} {how}"
+    if stuck := stuck_in(trial):
+        to_do = "the ranks find each other but do not get through: which network does MPI choose?"
+        return trial.found("FAIL", "mpi", f"{seen}, but stuck in {stuck}", to_do)
+    if trial.code and not trial.reported("comm"):
+        return trial.found("FAIL", "mpi", f"{seen}, but then: {last_words(trial)}", to_do)
+    if wanted == 1:
+        seen += " (a single rank: nothing to find)"
+    return trial.found("ok", "mpi", f"{seen}; {library}")
 
 
 def placement(trial: Trial, hosts: Sequence[str]) -> CheckResult:
@@ -460,15 +432,16 @@ def _names(trial: Trial, comm: Facts | None) -> Iterator[CheckResult]:
 
 def _rates(trial: Trial, comm: Facts | None) -> Iterator[CheckResult]:
     """Bandwidths, as information, and what NCCL says if it fails."""
-    for part in trial.parts.values():
-        if "gpu_error" in part.get("comm", {}):
-            to_do = "see NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME in env of the site profile"
-            yield trial.found("FAIL", "all-reduce on GPUs", part["comm"]["gpu_error"], to_do)
-            break
-    skipped = (comm or {}).get("gpu_skipped")
+    errors = [each["gpu_error"] for each in trial.reported("comm") if "gpu_error" in each]
+    for error in errors[:1]:
+        to_do = "see NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME in env of the site profile"
+        yield trial.found("FAIL", "all-reduce on GPUs", error, to_do)
+    if comm is None:
+        return
+    skipped = comm.get("gpu_skipped")
     if skipped and trial.target.wants_gpus and _has_gpus(trial):
         yield trial.found("skipped", "all-reduce on GPUs", skipped)
-    for rate in comm["rates"] if comm else []:
+    for rate in comm["rates"]:
         size = f"{rate['bytes'] >> 20} MiB in {1e3 * rate['seconds']:.3g} ms"
         bus = f"{rate['gb_per_s']:.3g} GB/s bus bandwidth"
         yield trial.found("ok", "all-reduce", f"{rate['what']}: {size}, {bus}")

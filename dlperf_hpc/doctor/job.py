@@ -233,6 +233,10 @@ class Trial:
         """Where files go to and fro."""
         return self.root / self.target.array.name / "exchange"
 
+    def reported(self, part: str) -> list[dict[str, Any]]:
+        """What each rank reported of one kind, in the order of ranks."""
+        return [parts[part] for _, parts in sorted(self.parts.items()) if part in parts]
+
     def found(self, grade: Grade, check: str, seen: str, to_do: str = "") -> CheckResult:
         """A check result of this job's environment."""
         return CheckResult(grade, check, seen, to_do, self.target.environment)

@@ -32,8 +32,8 @@ def get_engine(name: str) -> Engine:
     return engine
 
 
-def choose_engine(asked: str | None) -> Engine:
+def choose_engine(name: str | None) -> Engine:
     """The engine of that name; of ``auto`` or None the first that is present on this machine."""
-    if asked is not None and asked != AUTO:
-        return get_engine(asked)
+    if name is not None and name != AUTO:
+        return get_engine(name)
     return next(engine for engine in map(get_engine, NAMES) if engine.present())

@@ -10,7 +10,6 @@ epilogue.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import GPU_REFUSAL, Engine, Response, TaskProgram, module_option
+from dlperf_hpc.engines.plan import new_token
 from dlperf_hpc.engines.states import REPORT_ENDED
 from dlperf_hpc.engines.submit import find_again, stop_request, submit_noted
 from dlperf_hpc.errors import Issue, SpecError, nearest
@@ -161,7 +161,7 @@ def _without_ranks(site: Site) -> Site:
 
 def _array(ledger: Ledger) -> Array:
     """An array, for that is what engines submit; its run is never started."""
-    topology, token = Topology(1, 1), f"dlperf-{secrets.token_hex(8)}"
+    topology, token = Topology(1, 1), new_token()
     case = replace(ledger.manifest.runs[0].case, topology=topology, processes_per_node=None)
     case = replace(case, environment="default")
     # What the partition lets the runs have it lets this job have too.

@@ -14,7 +14,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,37 +39,17 @@ _OF_SUBMITTING = {
 }
 
 
-@dataclass(frozen=True)
-class _Group:
-    """What all tasks of an array share, because it stands in the array's script."""
-
-    topology: Topology
-    environment: str
-    program: str = ""
-
-    def name(self, sweep: str) -> str:
-        """Readable in squeue, which shows eight characters of it by default: topology, sweep, the
-        environment where it is not the default, and a user's program, whose tasks are started in a
-        way of their own. (Earlier versions had the sweep's name first.)"""
-        more = [each for each in (self.environment, self.program) if each not in ("", "default")]
-        return "-".join([f"{self.topology}.{sweep}", *more])
-
-
-def _group_of(run: Run) -> _Group:
+def _group_of(run: Run) -> tuple[Topology, str, str]:
+    """What all tasks of an array share, because it stands in the array's script: topology,
+    environment, and a user's program, whose tasks are started in a way of their own."""
     case = run.case
-    return _Group(case.topology, case.environment, case.framework if case.launch else "")
+    return case.topology, case.environment, case.framework if case.launch else ""
 
 
 def arrays_of(
-    name: str,
-    runs: Iterable[Run],
-    time_limit_s: Mapping[Topology, int],
-    *,
-    one_queue: bool,
-    bound: int = DEFAULT_BOUND,
-    exclude: str = "",
-    repeats_per_job: int = 1,
-) -> tuple[Array, ...]:
+    name: str, runs: Iterable[Run], time_limit_s: Mapping[Topology, int], *, one_queue: bool,
+    bound: int = DEFAULT_BOUND, exclude: str = "", repeats_per_job: int = 1,
+) -> tuple[Array, ...]:  # fmt: skip
     """Arrays of ``runs``, in their order, under names that have ``name`` behind the topology: one
     for each topology (and environment), in pieces if it has more than ``bound`` indices. Each index
     takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine that runs one task
@@ -81,22 +61,17 @@ def arrays_of(
         order = {group: i for i, group in enumerate(dict.fromkeys(map(_group_of, runs)))}
         runs.sort(key=lambda run: order[_group_of(run)])
     arrays: list[Array] = []
-    for group, stretch in itertools.groupby(runs, key=_group_of):
-        tasks = tuple(stretch)
+    for (topology, environment, program), stretch in itertools.groupby(runs, key=_group_of):
+        # Readable in squeue, which shows eight characters of it by default. (Earlier versions had
+        # the sweep's name first.)
+        more = [each for each in (environment, program) if each not in ("", "default")]
+        title = "-".join([f"{topology}.{name}", *more])
+        tasks, limit_s = tuple(stretch), time_limit_s[topology]
         pieces = [tasks] if one_queue else _pieces(tasks, bound * repeats_per_job)
         for number, piece in enumerate(pieces, 1):
             suffix = f"-{len(arrays) + 1}" if one_queue else f"-{number}" * (len(pieces) > 1)
-            array = Array(
-                name=group.name(name) + suffix,
-                token=_new_token(),
-                topology=group.topology,
-                environment=group.environment,
-                time_limit_s=time_limit_s[group.topology],
-                tasks=piece,
-                exclude=exclude,
-                repeats_per_job=repeats_per_job,
-            )
-            arrays.append(array)
+            made = Array(title + suffix, new_token(), topology, environment, limit_s, piece)
+            arrays.append(replace(made, exclude=exclude, repeats_per_job=repeats_per_job))
     return tuple(arrays)
 
 
@@ -106,12 +81,13 @@ def pieces_of(array: Array, runs: Sequence[Run], bound: int, number: int = 0) ->
     pieces = enumerate(_pieces(tuple(runs), bound * array.repeats_per_job), number + 1)
     made = replace(array, piece_of=array.token)
     return tuple(
-        replace(made, name=f"{array.name}.p{place}", token=_new_token(), tasks=piece)
+        replace(made, name=f"{array.name}.p{place}", token=new_token(), tasks=piece)
         for place, piece in pieces
     )
 
 
-def _new_token() -> str:
+def new_token() -> str:
+    """What tells an array from all others, for its job to bear."""
     return f"dlperf-{secrets.token_hex(8)}"
 
 
@@ -123,9 +99,10 @@ def plan_arrays(sweep: Sweep, one_queue: bool, bound: int = DEFAULT_BOUND) -> tu
     """The sweep's arrays, each in repeat-major order. This machine is one allocation anyway, so the
     local queue (``one_queue``) has no use for several repeats in a job."""
     per_job = 1 if one_queue else sweep.repeats_per_job
+    runs = repeat_major(list(sweep.cases), sweep.repeats, per_job)
     return arrays_of(
         sweep.name,
-        repeat_major(list(sweep.cases), sweep.repeats, per_job),
+        runs,
         sweep.time_limit_s,
         one_queue=one_queue,
         bound=bound,
@@ -134,13 +111,9 @@ def plan_arrays(sweep: Sweep, one_queue: bool, bound: int = DEFAULT_BOUND) -> tu
 
 
 def rerun_arrays(
-    ledger: Ledger,
-    runs: Iterable[Run],
-    *,
-    bound: int = DEFAULT_BOUND,
-    exclude: str = "",
+    ledger: Ledger, runs: Iterable[Run], *, bound: int = DEFAULT_BOUND, exclude: str = "",
     stretch: Callable[[int], int] = lambda seconds: seconds,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...]:  # fmt: skip
     """New arrays of runs that the ledger knows, under names that no array has yet; a job for each.
     ``stretch`` gives the new time limit (s) for that of a run's latest array."""
     tasks = ledger.tasks()
@@ -150,14 +123,12 @@ def rerun_arrays(
         before = tasks[run.id].array if run.id in tasks else planned[run.id]
         topology = run.case.topology
         limits[topology] = max(stretch(before.time_limit_s), limits.get(topology, 0))
-    return arrays_of(
-        f"{ledger.manifest.sweep}.r{_next_number(ledger, 'r')}",
-        runs,
-        limits,
-        one_queue=get_engine(ledger.manifest.engine).one_queue,
-        bound=bound,
-        exclude=exclude,
-    )
+    name, queue = f"{ledger.manifest.sweep}.r{_next_number(ledger, 'r')}", _one_queue(ledger)
+    return arrays_of(name, runs, limits, one_queue=queue, bound=bound, exclude=exclude)
+
+
+def _one_queue(ledger: Ledger) -> bool:
+    return get_engine(ledger.manifest.engine).one_queue
 
 
 def _added_arrays(ledger: Ledger, requested: Manifest) -> tuple[Array, ...]:
@@ -172,18 +143,11 @@ def _added_arrays(ledger: Ledger, requested: Manifest) -> tuple[Array, ...]:
             job = [run for run in array.tasks[start : start + size] if run.id not in there]
             jobs.setdefault(len(job), []).extend(job)
     limits = {array.topology: array.time_limit_s for array in requested.arrays}
-    first = _next_number(ledger, "g")
-    return tuple(
-        array
-        for number, size in enumerate(sorted(jobs.keys() - {0}, reverse=True), first)
-        for array in arrays_of(
-            f"{ledger.manifest.sweep}.g{number}",
-            jobs[size],
-            limits,
-            one_queue=get_engine(requested.engine).one_queue,
-            repeats_per_job=size,
-        )
-    )
+    queue, first, found = _one_queue(ledger), _next_number(ledger, "g"), list[Array]()
+    for number, size in enumerate(sorted(jobs.keys() - {0}, reverse=True), first):
+        name = f"{ledger.manifest.sweep}.g{number}"
+        found += arrays_of(name, jobs[size], limits, one_queue=queue, repeats_per_job=size)
+    return tuple(found)
 
 
 def _next_number(ledger: Ledger, letter: str) -> int:
@@ -358,12 +322,12 @@ def _settings(case: Case) -> dict[str, Any]:
 
 def refuse_differences(root: Path, there: Manifest, requested: Manifest) -> None:
     """LedgerError that lists what contradicts the sweep in ``root``, if anything does."""
-    differing = differences(there, requested)
-    if not differing:
+    lines = differences(there, requested)
+    if not lines:
         return
-    listed = "".join(f"\n  {line}" for line in differing[:_MOST_LINES])
-    if len(differing) > _MOST_LINES:
-        listed += f"\n  and {len(differing) - _MOST_LINES} more"
+    if len(lines) > _MOST_LINES:
+        lines[_MOST_LINES:] = [f"and {len(lines) - _MOST_LINES} more"]
+    listed = "".join(f"\n  {line}" for line in lines)
     raise LedgerError(
         f"{root} holds this sweep as it was planned on {there.created[:10]}, and what you ask for"
         f" differs:{listed}\nTopologies, repeats and values of the matrix can be added to a sweep,"

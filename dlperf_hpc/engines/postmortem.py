@@ -47,7 +47,7 @@ _NOT_INSTALLED = (
     "install dlperf_hpc in this environment too, or name the Python that has it: python or venv in"
     " the site profile"
 )
-_TOLD = {status.value for status in Status if status.finished}
+_ENDS = {status.value for status in Status if status.finished} - {Status.CANCELLED.value}
 
 
 def explain(code: int, output: str, failures: Sequence[Failure], ranks: int = 0) -> Verdict:
@@ -61,15 +61,12 @@ def explain(code: int, output: str, failures: Sequence[Failure], ranks: int = 0)
     own = [failure for failure in failures if not failure.consequence]
     for failure in own[:1]:
         return _who_killed(failure, output) or failure.verdict
-    found = _who_did_not_come(output, failures, ranks) or read_in(output, Where.OUTPUT)
-    if found is not None:
+    if found := _who_did_not_come(output, failures, ranks) or read_in(output, Where.OUTPUT):
         return found
     lost = [failure for failure in failures if failure.status is not Status.CANCELLED]
     for failure in lost[:1]:
         return failure.verdict
-    found = _by_last_words(output)
-    if found is None and failures:
-        found = failures[0].verdict
+    found = _by_last_words(output) or next((failure.verdict for failure in failures), None)
     return found or _with_what_is_behind(_by_exit_code(code, output), output)
 
 
@@ -82,7 +79,7 @@ def _who_killed(failure: Failure, output: str) -> Verdict | None:
 def _printed(output: str) -> Verdict | None:
     """The first account that a rank printed of an end that did not come from outside."""
     for match in _PRINTED.finditer(output):
-        if match[1] in _TOLD and match[1] != Status.CANCELLED.value:
+        if match[1] in _ENDS:
             return with_codes(Verdict(Status(match[1]), match[2].strip()))
     return None
 
@@ -112,21 +109,21 @@ def _who_did_not_come(output: str, failures: Sequence[Failure], ranks: int) -> V
         return None
     there = sorted({int(match[1]) for match in waited if match[1]})
     lost = sorted(set(range(ranks)) - set(there) - {failure.rank for failure in failures})
-    who = _numbered(there) if there else f"{len(waited)}{f' of {ranks}' if ranks else ''} ranks"
-    words = f"{who} waited {waited[0][2]} for MPI to start"
-    if there and lost:
-        why = f"{_numbered(lost)} did not come: it hung or died before it reached MPI"
-    elif there and ranks:
-        why = "all ranks were there and did not find each other: see mpi in the site profile"
-    else:
-        why = "the others did not come, or the ranks did not find each other"
-    return Verdict(Status.FAILED, f"{words}; {why}", ENDED_BY)
+    who = f"{len(waited)}{f' of {ranks}' * (ranks > 0)} ranks"
+    why = "the others did not come, or the ranks did not find each other"
+    if there:
+        who = _numbered(there)
+        if lost:
+            why = f"{_numbered(lost)} did not come: it hung or died before it reached MPI"
+        elif ranks:
+            why = "all ranks were there and did not find each other: see mpi in the site profile"
+    return Verdict(Status.FAILED, f"{who} waited {waited[0][2]} for MPI to start; {why}", ENDED_BY)
 
 
 def _numbered(ranks: Sequence[int]) -> str:
     """``rank 3``, or ``ranks 0,1,2 and 5 more``."""
-    more = f" and {len(ranks) - _MOST_RANKS} more" if len(ranks) > _MOST_RANKS else ""
-    return f"rank{'s' * (len(ranks) > 1)} {','.join(map(str, ranks[:_MOST_RANKS]))}{more}"
+    words = f"rank{'s' * (len(ranks) > 1)} {','.join(map(str, ranks[:_MOST_RANKS]))}"
+    return words if len(ranks) <= _MOST_RANKS else f"{words} and {len(ranks) - _MOST_RANKS} more"
 
 
 def rank_of(line: str) -> int | None:
@@ -135,14 +132,10 @@ def rank_of(line: str) -> int | None:
     return int(label[1]) if label else None
 
 
-def _last_words(output: str) -> str | None:
-    """The last line that a rank printed: a missing module, a library that cannot be loaded."""
-    lines = (_COLOUR.sub("", line).strip() for line in reversed(output.splitlines()))
-    return next((line for line in lines if not _LAUNCHER.match(line)), None)
-
-
 def _with_last_words(verdict: Verdict, output: str) -> Verdict:
-    words = _last_words(output)
+    """With the last line that a rank printed: a missing module, a library that cannot be loaded."""
+    lines = (_COLOUR.sub("", line).strip() for line in reversed(output.splitlines()))
+    words = next((line for line in lines if not _LAUNCHER.match(line)), None)
     if words is None:
         return verdict
     cure = f"; {_NOT_INSTALLED}" if "No module named dlperf_hpc" in words else ""

@@ -8,19 +8,8 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.engines.base import (
-    DEFAULT_BOUND,
-    Answer,
-    Capacity,
-    CheckResult,
-    Engine,
-    Limit,
-    Nodes,
-    Response,
-    TaskProgram,
-    TaskState,
-    run,
-)
+from dlperf_hpc.engines import base
+from dlperf_hpc.engines.base import Answer, Capacity, CheckResult, Limit, Nodes, Response, TaskState
 from dlperf_hpc.engines.slurm import query, remedies
 from dlperf_hpc.engines.slurm.query import status_of
 from dlperf_hpc.errors import Issue, SiteError, SpecError
@@ -46,7 +35,7 @@ _QUEUE_FORMAT = "%14i %26j %2t %10M %10L %4D %R"  # for squeue, which cuts names
 _NOT_LAUNCHED = "JobLaunchFailure"  # mostly, the output file cannot be opened on the node
 
 
-class SlurmEngine(Engine):
+class SlurmEngine(base.Engine):
     """Arrays of a cluster's scheduler. submitit is loaded only where a script is written."""
 
     name = "slurm"
@@ -98,7 +87,7 @@ class SlurmEngine(Engine):
     def array_bound(self, site: Site) -> int:
         """The profile's word, else the controller's, else Slurm's default. An array with more
         tasks than the site lets one submit would never be taken."""
-        bound = site.max_array_size or remedies.number("MaxArraySize") or DEFAULT_BOUND
+        bound = site.max_array_size or remedies.number("MaxArraySize") or base.DEFAULT_BOUND
         return min(bound, site.max_submit or bound)
 
     def script(self, root: Path, array: Array, site: Site) -> str:
@@ -107,7 +96,7 @@ class SlurmEngine(Engine):
 
         return batch_script(root, array, site)
 
-    def submit(self, root: Path, array: Array, site: Site, program: TaskProgram) -> Response:
+    def submit(self, root: Path, array: Array, site: Site, program: base.TaskProgram) -> Response:
         """One sbatch. Where that gave no answer, or none that is certain, the queue is searched for
         the array's token."""
         from dlperf_hpc.engines.slurm import script
@@ -192,7 +181,7 @@ class SlurmEngine(Engine):
 
     def cancel(self, jobs: Collection[str]) -> None:
         """One scancel; SiteError with its words if it fails."""
-        done = run(self.cancel_command(list(jobs)))
+        done = base.run(self.cancel_command(list(jobs)))
         if done.code != 0:
             raise SiteError(f"scancel: {done.stderr.strip() or f'exit code {done.code}'}")
 

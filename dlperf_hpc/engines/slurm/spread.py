@@ -72,23 +72,17 @@ def spread(root: Path, array: Array, index: int, env: Mapping[str, str] = os.env
     here = _hostnames(env.get("SLURM_JOB_NODELIST", ""))
     rows = [json.dumps({"case": case, "nodes": here}) for case in mine]
     append_line(root / layout.JOBS / FILE, "\n".join(rows))
-    job, had = env.get("SLURM_ARRAY_JOB_ID", ""), noted(root)
-    nodes = _usable(env.get("SLURM_JOB_PARTITION", ""))
-    waiting = _waiting(job)
-    own = env.get(EXCLUDED, "")
+    job, had, own = env.get("SLURM_ARRAY_JOB_ID", ""), noted(root), env.get(EXCLUDED, "")
     never = set(_hostnames(own))
+    nodes = [n for n in _usable(env.get("SLURM_JOB_PARTITION", "")) if n not in never]
+    waiting = _waiting(job)
     for case in mine:
-        out = to_leave_out(had.get(case, ()), [n for n in nodes if n not in never],
-                           array.topology.nodes)  # fmt: skip
-        tasks = {
-            place // size
-            for place, each in enumerate(array.tasks)
-            if each.case.id == case and place // size in waiting
-        }
-        for task in sorted(tasks):
-            listed = ",".join([*([own] if own else []), *out])
-            asked = ["scontrol", "update", f"JobId={job}_{task}", f"ExcNodeList={listed}"]
-            done = run(asked, timeout_s=_PATIENCE_S)
+        out = to_leave_out(had.get(case, ()), nodes, array.topology.nodes)
+        listed = ",".join(filter(None, [own, *out]))
+        of_case = {place // size for place, run in enumerate(array.tasks) if run.case.id == case}
+        for task in sorted(of_case & waiting):
+            update = ["scontrol", "update", f"JobId={job}_{task}", f"ExcNodeList={listed}"]
+            done = run(update, timeout_s=_PATIENCE_S)
             if done.code:
                 words = printable(done.stderr.strip() or f"exit code {done.code}")
                 print(f"dlperf_hpc: spread: task {task} runs where Slurm puts it: {words}")
