@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,19 +35,20 @@ def examine(question: Question) -> measurements.Results:
     """Every result there is; returns a row for each node where nodes are measured one by one, or
     for each size where collectives are. Nothing of the short jobs is left behind, unless one
     failed."""
-    engine = question.engine
+    engine, manifest = question.engine, question.manifest
     capacity = yield from engine.examine(question.site, question.arrays, question.root)
-    if question.manifest is not None:
+    if manifest is not None:
         graded = partial(grade_of, engine, question.root)
-        yield from examine_programs(question.manifest, question.site, graded)
+        yield from examine_programs(manifest, question.site, graded)
     targets = _targets(question, capacity) if capacity else []
-    if not targets:
+    if not capacity or not targets:
         return []
+    torch = ("torch",) * (capacity.gpus > 0)  # is imported where there are GPUs
     if question.collectives_s:
-        wide = list(_with_collectives(question, targets, capacity))
-        return (yield from _in_directory(question, lambda root: _tried(question, root, wide)))
-    if not (question.pairs or question.all_nodes):
-        return (yield from _in_directory(question, lambda root: _tried(question, root, targets)))
+        limit_s = min(LIMIT_S, capacity.limit_s or LIMIT_S)
+        targets = [each for t in targets for each in _with_collectives(question, t, torch, limit_s)]
+    if question.collectives_s or not (question.pairs or question.all_nodes):
+        return (yield from _in_directory(question, partial(_tried, question, targets)))
     try:
         nodes = engine.nodes(question.site, question.among)
     except SiteError as error:
@@ -56,63 +58,33 @@ def examine(question: Question) -> measurements.Results:
         seen = f"{engine.title} has one machine: there are no nodes to tell apart"
         yield CheckResult("FAIL", "nodes to measure", seen, "run it on a login node of Slurm")
         return []
-    target, wanted = replace(targets[0], steps=True), ("torch",) if _gpus(capacity) else ()
-    target = replace(target, modules=wanted)
-    return (
-        yield from _in_directory(
-            question,
-            lambda root: (
-                measurements.pairs(question, target, root, nodes, question.pairs)
-                if question.pairs
-                else measurements.all_nodes(question, target, root, nodes)
-            ),
-        )
-    )
+    target = replace(targets[0], steps=True, modules=torch)
+    measured = measurements.pairs if question.pairs else measurements.all_nodes
+    return (yield from _in_directory(question, partial(measured, question, target, nodes)))
 
 
 def _with_collectives(
-    question: Question, targets: Sequence[Target], capacity: Capacity | None
+    question: Question, target: Target, torch: tuple[str, ...], limit_s: int
 ) -> Iterator[Target]:
-    """Of each target a job on one node, for what lies between its GPUs, and one on all nodes."""
-    limit_s = min(LIMIT_S, (capacity.limit_s if capacity else None) or LIMIT_S)
-    for target in targets:
-        # The ranks bound themselves, and torch is imported where there are GPUs.
-        array = replace(target.array, time_limit_s=limit_s)
-        nodes = array.topology.nodes
-        modules = (*target.modules, *(("torch",) if _gpus(capacity) else ()))
-        target = replace(
-            target,
-            array=array,
-            modules=tuple(dict.fromkeys(modules)),
-            collectives_s=question.collectives_s,
-        )
-        for number in sorted({1, nodes}):
-            yield replace(target, array=on_so_many_nodes(array, number))
-
-
-def _gpus(capacity: Capacity | None) -> int:
-    return capacity.gpus if capacity else 0
+    """A job on one node, for what lies between its GPUs, and one on all nodes; their ranks bound
+    themselves."""
+    array = replace(target.array, time_limit_s=limit_s)
+    modules = tuple(dict.fromkeys((*target.modules, *torch)))
+    target = replace(target, modules=modules, collectives_s=question.collectives_s)
+    for number in sorted({1, array.topology.nodes}):
+        yield replace(target, array=on_so_many_nodes(array, number))
 
 
 def _targets(question: Question, capacity: Capacity) -> list[Target]:
     """What to try in jobs: what the sweep asks for, else whatever the site has."""
-    most = min(question.nodes, question.engine.max_nodes or question.nodes)
-    limit_s = capacity.limit_s or LIMIT_S
-    if question.arrays:
-        bound = question.engine.max_nodes
-        fitting = [a for a in question.arrays if bound is None or a.topology.nodes <= bound]
-        return [_with_paths(question, each) for each in targets_of(fitting, most, limit_s)]
-    nodes = min(most, capacity.nodes)
-    shape = Topology(nodes, capacity.gpus or _RANKS) if nodes else None
-    return targets_of_site(question.site, shape, limit_s) if shape else []
-
-
-def _with_paths(question: Question, target: Target) -> Target:
-    """With what its environment's programs need on each node."""
-    if question.manifest is None:
-        return target
-    arrays = [a for a in question.arrays if a.environment == target.environment]
-    return replace(target, paths=needed_paths(question.manifest, arrays))
+    bound, manifest = question.engine.max_nodes or sys.maxsize, question.manifest
+    most, limit_s = min(question.nodes, bound), capacity.limit_s or LIMIT_S
+    if manifest is None or not manifest.arrays:
+        shape = Topology(min(most, capacity.nodes), capacity.gpus or _RANKS)
+        return targets_of_site(question.site, shape, limit_s) if capacity.nodes else []
+    fitting = [array for array in manifest.arrays if array.topology.nodes <= bound]
+    targets = targets_of(fitting, most, limit_s)
+    return [replace(each, paths=needed_paths(manifest, each.environment)) for each in targets]
 
 
 def _in_directory(
@@ -152,21 +124,20 @@ def _in_directory(
                     path.rmdir()
 
 
-def _tried(question: Question, root: Path, targets: Sequence[Target]) -> measurements.Results:
+def _tried(question: Question, targets: Sequence[Target], root: Path) -> measurements.Results:
     """All are submitted at once: they may have to queue."""
-    engine, visible_s = question.engine, question.visible_s
     trials: list[Trial] = []
     try:
         for target in targets:
             try:
-                trials.append(job.submit(root, target, question.site, engine, visible_s))
+                trials.append(job.submit(root, target, question, question.site))
             except DlperfError as error:
                 yield CheckResult("FAIL", "job", str(error), "", target.environment)
             except OSError as error:
                 seen = f"{root}: {error.strerror}"
                 yield CheckResult("FAIL", "log directory", seen, "", target.environment)
         rows = []
-        for trial in job.watch(trials, question.timeout_s, visible_s, question.progress):
+        for trial in job.watch(trials, question):
             yield from interpret(trial)
             if trial.target.collectives_s:
                 yield from measurements.collective_checks(trial)

@@ -305,17 +305,17 @@ def parts_of(output: str) -> dict[int, dict[str, Any]]:
     return parts
 
 
-def submit(root: Path, target: Target, site: Site, engine: Engine, visible_s: float) -> Trial:
+def submit(root: Path, target: Target, question: Question, site: Site) -> Trial:
     """Put the probe on disk below ``root`` and submit its job. OSError where that cannot be
     written; SpecError or LedgerError as the engine raises them."""
-    environment = site.environment_named(target.environment)
+    engine, environment = question.engine, site.environment_named(target.environment)
     modules = modules_without_mpi(target.modules, engine, environment, [target.array])
     trial = Trial(replace(target, modules=modules), engine, site, root)
     trial.exchange.mkdir(parents=True, mode=0o700)
     _copy_probe(trial.probe)
     (trial.exchange / "token").write_text(trial.token)
     (trial.exchange / "paths").write_text(json.dumps(sorted(set().union(*target.paths.values()))))
-    response = engine.submit(root, target.array, site, _program(trial, visible_s))
+    response = engine.submit(root, target.array, site, _program(trial, question.visible_s))
     trial.job_id = response.job_id
     trial.given_up = _not_taken(trial, response)
     trial.ended = not trial.job_id
@@ -357,15 +357,12 @@ def _program(trial: Trial, visible_s: float) -> TaskProgram:
     return TaskProgram(arguments, epilogue=("echo", END))
 
 
-def watch(
-    trials: Sequence[Trial], timeout_s: float, visible_s: float, progress: Callable[[str], None]
-) -> Iterator[Trial]:
-    """Each job as it ends. One that is pending for ``timeout_s`` is cancelled; files may take
-    ``visible_s`` to show; ``progress`` is called with what is being waited for."""
+def watch(trials: Sequence[Trial], question: Question) -> Iterator[Trial]:
+    """Each job as it ends. One that is pending for too long is cancelled."""
     yield from (trial for trial in trials if trial.ended)
     waiting = [trial for trial in trials if not trial.ended]
     with _answering(waiting):
-        yield from _watch(waiting, timeout_s, visible_s, progress)
+        yield from _watch(waiting, question)
 
 
 @contextlib.contextmanager
@@ -387,55 +384,44 @@ def _answering(trials: Sequence[Trial]) -> Iterator[None]:
         thread.join()
 
 
-def _watch(
-    waiting: list[Trial], timeout_s: float, visible_s: float, progress: Callable[[str], None]
-) -> Iterator[Trial]:
+def _watch(waiting: list[Trial], question: Question) -> Iterator[Trial]:
     begin, looked = time.monotonic(), float("-inf")
     while waiting:
         elapsed = time.monotonic() - begin
         # Often at first, for those who wait; seldom later, for the scheduler's sake.
-        pause = min(1 + elapsed / 4, waiting[0].engine.pause_s(waiting[0].site.poll_s))
+        pause = min(1 + elapsed / 4, question.engine.pause_s(question.site.poll_s))
         if begin + elapsed - looked > pause:
-            _ask_states(waiting, visible_s)
+            _ask_states(waiting, question.visible_s)
             looked = time.monotonic()
-            progress(_describe(waiting))
+            states = ", ".join(f"{each.task.name} {each.state}" for each in waiting if each.state)
+            question.progress(f"waiting for {states or f'{len(waiting)} short jobs'}")
         for trial in waiting:
             trial.read()
             # Tasks of this process's own queue wait for one another, and it bounds them itself.
-            if trial.engine.detached:
-                _bound(trial, elapsed, timeout_s)
+            if question.engine.detached:
+                _bound(trial, elapsed, question.timeout_s)
         yield from (trial for trial in waiting if trial.ended)
         waiting = [trial for trial in waiting if not trial.ended]
         time.sleep(_POLL_S)
 
 
-def _describe(trials: Sequence[Trial]) -> str:
-    states = [f"{trial.task.name} {trial.state}" for trial in trials if trial.state]
-    return "waiting for " + (", ".join(states) or f"{len(trials)} short jobs")
-
-
 def _ask_states(trials: Sequence[Trial], visible_s: float) -> None:
-    """What the engine says of each; what it says nothing of stays as it was."""
+    """What the engine says of each; what it says nothing of stays as it was. The output of one that
+    has ended may take a while to show."""
     first = trials[0]
     answer = first.engine.states(first.root, [], also=[trial.task for trial in trials])
     for trial in trials:
-        trial.state = answer.states.get(trial.task.name, trial.state)
-        if trial.state is None or trial.state.status in (Status.PENDING, Status.REJECTED):
+        trial.state = state = answer.states.get(trial.task.name, trial.state)
+        if state is None or state.status in (Status.PENDING, Status.REJECTED):
             continue
-        if trial.started is None:
-            trial.started = time.monotonic()
-        if not trial.state.alive:
-            _over(trial, visible_s)
-
-
-def _over(trial: Trial, visible_s: float) -> None:
-    """The engine says it has ended; its output may take a while to show."""
-    if trial.over is None:
-        trial.over = time.monotonic()
-    trial.read()
-    at_once = not trial.engine.detached or (trial.state is not None and not trial.state.launched)
-    patience_s = min(_REST_S, visible_s) if trial.output else visible_s
-    trial.ended |= at_once or time.monotonic() - trial.over > patience_s
+        now = time.monotonic()
+        trial.started = trial.started or now
+        if not state.alive:
+            trial.over = trial.over or now
+            trial.read()
+            patience_s = min(_REST_S, visible_s) if trial.output else visible_s
+            at_once = not trial.engine.detached or not state.launched
+            trial.ended |= at_once or time.monotonic() - trial.over > patience_s
 
 
 def _bound(trial: Trial, elapsed_s: float, timeout_s: float) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -138,10 +139,8 @@ class _NodeFacts:
 
     def take(self, ms: float | None, gb_per_s: float | None) -> None:
         """Keep the better of what was known and this."""
-        if ms is not None:
-            self.steps_ms = ms if self.steps_ms is None else min(ms, self.steps_ms)
-        if gb_per_s is not None:
-            self.gb_per_s = max(gb_per_s, self.gb_per_s or 0.0)
+        self.steps_ms = min(filter(None, (ms, self.steps_ms)), default=None)
+        self.gb_per_s = max(filter(None, (gb_per_s, self.gb_per_s)), default=None)
 
     @property
     def text(self) -> str:
@@ -151,9 +150,10 @@ class _NodeFacts:
         return steps + rate
 
 
-def pairs(question: Question, target: Target, root: Path, nodes: Nodes, rounds: int) -> Results:
+def pairs(question: Question, target: Target, nodes: Nodes, root: Path) -> Results:
     """Rounds of jobs on two nodes each; a result for each pair, then one for each node and link
     that is not well. Returns a row for each node."""
+    rounds = question.pairs
     planned = rounds_of(nodes.idle, rounds)
     yield from _left_out(nodes)
     if len(nodes.idle) < FEWEST:
@@ -180,14 +180,15 @@ def pairs(question: Question, target: Target, root: Path, nodes: Nodes, rounds: 
     return _rows(table, nodes)
 
 
-def all_nodes(question: Question, target: Target, root: Path, nodes: Nodes) -> Results:
+def all_nodes(question: Question, target: Target, nodes: Nodes, root: Path) -> Results:
     """A job on each idle node, in waves; a result for each node. Returns a row for each node."""
     yield from _left_out(nodes)
     table = {node: _NodeFacts() for node in nodes.idle}
     for (node,), trial in _wave(question, target, root, [(node,) for node in nodes.idle]):
         if isinstance(trial, Trial):
             table[node].ailments += _ailments(trial)
-            table[node].take(_slowest_ms(trial), _rate(trial))
+            ms = max((steps["ms"] for steps in trial.reported("steps")), default=None)
+            table[node].take(ms, _rate(trial))
         else:
             table[node].ailments.append(trial.seen)
     speeds = {node: [1 / seen.steps_ms] for node, seen in table.items() if seen.steps_ms}
@@ -198,7 +199,7 @@ def all_nodes(question: Question, target: Target, root: Path, nodes: Nodes) -> R
 
 def _ailments(trial: Trial) -> list[str]:
     """What is not well with the node of a job."""
-    firsts = [part["node"] for part in trial.parts.values() if "gpus" in part.get("node", {})]
+    firsts = [node for node in trial.reported("node") if "gpus" in node]
     results = [ended_well(trial)]
     if firsts and trial.target.modules:
         results += gpu_checks(trial, firsts)
@@ -214,37 +215,33 @@ def _wave(
     question: Question, target: Target, root: Path, places: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Sequence[str], Trial | CheckResult]]:
     """A job on each of these places, some at a time: what came of it, or why there is none."""
-    engine, most = question.engine, min(_WAVE, question.site.max_submit or _WAVE)
+    most = min(_WAVE, question.site.max_submit or _WAVE)
     for start in range(0, len(places), most):
-        trials: dict[str, tuple[Sequence[str], Trial]] = {}
+        trials: list[Trial] = []
+        named: dict[str, Sequence[str]] = {}
         try:
             for names in places[start : start + most]:
                 wanted = replace(target, array=on_so_many_nodes(target.array, len(names)))
-                site = engine.on_nodes(question.site, names)
+                site = question.engine.on_nodes(question.site, names)
                 try:
-                    trial = job.submit(root, wanted, site, engine, question.visible_s)
+                    trials.append(job.submit(root, wanted, question, site))
+                    named[trials[-1].token] = names
                 except (DlperfError, OSError) as error:
                     where = " and ".join(names)
                     yield names, CheckResult("FAIL", f"job on {where}", str(error))
-                    continue
-                trials[trial.token] = names, trial
-            watched = [trial for _, trial in trials.values()]
-            for trial in job.watch(
-                watched, question.timeout_s, question.visible_s, question.progress
-            ):
-                yield trials[trial.token][0], trial
+            for trial in job.watch(trials, question):
+                yield named[trial.token], trial
         finally:
-            job.cancel([trial for _, trial in trials.values()])
+            job.cancel(trials)
 
 
 def _pairing(names: tuple[str, str], trial: Trial) -> Pairing:
     """By the names that Slurm has for the nodes: their own may differ from them."""
-    hosts = {rank: part["node"]["host"] for rank, part in trial.parts.items() if "node" in part}
-    order = list(dict.fromkeys(host for _, host in sorted(hosts.items())))
-    called = dict(zip(order, names)) if not {*order} <= {*names} else {each: each for each in names}
+    order = list(dict.fromkeys(node["host"] for node in trial.reported("node")))
+    called = dict(zip(names if {*order} <= {*names} else order, names))
     ms: dict[str, float] = {}
-    for rank, part in trial.parts.items():
-        node = called.get(hosts.get(rank, ""))
+    for part in trial.parts.values():
+        node = called.get(part.get("node", {}).get("host", ""))
         if "steps" in part and node is not None:
             ms[node] = max(part["steps"]["ms"], ms.get(node, 0.0))
     return Pairing(names, _rate(trial), ms)
@@ -252,13 +249,8 @@ def _pairing(names: tuple[str, str], trial: Trial) -> Pairing:
 
 def _rate(trial: Trial) -> float | None:
     """Of the all-reduce on GPUs if there was one, else on host memory; GB/s."""
-    comm = next((part["comm"] for _, part in sorted(trial.parts.items()) if "comm" in part), None)
-    return comm["rates"][-1]["gb_per_s"] if comm and comm["rates"] else None
-
-
-def _slowest_ms(trial: Trial) -> float | None:
-    each = [part["steps"]["ms"] for part in trial.parts.values() if "steps" in part]
-    return max(each) if each else None
+    rates = [comm["rates"] for comm in trial.reported("comm")[:1]]
+    return next((each[-1]["gb_per_s"] for each in rates if each), None)
 
 
 def _pair_result(name: str, trial: Trial, pairing: Pairing) -> CheckResult:
@@ -272,11 +264,12 @@ def _pair_result(name: str, trial: Trial, pairing: Pairing) -> CheckResult:
 
 def _judged(findings: Sequence[Slowness], table: dict[str, _NodeFacts]) -> Iterator[CheckResult]:
     """A result for each node, the slow ones with their reason, and for each slow link."""
-    for finding in findings:
-        pairs = f", in all of its {finding.seen} pairs" if table[finding.nodes[0]].pairs else ""
-        words = f"{finding.figure} {100 * finding.below:.1f} % below the other nodes{pairs}"
-        if finding.kind == "node":
-            table[finding.nodes[0]].ailments.append(f"slow: {words}")
+    for finding in (each for each in findings if each.kind == "node"):
+        facts = table[finding.nodes[0]]
+        words = f"slow: {finding.figure} {100 * finding.below:.1f} % below the other nodes"
+        if facts.pairs:
+            words += f", in all of its {finding.seen} pairs"
+        facts.ailments.append(words)
     for node, seen in table.items():
         if seen.ailments:
             words = f"{seen.text}; {'; '.join(seen.ailments)}"
@@ -410,11 +403,10 @@ def _within_a_node(facts: Sequence[Facts]) -> tuple[str, float | None]:
 
 def _between_nodes(facts: Sequence[Facts]) -> tuple[str, float | None]:
     """Of the node whose ports carry least: a rank uses one port, as NCCL does by default."""
-    ranks: dict[str, int] = {}
     ports: dict[str, list[float]] = {}
     for node in facts:
-        ranks[node["host"]] = ranks.get(node["host"], 0) + 1
         ports[node["host"]] = [port["gb_per_s"] for port in node.get("ports") or []]
+    ranks = Counter(node["host"] for node in facts)
     rates = [sum(sorted(ports[host], reverse=True)[:count]) for host, count in ranks.items()]
     if not rates or not min(rates):
         return "a node has no InfiniBand or RoCE port that is up", None

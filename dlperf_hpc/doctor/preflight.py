@@ -109,14 +109,12 @@ def _of_environment(
 ) -> Iterator[CheckResult]:
     if environment.contained or environment.modules or environment.setup:
         return  # what a container or a shell adds is seen where it runs
-    given = environment.interpreter
+    given, grade = environment.interpreter, partial(grade_of, engine, root)
     path = given if "/" in given else shutil.which(given) or ""
-    graded = partial(grade_of, engine, root)
     if not os.access(path, os.X_OK):
         seen = f"{given} is not there, or cannot be run, on this machine"
         to_do = "correct python, venv or conda of this environment in the site profile"
-        grade = graded(given) if "/" in given else "warn"
-        yield CheckResult(grade, "python", seen, to_do, name)
+        yield CheckResult(grade(given if "/" in given else ""), "python", seen, to_do, name)
         return
     found = _look(path, environment, modules)
     if found is None:
@@ -125,19 +123,19 @@ def _of_environment(
         return
     if found.version < OLDEST_PYTHON:
         seen = f"{path} is Python {'.'.join(map(str, found.version))}"
-        yield CheckResult(graded(path), "python", seen, NEWER_PYTHON, name)
+        yield CheckResult(grade(path), "python", seen, NEWER_PYTHON, name)
         return
     places = [each for each in found.path if each.endswith(("site-packages", "dist-packages"))]
-    grade = graded(*places) if places else "warn"
     for module in found.missing:
         seen = f"{path} has no module {module}"
-        yield CheckResult(grade, module, seen, how_to_install(module, path), name)
+        yield CheckResult(grade(*places), module, seen, how_to_install(module, path), name)
 
 
 def grade_of(engine: Engine, root: Path, *places: str) -> Grade:
     """Of something that this machine does not see at these places: whether compute nodes cannot
-    see it either, or may."""
-    same = not engine.detached or all(is_shared(each, root) for each in places)
+    see it either, or may, as where the place is not known ('', or none)."""
+    known = all(places) and len(places) > 0
+    same = known and (not engine.detached or all(is_shared(each, root) for each in places))
     return "FAIL" if same else "warn"
 
 
@@ -231,8 +229,9 @@ def _started_words(argv: Sequence[str]) -> list[str]:
     return [word for word in found if "{" not in word and not word.startswith("-")]
 
 
-def needed_paths(manifest: Manifest, arrays: Sequence[Array]) -> Mapping[str, tuple[str, ...]]:
-    """The paths that must be there on each node, by the name of the program that needs them."""
+def needed_paths(manifest: Manifest, environment: str) -> Mapping[str, tuple[str, ...]]:
+    """The paths that must be there on each node for the programs of an environment, by program."""
+    arrays = [array for array in manifest.arrays if array.environment == environment]
     found = {name: needed(each, manifest, arrays) for name, each in manifest.programs.items()}
     return {name: each.paths for name, each in found.items() if each.paths}
 
@@ -249,7 +248,7 @@ def examine_programs(
         check, there = f"program {name}", needed(program, manifest, arrays)
         missing = list(_missing(there, site.environment_named(arrays[0].environment)))
         for path, seen, to_do in missing:
-            yield CheckResult(graded(path) if path else "warn", check, seen, to_do)
+            yield CheckResult(graded(path), check, seen, to_do)
         if not missing:
             seen = ", ".join((*there.paths, *there.commands)[:3]) or "nothing to look for"
             if program.launch in LAUNCHERS:
