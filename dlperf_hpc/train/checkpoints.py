@@ -85,11 +85,9 @@ class Resumable:
 
     def save(self, directory: Path) -> None:
         """See :class:`dlperf_hpc.train.session.Session`: each rank writes all that it holds.
-
         ``directory`` gets its name when all is in it and on the disk: every node has synced what
         its ranks wrote (fsync). A save that fails leaves nothing; of one that was killed a hidden
-        ``.partial`` directory is left.
-        """
+        ``.partial`` directory is left."""
         world, name = self.world, f".{directory.name}.{uuid.uuid4().hex}.partial"
         partial = directory.with_name(world.broadcast(name))
         told = {"settings": _settings(self.case), "micro_steps": self._micro_steps}
@@ -199,11 +197,9 @@ def measure_checkpoint(
     keep: bool = False,
 ) -> tuple[Checkpoint | None, str]:
     """Save into ``directory`` and load from it, once; all ranks take part and get the same answer.
-
     The figures, and the reason why some or all are missing ("" if none is). Nothing is saved with
     the time limit less than a minute away (``left_s``, seconds). The files are removed afterwards
-    unless ``keep`` is set.
-    """
+    unless ``keep`` is set."""
     if world.broadcast(left_s < _MARGIN_S):
         return None, "the time limit is near"
     _end_accumulation(session, accumulation, beat)

@@ -1,7 +1,5 @@
-"""Real data on its way to a rank: checked, shared out, shuffled, and read ahead of the loop.
-
-For every framework alike: a feed gives numpy arrays that are the model's arguments by name.
-"""
+"""Real data on its way to a rank: checked, shared out, shuffled, and read ahead of the loop. For
+every framework alike: a feed gives numpy arrays that are the model's arguments by name."""
 
 from __future__ import annotations
 
@@ -26,13 +24,11 @@ _AHEAD = 4  # batches ready before they are asked for
 
 
 class Share:
-    """The part of the data that one rank trains on, in an endless shuffled order.
-
-    With at least as many files as ranks, a rank has files of its own. With fewer, all ranks go
-    through all files together and each takes every ``size``-th sample of the same shuffled order.
-    Either way no two ranks see the same sample of one pass. Every pass is shuffled anew: the order
-    of the files, and the samples within each.
-    """
+    """The part of the data that one rank trains on, in an endless shuffled order. With at least as
+    many files as ranks, a rank has files of its own. With fewer, all ranks go through all files
+    together and each takes every ``size``-th sample of the same shuffled order. Either way no two
+    ranks see the same sample of one pass. Every pass is shuffled anew: the order of the files, and
+    the samples within each."""
 
     def __init__(self, shards: list[Shard], rank: int, size: int, seed: int) -> None:
         self.striped = len(shards) < size
@@ -64,9 +60,7 @@ def batches(
     share: Share, batch_size: int, again: Callable[[int], None] | None = None, first: int = 0
 ) -> Iterator[Arrays]:
     """Batches without end, across files and passes; ``again(n)`` is told as pass n > 0 begins.
-
-    Those before the ``first`` are left out, and their samples are not read.
-    """
+    Those before the ``first`` are left out, and their samples are not read."""
     if not share.samples:
         raise DataError("there is no sample for this rank")
     parts: list[Arrays] = []
@@ -100,10 +94,8 @@ def _joined(parts: list[Arrays]) -> Arrays:
 
 class Feed:
     """Batches of one rank, read by a thread of its own and ready when they are asked for.
-
     ``source(n)`` gives all of them from the n-th on, counted from 0. ``convert`` makes of a batch
-    what the framework wants, in that thread.
-    """
+    what the framework wants, in that thread."""
 
     def __init__(
         self,
@@ -174,11 +166,9 @@ def open_feed(
     convert: Callable[[Arrays], Any] | None = None,
     devices: int = 1,
 ) -> Feed | None:
-    """This rank's feed of the case's real data, checked; None if its data is synthetic.
-
-    ``devices`` of this process share the batches: each is so many times ``case.batch_size``.
-    All ranks take part. DataError, on all of them, if any found something wrong with the data.
-    """
+    """This rank's feed of the case's real data, checked; None if its data is synthetic. ``devices``
+    of this process share the batches: each is so many times ``case.batch_size``. All ranks take
+    part. DataError, on all of them, if any found something wrong with the data."""
     if case.data != "real":
         return None
     if workload.layout is None:

@@ -121,10 +121,8 @@ def nccl_files(
 
 
 def telling(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that change speed, each on one line of at most 4096 characters.
-
-    A variable whose name may mean a secret (a key, a token, a password) is never among them.
-    """
+    """The environment variables that change speed, each on one line of at most 4096 characters. A
+    variable whose name may mean a secret (a key, a token, a password) is never among them."""
     return {
         name: printable(value)[:_MOST_CHARACTERS]
         for name, value in sorted(variables.items())
@@ -143,9 +141,7 @@ def packages() -> dict[str, str]:
 
 def framework_facts(backend: BackendDeclaration) -> dict[str, Any]:
     """Name and version of the framework that trains, once the back end has imported it.
-
-    ``framework_version`` is the ``__version__`` of the module, None if it has none.
-    """
+    ``framework_version`` is the ``__version__`` of the module, None if it has none."""
     module = sys.modules.get((*backend.modules, backend.library)[0])
     return {
         "framework_name": backend.framework_name or backend.library,
@@ -184,10 +180,8 @@ def nccl_transports(
 ) -> dict[str, Any]:
     """Which way NCCL talked by all ranks' lines (``NCCL_DEBUG=INFO``), on all ranks: the fields of
     :class:`.Connections`, and the InfiniBand and RoCE ``ports`` of rank 0's node that are up. Empty
-    where no rank was to print such lines.
-
-    Each rank reads its own ``NCCL_DEBUG_FILE``; without one rank 0 reads the job's ``output``.
-    """
+    where no rank was to print such lines. Each rank reads its own ``NCCL_DEBUG_FILE``; without one
+    rank 0 reads the job's ``output``."""
     settings = {**(nccl_files(environment=environment) or {}), **environment}
     mine = Connections()
     if settings.get("NCCL_DEBUG", "").upper() in _TALKATIVE:
@@ -229,9 +223,7 @@ def _nccl_lines(path: Path) -> str:
 @dataclass(frozen=True)
 class Measured:
     """What every rank knows once the window is timed, and the record of the run is made of.
-
-    ``windows`` are the ranks', in order; ``facts`` go into the record as they are.
-    """
+    ``windows`` are the ranks', in order; ``facts`` go into the record as they are."""
 
     measure: Measure
     windows: Sequence[MeasuredWindow]

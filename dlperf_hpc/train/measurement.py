@@ -97,11 +97,9 @@ class MeasuredWindow(RankTimes):
 
 
 def warm_up(session: Session, iterations: int, beat: Callable[[], None]) -> float:
-    """Run the untimed iterations; seconds per iteration over their second half.
-
-    Before that, where everything is compiled, a back end that can looks at one of them; of fewer
-    than four iterations it looks at none.
-    """
+    """Run the untimed iterations; seconds per iteration over their second half. Before that, where
+    everything is compiled, a back end that can looks at one of them; of fewer than four iterations
+    it looks at none."""
     half = iterations // 2
     observed = getattr(session, "iterate_observed", session.iterate)
     for number in range(half):
@@ -187,11 +185,9 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def iteration_times(windows: Sequence[RankTimes]) -> list[float]:
-    """Seconds of each iteration over all ranks: it has ended when the last rank has ended it.
-
-    Taken from each rank's time since the window opened, so that they add up to the slowest rank's
-    window; the maximum of every single step would count a wait once on each side.
-    """
+    """Seconds of each iteration over all ranks: it has ended when the last rank has ended it. Taken
+    from each rank's time since the window opened, so that they add up to the slowest rank's window;
+    the maximum of every single step would count a wait once on each side."""
     ends = [max(at) for at in zip(*(accumulate(w.step_times) for w in windows))]
     return [end - start for start, end in zip([0.0, *ends], ends)]
 
@@ -280,11 +276,9 @@ def detail(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dict
 @dataclass(frozen=True)
 class Communication:
     """``steps`` optimizer steps of each kind were timed, in blocks: median over the blocks of the
-    slowest rank's time for one step, ms; or the ``reason`` why there are none.
-
-    ``rank_ms`` are each rank's own medians without all-reduce, in the order of the ranks; empty,
-    with the ``rank_reason``, where ranks wait for each other in such a step all the same.
-    """
+    slowest rank's time for one step, ms; or the ``reason`` why there are none. ``rank_ms`` are each
+    rank's own medians without all-reduce, in the order of the ranks; empty, with the
+    ``rank_reason``, where ranks wait for each other in such a step all the same."""
 
     reason: str = ""
     steps: int = 0
@@ -315,11 +309,8 @@ def measure_communication(
     beat: Callable[[], None],
     left_s: float = math.inf,
 ) -> Communication:
-    """Time steps with and without all-reduce, after the ``window``; all ranks take part.
-
-    Not if the time limit is ``left_s`` away and that is near: a window that is measured would be
-    lost.
-    """
+    """Time steps with and without all-reduce, after the ``window``; all ranks take part. Not if the
+    time limit is ``left_s`` away and that is near: a window that is measured would be lost."""
     count = steps_of_each(measure.communication_steps, window.optimizer_steps)
     reason = _why_not(measure, world, window, count)
     if reason:

@@ -1,6 +1,5 @@
 """Ranks, hosts and local ranks through mpi4py, checked against the topology of the case; and which
-of the GPUs that a rank sees are its own. The same for every framework.
-"""
+of the GPUs that a rank sees are its own. The same for every framework."""
 
 from __future__ import annotations
 
@@ -42,9 +41,7 @@ class Alone:
 @dataclass(frozen=True)
 class World:
     """This process's place. ``hosts[r]`` is rank r's host; nodes are numbered by first rank.
-
-    ``without_mpi`` says of a process that is alone, as was asked for, why there is no MPI.
-    """
+    ``without_mpi`` says of a process that is alone, as was asked for, why there is no MPI."""
 
     rank: int
     hosts: tuple[str, ...]
@@ -101,11 +98,9 @@ def launcher_rank(env: Mapping[str, str] = os.environ) -> int:
 
 
 def asked_without_mpi(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether one process without MPI is asked for (``DLPERF_MPI=none``).
-
-    WorldError if that is asked for and a launcher says that there are more: ranks that cannot find
-    each other must not become as many runs of one rank. WorldError for any other value, too.
-    """
+    """Whether one process without MPI is asked for (``DLPERF_MPI=none``). WorldError if that is
+    asked for and a launcher says that there are more: ranks that cannot find each other must not
+    become as many runs of one rank. WorldError for any other value, too."""
     choice = env.get(MPI_VARIABLE, "")
     if choice in ("", "mpi"):
         return False
@@ -181,11 +176,9 @@ def gpu_indices(
     world: World, seen: Sequence[Sequence[str]], count: int = 1, nobody: str = "no GPU"
 ) -> list[int]:
     """Which ``count`` of the GPUs it sees are this rank's; ``seen[r]`` are the UUIDs rank r sees.
-
     Each GPU of a host is at most one rank's, whatever the site shows to whom: see
     :mod:`dlperf_hpc.train.probe.node`. DeviceError if there are not so many, beginning with
-    ``nobody`` where this rank sees none at all.
-    """
+    ``nobody`` where this rank sees none at all."""
     mine = seen[world.rank]
     visible = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}"
     if not mine:

@@ -1,8 +1,6 @@
-"""Finds every back end and workload by its file: a new one needs no edit anywhere else.
-
-A module of ``train/backends`` declares ``BACKENDS``, one of ``train/workloads`` declares
-``WORKLOADS``. None of them may import a framework at its top: the login node loads them all.
-"""
+"""Finds every back end and workload by its file: a new one needs no edit anywhere else. A module of
+``train/backends`` declares ``BACKENDS``, one of ``train/workloads`` declares ``WORKLOADS``. None of
+them may import a framework at its top: the login node loads them all."""
 
 from __future__ import annotations
 

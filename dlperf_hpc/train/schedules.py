@@ -20,11 +20,9 @@ def _constant(schedule: Schedule, step: int) -> float:
 
 def _polynomial(schedule: Schedule, step: int) -> float:
     """step / warmup below ``warmup``; then (1 - step / total) ^ power, 0 from ``total`` on.
-
     TensorFlow's PolynomialDecay to 0 inside a linear warm-up (tf-models-official 2.3
     ``nlp/optimization.py`` with power 1; NVIDIA's TensorFlow BERT ``optimization.py`` with power
-    0.5 for LAMB). The decay counts from step 0, not from the end of the warm-up.
-    """
+    0.5 for LAMB). The decay counts from step 0, not from the end of the warm-up."""
     if step < schedule.warmup:
         return step / schedule.warmup
     return float(_left(schedule, step) ** schedule.power)
@@ -32,11 +30,9 @@ def _polynomial(schedule: Schedule, step: int) -> float:
 
 def _cosine(schedule: Schedule, step: int) -> float:
     """step / warmup below ``warmup``; then half a cosine from 1 to 0 at ``total``, and 0.
-
     Megatron-LM's (``learning_rates.py`` since v1.1, ``optimizer_param_scheduler.py`` now) with a
     lowest rate of 0. The copy of 2020 in DeepSpeedExamples stretches it by ``warmup`` steps: there
-    it is not yet 0 at ``total``.
-    """
+    it is not yet 0 at ``total``."""
     if step < schedule.warmup:
         return step / schedule.warmup
     if step >= schedule.total:
@@ -47,20 +43,16 @@ def _cosine(schedule: Schedule, step: int) -> float:
 
 def _warmup_exp_decay_poly(schedule: Schedule, step: int) -> float:
     """(step / warmup) ^ 1.5 below ``warmup``; then (1 - step / total) ^ 2, 0 from ``total`` on.
-
     ``EP`` of DeepSpeed's bing_bert, degrees included: its configurations cannot change them. Past
-    ``total`` the source's parabola rises again; no recipe goes there, and here it stays at 0.
-    """
+    ``total`` the source's parabola rises again; no recipe goes there, and here it stays at 0."""
     if step < schedule.warmup:
         return float((step / schedule.warmup) ** 1.5)
     return _left(schedule, step) ** 2
 
 
 def _warmup_linear_decay_exp(schedule: Schedule, step: int) -> float:
-    """step / warmup below ``warmup``; then decay_rate ^ ((step - warmup) / decay_steps).
-
-    ``LE`` of DeepSpeed's bing_bert, its default.
-    """
+    """step / warmup below ``warmup``; then decay_rate ^ ((step - warmup) / decay_steps). ``LE`` of
+    DeepSpeed's bing_bert, its default."""
     if step < schedule.warmup:
         return step / schedule.warmup
     return _exponential(schedule, step)
@@ -68,9 +60,7 @@ def _warmup_linear_decay_exp(schedule: Schedule, step: int) -> float:
 
 def _warmup_exp_decay_exp(schedule: Schedule, step: int) -> float:
     """(step / warmup) ^ 2 below ``warmup``; then decay_rate ^ ((step - warmup) / decay_steps).
-
-    ``EE`` of DeepSpeed's bing_bert.
-    """
+    ``EE`` of DeepSpeed's bing_bert."""
     if step < schedule.warmup:
         return float((step / schedule.warmup) ** 2)
     return _exponential(schedule, step)
@@ -95,9 +85,7 @@ SHAPES: dict[str, Callable[[Schedule, int], float]] = {
 
 
 def learning_rate(peak: float, schedule: Schedule, step: int) -> float:
-    """Learning rate of the update after ``step`` others: peak x shape(step) + offset.
-
-    ``peak`` is :attr:`dlperf_hpc.model.case.Optimizer.lr`. The offset belongs to the recipes of
-    bing_bert, which add it whatever the schedule says (``--lr_offset``).
-    """
+    """Learning rate of the update after ``step`` others: peak x shape(step) + offset. ``peak`` is
+    :attr:`dlperf_hpc.model.case.Optimizer.lr`. The offset belongs to the recipes of bing_bert,
+    which add it whatever the schedule says (``--lr_offset``)."""
     return peak * SHAPES[schedule.name](schedule, step) + schedule.offset

@@ -1,6 +1,5 @@
 """The interface that the timed loop has to a framework, the same for every back end; and how a back
-end's session module, which imports the framework, is loaded on the compute node.
-"""
+end's session module, which imports the framework, is loaded on the compute node."""
 
 from __future__ import annotations
 
@@ -42,11 +41,9 @@ def opener(module: str, session: str, framework: str, cure: str) -> Callable[...
 
 def fault_of(error: BaseException, modules: Collection[str]) -> str:
     """What an error before the first step shows the environment to lack, as a word of
-    :data:`dlperf_hpc.records.quarantine.KINDS`; '' where it shows nothing of the kind.
-
-    ``modules`` are those that the case's back end cannot do without. A module beside them that is
-    missing (a reader of real data, say) is no fault of the environment's: other cases do without.
-    """
+    :data:`dlperf_hpc.records.quarantine.KINDS`; '' where it shows nothing of the kind. ``modules``
+    are those that the case's back end cannot do without. A module beside them that is missing (a
+    reader of real data, say) is no fault of the environment's: other cases do without."""
     if isinstance(error, RunError):
         return error.fault
     if isinstance(error, ImportError):
@@ -64,21 +61,18 @@ def _fault_of_import(error: ImportError) -> str:
 
 
 class Session(Protocol):
-    """A model, its data and its optimizer, ready to train on this rank.
-
-    Nothing but :meth:`synchronize` and what says so may wait for the device: the loop calls
-    :meth:`iterate` and :meth:`mark` inside the timed window.
-    """
+    """A model, its data and its optimizer, ready to train on this rank. Nothing but
+    :meth:`synchronize` and what says so may wait for the device: the loop calls :meth:`iterate` and
+    :meth:`mark` inside the timed window."""
 
     def iterate(self) -> None:
         """One micro-batch forward and backward; every k-th call ends in an optimizer step."""
 
     def set_all_reduce(self, on: bool) -> bool:
         """From the next optimizer step on average gradients over the ranks, or leave that out and
-        step on this rank's own; False, and nothing changes, if the back end cannot.
-
-        A session whose ranks wait for each other in a step without all-reduce, too, says why in a
-        text ``meets_without_all_reduce``: a rank's time is not its own then."""
+        step on this rank's own; False, and nothing changes, if the back end cannot. A session whose
+        ranks wait for each other in a step without all-reduce, too, says why in a text
+        ``meets_without_all_reduce``: a rank's time is not its own then."""
 
     def synchronize(self) -> None:
         """Wait until the device has done everything so far."""
@@ -112,18 +106,14 @@ class Session(Protocol):
         """Device, versions and flags as observed, for the log."""
 
     def save(self, directory: Path) -> None:
-        """Write what training goes on from into a new directory; all ranks take part.
-
-        Parameters, optimizer, loss scale, how many steps were done (by which the schedule and the
-        place in real data go), and each rank's random numbers for dropout. RunError between two
-        optimizer steps, and if it cannot be written; a directory of that name is whole.
-        """
+        """Write what training goes on from into a new directory; all ranks take part. Parameters,
+        optimizer, loss scale, how many steps were done (by which the schedule and the place in real
+        data go), and each rank's random numbers for dropout. RunError between two optimizer steps,
+        and if it cannot be written; a directory of that name is whole."""
 
     def load(self, directory: Path) -> None:
         """Go on from what :meth:`save` wrote; open a window behind it. All ranks take part.
-
-        RunError if there is no checkpoint, or one of another case or number of ranks.
-        """
+        RunError if there is no checkpoint, or one of another case or number of ranks."""
 
     def close(self) -> None:
         """Leave the process group; only on the way of success."""

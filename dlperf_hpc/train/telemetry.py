@@ -190,8 +190,7 @@ def energy_of(
     """The energy from ``began`` to ``ended`` (s, as ``times`` of the samples), J, and what it rests
     on: the device's counter (``counted``), else the samples' power, each held from halfway to the
     sample before it until halfway to the next. ``covered`` is the share of that time no farther
-    from a sample than the interval between two looks; ``gap_s`` the longest time without one.
-    """
+    from a sample than the interval between two looks; ``gap_s`` the longest time without one."""
     # A sample may have come without its time, or without power.
     pairs = [(s.watts, at) for s, at in zip(samples, times) if s.watts is not None]
     if counted is None and not pairs:
@@ -335,12 +334,10 @@ def _place_facts(address: str | None, sys: Path) -> dict[str, Any]:
 
 def take_place(case: Case, uuid: str | None, sys: Path = _SYS) -> dict[str, Any]:
     """Where this rank and its GPU are; with ``bind = "gpu"`` the rank is narrowed down to the CPUs
-    next to its GPU first, of those that it may use.
-
-    Called before anything of the run's is allocated: memory lies where the thread ran that first
-    wrote to it. DeviceError where that is requested and the machine does not tell what is next to
-    what, or the rank may use none of these CPUs.
-    """
+    next to its GPU first, of those that it may use. Called before anything of the run's is
+    allocated: memory lies where the thread ran that first wrote to it. DeviceError where that is
+    requested and the machine does not tell what is next to what, or the rank may use none of these
+    CPUs."""
     address = address_of(uuid)
     facts = _place_facts(address, sys)
     # A sweep of an earlier version has no such option.

@@ -67,13 +67,11 @@ _LAST_WORDS_S = 15.0  # for writing a failure down, on however slow a file syste
 
 @dataclass
 class Watchdog:
-    """Ends this process, and through its launcher the run, when it should not go on.
-
-    ``attempt`` is None until it is known which run this is; up to there a failure can only be
-    printed. ``settle`` is set while the run can no longer fail, since all that counts is measured:
-    it is given the reason of the end, and writes the record of a run that ended ok. ``modules`` are
-    those that the case's back end cannot do without.
-    """
+    """Ends this process, and through its launcher the run, when it should not go on. ``attempt`` is
+    None until it is known which run this is; up to there a failure can only be printed. ``settle``
+    is set while the run can no longer fail, since all that counts is measured: it is given the
+    reason of the end, and writes the record of a run that ended ok. ``modules`` are those that the
+    case's back end cannot do without."""
 
     rank: int
     time_limit_s: float
@@ -100,10 +98,9 @@ class Watchdog:
     def in_native_code(self, limit_s: float, output: Path | None = None) -> Iterator[None]:
         """Around a call that may hang without giving the interpreter back (MPI_Init): Python's
         threads, this watchdog's among them, then stand still. A timer of the C library ends the
-        process and prints its stacks; the epilogue makes the record of it.
-
-        ``output`` is that of the task: where Slurm prints there that it misread a request of a rank
-        in MPI_Init, no rank gets an answer any more, and rank 0 ends the run at once."""
+        process and prints its stacks; the epilogue makes the record of it. ``output`` is that of
+        the task: where Slurm prints there that it misread a request of a rank in MPI_Init, no rank
+        gets an answer any more, and rank 0 ends the run at once."""
         looking = self._look_for_fault(output) if output and self.rank == 0 else None
         if math.isfinite(limit_s):
             faulthandler.dump_traceback_later(limit_s + _LAST_WORDS_S, exit=True)

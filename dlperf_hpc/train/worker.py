@@ -1,8 +1,6 @@
-"""One rank of one run, from launch to record.
-
-``python -u -m dlperf_hpc.train <sweep directory> <array>``, started by srun or mpiexec once per
-rank; the array index in the environment and the manifest say which run it is.
-"""
+"""One rank of one run, from launch to record. ``python -u -m dlperf_hpc.train <sweep directory>
+<array>``, started by srun or mpiexec once per rank; the array index in the environment and the
+manifest say which run it is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The back ends, each a module that sets ``BACKENDS`` (docs/adding-a-back-end.md).
-
-Here are the precisions and options that several of them declare.
-"""
+"""The back ends, each a module that sets ``BACKENDS`` (docs/adding-a-back-end.md). Here are the
+precisions and options that several of them declare."""
 
 from __future__ import annotations
 

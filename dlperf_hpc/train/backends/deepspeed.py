@@ -52,9 +52,7 @@ _REFUSED = {
 
 def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What a case, given by its keys, asks of DeepSpeed in vain, as far as the login node sees.
-
-    That is its configuration file, too, if it is to be seen there.
-    """
+    That is its configuration file, too, if it is to be seen there."""
     case = _case_of(values)
     for issue in refusals(case):
         yield issue.where, issue.message
@@ -92,11 +90,9 @@ def _case_of(values: Mapping[str, Any]) -> Case:
 
 
 def configuration(case: Case) -> Config:
-    """DeepSpeed's configuration of a case, its user's own file merged in.
-
-    SpecError with all that :func:`refusals` finds, or in which the file contradicts the sweep, and
-    if the file cannot be read.
-    """
+    """DeepSpeed's configuration of a case, its user's own file merged in. SpecError with all that
+    :func:`refusals` finds, or in which the file contradicts the sweep, and if the file cannot be
+    read."""
     path = case.option("deepspeed_config")
     config, issues = merge(_read(Path(path)) if path else {}, case)
     if issues:
@@ -144,10 +140,8 @@ def generate(case: Case) -> Config:
 
 def merge(given: Mapping[str, Any], case: Case) -> tuple[Config, list[Issue]]:
     """A user's configuration with what the sweep says in place, and where they contradict.
-
     ``given`` may say the same as the sweep, leave it out or say "auto"; in everything else it is
-    followed. Its optimizer must be the sweep's, and is left out: the sweep's is in its place.
-    """
+    followed. Its optimizer must be the sweep's, and is left out: the sweep's is in its place."""
     ours, theirs = generate(case), dict(given)
     if "bfloat16" in theirs:  # an older name
         theirs.setdefault("bf16", theirs.pop("bfloat16"))

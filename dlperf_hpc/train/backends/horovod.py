@@ -1,7 +1,5 @@
-"""Horovod under PyTorch and under TensorFlow: two back ends, one all-reduce of gradients.
-
-MPI carries the gradients on CPUs, NCCL on GPUs where Horovod was built with it.
-"""
+"""Horovod under PyTorch and under TensorFlow: two back ends, one all-reduce of gradients. MPI
+carries the gradients on CPUs, NCCL on GPUs where Horovod was built with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """TensorFlow's own data parallelism: MultiWorkerMirroredStrategy, or MirroredStrategy on one node.
-
-NCCL on GPUs, RING over gRPC on CPUs.
-"""
+NCCL on GPUs, RING over gRPC on CPUs."""
 
 from __future__ import annotations
 

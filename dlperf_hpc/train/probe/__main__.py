@@ -46,10 +46,8 @@ class Reporter:
         self.rank = rank
 
     def enter(self, phase: str, limit_s: float) -> None:
-        """Say what comes next. After ``limit_s`` in it the process ends with its stack printed.
-
-        Not by a thread of Python: MPI_Init, which is what hangs, lets none run.
-        """
+        """Say what comes next. After ``limit_s`` in it the process ends with its stack printed. Not
+        by a thread of Python: MPI_Init, which is what hangs, lets none run."""
         self.say("phase", {"name": phase})
         faulthandler.dump_traceback_later(limit_s, exit=True)
 
@@ -166,11 +164,9 @@ def _collectives(comm: Any, report: Reporter, arguments: argparse.Namespace) -> 
 
 def exchange(directory: str, name: str, token: str, patience_s: float) -> dict[str, Any]:
     """What the log directory is like from here, and what this clock is against the other side's.
-
-    The login node's token is read; then files are written for it, each of which it answers with
-    its own time. Of each round trip the middle is set against the answer, as NTP does: ``offset_s``
-    (this clock ahead) is right within ``within_s``.
-    """
+    The login node's token is read; then files are written for it, each of which it answers with its
+    own time. Of each round trip the middle is set against the answer, as NTP does: ``offset_s``
+    (this clock ahead) is right within ``within_s``."""
     facts: dict[str, Any] = {}
     begin = time.monotonic()
     try:

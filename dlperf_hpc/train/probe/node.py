@@ -94,11 +94,9 @@ _NUMBER = re.compile(r"([0-9]{1,7})(?:\(x[0-9]{1,7}\))?", re.ASCII)  # 4(x2): 4 
 
 
 class Launched(NamedTuple):
-    """What the launcher tells of this process; None: nothing.
-
-    ``whole``: one launcher tells rank and size, and the other figures agree with it. Else each is
-    what any launcher tells, and they may not belong together.
-    """
+    """What the launcher tells of this process; None: nothing. ``whole``: one launcher tells rank
+    and size, and the other figures agree with it. Else each is what any launcher tells, and they
+    may not belong together."""
 
     rank: int | None
     size: int | None
@@ -157,10 +155,8 @@ def cpus() -> list[int]:
 
 
 def imported(name: str, checkout: bool = False) -> dict[str, Any]:
-    """``version`` and more of a module, or the ``error`` of importing it.
-
-    It is looked for in the working directory too if that is a ``checkout``.
-    """
+    """``version`` and more of a module, or the ``error`` of importing it. It is looked for in the
+    working directory too if that is a ``checkout``."""
     argv = [sys.executable, "-c", _IMPORT, name, "checkout" if checkout else "elsewhere"]
     try:
         done = subprocess.run(
@@ -191,10 +187,8 @@ def installed() -> dict[str, str]:
 
 
 def gpus() -> dict[str, Any]:
-    """GPUs of this node as NVML, else nvidia-smi, else only the environment tells them.
-
-    ``devices`` is None where nothing but the environment says there are any.
-    """
+    """GPUs of this node as NVML, else nvidia-smi, else only the environment tells them. ``devices``
+    is None where nothing but the environment says there are any."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     facts: dict[str, Any] = {"visible": visible, "source": None, "devices": None}
     try:
@@ -296,12 +290,10 @@ def share_out(
     hosts: Sequence[str], seen: Sequence[Sequence[str]], count: int = 1
 ) -> list[list[int] | None]:
     """For each process which ``count`` of the GPUs it sees are its own, as indices into its list.
-
     ``seen[r]`` are the UUIDs that process r sees on ``hosts[r]``. No GPU is given twice. A process
     takes the first of its list that nobody has; where that leaves a later one without, earlier ones
     give way (augmenting paths of a bipartite matching). All processes that call this with the same
-    lists get the same answer. None for a process that cannot have so many, whoever gives way.
-    """
+    lists get the same answer. None for a process that cannot have so many, whoever gives way."""
     visible = [[(host, uuid) for uuid in uuids] for host, uuids in zip(hosts, seen)]
     takers: dict[tuple[str, str], int] = {}  # of each GPU the slot that has it
     placed = [_take(slot, count, visible, takers, set()) for slot in range(count * len(hosts))]
@@ -346,10 +338,8 @@ _PRODUCTS, _WIDTH = 10, 4096
 
 def own_steps(comm: Any, gpu: int | None) -> dict[str, Any]:
     """``ms``, the mean time of steps of fixed work, after a barrier of all ranks: products of
-    matrices on the device ``gpu``, else SHA-256 of a buffer on the CPU.
-
-    The mean, not the median: a device that is throttled now and then is as slow as its mean.
-    """
+    matrices on the device ``gpu``, else SHA-256 of a buffer on the CPU. The mean, not the median: a
+    device that is throttled now and then is as slow as its mean."""
     what, step = ("SHA-256", _hashing()) if gpu is None else ("matrix products", _products(gpu))
     step()
     begin = time.perf_counter()

@@ -1,7 +1,5 @@
 """``python -u -m dlperf_hpc.train.program <sweep directory> <array> <words...>``: one supervisor.
-
-The words are the command of the Python of the case's environment: a container's before it.
-"""
+The words are the command of the Python of the case's environment: a container's before it."""
 
 import sys
 

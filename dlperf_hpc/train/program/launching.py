@@ -292,10 +292,8 @@ def names(program: UserProgram, placeholder: str) -> bool:
 
 def program_facts(program: UserProgram, command: Command, words: Sequence[str]) -> dict[str, Any]:
     """For the log's line ``program``: what is started, and what of it may have been changed since.
-
     Of the environment what the table sets; a variable whose name may mean a secret is left out.
-    ``words`` are the command of the environment's Python, a container's before it.
-    """
+    ``words`` are the command of the environment's Python, a container's before it."""
     workdir = command.workdir or os.getcwd()
     variables = sorted((name, command.env[name]) for name in program.env)
     return {

@@ -124,12 +124,10 @@ class ProgramOutput:
         self.last: deque[str] = deque(maxlen=_KEPT)
 
     def take(self, data: bytes) -> None:
-        """Add what was just read from the program. OSError if the file takes no more.
-
-        A carriage return ends a line too: a progress bar draws each state behind one, often for a
-        whole epoch without a newline. A state has the moment at which it came, not that of the
-        carriage return behind it, which begins the next state.
-        """
+        """Add what was just read from the program. OSError if the file takes no more. A carriage
+        return ends a line too: a progress bar draws each state behind one, often for a whole epoch
+        without a newline. A state has the moment at which it came, not that of the carriage return
+        behind it, which begins the next state."""
         now = utc()
         if self._returned and data.startswith(b"\n"):
             data = data[1:]  # the second byte of an end of line

@@ -43,11 +43,9 @@ def build(config: Config, case: Case) -> Module:
 
 
 class Recipe:
-    """What the layers of one model share while they are made: compute dtype and initial values.
-
-    The values of the n-th random variable depend on ``seed`` and n alone, so they are the same on
-    every rank, on every device, and whatever else has drawn random numbers.
-    """
+    """What the layers of one model share while they are made: compute dtype and initial values. The
+    values of the n-th random variable depend on ``seed`` and n alone, so they are the same on every
+    rank, on every device, and whatever else has drawn random numbers."""
 
     def __init__(self, config: Config, compute: str, seed: int) -> None:
         self.compute = tf.as_dtype(compute)
@@ -107,10 +105,8 @@ def _torch_name(name: str) -> str:
 
 
 class Dense(Module):
-    """``x @ kernel + bias`` in the compute dtype: [N, inputs] to [N, outputs].
-
-    ``kernel`` is [inputs, outputs]: the transpose of PyTorch's ``weight``.
-    """
+    """``x @ kernel + bias`` in the compute dtype: [N, inputs] to [N, outputs]. ``kernel`` is
+    [inputs, outputs]: the transpose of PyTorch's ``weight``."""
 
     def __init__(self, recipe: Recipe, inputs: int, outputs: int, scale: float = 1.0) -> None:
         super().__init__()
@@ -137,10 +133,8 @@ class Embedding(Module):
         return tf.gather(tf.convert_to_tensor(self.weight), ids)
 
     def few(self, ids: Tensor) -> Tensor:
-        """Rows of a table that has only a few, looked up by a matrix product.
-
-        The gradient of ``gather`` adds all N rows into the same few places, one after another.
-        """
+        """Rows of a table that has only a few, looked up by a matrix product. The gradient of
+        ``gather`` adds all N rows into the same few places, one after another."""
         rows = self.weight.shape[0]
         return tf.matmul(tf.one_hot(ids, rows, dtype=tf.float32), self.weight)
 
@@ -220,10 +214,8 @@ def gelu_tanh(x: Tensor) -> Any:
 
 
 class SelfAttention(Module):
-    """Multi-head self-attention with one matrix product for query, key and value.
-
-    Rows [B * T, h] to [B * T, h]. ``causal``: a token attends to itself and to those before it.
-    """
+    """Multi-head self-attention with one matrix product for query, key and value. Rows [B * T, h]
+    to [B * T, h]. ``causal``: a token attends to itself and to those before it."""
 
     def __init__(self, recipe: Recipe, config: Config, causal: bool, scale: float) -> None:
         super().__init__()
@@ -272,11 +264,9 @@ def layer_seed(seed: Tensor, number: int) -> Tensor:
 
 def dropout(x: Tensor, rate: float, seed: Tensor, site: int) -> Tensor:
     """``x`` with each element 0 with probability ``rate``, the others scaled to keep the mean.
-
     float32 in and out: in bfloat16 0.1 would be 0.1016, and the scale too small by as much. The
     same seed [2] and ``site`` (a number within the layer) drop the same again, as recomputation
-    must. Nothing is dropped without a seed: models hold no random state.
-    """
+    must. Nothing is dropped without a seed: models hold no random state."""
     x = tf.cast(x, tf.float32)
     if rate == 0 or seed is None:
         return x
@@ -329,10 +319,8 @@ class Layer(Module):
 
 
 class Embeddings(Module):
-    """Word, position and segment embeddings, summed and normalised: ids [B, T] to [B * T, h].
-
-    The LayerNorm stands here in the pre-LayerNorm model too, as in ``bing_bert``.
-    """
+    """Word, position and segment embeddings, summed and normalised: ids [B, T] to [B * T, h]. The
+    LayerNorm stands here in the pre-LayerNorm model too, as in ``bing_bert``."""
 
     def __init__(self, recipe: Recipe, config: BertConfig) -> None:
         super().__init__()
@@ -351,10 +339,8 @@ class Embeddings(Module):
 
 
 class MlmHead(Module):
-    """Scores of the vocabulary for gathered positions: [B * M, h] to [B * M, V].
-
-    The projection is the word embedding's own weight [V, h], handed in at each call.
-    """
+    """Scores of the vocabulary for gathered positions: [B * M, h] to [B * M, V]. The projection is
+    the word embedding's own weight [V, h], handed in at each call."""
 
     def __init__(self, recipe: Recipe, config: BertConfig) -> None:
         super().__init__()
@@ -372,11 +358,9 @@ class MlmHead(Module):
 
 class BertForPreTraining(Module):
     """BERT with both of its pre-training heads; calling it gives the loss to be minimised.
-
     ``compute`` is the dtype of matrix products: float32, bfloat16 or float16; variables are float32
     always. A new model holds the initial values that the PyTorch form describes (other random
-    numbers than PyTorch's): those of ``seed``.
-    """
+    numbers than PyTorch's): those of ``seed``."""
 
     def __init__(self, config: BertConfig, compute: str = "float32", seed: int = 0) -> None:
         super().__init__()
@@ -405,12 +389,10 @@ class BertForPreTraining(Module):
         seed: Tensor | None = None,
     ) -> Tensor:
         """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar.
-
         Arguments as for the PyTorch form: integers, ``input_ids``, ``segment_ids``, ``input_mask``
         [B, T]; ``masked_lm_positions``, ``masked_lm_ids`` [B, M] with -100 for an id that counts
         for nothing; ``next_sentence_labels`` [B]. ``seed`` [2], int32, is dropout's: without one
-        nothing is dropped. The loss is float32 whatever the precision.
-        """
+        nothing is dropped. The loss is float32 whatever the precision."""
         rows = self.encode(input_ids, segment_ids, input_mask, seed)
         tokens, hidden = input_ids.shape[1], self._config.hidden
         masked = tf.gather(rows, _flat(masked_lm_positions, tokens))
@@ -442,12 +424,10 @@ def _flat(positions: Tensor, tokens: int) -> Tensor:
 
 
 class Gpt2(Module):
-    """GPT-2 with its language-model head; calling it gives the loss to be minimised.
-
-    ``compute`` is the dtype of matrix products: float32, bfloat16 or float16; variables are float32
-    always. A new model holds the initial values that the PyTorch form describes (other random
-    numbers than PyTorch's): those of ``seed``.
-    """
+    """GPT-2 with its language-model head; calling it gives the loss to be minimised. ``compute`` is
+    the dtype of matrix products: float32, bfloat16 or float16; variables are float32 always. A new
+    model holds the initial values that the PyTorch form describes (other random numbers than
+    PyTorch's): those of ``seed``."""
 
     def __init__(self, config: Gpt2Config, compute: str = "float32", seed: int = 0) -> None:
         super().__init__()
@@ -465,11 +445,9 @@ class Gpt2(Module):
 
     def __call__(self, input_ids: Tensor, labels: Tensor, seed: Tensor | None = None) -> Tensor:
         """Mean cross-entropy of the next token over all positions: a scalar, float32 always.
-
         Integer tensors [B, T]; ``labels[b, t]`` is what follows ``input_ids[b, t]``, already
         shifted, and counts for nothing where it is -100. ``seed`` [2], int32, is dropout's: without
-        one nothing is dropped.
-        """
+        one nothing is dropped."""
         rows = tf.cast(self.decode(input_ids, seed), self.compute)
         # The head is the word embedding's own weight.
         scores = tf.matmul(rows, tf.cast(self.word.weight, self.compute), transpose_b=True)

@@ -33,11 +33,8 @@ def lamb_update(
     left: tuple[Any, Any],
     decay: float,
 ) -> Any:
-    """What lr times is taken from ``variable``, given its new moments.
-
-    ``left`` are 1 - beta1^t and 1 - beta2^t (1 without bias correction), ``decay`` this variable's
-    own weight decay.
-    """
+    """What lr times is taken from ``variable``, given its new moments. ``left`` are 1 - beta1^t and
+    1 - beta2^t (1 without bias correction), ``decay`` this variable's own weight decay."""
     first_left, second_left = left
     weights = tf.convert_to_tensor(variable)
     if settings.name == "lamb-deepspeed":
@@ -94,10 +91,8 @@ class UpdateStep:
 class TensorFlowOptimizer:
     """The optimizer of a case over ``variables`` (``tf.Variable``), with a state for each, found by
     the variable itself: order and names do not matter. Make it outside of any tf.function, and
-    within the strategy's scope where there is one.
-
-    ``variables`` of it are all of the state, for a checkpoint.
-    """
+    within the strategy's scope where there is one. ``variables`` of it are all of the state, for a
+    checkpoint."""
 
     def __init__(self, settings: Optimizer, variables: Sequence[Any]) -> None:
         self.settings = settings
@@ -110,12 +105,10 @@ class TensorFlowOptimizer:
         self.variables: list[Any] = [self.steps, *(m for m in kept if m is not None)]
 
     def apply(self, grads_and_vars: Iterable[tuple[Any, Any]], lr: Any, keep: Any = None) -> None:
-        """One update of each variable whose gradient is not None.
-
-        ``lr`` is this step's rate, a number or (so that a tf.function is traced once) a scalar
-        tensor; see :func:`dlperf_hpc.train.schedules.learning_rate`. ``keep`` is a scalar bool
-        tensor: where it is false nothing changes, state included, whatever the gradients hold.
-        """
+        """One update of each variable whose gradient is not None. ``lr`` is this step's rate, a
+        number or (so that a tf.function is traced once) a scalar tensor; see
+        :func:`dlperf_hpc.train.schedules.learning_rate`. ``keep`` is a scalar bool tensor: where it
+        is false nothing changes, state included, whatever the gradients hold."""
         kept = tf.constant(1.0, tf.float64) if keep is None else tf.cast(keep, tf.float64)
         self.steps.assign_add(kept)
         step = self._step(tf.cast(lr, tf.float64), kept)
@@ -204,13 +197,10 @@ _UPDATES: dict[str, Callable[[UpdateStep, Any, Any, Moments, float], None]] = {
 class Replica:
     """What one device holds beside the model: gradient sums, optimizer state, loss scale and random
     state, all plain variables that no strategy mirrors; and the operations of one micro-batch on
-    them.
-
-    ``number`` is the device's in the world. ``variables`` are the model's, as they lie on this
-    device. ``reduce`` averages a list of gradients over all devices of the world; ``every`` says
-    that it does so in each micro-batch, else only at the end of an accumulation. Make it outside of
-    any strategy's scope, with its device in force.
-    """
+    them. ``number`` is the device's in the world. ``variables`` are the model's, as they lie on
+    this device. ``reduce`` averages a list of gradients over all devices of the world; ``every``
+    says that it does so in each micro-batch, else only at the end of an accumulation. Make it
+    outside of any strategy's scope, with its device in force."""
 
     def __init__(
         self,

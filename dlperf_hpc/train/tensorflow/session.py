@@ -1,8 +1,6 @@
 """What every TensorFlow back end's session does alike: devices, and the precision they really
-compute in, counters, facts.
-
-Imports tensorflow: never loaded on the login node, and not before MPI is initialised.
-"""
+compute in, counters, facts. Imports tensorflow: never loaded on the login node, and not before MPI
+is initialised."""
 
 from __future__ import annotations
 
@@ -44,11 +42,9 @@ class Devices:
 
 
 def choose_devices(case: Case, world: World) -> Devices:
-    """This rank's devices; TensorFlow sees no others after it, and none is initialised yet.
-
-    One per rank, or a share of its node's where a node has fewer ranks than devices. DeviceError
-    if the case asks for GPUs that are not there.
-    """
+    """This rank's devices; TensorFlow sees no others after it, and none is initialised yet. One per
+    rank, or a share of its node's where a node has fewer ranks than devices. DeviceError if the
+    case asks for GPUs that are not there."""
     count = case.topology.gpus_per_node // case.ranks_per_node
     # NVML's order, so that a number means the same GPU to both.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -77,10 +73,8 @@ def _cpus(case: Case, count: int) -> Devices:
 
 
 def _uuids(count: int) -> list[str]:
-    """The UUIDs of the ``count`` GPUs this process sees, in TensorFlow's order.
-
-    TensorFlow does not tell them, and a rank's first GPU may or may not be its neighbour's first.
-    """
+    """The UUIDs of the ``count`` GPUs this process sees, in TensorFlow's order. TensorFlow does not
+    tell them, and a rank's first GPU may or may not be its neighbour's first."""
     if not count:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -125,10 +119,8 @@ def set_precision(case: Case, devices: Devices) -> None:
 
 
 def observed_fp32(device: str) -> str:
-    """``fp32`` or ``tf32``: how a product of fp32 matrices is really computed.
-
-    1 + 2^-12 has more mantissa bits than TF32's 10, so a TF32 product rounds it to 1.
-    """
+    """``fp32`` or ``tf32``: how a product of fp32 matrices is really computed. 1 + 2^-12 has more
+    mantissa bits than TF32's 10, so a TF32 product rounds it to 1."""
     size = 512
     with tf.device(device):
         value = tf.fill([size, size], 1.0 + 2.0**-12)
@@ -168,10 +160,8 @@ def device_facts(devices: Devices) -> dict[str, Any]:
 class TensorflowSession(Resumable):
     """The half of a :class:`dlperf_hpc.train.session.Session` that no TensorFlow back end does its
     own way. One that derives from it writes :meth:`join`, :meth:`make_replicas`,
-    :meth:`step_functions` and :meth:`close`.
-
-    ``model`` is built within what :meth:`join` returns; ``variables`` are what is trained of it.
-    """
+    :meth:`step_functions` and :meth:`close`. ``model`` is built within what :meth:`join` returns;
+    ``variables`` are what is trained of it."""
 
     def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
         self.case = case
@@ -246,8 +236,7 @@ class TensorflowSession(Resumable):
 
     def _rehearse(self) -> None:
         """Run each step function once, so that none is traced or compiled in the window, where the
-        first optimizer step may be; with a rate of 0, and what it leaves behind is wiped out.
-        """
+        first optimizer step may be; with a rate of 0, and what it leaves behind is wiped out."""
         for place in range(min(self.case.accumulation - 1, 2)):
             self._micro_step(self._inputs, place)
         self._last_step(self._inputs, self._rate_tensor(0.0))

@@ -23,12 +23,10 @@ _TRIES = 50
 
 
 def reserve_port(among: Sequence[int] = _PORTS) -> socket.socket:
-    """A socket that holds a free port for this process and its user; keep it.
-
-    Bound alone at first, so that it is no other's; then made SO_REUSEADDR, so that gRPC's server,
-    which is so too, can bind the port beside one that never listens, and another rank's holder,
-    which is not so yet, cannot. WorldError if none of those tried is free.
-    """
+    """A socket that holds a free port for this process and its user; keep it. Bound alone at first,
+    so that it is no other's; then made SO_REUSEADDR, so that gRPC's server, which is so too, can
+    bind the port beside one that never listens, and another rank's holder, which is not so yet,
+    cannot. WorldError if none of those tried is free."""
     for port in random.SystemRandom().sample(among, min(_TRIES, len(among))):
         holder = socket.socket()
         try:
@@ -95,11 +93,9 @@ class StrategySession(TensorflowSession):
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
     def make_replicas(self) -> Sequence[Replica]:
-        """One per device, each on the components of the model's variables that lie there.
-
-        So each device updates what is its own from the same averages, and nothing but gradients
-        travels between devices.
-        """
+        """One per device, each on the components of the model's variables that lie there. So each
+        device updates what is its own from the same averages, and nothing but gradients travels
+        between devices."""
         local = [self.strategy.experimental_local_results(v) for v in self.variables]
         self._replicas = []
         for place, device in enumerate(self.devices.names):

@@ -1,7 +1,5 @@
-"""The DeepSpeed back end's session. Imports torch: never loaded on the login node.
-
-DeepSpeed itself is imported when the device is known: it chooses an accelerator as it is.
-"""
+"""The DeepSpeed back end's session. Imports torch: never loaded on the login node. DeepSpeed itself
+is imported when the device is known: it chooses an accelerator as it is."""
 
 from __future__ import annotations
 
@@ -31,11 +29,9 @@ _TAG = "dlperf"  # of the one checkpoint in a directory
 
 
 def import_deepspeed(world: World, device: torch.device) -> Any:
-    """The deepspeed module, told who this process is. RunError if it cannot be imported.
-
-    Its launcher would set these variables. A port is not among them: DeepSpeed is handed a process
-    group, and opens none.
-    """
+    """The deepspeed module, told who this process is. RunError if it cannot be imported. Its
+    launcher would set these variables. A port is not among them: DeepSpeed is handed a process
+    group, and opens none."""
     # The device is LOCAL_RANK to DeepSpeed, and this rank may see its own GPU only, as number 0.
     local = device.index if device.type == "cuda" else world.local_rank
     place = {"RANK": world.rank, "WORLD_SIZE": world.size, "LOCAL_RANK": local}

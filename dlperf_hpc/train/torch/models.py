@@ -108,10 +108,8 @@ class Layer(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Word, position and segment embeddings, summed and normalised: ids [B, T] to [B, T, h].
-
-    The LayerNorm stands here in the pre-LayerNorm model too, as in ``bing_bert``.
-    """
+    """Word, position and segment embeddings, summed and normalised: ids [B, T] to [B, T, h]. The
+    LayerNorm stands here in the pre-LayerNorm model too, as in ``bing_bert``."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -130,11 +128,8 @@ class Embeddings(nn.Module):
 
 
 class MlmHead(nn.Module):
-    """Scores of the vocabulary for gathered positions: [B, M, h] to [B, M, V].
-
-    The projection is the word embedding's own weight, handed in at each call; the bias is this
-    module's.
-    """
+    """Scores of the vocabulary for gathered positions: [B, M, h] to [B, M, V]. The projection is
+    the word embedding's own weight, handed in at each call; the bias is this module's."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -147,11 +142,9 @@ class MlmHead(nn.Module):
 
 
 class BertForPreTraining(nn.Module):
-    """BERT with both of its pre-training heads; ``forward`` gives the loss to be minimised.
-
-    A new model holds BERT's initial values: N(0, init_std) for matrices and embeddings (not
-    truncated at two deviations as Google's is), 0 for biases, 1 and 0 for LayerNorm.
-    """
+    """BERT with both of its pre-training heads; ``forward`` gives the loss to be minimised. A new
+    model holds BERT's initial values: N(0, init_std) for matrices and embeddings (not truncated at
+    two deviations as Google's is), 0 for biases, 1 and 0 for LayerNorm."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -178,13 +171,11 @@ class BertForPreTraining(nn.Module):
         input_mask: Tensor | None = None,
     ) -> Tensor:
         """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar.
-
         Integer tensors: ``input_ids``, ``segment_ids`` [B, T]; ``masked_lm_positions``,
         ``masked_lm_ids`` [B, M]; ``next_sentence_labels`` [B]; ``input_mask`` [B, T] with 1 for a
-        token and 0 for padding, None if nothing is padded. Where a sequence has fewer than M
-        masked positions, the rest carry position 0 and id -100, and count for nothing. Both
-        losses are float32 whatever the precision of the model.
-        """
+        token and 0 for padding, None if nothing is padded. Where a sequence has fewer than M masked
+        positions, the rest carry position 0 and id -100, and count for nothing. Both losses are
+        float32 whatever the precision of the model."""
         hidden = self.encode(input_ids, segment_ids, input_mask)
         scores = self.mlm(_gather(hidden, masked_lm_positions), self.embeddings.word.weight)
         mlm_loss = F.cross_entropy(scores.flatten(0, 1).float(), masked_lm_ids.flatten())
@@ -211,19 +202,15 @@ class BertForPreTraining(nn.Module):
 
 
 def _gather(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Hidden states [B, T, h] at positions [B, M]: [B, M, h].
-
-    ``torch.gather``, since the backward of indexing sorts its indices first.
-    """
+    """Hidden states [B, T, h] at positions [B, M]: [B, M, h]. ``torch.gather``, since the backward
+    of indexing sorts its indices first."""
     return hidden.gather(1, positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
 
 
 class Gpt2(nn.Module):
-    """GPT-2 with its language-model head; ``forward`` gives the loss to be minimised.
-
-    A new model holds GPT-2's initial values: N(0, init_std) for matrices and embeddings, divided
-    by sqrt(2L) where a sublayer ends in the residual sum; 0 for biases, 1 and 0 for LayerNorm.
-    """
+    """GPT-2 with its language-model head; ``forward`` gives the loss to be minimised. A new model
+    holds GPT-2's initial values: N(0, init_std) for matrices and embeddings, divided by sqrt(2L)
+    where a sublayer ends in the residual sum; 0 for biases, 1 and 0 for LayerNorm."""
 
     def __init__(self, config: Gpt2Config) -> None:
         super().__init__()
@@ -240,10 +227,8 @@ class Gpt2(nn.Module):
 
     def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy of the next token over all positions: a scalar, float32 always.
-
         Integer tensors [B, T]; ``labels[b, t]`` is what follows ``input_ids[b, t]``, already
-        shifted, and counts for nothing where it is -100.
-        """
+        shifted, and counts for nothing where it is -100."""
         return self.loss_of(self.decode(input_ids), labels)
 
     def loss_of(self, hidden: Tensor, labels: Tensor) -> Tensor:
@@ -281,11 +266,9 @@ class Gpt2(nn.Module):
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the rows of scores [N, V] whose label [N] is not -100, computed in float32.
-
-    In eager mode the backward pass writes the gradient over ``scores``: give it nothing that is
-    used elsewhere. It cannot run twice, and says so.
-    """
+    """Mean over the rows of scores [N, V] whose label [N] is not -100, computed in float32. In
+    eager mode the backward pass writes the gradient over ``scores``: give it nothing that is used
+    elsewhere. It cannot run twice, and says so."""
     if torch.compiler.is_compiling():
         # The compiler fuses what is written out: no float32 copy of the scores is ever stored.
         return F.cross_entropy(scores.float(), labels, ignore_index=IGNORED)

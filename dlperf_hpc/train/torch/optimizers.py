@@ -44,10 +44,8 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 class Lamb(torch.optim.Optimizer):
     """LAMB over all parameters at a time (foreach kernels), without waiting for the device.
-
-    Everything that steers it stands in ``param_groups``, so that libraries which make an
-    optimizer of their own from those (Horovod, DeepSpeed) keep it.
-    """
+    Everything that steers it stands in ``param_groups``, so that libraries which make an optimizer
+    of their own from those (Horovod, DeepSpeed) keep it."""
 
     # GradScaler then hands over ``grad_scale`` and ``found_inf`` as tensors and does not wait.
     _step_supports_amp_scaling = True
@@ -149,10 +147,8 @@ def forget_steps(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _erase(gradients: list[Tensor], keep: Tensor) -> None:
-    """Make gradients 0 where ``keep`` is 0, infinities and NaN too.
-
-    0 x inf is NaN, so it is their bits that are multiplied, as integers.
-    """
+    """Make gradients 0 where ``keep`` is 0, infinities and NaN too. 0 x inf is NaN, so it is their
+    bits that are multiplied, as integers."""
     bits = [g.view(_BITS[g.element_size()]) for g in gradients]
     torch._foreach_mul_(bits, keep.to(bits[0].dtype))
 
@@ -229,10 +225,8 @@ class _Begun(torch.optim.Optimizer):
 
 
 class BegunSGD(_Begun, torch.optim.SGD):
-    """SGD whose momentum starts at 0.
-
-    torch's fused one leaves it uninitialised where the first step overflows and is skipped.
-    """
+    """SGD whose momentum starts at 0. torch's fused one leaves it uninitialised where the first
+    step overflows and is skipped."""
 
     def begin(self, group: dict[str, Any], parameter: torch.Tensor) -> dict[str, Any]:
         """Nothing without momentum."""
@@ -268,10 +262,8 @@ _ADAMS: dict[tuple[str, bool], type[torch.optim.Optimizer]] = {
 
 
 def parameter_groups(settings: Optimizer, model: torch.nn.Module) -> list[dict[str, Any]]:
-    """Two groups: matrices with weight decay; biases and LayerNorm, the 1-D, without.
-
-    So every recipe of BERT and GPT-2 has it. Parameters without gradient are in neither.
-    """
+    """Two groups: matrices with weight decay; biases and LayerNorm, the 1-D, without. So every
+    recipe of BERT and GPT-2 has it. Parameters without gradient are in neither."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
@@ -303,30 +295,24 @@ def optimizer_kind(settings: Optimizer) -> tuple[type[torch.optim.Optimizer], di
 
 
 def build_optimizer(settings: Optimizer, model: Groups) -> torch.optim.Optimizer:
-    """The optimizer of a case over a model (or over groups such as :func:`parameter_groups`).
-
-    None of them waits for the device, nor clips: ``settings.grad_clip`` is the session's to do.
-    """
+    """The optimizer of a case over a model (or over groups such as :func:`parameter_groups`). None
+    of them waits for the device, nor clips: ``settings.grad_clip`` is the session's to do."""
     groups = parameter_groups(settings, model) if isinstance(model, torch.nn.Module) else model
     kind, arguments = optimizer_kind(settings)
     return kind(list(groups), **arguments)
 
 
 def pass_scaling_on(own: torch.optim.Optimizer, remade: torch.optim.Optimizer) -> None:
-    """Where ``own`` takes a GradScaler's tensors, let ``remade`` take them too.
-
-    A library that makes an optimizer of its own from the groups (Horovod) loses the mark that
-    torch's fused ones set when they are made: the scaler would ask, and wait, in every step.
-    """
+    """Where ``own`` takes a GradScaler's tensors, let ``remade`` take them too. A library that
+    makes an optimizer of its own from the groups (Horovod) loses the mark that torch's fused ones
+    set when they are made: the scaler would ask, and wait, in every step."""
     if getattr(own, "_step_supports_amp_scaling", False):
         remade._step_supports_amp_scaling = True  # type: ignore[attr-defined]
 
 
 def set_lr(optimizer: torch.optim.Optimizer, case: Case, step: int) -> None:
     """Give all groups the learning rate of the case's schedule before its update ``step``, from 0.
-
-    A Python number, handed to the kernels as an argument: nothing waits for the device.
-    """
+    A Python number, handed to the kernels as an argument: nothing waits for the device."""
     rate = learning_rate(case.optimizer.lr, case.schedule, step)
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -334,9 +320,7 @@ def set_lr(optimizer: torch.optim.Optimizer, case: Case, step: int) -> None:
 
 class PlacedOptimizer(ZeroRedundancyOptimizer):
     """ZeroRedundancyOptimizer that passes a GradScaler's tensors on to the rank's own optimizer.
-
-    torch's own lets the scaler ask, after every step, whether it overflowed; that waits.
-    """
+    torch's own lets the scaler ask, after every step, whether it overflowed; that waits."""
 
     _step_supports_amp_scaling = True
 

@@ -1,8 +1,6 @@
 """What every PyTorch back end's session does alike: device, process group, optimizer step, marks,
-counters, facts, and which attention kernel and graphs of torch.compile were seen.
-
-Imports torch: never loaded on the login node.
-"""
+counters, facts, and which attention kernel and graphs of torch.compile were seen. Imports torch:
+never loaded on the login node."""
 
 from __future__ import annotations
 
@@ -70,10 +68,8 @@ def join(world: World, device: torch.device) -> None:
 
 def attention_of(work: Callable[[], object]) -> str | None:
     """The attention kernels that a call ran, by the values of :data:`_KERNELS` joined by ``+``.
-
     None where none was seen: a compiler takes ``math`` apart into products and a softmax. It costs
-    a profiler of the host's calls alone, so keep it out of what is timed.
-    """
+    a profiler of the host's calls alone, so keep it out of what is timed."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it tells of its beginning and its end
     seen = profile(activities=[ProfilerActivity.CPU])
     try:
@@ -101,12 +97,10 @@ def compiled_so_far() -> tuple[int, int]:
 class TorchSession(Resumable):
     """The half of a :class:`dlperf_hpc.train.session.Session` that no PyTorch back end does its own
     way. One that derives from it wraps ``module`` in its own engine, calls :meth:`open_window` when
-    it is ready, and writes :meth:`iterate`, :meth:`set_all_reduce` and :meth:`close`.
-
-    ``module`` is the plain model on this rank's ``device``; ``batch`` its arguments by name;
-    ``optimizer`` has this rank's state. Without a ``scaler`` it writes :meth:`write_state` and
-    :meth:`read_state` too.
-    """
+    it is ready, and writes :meth:`iterate`, :meth:`set_all_reduce` and :meth:`close`. ``module`` is
+    the plain model on this rank's ``device``; ``batch`` its arguments by name; ``optimizer`` has
+    this rank's state. Without a ``scaler`` it writes :meth:`write_state` and :meth:`read_state`
+    too."""
 
     optimizer: Any  # torch's, or a library's around it
     scaler: torch.amp.GradScaler
@@ -138,10 +132,8 @@ class TorchSession(Resumable):
         return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()
 
     def next_batch(self) -> dict[str, torch.Tensor]:
-        """The model's arguments for one micro-batch, on this rank's device.
-
-        Synthetic data is one batch that stays there; real data is the next one read ahead.
-        """
+        """The model's arguments for one micro-batch, on this rank's device. Synthetic data is one
+        batch that stays there; real data is the next one read ahead."""
         return self._on_device(self._feed.next_batch()) if self._feed else self.batch
 
     def _host_tensors(self, arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:

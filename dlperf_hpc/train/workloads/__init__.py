@@ -94,10 +94,8 @@ def save(model: Any, path: Path) -> None:
 
 
 def load(library: str, model: Any, path: Path) -> None:
-    """Give a model of ``library`` the weights in ``path``.
-
-    WeightsError if the file cannot be read or is not this model's, with the tensor's name.
-    """
+    """Give a model of ``library`` the weights in ``path``. WeightsError if the file cannot be read
+    or is not this model's, with the tensor's name."""
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     arrays: Any = read(path, shapes)
     if library == "torch":

@@ -33,13 +33,11 @@ LAYER_NORMS = ("post", "pre")
 
 @dataclass(frozen=True)
 class BertConfig(TransformerConfig):
-    """One BERT: sizes, and where its LayerNorms stand.
-
-    ``layer_norm`` is "post" (after each residual sum: Google, NVIDIA) or "pre" (before attention
-    and feed-forward, and once after the last layer: DeepSpeed's ``bing_bert``). ``dropout`` is the
-    probability for hidden states and for attention probabilities alike. ``vocab`` is 30522 padded
-    to a multiple of 8, as tensor cores like it.
-    """
+    """One BERT: sizes, and where its LayerNorms stand. ``layer_norm`` is "post" (after each
+    residual sum: Google, NVIDIA) or "pre" (before attention and feed-forward, and once after the
+    last layer: DeepSpeed's ``bing_bert``). ``dropout`` is the probability for hidden states and for
+    attention probabilities alike. ``vocab`` is 30522 padded to a multiple of 8, as tensor cores
+    like it."""
 
     vocab: int = 30528
     max_positions: int = 512
@@ -64,11 +62,9 @@ SIZES: dict[str, BertConfig] = {
 
 
 def predictions_per_sequence(seq_len: int) -> int:
-    """Masked positions kept per sequence: 5/32 of them rounded up, so 20 of 128 and 80 of 512.
-
-    15 % is what BERT masks; 20 and 80 are ``max_predictions_per_seq`` of Google's and NVIDIA's
-    data sets, which leave a little room above it.
-    """
+    """Masked positions kept per sequence: 5/32 of them rounded up, so 20 of 128 and 80 of 512. 15 %
+    is what BERT masks; 20 and 80 are ``max_predictions_per_seq`` of Google's and NVIDIA's data
+    sets, which leave a little room above it."""
     return (5 * seq_len + 31) // 32
 
 

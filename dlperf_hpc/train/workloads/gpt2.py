@@ -31,13 +31,11 @@ TOKENS = 50257
 @dataclass(frozen=True)
 class Gpt2Config(TransformerConfig):
     """One GPT-2: LayerNorm before each sublayer and once after the last, learned positions.
-
     ``vocab`` is 50257 padded to a multiple of 128, as tensor cores like it; the last 47 rows are
     never in the data. ``dropout`` is the probability for embeddings, attention probabilities and
     the sublayers' outputs alike. ``checkpoint_activations`` keeps only the input of each layer for
     the backward pass, which computes the layer again: less memory, and a third more arithmetic in
-    the layers.
-    """
+    the layers."""
 
     vocab: int = 50304
     max_positions: int = 1024
@@ -59,13 +57,11 @@ SIZES: dict[str, Gpt2Config] = {
 
 
 def flops_per_sample(config: Gpt2Config, seq_len: int) -> float:
-    """Model FLOPs of one sequence, forward and backward, every position scored.
-
-    ``6 * [L * (4*h^2 + 2*h*f) + V*h] * T + 12 * L * h * T^2``: two FLOPs for each multiply-add,
-    and a backward pass that costs twice the forward (PaLM, arXiv:2204.02311, appendix B). V is the
-    vocabulary as published: its padding is 0.03 % more work and no more model. Attention is not
-    halved for the causal mask, and recomputation adds nothing.
-    """
+    """Model FLOPs of one sequence, forward and backward, every position scored. ``6 * [L * (4*h^2 +
+    2*h*f) + V*h] * T + 12 * L * h * T^2``: two FLOPs for each multiply-add, and a backward pass
+    that costs twice the forward (PaLM, arXiv:2204.02311, appendix B). V is the vocabulary as
+    published: its padding is 0.03 % more work and no more model. Attention is not halved for the
+    causal mask, and recomputation adds nothing."""
     h = config.hidden
     weights = config.layers * (4 * h * h + 2 * h * config.ffn) + min(config.vocab, TOKENS) * h
     return float(6 * weights * seq_len + 12 * config.layers * h * seq_len * seq_len)
@@ -74,12 +70,10 @@ def flops_per_sample(config: Gpt2Config, seq_len: int) -> float:
 def synthetic_batch(
     config: Gpt2Config, batch_size: int, seq_len: int, seed: int
 ) -> dict[str, IntArray]:
-    """One batch of random tokens: the same numbers for every framework.
-
-    int64 arrays ``input_ids`` and ``labels`` [B, T], cut from runs of T + 1 tokens drawn uniformly
-    from the published vocabulary: ``labels[b, t]`` is the token that follows ``input_ids[b, t]``.
-    So all T positions are scored, no token is special, and nothing is padded.
-    """
+    """One batch of random tokens: the same numbers for every framework. int64 arrays ``input_ids``
+    and ``labels`` [B, T], cut from runs of T + 1 tokens drawn uniformly from the published
+    vocabulary: ``labels[b, t]`` is the token that follows ``input_ids[b, t]``. So all T positions
+    are scored, no token is special, and nothing is padded."""
     import numpy as np
 
     if not 0 < seq_len <= config.max_positions:
