@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +42,6 @@ def files_of_rank(world: World, directory: Path) -> list[Path]:
     """A rank's share of the files below a directory: the ranks of a node have each file once."""
     paths = sorted(path for path in directory.rglob("*") if path.is_file())
     return paths[world.local_rank :: world.local_size]
-
-
-def partial_directories(directory: Path) -> list[Path]:
-    """What killed saves into ``directory`` have left beside it."""
-    return list(directory.parent.glob(f".{directory.name}.*.partial"))
 
 
 class Resumable:
@@ -90,7 +85,7 @@ class Resumable:
         ``.partial`` directory is left."""
         world, name = self.world, f".{directory.name}.{uuid.uuid4().hex}.partial"
         partial = directory.with_name(world.broadcast(name))
-        told = {"settings": _settings(self.case), "micro_steps": self._micro_steps}
+        header = {"settings": _settings(self.case), "micro_steps": self._micro_steps}
 
         def begin() -> None:
             if self._micro_steps % self.case.accumulation:
@@ -108,12 +103,8 @@ class Resumable:
 
         def finish() -> None:
             if world.rank == 0:
-                (partial / _NAME).write_text(dump_json(told), encoding="utf-8")
-                directories = [path for path in partial.rglob("*") if path.is_dir()]
-                for path in (partial / _NAME, *directories, partial):
-                    _to_disk(path)
-                partial.rename(directory)
-                _to_disk(directory.parent)
+                (partial / _NAME).write_text(dump_json(header), encoding="utf-8")
+                _end_save(partial, directory)
 
         try:
             for act in (begin, lambda: self.write_state(partial), sync, finish):
@@ -125,11 +116,11 @@ class Resumable:
 
     def load(self, directory: Path) -> None:
         """See :class:`dlperf_hpc.train.session.Session`."""
-        told: dict[str, Any] = {}
+        header: dict[str, Any] = {}
         where = f"the checkpoint in {directory} cannot be loaded"
-        _together(self.world, where, lambda: told.update(_read(directory, self.case)))
+        _together(self.world, where, lambda: header.update(_read(directory, self.case)))
         _together(self.world, where, lambda: self.read_state(directory))
-        self._micro_steps = int(told["micro_steps"])
+        self._micro_steps = int(header["micro_steps"])
         if self._feed:
             self._feed.go_on(1 + self._micro_steps)  # one was taken when the session was made
 
@@ -148,10 +139,25 @@ def _together(world: World, what: str, act: Callable[[], None]) -> None:
         raise RunError(problems[0])
 
 
+def _end_save(partial: Path, directory: Path) -> None:
+    """Give a checkpoint that is whole its name."""
+    directories = [path for path in partial.rglob("*") if path.is_dir()]
+    for path in (partial / _NAME, *directories, partial):
+        _to_disk(path)
+    partial.rename(directory)
+    _to_disk(directory.parent)
+
+
 def _to_disk(path: Path) -> None:
+    with _opened(path) as descriptor:
+        os.fsync(descriptor)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -160,8 +166,8 @@ def _read(directory: Path, case: Case) -> dict[str, Any]:
     file = directory / _NAME
     if not file.is_file():
         raise RunError(f"there is no checkpoint in {directory}: it has no {_NAME}")
-    told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    there, here = told["settings"], json.loads(dump_json(_settings(case)))
+    header: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    there, here = header["settings"], json.loads(dump_json(_settings(case)))
     other = [
         f"{key} is {there.get(key)} there, {here.get(key)} here"
         for key in sorted({*there, *here})
@@ -169,7 +175,7 @@ def _read(directory: Path, case: Case) -> dict[str, Any]:
     ]
     if other:
         raise RunError(f"the checkpoint in {directory} is another training's: {'; '.join(other)}")
-    return told
+    return header
 
 
 def _settings(case: Case) -> dict[str, Any]:
@@ -219,8 +225,10 @@ def measure_checkpoint(
 
 def remove(directory: Path, keep: bool = False) -> None:
     """Remove a checkpoint, unless it is to be kept, and what is left of attempts to save it."""
-    for path in partial_directories(directory) + ([] if keep else [directory]):
+    for path in directory.parent.glob(f".{directory.name}.*.partial"):
         shutil.rmtree(path, ignore_errors=True)
+    if not keep:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _end_accumulation(session: Session, accumulation: int, beat: Callable[[], None]) -> None:
@@ -250,13 +258,13 @@ def _timed(session: Session, world: World, act: Callable[[], None]) -> tuple[flo
 
 
 def _size(world: World, directory: Path) -> int:
-    """Bytes of all files. Each node tells of those it sees: a network file system may show a node
+    """Bytes of all files. Each node knows those it sees: a network file system may show a node
     those of the others later."""
     paths = [path for path in directory.rglob("*") if path.is_file()]
     seen = {str(path.relative_to(directory)): path.stat().st_size for path in paths}
     sizes: dict[str, int] = {}
-    for told in world.gather(seen if world.local_rank == 0 else {}):
-        for name, size in told.items():
+    for node in world.gather(seen if world.local_rank == 0 else {}):
+        for name, size in node.items():
             sizes[name] = max(size, sizes.get(name, 0))
     return sum(sizes.values())
 
@@ -264,10 +272,6 @@ def _size(world: World, directory: Path) -> int:
 def _forget_pages(world: World, directory: Path) -> None:
     """Ask each node's kernel to drop the files from its page cache, where it was left by saving."""
     for path in files_of_rank(world, directory):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
+        with contextlib.suppress(OSError), _opened(path) as descriptor:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     world.barrier()

@@ -59,7 +59,7 @@ class Share:
 def batches(
     share: Share, batch_size: int, again: Callable[[int], None] | None = None, first: int = 0
 ) -> Iterator[Arrays]:
-    """Batches without end, across files and passes; ``again(n)`` is told as pass n > 0 begins.
+    """Batches without end, across files and passes; ``again(n)`` is called as pass n > 0 begins.
     Those before the ``first`` are left out, and their samples are not read."""
     if not share.samples:
         raise DataError("there is no sample for this rank")
@@ -146,7 +146,7 @@ class Feed:
             for batch in source:
                 if not self._put(self._convert(batch)):
                     return
-        except BaseException as error:  # noqa: BLE001 - raised where the batch is asked for
+        except BaseException as error:  # noqa: BLE001 - raised where the batch is taken
             self._put(error)
 
     def _put(self, item: Any) -> bool:
@@ -174,36 +174,42 @@ def open_feed(
     if workload.layout is None:
         raise DataError(f"{workload.name} has no real data: set data = 'synthetic'")
     layout = workload.layout(case)
-    share, found, problem, whole = None, 0, None, True
+    share, unpadded, problem = None, True, None
     try:
         shards = [opening.open_shard(path, layout) for path in opening.find(case.data_path)]
         share = Share(shards, world.rank, world.size, case.seed)
-        opening.check(shards[world.rank :: world.size], layout)
-        whole = opening.unpadded(shards[world.rank :: world.size], layout)
-        found = share.samples
+        mine = shards[world.rank :: world.size]
+        opening.check(mine, layout)
+        unpadded = opening.unpadded(mine, layout)
     except DataError as error:
         problem = str(error)
-    unmasked = all(world.gather(whole))
-    answers = world.gather((problem, found))
-    problems = [text for text, _ in answers if text]
-    if problems or share is None:
-        raise DataError(problems[0])
-    if not all(count for _, count in answers):
+    answers = world.gather((problem, getattr(share, "samples", 0), unpadded))
+    problems, found, whole = (list(values) for values in zip(*answers))
+    failed = next(filter(None, problems), None)
+    if failed or share is None:
+        raise DataError(failed)
+    if not all(found):
         raise DataError(
-            f"data_path {case.data_path!r}: {sum(count for _, count in answers)} samples for"
-            f" {world.size} ranks leave some rank none: prepare more text, or use fewer ranks"
+            f"data_path {case.data_path!r}: {sum(found)} samples for {world.size} ranks leave some"
+            " rank none: prepare more text, or use fewer ranks"
         )
+    masked = not all(whole)
 
     def source(first: int) -> Iterator[Arrays]:
-        batches = _watched(share, case, layout, world, devices, first)
-        return _without_masks(batches, case) if unmasked else batches
+        batches = _checked(share, case, layout, world, devices, first)
+        return batches if masked else _without_masks(batches, case)
 
-    return Feed(source, {**_facts(share, answers), "data_masked": not unmasked}, convert)
+    facts = {
+        "data_sharing": "samples of each file" if share.striped else "whole files",
+        "data_samples_per_rank": min(found),
+        "data_masked": masked,
+    }
+    return Feed(source, facts, convert)
 
 
 def _without_masks(batches: Iterator[Arrays], case: Case) -> Iterator[Arrays]:
-    """Of data in which nothing is padded: a mask of ones says nothing, and rules out a GPU's
-    fastest attention kernels. That is a fact of all files and all ranks, or each batch could be
+    """Batches of data in which nothing is padded: a mask of ones says nothing, and rules out a
+    GPU's fastest attention kernels. That holds for all files and all ranks, or each batch could be
     computed otherwise than the last."""
     for batch in batches:
         mask = batch.pop("input_mask", None)
@@ -215,25 +221,15 @@ def _without_masks(batches: Iterator[Arrays], case: Case) -> Iterator[Arrays]:
         yield batch
 
 
-def _facts(share: Share, answers: list[tuple[str | None, int]]) -> dict[str, Any]:
-    return {
-        "data_sharing": "samples of each file" if share.striped else "whole files",
-        "data_samples_per_rank": min(count for _, count in answers),
-    }
-
-
-def _watched(
+def _checked(
     share: Share, case: Case, layout: SampleLayout, world: World, devices: int, first: int
 ) -> Iterator[Arrays]:
     """The batches, each looked at once more: files may change after they were checked."""
 
     def again(number: int) -> None:
         if number == 1 and world.rank == 0:
-            print(
-                f"data: all {share.samples} samples of rank 0 were used: they come again,"
-                " in another order",
-                flush=True,
-            )
+            used = f"data: all {share.samples} samples of rank 0 were used"
+            print(f"{used}: they come again, in another order", flush=True)
 
     for batch in batches(share, case.batch_size * devices, again, first):
         for name in ("input_ids", "masked_lm_ids"):

@@ -41,7 +41,7 @@ class Alone:
 @dataclass(frozen=True)
 class World:
     """This process's place. ``hosts[r]`` is rank r's host; nodes are numbered by first rank.
-    ``without_mpi`` says of a process that is alone, as was asked for, why there is no MPI."""
+    ``without_mpi`` says of a process that is alone, by request, why there is no MPI."""
 
     rank: int
     hosts: tuple[str, ...]
@@ -97,10 +97,10 @@ def launcher_rank(env: Mapping[str, str] = os.environ) -> int:
     return launched(env).rank or 0
 
 
-def asked_without_mpi(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether one process without MPI is asked for (``DLPERF_MPI=none``). WorldError if that is
-    asked for and a launcher says that there are more: ranks that cannot find each other must not
-    become as many runs of one rank. WorldError for any other value, too."""
+def is_without_mpi(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether one process without MPI is requested (``DLPERF_MPI=none``). WorldError if it is and a
+    launcher says that there are more: ranks that cannot find each other must not become as many
+    runs of one rank. WorldError for any other value, too."""
     choice = env.get(MPI_VARIABLE, "")
     if choice in ("", "mpi"):
         return False
@@ -120,9 +120,9 @@ def asked_without_mpi(env: Mapping[str, str] = os.environ) -> bool:
 
 
 def discover(env: Mapping[str, str] = os.environ) -> World:
-    """Initialise MPI and learn every rank's host; without MPI a world of one, if that is asked for
-    (see :func:`asked_without_mpi`). WorldError if there is no MPI to be had."""
-    if asked_without_mpi(env):
+    """Initialise MPI and learn every rank's host; without MPI a world of one, on request (see
+    :func:`is_without_mpi`). WorldError if there is no MPI to be had."""
+    if is_without_mpi(env):
         reason = f"none: one process, as {MPI_VARIABLE}={NO_MPI} asks"
         return World(0, (socket.gethostname(),), Alone(), reason)
     try:

@@ -20,67 +20,56 @@ def _constant(schedule: Schedule, step: int) -> float:
 
 def _polynomial(schedule: Schedule, step: int) -> float:
     """step / warmup below ``warmup``; then (1 - step / total) ^ power, 0 from ``total`` on.
+
     TensorFlow's PolynomialDecay to 0 inside a linear warm-up (tf-models-official 2.3
     ``nlp/optimization.py`` with power 1; NVIDIA's TensorFlow BERT ``optimization.py`` with power
-    0.5 for LAMB). The decay counts from step 0, not from the end of the warm-up."""
-    if step < schedule.warmup:
-        return step / schedule.warmup
+    0.5 for LAMB). The decay counts from step 0, not from the end of the warm-up.
+    """
     return float(_left(schedule, step) ** schedule.power)
 
 
 def _cosine(schedule: Schedule, step: int) -> float:
     """step / warmup below ``warmup``; then half a cosine from 1 to 0 at ``total``, and 0.
+
     Megatron-LM's (``learning_rates.py`` since v1.1, ``optimizer_param_scheduler.py`` now) with a
     lowest rate of 0. The copy of 2020 in DeepSpeedExamples stretches it by ``warmup`` steps: there
-    it is not yet 0 at ``total``."""
-    if step < schedule.warmup:
-        return step / schedule.warmup
+    it is not yet 0 at ``total``.
+    """
     if step >= schedule.total:
         return 0.0
     share = (step - schedule.warmup) / (schedule.total - schedule.warmup)
     return (1 + math.cos(math.pi * share)) / 2
 
 
-def _warmup_exp_decay_poly(schedule: Schedule, step: int) -> float:
+def _square(schedule: Schedule, step: int) -> float:
     """(step / warmup) ^ 1.5 below ``warmup``; then (1 - step / total) ^ 2, 0 from ``total`` on.
+
     ``EP`` of DeepSpeed's bing_bert, degrees included: its configurations cannot change them. Past
-    ``total`` the source's parabola rises again; no recipe goes there, and here it stays at 0."""
-    if step < schedule.warmup:
-        return float((step / schedule.warmup) ** 1.5)
+    ``total`` the source's parabola rises again; no recipe goes there, and here it stays at 0.
+    """
     return _left(schedule, step) ** 2
 
 
-def _warmup_linear_decay_exp(schedule: Schedule, step: int) -> float:
-    """step / warmup below ``warmup``; then decay_rate ^ ((step - warmup) / decay_steps). ``LE`` of
-    DeepSpeed's bing_bert, its default."""
-    if step < schedule.warmup:
-        return step / schedule.warmup
-    return _exponential(schedule, step)
+def _exponential(schedule: Schedule, step: int) -> float:
+    """(step / warmup) ^ degree below ``warmup``; then decay_rate ^ ((step - warmup) / decay_steps).
 
-
-def _warmup_exp_decay_exp(schedule: Schedule, step: int) -> float:
-    """(step / warmup) ^ 2 below ``warmup``; then decay_rate ^ ((step - warmup) / decay_steps).
-    ``EE`` of DeepSpeed's bing_bert."""
-    if step < schedule.warmup:
-        return float((step / schedule.warmup) ** 2)
-    return _exponential(schedule, step)
+    DeepSpeed's bing_bert: ``LE``, its default, of degree 1, and ``EE`` of degree 2.
+    """
+    return float(schedule.decay_rate ** ((step - schedule.warmup) / schedule.decay_steps))
 
 
 def _left(schedule: Schedule, step: int) -> float:
     return max(0.0, 1.0 - step / schedule.total)
 
 
-def _exponential(schedule: Schedule, step: int) -> float:
-    return float(schedule.decay_rate ** ((step - schedule.warmup) / schedule.decay_steps))
-
-
-SHAPES: dict[str, Callable[[Schedule, int], float]] = {
-    "constant": _constant,
-    "polynomial": _polynomial,
-    "cosine": _cosine,
-    "warmup_exp_decay_poly": _warmup_exp_decay_poly,
-    "warmup_linear_decay_exp": _warmup_linear_decay_exp,
-    "warmup_exp_decay_exp": _warmup_exp_decay_exp,
+# The degree of the warm-up, and what follows it.
+SHAPES: dict[str, tuple[float, Callable[[Schedule, int], float]]] = {
+    "constant": (0, _constant),
+    "polynomial": (1, _polynomial),
+    "cosine": (1, _cosine),
+    "warmup_exp_decay_poly": (1.5, _square),
+    "warmup_linear_decay_exp": (1, _exponential),
+    "warmup_exp_decay_exp": (2, _exponential),
 }
 
 
@@ -88,4 +77,7 @@ def learning_rate(peak: float, schedule: Schedule, step: int) -> float:
     """Learning rate of the update after ``step`` others: peak x shape(step) + offset. ``peak`` is
     :attr:`dlperf_hpc.model.case.Optimizer.lr`. The offset belongs to the recipes of bing_bert,
     which add it whatever the schedule says (``--lr_offset``)."""
-    return peak * SHAPES[schedule.name](schedule, step) + schedule.offset
+    degree, decay = SHAPES[schedule.name]
+    if step < schedule.warmup:
+        return float(peak * (step / schedule.warmup) ** degree + schedule.offset)
+    return peak * decay(schedule, step) + schedule.offset

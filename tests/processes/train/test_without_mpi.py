@@ -8,7 +8,7 @@ import pytest
 
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.train import joblog
-from dlperf_hpc.train.ranks import Alone, asked_without_mpi, discover
+from dlperf_hpc.train.ranks import Alone, discover, is_without_mpi
 
 ASKED = {"DLPERF_MPI": "none"}
 
@@ -28,12 +28,12 @@ def test_provenance_says_that_there_was_no_mpi() -> None:
 
 @pytest.mark.parametrize("name", ["", "mpi"])
 def test_nothing_else_asks_for_it(name: str) -> None:
-    assert not asked_without_mpi({}) and not asked_without_mpi({"DLPERF_MPI": name})
+    assert not is_without_mpi({}) and not is_without_mpi({"DLPERF_MPI": name})
 
 
 def test_a_value_that_is_none_of_both_is_refused() -> None:
     with pytest.raises(WorldError, match="there are only none and mpi"):
-        asked_without_mpi({"DLPERF_MPI": "no"})
+        is_without_mpi({"DLPERF_MPI": "no"})
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_many_lonely_ranks_are_refused_whatever_launched_them(name: str) -> None
     with pytest.raises(WorldError, match=f"{name}=4.*never find each other") as caught:
         discover({**ASKED, name: "4"})
     assert caught.value.fault == "mpi_alone"
-    assert asked_without_mpi({**ASKED, name: "1"})
+    assert is_without_mpi({**ASKED, name: "1"})
 
 
 def test_a_step_of_one_within_a_larger_job_is_one_process() -> None:
-    assert asked_without_mpi({**ASKED, "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "8"})
+    assert is_without_mpi({**ASKED, "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "8"})

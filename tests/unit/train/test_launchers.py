@@ -13,7 +13,7 @@ from dlperf_hpc.timer import config
 from dlperf_hpc.train.probe import __main__ as probe
 from dlperf_hpc.train.probe.node import LAUNCHERS, TORCHRUN, launched
 from dlperf_hpc.train.program import launching
-from dlperf_hpc.train.ranks import World, asked_without_mpi, check, launcher_rank
+from dlperf_hpc.train.ranks import World, check, is_without_mpi, launcher_rank
 
 SRUN = {
     "SLURM_PROCID": "5",
@@ -87,7 +87,7 @@ def test_every_caller_is_told_alike(
     with pytest.raises(WorldError, match="the launcher started 8 ranks"):
         check(World(0, ("n1",)), case("2n4g"), env)
     with pytest.raises(WorldError, match="never find each other"):
-        asked_without_mpi({**env, "DLPERF_MPI": "none"})
+        is_without_mpi({**env, "DLPERF_MPI": "none"})
     where = launching.discover(case("2n4g", "rank"), env)
     assert (where.rank, where.size, where.local_rank, where.node_rank) == (5, 8, 1, 1)
     timed = config.launched(env)
