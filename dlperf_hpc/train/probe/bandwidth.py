@@ -142,18 +142,33 @@ def joined(comm: Any, host: str, index: int, kind: str) -> Iterator[Any]:
     import torch
     import torch.distributed as dist
 
-    rank, size = comm.Get_rank(), comm.Get_size()
-    device = torch.device(kind, index) if kind == "cuda" else torch.device(kind)
-    store = dist.TCPStore(host, 0, size, True, wait_for_workers=False) if rank == 0 else None
-    port = comm.bcast(store.port if store else None)
-    if store is None:
-        store = dist.TCPStore(host, port, size, False)
+    device = torch.device(kind)
     if kind == "cuda":
+        device = torch.device(kind, index)
         torch.cuda.set_device(device)
-    backend = "nccl" if kind == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    join(comm, host, device)
     yield device
     dist.destroy_process_group()
+
+
+def join(comm: Any, host: str, device: Any, **timeout: Any) -> None:
+    """Form a process group of all ranks of ``comm``; ``host`` is where rank 0 is reached. Rank 0's
+    store binds a port the system picks, and MPI hands it on: a port that was tested by binding can
+    never be another job's. With a ``timeout``, NCCL is started at once on the device."""
+    import torch.distributed as dist
+
+    rank, size = comm.Get_rank(), comm.Get_size()
+    store = None
+    if rank == 0:
+        store = dist.TCPStore(host, 0, size, True, wait_for_workers=False, **timeout)
+    port = comm.bcast(store.port if store else None)
+    if store is None:
+        store = dist.TCPStore(host, port, size, False, **timeout)
+    more = dict(timeout)
+    if device.type == "cuda" and timeout:
+        more["device_id"] = device
+    backend = {"cuda": "nccl"}.get(device.type, "gloo")
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, **more)
 
 
 def sweeps(comm: Any, host: str, gpu: int | None, budget_s: float) -> Iterator[dict[str, Any]]:

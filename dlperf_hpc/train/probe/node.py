@@ -113,11 +113,12 @@ def launched(
     whole = next((place for place in places if place and place[0] < place[1]), None)
     if whole:
         launchers = [each for each, place in zip(launchers, places) if place == whole]
+    rank, size, local_rank, local_size = zip(*launchers)
     return Launched(
-        rank=_first(env, (each.rank for each in launchers)),
-        size=_first(env, (*(each.size for each in launchers), _JOB_SIZE)),
-        local_rank=_first(env, (each.local_rank for each in launchers)),
-        local_size=_first(env, (each.local_size for each in launchers)),
+        rank=_first(env, rank),
+        size=_first(env, (*size, _JOB_SIZE)),
+        local_rank=_first(env, local_rank),
+        local_size=_first(env, local_size),
         whole=whole is not None,
     )
 
@@ -157,24 +158,24 @@ def cpus() -> list[int]:
 def imported(name: str, checkout: bool = False) -> dict[str, Any]:
     """``version`` and more of a module, or the ``error`` of importing it. It is looked for in the
     working directory too if that is a ``checkout``."""
-    argv = [sys.executable, "-c", _IMPORT, name, "checkout" if checkout else "elsewhere"]
+    argv = [sys.executable, "-c", _IMPORT, name, "checkout" * checkout]
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_IMPORT_LIMIT_S,
-            check=False,
-        )
+        done = _run(argv, _IMPORT_LIMIT_S)
     except subprocess.TimeoutExpired:
         return {"error": f"not imported within {_IMPORT_LIMIT_S:g} s"}
     if done.returncode == 0:
         with contextlib.suppress(ValueError, IndexError):
             found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
             return found
-    words = done.stderr.decode(errors="replace").strip().splitlines()
-    last = words[-1].strip() if words else "no word"
+    words = done.stderr.decode(errors="replace").strip().splitlines() or ["no word"]
+    last = words[-1].strip()
     return {"error": last[:500] if done.returncode > 0 else f"signal {-done.returncode}: {last}"}
+
+
+def _run(argv: list[str], limit_s: float) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False
+    )
 
 
 def installed() -> dict[str, str]:
@@ -258,14 +259,10 @@ def _text(value: Any) -> str:
 
 
 def _by_command() -> list[dict[str, Any]] | None:
+    argv = ["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"]
     try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=30,
-            check=True,
-        )
+        done = _run(argv, 30)
+        done.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return None
     rows = [line.split(", ") for line in done.stdout.decode(errors="replace").splitlines()]
@@ -340,7 +337,11 @@ def own_steps(comm: Any, gpu: int | None) -> dict[str, Any]:
     """``ms``, the mean time of steps of fixed work, after a barrier of all ranks: products of
     matrices on the device ``gpu``, else SHA-256 of a buffer on the CPU. The mean, not the median: a
     device that is throttled now and then is as slow as its mean."""
-    what, step = ("SHA-256", _hashing()) if gpu is None else ("matrix products", _products(gpu))
+    buffer = bytes(_HOST_BYTES)
+    what = "SHA-256"
+    step: Callable[[], object] = lambda: hashlib.sha256(buffer).digest()  # noqa: E731
+    if gpu is not None:
+        what, step = "matrix products", _products(gpu)
     step()
     begin = time.perf_counter()
     step()
@@ -350,20 +351,10 @@ def own_steps(comm: Any, gpu: int | None) -> dict[str, Any]:
     begin = time.perf_counter()
     for _ in range(count):
         step()
-    took = time.perf_counter() - begin
-    return {"what": what, "steps": count, "ms": 1e3 * took / count}
+    return {"what": what, "steps": count, "ms": 1e3 * (time.perf_counter() - begin) / count}
 
 
-def _hashing() -> Callable[[], None]:
-    buffer = bytes(_HOST_BYTES)
-
-    def step() -> None:
-        hashlib.sha256(buffer).digest()
-
-    return step
-
-
-def _products(gpu: int) -> Callable[[], None]:
+def _products(gpu: int) -> Callable[[], object]:
     import torch
 
     device = torch.device("cuda", gpu)

@@ -1,4 +1,4 @@
-"""The optimizers of a sweep in PyTorch: torch's own where they compute what is asked for, LAMB in
+"""The optimizers of a sweep in PyTorch: torch's own where they compute what is needed, LAMB in
 three variants, and optimizer placement. Imports torch: never loaded on the login node.
 
 LAMB, with g the gradient of a parameter w, b1 and b2 the betas, t the number of this step from 1:
@@ -39,6 +39,10 @@ VARIANTS = ("lamb", "lamb-nvidia", "lamb-deepspeed")
 # So late a step that both of Adam's bias corrections are 1 in double precision (beta < 0.999995),
 # and below 2^24, where a float32 counter stops.
 _LATE = 8_000_000
+_LAMB: dict[str, Any] = {
+    **{"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.0},
+    **{"bias_correction": True, "variant": "lamb", "min_coeff": 0.01, "max_coeff": 10.0},
+}
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -50,30 +54,12 @@ class Lamb(torch.optim.Optimizer):
     # GradScaler then hands over ``grad_scale`` and ``found_inf`` as tensors and does not wait.
     _step_supports_amp_scaling = True
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        bias_correction: bool = True,
-        variant: str = "lamb",
-        min_coeff: float = 0.01,
-        max_coeff: float = 10.0,
-    ) -> None:
-        if variant not in VARIANTS:
-            raise ValueError(f"there is no LAMB {variant!r}, only {', '.join(VARIANTS)}")
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "bias_correction": bias_correction,
-            "variant": variant,
-            "min_coeff": min_coeff,
-            "max_coeff": max_coeff,
-        }
+    def __init__(self, params: Any, **settings: Any) -> None:
+        defaults = {**_LAMB, **settings}
+        if defaults["variant"] not in VARIANTS:
+            raise ValueError(
+                f"there is no LAMB {defaults['variant']!r}, only {', '.join(VARIANTS)}"
+            )
         super().__init__(params, defaults)
 
     @torch.no_grad()
@@ -118,25 +104,21 @@ class Lamb(torch.optim.Optimizer):
         _apply(group, parameters, updates, rate.to(updates[0].dtype))
 
     def _moments(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        for parameter in parameters:
-            state = self.state[parameter]
+        states = [self.state[parameter] for parameter in parameters]
+        for parameter, state in zip(parameters, states):
             if not state:
                 state["exp_avg"] = torch.zeros_like(parameter)
                 state["exp_avg_sq"] = torch.zeros_like(parameter)
-        states = [self.state[parameter] for parameter in parameters]
         return [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
 
 
 def _counter(group: dict[str, Any], like: Tensor) -> Tensor:
     """A group's step counter: on the device, since a skipped step is not known elsewhere; double,
     since 1 - beta2^t of the first steps would lose half its digits."""
-    steps = group.get("steps")
-    if steps is None:
-        steps = torch.zeros((), dtype=torch.float64, device=like.device)
+    steps: Tensor = group.get("steps", torch.zeros((), dtype=torch.float64))
     # What a checkpoint has brought back is in host memory: torch moves the states, not the groups.
     group["steps"] = steps = steps.to(like.device)
-    counter: Tensor = steps
-    return counter
+    return steps
 
 
 def forget_steps(optimizer: torch.optim.Optimizer) -> None:
@@ -155,10 +137,10 @@ def _erase(gradients: list[Tensor], keep: Tensor) -> None:
 
 def _blend(moments: list[Tensor], beta: float, keep: Tensor | float) -> None:
     """Multiply by beta, or by 1 where the step is skipped."""
-    if isinstance(keep, float):
-        torch._foreach_mul_(moments, beta)
-    else:
-        torch._foreach_mul_(moments, (1.0 - (1.0 - beta) * keep).to(moments[0].dtype))
+    factor: Any = beta
+    if isinstance(keep, Tensor):
+        factor = (1.0 - (1.0 - beta) * keep).to(moments[0].dtype)
+    torch._foreach_mul_(moments, factor)
 
 
 def _directions(
@@ -207,7 +189,7 @@ def _apply(
     torch._foreach_addcmul_(parameters, updates, list(ratios.unbind()))
 
 
-class _Begun(torch.optim.Optimizer):
+class _Prepared(torch.optim.Optimizer):
     """Mixed into one of torch's optimizers: the state of a parameter is there before torch's own
     code asks for it, so that it starts as :meth:`begin` says."""
 
@@ -224,7 +206,7 @@ class _Begun(torch.optim.Optimizer):
         return super().step(closure)
 
 
-class BegunSGD(_Begun, torch.optim.SGD):
+class PreparedSGD(_Prepared, torch.optim.SGD):
     """SGD whose momentum starts at 0. torch's fused one leaves it uninitialised where the first
     step overflows and is skipped."""
 
@@ -233,7 +215,7 @@ class BegunSGD(_Begun, torch.optim.SGD):
         return {"momentum_buffer": torch.zeros_like(parameter)} if group["momentum"] else {}
 
 
-class _Uncorrected(_Begun):
+class _Uncorrected(_Prepared):
     """No bias correction, which torch's Adam has no switch for: its counter starts very late."""
 
     def begin(self, group: dict[str, Any], parameter: torch.Tensor) -> dict[str, Any]:
@@ -275,7 +257,7 @@ def optimizer_kind(settings: Optimizer) -> tuple[type[torch.optim.Optimizer], di
     """The class of an optimizer and its arguments, for a library that makes it itself."""
     arguments: dict[str, Any] = {"lr": settings.lr}
     if settings.name == "sgd":
-        return BegunSGD, {**arguments, "momentum": settings.beta1, "fused": True}
+        return PreparedSGD, {**arguments, "momentum": settings.beta1, "fused": True}
     arguments.update(betas=(settings.beta1, settings.beta2), eps=settings.eps)
     if settings.name in ("adam", "adamw"):
         largest = max(settings.beta1, settings.beta2)

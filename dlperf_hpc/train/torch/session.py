@@ -22,6 +22,7 @@ from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.measurement import IterationClock
+from dlperf_hpc.train.probe import bandwidth
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.telemetry import take_place
 from dlperf_hpc.train.torch.device import (
@@ -46,24 +47,10 @@ _KERNELS = {
 
 
 def join(world: World, device: torch.device) -> None:
-    """Form the process group, unless this process has one. Rank 0's store binds a port the system
-    picks, and MPI tells it on: a port that was tested by binding can never be another job's."""
-    if dist.is_initialized():
-        return  # of a process that measures several models in turn
-    store = None
-    if world.rank == 0:
-        store = dist.TCPStore(world.address, 0, world.size, True, _TIMEOUT, False)
-    port = world.broadcast(store.port if store else None)
-    if store is None:
-        store = dist.TCPStore(world.address, port, world.size, False, _TIMEOUT)
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        store=store,
-        rank=world.rank,
-        world_size=world.size,
-        timeout=_TIMEOUT,
-        device_id=device if device.type == "cuda" else None,
-    )
+    """Form the process group, unless this process, which measures several models in turn, has
+    one."""
+    if not dist.is_initialized():
+        bandwidth.join(world.comm, world.address, device, timeout=_TIMEOUT)
 
 
 def attention_of(work: Callable[[], object]) -> str | None:
