@@ -3,9 +3,17 @@ precisions and options that several of them declare."""
 
 from __future__ import annotations
 
-from dlperf_hpc.model.case import Option
+from typing import Any
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+from dlperf_hpc.model.case import OPTIMIZERS, Option
+
+ALIKE: dict[str, Any] = {
+    "precisions": ("fp32", "tf32", "bf16", "fp16"),
+    "optimizers": OPTIMIZERS,
+    "data_sources": ("synthetic", "real"),
+}
+"""Fields of their declarations."""
+
 XLA = Option("xla", False, "XLA compiles what is a device's own work, not all-reduce")
 BIND = Option(
     "bind",

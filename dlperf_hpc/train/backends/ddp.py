@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dlperf_hpc.model.case import MODES, OPTIMIZERS, Option
+from dlperf_hpc.model.case import MODES, Option
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
-from dlperf_hpc.train.backends import BIND, PRECISIONS
+from dlperf_hpc.train.backends import ALIKE, BIND
 from dlperf_hpc.train.session import TORCH_CURE, opener
 
 BACKENDS = (
@@ -13,11 +13,9 @@ BACKENDS = (
         doc=__doc__,
         framework_name="PyTorch",
         library="torch",
-        precisions=PRECISIONS,
-        optimizers=OPTIMIZERS,
+        **ALIKE,
         open_session=opener("torch.ddp", "DdpSession", "PyTorch", TORCH_CURE),
         modes=MODES,
-        data_sources=("synthetic", "real"),
         options=(
             BIND,
             Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Any
 
 from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.files import read_regular
-from dlperf_hpc.model.case import MODES, OPTIMIZERS, Case, Optimizer, Option, Topology
+from dlperf_hpc.model.case import MODES, Case, Optimizer, Option, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
-from dlperf_hpc.train.backends import BIND, PRECISIONS
+from dlperf_hpc.train.backends import ALIKE, BIND
 from dlperf_hpc.train.session import TORCH_CURE, opener
 
 Config = dict[str, Any]
+
+_CASE_KEYS = (
+    *("framework", "model", "precision", "batch_size", "seq_len", "accumulation"),
+    *("device", "mode"),
+)
 
 # What a file may leave to others, as files written for the transformers library do.
 _AUTO = "auto"
@@ -67,23 +73,13 @@ def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _case_of(values: Mapping[str, Any]) -> Case:
     names = {option.name for option in BACKENDS[0].options}
-    table = {
-        key.partition(".")[2]: value
-        for key, value in values.items()
-        if key.startswith("optimizer.")
-    }
+    prefix = "optimizer."
+    table = {key[len(prefix) :]: values[key] for key in values if key.startswith(prefix)}
     case = Case(
-        framework=values["framework"],
-        model=values["model"],
         topology=Topology.parse(values["topology"]),
-        precision=values["precision"],
-        batch_size=values["batch_size"],
-        seq_len=values["seq_len"],
-        accumulation=values["accumulation"],
         optimizer=Optimizer(**table),
-        device=values["device"],
-        mode=values["mode"],
         options=tuple((key, value) for key, value in values.items() if key in names),
+        **{key: values[key] for key in _CASE_KEYS},
     )
     total = values.get("global_batch")
     return replace(case, accumulation=total // case.micro_batch) if total else case
@@ -188,8 +184,8 @@ def _optimizer_issues(block: Mapping[str, Any], settings: Optimizer) -> list[Iss
         if value != wanted.get(key)
     ]
     if name != settings.name:
-        told = f"is {block['type']!r} in this file, which is {name}; {settings.name} by the sweep"
-        issues.append(Issue("optimizer.type", f"{told} (optimizer.name)"))
+        kinds = f"is {block['type']!r} in this file, which is {name}; {settings.name} by the sweep"
+        issues.append(Issue("optimizer.type", f"{kinds} (optimizer.name)"))
     return issues
 
 
@@ -230,8 +226,8 @@ def _read(path: Path) -> Config:
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> Config:
-    keys = [key for key, _ in pairs]
-    doubled = sorted({key for key in keys if keys.count(key) > 1})
+    keys = Counter(key for key, _ in pairs)
+    doubled = sorted(key for key, number in keys.items() if number > 1)
     if doubled:
         raise ValueError(f"{', '.join(doubled)} is there twice")
     return dict(pairs)
@@ -243,11 +239,9 @@ BACKENDS = (
         doc=__doc__,
         framework_name="DeepSpeed",
         library="torch",
-        precisions=PRECISIONS,
-        optimizers=OPTIMIZERS,
+        **ALIKE,
         open_session=opener("torch.deepspeed", "DeepSpeedSession", "PyTorch", TORCH_CURE),
         modes=MODES[:2],
-        data_sources=("synthetic", "real"),
         check=check,
         modules=("deepspeed",),
         options=(

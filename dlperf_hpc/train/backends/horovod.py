@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.model.case import MODES, OPTIMIZERS, Option
+from dlperf_hpc.model.case import MODES, Option
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
-from dlperf_hpc.train.backends import BIND, PRECISIONS, XLA
+from dlperf_hpc.train.backends import ALIKE, BIND, XLA
 from dlperf_hpc.train.session import opener
 
 if TYPE_CHECKING:
@@ -50,13 +50,7 @@ _OPTIONS = (
         ("post_accumulation", "every_micro_batch"),
     ),
 )
-_ALIKE: dict[str, Any] = {
-    "framework_name": "Horovod",
-    "data_sources": ("synthetic", "real"),
-    "precisions": PRECISIONS,
-    "optimizers": OPTIMIZERS,
-    "modules": ("horovod",),
-}
+_HOROVOD: dict[str, Any] = {**ALIKE, "framework_name": "Horovod", "modules": ("horovod",)}
 BACKENDS = (
     BackendDeclaration(
         name="horovod-torch",
@@ -65,7 +59,7 @@ BACKENDS = (
         open_session=opener("torch.horovod", "HorovodTorchSession", "Horovod for PyTorch", _CURE),
         modes=MODES[:2],
         options=_OPTIONS,
-        **_ALIKE,
+        **_HOROVOD,
     ),
     BackendDeclaration(
         name="horovod-tensorflow",
@@ -75,6 +69,6 @@ BACKENDS = (
             "tensorflow.horovod", "HorovodTensorflowSession", "Horovod for TensorFlow", _CURE
         ),
         options=(*_OPTIONS, XLA),
-        **_ALIKE,
+        **_HOROVOD,
     ),
 )

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlperf_hpc.model.case import OPTIMIZERS, Option, Topology
+from dlperf_hpc.model.case import Option, Topology
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
-from dlperf_hpc.train.backends import PRECISIONS, XLA
+from dlperf_hpc.train.backends import ALIKE, XLA
 from dlperf_hpc.train.session import opener
 
 _CURE = "make an environment with it: dlperf env make tensorflow"
@@ -37,10 +37,8 @@ BACKENDS = (
         name="tensorflow",
         doc=__doc__,
         framework_name="TensorFlow",
-        data_sources=("synthetic", "real"),
         library="tensorflow",
-        precisions=PRECISIONS,
-        optimizers=OPTIMIZERS,
+        **ALIKE,
         open_session=opener("tensorflow.strategy", "StrategySession", "TensorFlow", _CURE),
         one_per_node=True,
         check=check,

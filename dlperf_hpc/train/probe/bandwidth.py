@@ -9,11 +9,11 @@ more than the standard library and mpi4py; torch is imported where GPUs are to b
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Callable
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
@@ -58,15 +58,10 @@ def by_mpi(comm: Any, kind: str, size: int) -> Prepared:
     rank, ranks = comm.Get_rank(), comm.Get_size()
     sends, receives, _ = sizes_of(kind, size, ranks)
     sent, got = array("f", [rank + 1.0]) * sends, array("f", [0.0]) * receives
-    pair = [sent, MPI.FLOAT], [got, MPI.FLOAT]
+    calls = (comm.Allreduce, comm.Reduce_scatter_block, comm.Allgather)
 
     def operation() -> None:
-        if kind == "all-reduce":
-            comm.Allreduce(*pair)
-        elif kind == "reduce-scatter":
-            comm.Reduce_scatter_block(*pair)
-        else:
-            comm.Allgather(*pair)
+        calls[KINDS.index(kind)]([sent, MPI.FLOAT], [got, MPI.FLOAT])
 
     def right() -> bool:
         sums = _sums(kind, ranks)
@@ -102,10 +97,8 @@ def by_torch(device: Any) -> Callable[[Any, str, int], Prepared]:
         def operation() -> None:
             if kind == "all-reduce":
                 dist.all_reduce(got)
-            elif kind == "reduce-scatter":
-                scatter(got, sent)
             else:
-                gather(got, sent)
+                {"reduce-scatter": scatter, "all-gather": gather}[kind](got, sent)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
 
@@ -131,11 +124,11 @@ def gpu_allreduce(comm: Any, host: str, gpu: int) -> dict[str, Any]:
 
 def _rate(what: str, comm: Any, prepare: Callable[..., Prepared], size: int) -> dict[str, Any]:
     row = _row(comm, prepare, "all-reduce", size, _ABOUT_S)
-    rate = {"seconds": row["us"] / 1e6, "gb_per_s": row["bus_gb_per_s"]}
-    return {"what": what, "bytes": size, **rate}
+    seconds, rate = row["us"] / 1e6, row["bus_gb_per_s"]
+    return {"what": what, "bytes": size, "seconds": seconds, "gb_per_s": rate}
 
 
-@contextmanager
+@contextlib.contextmanager
 def joined(comm: Any, host: str, index: int, kind: str) -> Iterator[Any]:
     """A process group of all ranks of ``comm``, and this rank's device in it; ``index`` is that of
     its GPU. A group in which something failed is left as it is: its other ranks may be stuck."""
@@ -233,12 +226,11 @@ def _why_not(comm: Any, size: int, late: bool, device: Any) -> str:
 
 def _free_bytes() -> int | None:
     """Of the node's memory; None where Linux does not tell."""
-    try:
-        with open("/proc/meminfo") as file:
-            found = [line.split()[1] for line in file if line.startswith("MemAvailable:")]
-    except OSError:
-        return None
-    return int(found[0]) * 1024 if found else None
+    with contextlib.suppress(OSError), open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def _row(

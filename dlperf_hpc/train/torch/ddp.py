@@ -79,17 +79,12 @@ class DdpSession(TorchSession):
         keep_from_waiting(model)
         return model
 
-    def iterate(self) -> None:
-        """One micro-batch; on every k-th the gradients are averaged over ranks and applied."""
-        self._micro_steps += 1
-        last = self._micro_steps % self.case.accumulation == 0
-        with nullcontext() if last and self._reducing else self.model.no_sync():
-            with self.autocast():
-                loss = self.model(**self.next_batch())
-            self.backward(loss)
-        if last:
-            self.step(nullcontext())
-        self._loss = loss.detach()
+    def reduction(self, last: bool) -> AbstractContextManager[None]:
+        """DDP averages in the backward pass."""
+        found: AbstractContextManager[None] = nullcontext()
+        if not (last and self._reducing):
+            found = self.model.no_sync()
+        return found
 
     def set_all_reduce(self, on: bool) -> bool:
         """DDP's ``no_sync``, also around the micro-batch that ends an accumulation."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import horovod.torch as hvd
@@ -41,20 +43,19 @@ class HorovodTorchSession(TorchSession):
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self.open_window(0)
 
-    def iterate(self) -> None:
-        """One micro-batch; on every k-th the optimizer steps on gradients averaged over ranks."""
-        self._micro_steps += 1
-        last = self._micro_steps % self.case.accumulation == 0
-        with self.autocast():
-            loss = self.model(**self.next_batch())
-        self.backward(loss)
+    @contextmanager
+    def reduction(self, last: bool) -> Iterator[None]:
+        """Horovod's hooks begin to average in the backward pass."""
+        yield
         if (last or self._every) and self._reducing:
             # In mid-accumulation this averages sums, whose earlier parts are averages already and
             # stay what they are.
             self.optimizer.synchronize()
-        if last:
-            self.step(self.optimizer.skip_synchronize())
-        self._loss = loss.detach()
+
+    def step(self) -> None:
+        """As for every back end; what was averaged is not averaged again."""
+        with self.optimizer.skip_synchronize():
+            super().step()
 
     def set_all_reduce(self, on: bool) -> bool:
         """The hooks send a gradient at every so many-th backward pass; off is never."""

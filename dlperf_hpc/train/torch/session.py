@@ -83,12 +83,13 @@ def compiled_so_far() -> tuple[int, int]:
 
 class TorchSession(Resumable):
     """The half of a :class:`dlperf_hpc.train.session.Session` that no PyTorch back end does its own
-    way. One that derives from it wraps ``module`` in its own engine, calls :meth:`open_window` when
-    it is ready, and writes :meth:`iterate`, :meth:`set_all_reduce` and :meth:`close`. ``module`` is
-    the plain model on this rank's ``device``; ``batch`` its arguments by name; ``optimizer`` has
-    this rank's state. Without a ``scaler`` it writes :meth:`write_state` and :meth:`read_state`
-    too."""
+    way. One that derives from it wraps ``module``, the plain model on this rank's ``device``, as
+    its ``model``, calls :meth:`open_window` when it is ready, and writes :meth:`reduction`,
+    :meth:`set_all_reduce` and :meth:`close`. ``batch`` has the model's arguments by name;
+    ``optimizer`` has this rank's state. Without a ``scaler`` it writes :meth:`iterate`,
+    :meth:`write_state` and :meth:`read_state` itself."""
 
+    model: Any  # as it is called
     optimizer: Any  # torch's, or a library's around it
     scaler: torch.amp.GradScaler
 
@@ -134,22 +135,35 @@ class TorchSession(Resumable):
     def _on_device(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: t.to(self.device, non_blocking=True) for name, t in tensors.items()}
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """The backward pass of a micro-batch's share of the step's loss."""
-        if self.case.accumulation > 1:
-            loss = loss / self.case.accumulation
-        self.scaler.scale(loss).backward()
+    def reduction(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """Around a micro-batch, the ``last`` of an accumulation or not: it has gradients averaged
+        over the ranks, or does not."""
+        raise NotImplementedError
 
-    def step(self, context: contextlib.AbstractContextManager[Any]) -> None:
-        """The optimizer's step, taken within ``context``, with the rate of the schedule."""
+    def iterate(self) -> None:
+        """One micro-batch; on every k-th the gradients are averaged over ranks and applied."""
+        self._micro_steps += 1
+        last = self._micro_steps % self.case.accumulation == 0
+        with self.reduction(last):
+            with self.autocast():
+                loss = self.model(**self.next_batch())
+            share = loss
+            if self.case.accumulation > 1:
+                share = loss / self.case.accumulation
+            self.scaler.scale(share).backward()
+        if last:
+            self.step()
+        self._loss = loss.detach()
+
+    def step(self) -> None:
+        """The optimizer's step, with the rate of the schedule."""
         # Not _optimizer_steps: a window counts its own from 0.
         set_lr(self.optimizer, self.case, self._micro_steps // self.case.accumulation - 1)
         clip = self.case.optimizer.grad_clip
         if clip:
             self.scaler.unscale_(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip, foreach=True)
-        with context:
-            self.scaler.step(self.optimizer)
+        self.scaler.step(self.optimizer)
         if self.scaler.is_enabled():
             # Kept on the device: asking whether a step was skipped would wait for it.
             self._skipped += sum(self.scaler._found_inf_per_device(self.optimizer).values())
@@ -206,10 +220,6 @@ class TorchSession(Resumable):
         if account:
             account["alloc_retries"] -= self._retried_before
         return account
-
-    def iterate(self) -> None:
-        """One micro-batch, each back end's own."""
-        raise NotImplementedError
 
     def iterate_observed(self) -> None:
         """:meth:`iterate`, and see which attention kernel it runs: slower than that."""
