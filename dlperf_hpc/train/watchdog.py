@@ -117,9 +117,8 @@ class Watchdog:
         if "SLURM_PROCID" not in os.environ:
             return None
         words = [str(output), f"{LAUNCH_MARK} {launch_id()}", PMI2_FAULT, str(os.getpid())]
-        nothing = subprocess.DEVNULL
+        argv, nothing = ["sh", "-c", _LOOK, "sh", *words], subprocess.DEVNULL
         with contextlib.suppress(OSError):
-            argv = ["sh", "-c", _LOOK, "sh", *words]
             return subprocess.Popen(argv, stdin=nothing, stdout=nothing, stderr=nothing)
         return None
 
@@ -170,7 +169,7 @@ class Watchdog:
     def fail(self, error: BaseException) -> None:
         """End this process for an exception; does not return."""
         try:
-            # A damaged sweep is told in one message: how it was read says nothing.
+            # A damaged sweep needs one message: how it was read says nothing.
             trace = "" if isinstance(error, LedgerError) else format_trace(error)
             verdict = replace(of_error(error), reason=describe(error))
             lost_peer = verdict.cause in ("", NETWORK) and is_of_lost_peer(trace)
@@ -192,19 +191,9 @@ class Watchdog:
             reason = f"rank {self.rank} on {host}: {verdict.reason}"
             _print(f"{trace}dlperf_hpc: {verdict.status.value}: {reason}")
             if not self._settled(reason) and self.attempt is not None:
-                failure = Failure(
-                    rank=self.rank,
-                    host=host,
-                    status=verdict.status,
-                    reason=reason,
-                    time=utc(),
-                    traceback=trace,
-                    consequence=consequence,
-                    place=place,
-                    fault=verdict.fault,
-                    decided_by=verdict.decided_by,
-                    cause=verdict.cause,
-                )
+                failure = Failure(self.rank, host, verdict.status, reason, utc(), trace)
+                codes = {n: getattr(verdict, n) for n in ("fault", "decided_by", "cause")}
+                failure = replace(failure, consequence=consequence, place=place, **codes)
                 _write_down(self.attempt, failure)
         finally:
             os._exit(1)  # so that the launcher ends the others at once
@@ -240,24 +229,20 @@ def _stragglers(attempt: Attempt) -> str:
     than most, or say nothing, are the ones that the others waited for."""
     ranks = range(attempt.run.case.ranks)
     deadline = time.monotonic() + _STRAGGLERS_S
-    while len(told := read_failures(attempt)) < len(ranks) and time.monotonic() < deadline:
+    while len(failures := read_failures(attempt)) < len(ranks) and time.monotonic() < deadline:
         time.sleep(0.1)
-    places = {failure.rank: failure.place or failure.reason for failure in told}
+    places = {each.rank: f"stands at {each.place or each.reason}" for each in failures}
     groups: dict[str, list[int]] = {}
     for rank in ranks:
-        groups.setdefault(places.get(rank, ""), []).append(rank)
-    told_of = [
-        f"{_ranks(members)} {f'stands at {place}' if place else 'says nothing'}"
-        for place, members in sorted(groups.items(), key=lambda item: len(item[1]))
-    ]
-    return f"; {', '.join(told_of[:_MOST_PLACES])}"
+        groups.setdefault(places.get(rank, "says nothing"), []).append(rank)
+    fewest = sorted(groups.items(), key=lambda item: len(item[1]))[:_MOST_PLACES]
+    return f"; {', '.join(f'{_ranks(members)} {place}' for place, members in fewest)}"
 
 
 def _ranks(numbers: Sequence[int]) -> str:
     """``rank 3``, or ``ranks 0,1,2 and 5 more``."""
-    shown = ",".join(map(str, numbers[:_MOST_RANKS]))
-    more = f" and {len(numbers) - _MOST_RANKS} more" if len(numbers) > _MOST_RANKS else ""
-    return f"rank{'s' * (len(numbers) > 1)} {shown}{more}"
+    text = f"rank{'s' * (len(numbers) > 1)} {','.join(map(str, numbers[:_MOST_RANKS]))}"
+    return f"{text} and {len(numbers) - _MOST_RANKS} more" if numbers[_MOST_RANKS:] else text
 
 
 def _wait_for_end(attempt: Attempt) -> None:

@@ -10,6 +10,7 @@ update variables from gradients that are already averaged over ranks, in operati
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,45 +19,11 @@ import tensorflow as tf
 
 from dlperf_hpc.model.case import Case, Optimizer
 
-Tensors = list[Any]
+Tensors = Moments = list[Any]
 
 # The loss scale of fp16: torch's rule, begun lower so that a short warm-up reaches its level.
 INITIAL_SCALE = 2.0**15
 GROWTH_INTERVAL = 2000
-
-
-def lamb_update(
-    settings: Optimizer,
-    variable: Any,
-    first: Any,
-    second: Any,
-    left: tuple[Any, Any],
-    decay: float,
-) -> Any:
-    """What lr times is taken from ``variable``, given its new moments. ``left`` are 1 - beta1^t and
-    1 - beta2^t (1 without bias correction), ``decay`` this variable's own weight decay."""
-    first_left, second_left = left
-    weights = tf.convert_to_tensor(variable)
-    if settings.name == "lamb-deepspeed":
-        update = first / (tf.sqrt(second) + settings.eps)
-    else:
-        update = first / first_left / (tf.sqrt(second / second_left) + settings.eps)
-    if decay:
-        update = update + decay * weights
-    if settings.name == "lamb-nvidia" and not decay:
-        return update
-    ratio = _trust_ratio(settings, tf.norm(weights), tf.norm(update))
-    if settings.name == "lamb-deepspeed":
-        ratio = ratio * tf.sqrt(second_left) / first_left
-    return ratio * update
-
-
-def _trust_ratio(settings: Optimizer, weights: Any, update: Any) -> Any:
-    """Of the two norms; 1 where one of them is 0."""
-    ratio = tf.math.divide_no_nan(weights, update)
-    if settings.name == "lamb-deepspeed":
-        ratio = tf.clip_by_value(ratio, settings.min_coeff, settings.max_coeff)
-    return tf.where((weights > 0) & (update > 0), ratio, tf.ones_like(ratio))
 
 
 def clip_by_global_norm(gradients: Iterable[Any], clip: float) -> list[Any]:
@@ -66,14 +33,6 @@ def clip_by_global_norm(gradients: Iterable[Any], clip: float) -> list[Any]:
         return list(gradients)
     clipped, _ = tf.clip_by_global_norm(list(gradients), clip)
     return list(clipped)
-
-
-@dataclass(frozen=True)
-class Moments:
-    """What an optimizer keeps of one variable: of sgd the momentum only, in ``first``."""
-
-    first: Any
-    second: Any
 
 
 @dataclass(frozen=True)
@@ -99,10 +58,9 @@ class TensorFlowOptimizer:
         # Double: 1 - beta2^t of the first steps would lose half its digits. It counts applied
         # steps only, so it cannot be a Python number.
         self.steps = tf.Variable(0.0, trainable=False, dtype=tf.float64, name="steps")
-        self._update = _UPDATES[settings.name]
+        self._update = _UPDATES.get(settings.name, _lamb)
         self._moments = {v.ref(): _moments(settings, v) for v in variables}
-        kept = [m for pair in self._moments.values() for m in (pair.first, pair.second)]
-        self.variables: list[Any] = [self.steps, *(m for m in kept if m is not None)]
+        self.variables: list[Any] = [self.steps, *itertools.chain(*self._moments.values())]
 
     def apply(self, grads_and_vars: Iterable[tuple[Any, Any]], lr: Any, keep: Any = None) -> None:
         """One update of each variable whose gradient is not None. ``lr`` is this step's rate, a
@@ -133,16 +91,18 @@ class TensorFlowOptimizer:
 
 
 def _moments(settings: Optimizer, variable: Any) -> Moments:
-    def zeros(name: str) -> Any:
-        empty = tf.zeros(variable.shape, variable.dtype)
-        return tf.Variable(empty, trainable=False, name=name)
+    """What an optimizer keeps of one variable: of sgd the momentum only."""
+    names = ("first", "second")[: 1 if settings.name == "sgd" else 2]
+    zeros = tf.zeros(variable.shape, variable.dtype)
+    return [tf.Variable(zeros, trainable=False, name=name) for name in names]
 
-    return Moments(zeros("first"), None if settings.name == "sgd" else zeros("second"))
 
-
-def _average(moment: Any, value: Any, beta: float, keep: Any) -> Any:
-    """moment = beta moment + (1 - beta) value, or the moment as it was."""
-    return moment.assign_add((1.0 - beta) * keep * (value - moment))
+def _averages(step: UpdateStep, gradient: Any, moments: Moments) -> tuple[Any, Any]:
+    """Each moment = beta moment + (1 - beta) value, or as it was where the step is skipped."""
+    (first, second), settings = moments, step.settings
+    first = first.assign_add((1.0 - settings.beta1) * step.keep * (gradient - first))
+    second = second.assign_add((1.0 - settings.beta2) * step.keep * (tf.square(gradient) - second))
+    return first, second
 
 
 def _sgd(step: UpdateStep, variable: Any, gradient: Any, moments: Moments, decay: float) -> None:
@@ -150,7 +110,7 @@ def _sgd(step: UpdateStep, variable: Any, gradient: Any, moments: Moments, decay
     if decay:
         gradient = gradient + decay * variable
     beta = 1.0 - (1.0 - step.settings.beta1) * step.keep
-    momentum = moments.first.assign(beta * moments.first + step.keep * gradient)
+    momentum = moments[0].assign(beta * moments[0] + step.keep * gradient)
     variable.assign_sub(step.lr * momentum)
 
 
@@ -170,27 +130,41 @@ def _adamw(step: UpdateStep, variable: Any, gradient: Any, moments: Moments, dec
 
 
 def _adam_direction(step: UpdateStep, gradient: Any, moments: Moments) -> Any:
-    settings = step.settings
-    first = _average(moments.first, gradient, settings.beta1, step.keep)
-    second = _average(moments.second, tf.square(gradient), settings.beta2, step.keep)
-    return first / step.first_left / (tf.sqrt(second / step.second_left) + settings.eps)
+    first, second = _averages(step, gradient, moments)
+    return first / step.first_left / (tf.sqrt(second / step.second_left) + step.settings.eps)
 
 
 def _lamb(step: UpdateStep, variable: Any, gradient: Any, moments: Moments, decay: float) -> None:
     settings = step.settings
-    first = _average(moments.first, gradient, settings.beta1, step.keep)
-    second = _average(moments.second, tf.square(gradient), settings.beta2, step.keep)
-    left = (step.first_left, step.second_left)
-    variable.assign_sub(step.lr * lamb_update(settings, variable, first, second, left, decay))
+    first, second = _averages(step, gradient, moments)
+    weights = tf.convert_to_tensor(variable)
+    if settings.name == "lamb-deepspeed":
+        update = first / (tf.sqrt(second) + settings.eps)
+    else:
+        update = first / step.first_left / (tf.sqrt(second / step.second_left) + settings.eps)
+    if decay:
+        update = update + decay * weights
+    if settings.name != "lamb-nvidia" or decay:
+        update = _trust_ratio(step, tf.norm(weights), tf.norm(update)) * update
+    variable.assign_sub(step.lr * update)
+
+
+def _trust_ratio(step: UpdateStep, weights: Any, update: Any) -> Any:
+    """The ratio of the two norms, 1 where one of them is 0, with DeepSpeed's bias correction."""
+    settings = step.settings
+    ratio = tf.math.divide_no_nan(weights, update)
+    if settings.name == "lamb-deepspeed":
+        ratio = tf.clip_by_value(ratio, settings.min_coeff, settings.max_coeff)
+    ratio = tf.where((weights > 0) & (update > 0), ratio, tf.ones_like(ratio))
+    if settings.name == "lamb-deepspeed":
+        ratio = ratio * tf.sqrt(step.second_left) / step.first_left
+    return ratio
 
 
 _UPDATES: dict[str, Callable[[UpdateStep, Any, Any, Moments, float], None]] = {
     "sgd": _sgd,
     "adam": _adam,
     "adamw": _adamw,
-    "lamb": _lamb,
-    "lamb-nvidia": _lamb,
-    "lamb-deepspeed": _lamb,
 }
 
 

@@ -148,13 +148,9 @@ def device_facts(devices: Devices) -> dict[str, Any]:
     if not devices.gpu:
         return {**facts, "device_name": "cpu"}
     build = tf.sysconfig.get_build_info()
-    return {
-        **facts,
-        "device_name": _details().get("device_name"),
-        "device_uuid": devices.uuid,
-        "cuda": build.get("cuda_version"),
-        "cudnn": build.get("cudnn_version"),
-    }
+    facts.update(device_name=_details().get("device_name"), device_uuid=devices.uuid)
+    facts.update(cuda=build.get("cuda_version"), cudnn=build.get("cudnn_version"))
+    return facts
 
 
 class TensorflowSession(Resumable):

@@ -44,10 +44,10 @@ def reserve_port(among: Sequence[int] = _PORTS) -> socket.socket:
 
 def cluster(world: World, port: int) -> str:
     """TF_CONFIG of this rank: every rank is a worker, in order, at the port it told."""
-    ports = world.gather(port)
-    alone = len(world.nodes) == 1
-    hosts = ["127.0.0.1" if alone else host for host in world.hosts]
-    workers = [f"{host}:{port}" for host, port in zip(hosts, ports)]
+    hosts = world.hosts
+    if len(world.nodes) == 1:
+        hosts = ("127.0.0.1",) * world.size
+    workers = [f"{host}:{each}" for host, each in zip(hosts, world.gather(port))]
     task = {"type": "worker", "index": world.rank}
     return json.dumps({"cluster": {"worker": workers}, "task": task})
 
@@ -59,8 +59,8 @@ class StrategySession(TensorflowSession):
 
     def join(self) -> contextlib.AbstractContextManager[Any]:
         """Meet the other workers over gRPC; variables are mirrored within the strategy's scope."""
-        mirrored = self.case.option("strategy") == "mirrored"
-        self.strategy = self._mirrored() if mirrored else self._multi_worker()
+        make = {"mirrored": self._mirrored, "multi_worker": self._multi_worker}
+        self.strategy = make[self.case.option("strategy")]()
         scope: contextlib.AbstractContextManager[Any] = self.strategy.scope()
         return scope
 
@@ -71,8 +71,9 @@ class StrategySession(TensorflowSession):
                 ' processes_per_node = 1 on one node, or strategy = "multi_worker"'
             )
         names = [f"/device:{name}" for name in self.devices.names]
-        gpu = self.devices.gpu
-        all_reduce = tf.distribute.NcclAllReduce if gpu else tf.distribute.ReductionToOneDevice
+        all_reduce = tf.distribute.ReductionToOneDevice
+        if self.devices.gpu:
+            all_reduce = tf.distribute.NcclAllReduce
         return tf.distribute.MirroredStrategy(names, cross_device_ops=all_reduce())
 
     def _multi_worker(self) -> Any:
@@ -98,18 +99,13 @@ class StrategySession(TensorflowSession):
         between devices."""
         local = [self.strategy.experimental_local_results(v) for v in self.variables]
         self._replicas = []
+        first, xla = self.world.rank * len(local[0]), self.case.option("xla")
         for place, device in enumerate(self.devices.names):
+            variables = [components[place] for components in local]
             with tf.device(device):
-                variables = [components[place] for components in local]
-                replica = Replica(
-                    self.case,
-                    self.world.rank * len(local[0]) + place,
-                    self.model,
-                    variables,
-                    _average,
-                    xla=self.case.option("xla"),
+                self._replicas.append(
+                    Replica(self.case, first + place, self.model, variables, _average, xla=xla)
                 )
-            self._replicas.append(replica)
         return self._replicas
 
     def step_functions(self) -> tuple[Any, Any]:
