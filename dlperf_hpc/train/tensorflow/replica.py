@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from dlperf_hpc.model.case import Case, Optimizer
 
-Tensors = Moments = list[Any]
+Tensors = list[Any]
+Moments = list[Any]
 
 # The loss scale of fp16: torch's rule, begun lower so that a short warm-up reaches its level.
 INITIAL_SCALE = 2.0**15
