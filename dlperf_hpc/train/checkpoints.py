@@ -45,9 +45,8 @@ def files_of_rank(world: World, directory: Path) -> list[Path]:
 
 
 class Resumable:
-    """What sessions of all libraries share: their half of ``save`` and ``load``, the clock, and how
-    long they wait for data. A session that derives from it writes and reads one rank's part, in its
-    library's own form."""
+    """What sessions of all libraries share: their half of ``save`` and ``load``, the clock, and the
+    wait for data. A session that derives from it writes and reads one rank's part itself."""
 
     case: Case
     world: World
@@ -79,10 +78,9 @@ class Resumable:
         raise NotImplementedError
 
     def save(self, directory: Path) -> None:
-        """See :class:`dlperf_hpc.train.session.Session`: each rank writes all that it holds.
-        ``directory`` gets its name when all is in it and on the disk: every node has synced what
-        its ranks wrote (fsync). A save that fails leaves nothing; of one that was killed a hidden
-        ``.partial`` directory is left."""
+        """See :class:`dlperf_hpc.train.session.Session`. ``directory`` gets its name when all is in
+        it and every node has synced what its ranks wrote (fsync). A save that fails leaves nothing;
+        of one that was killed a hidden ``.partial`` directory is left."""
         world, name = self.world, f".{directory.name}.{uuid.uuid4().hex}.partial"
         partial = directory.with_name(world.broadcast(name))
         header = {"settings": _settings(self.case), "micro_steps": self._micro_steps}
@@ -202,10 +200,9 @@ def measure_checkpoint(
     beat: Callable[[], None],
     keep: bool = False,
 ) -> tuple[Checkpoint | None, str]:
-    """Save into ``directory`` and load from it, once; all ranks take part and get the same answer.
-    The figures, and the reason why some or all are missing ("" if none is). Nothing is saved with
-    the time limit less than a minute away (``left_s``, seconds). The files are removed afterwards
-    unless ``keep`` is set."""
+    """Save into ``directory`` and load from it, once; all ranks take part and get the same figures,
+    and the reason why some or all are missing, else "". Nothing is saved with the time limit less
+    than a minute away (``left_s``, seconds). Without ``keep`` the files are removed."""
     if world.broadcast(left_s < _MARGIN_S):
         return None, "the time limit is near"
     _end_accumulation(session, accumulation, beat)
@@ -258,8 +255,7 @@ def _timed(session: Session, world: World, act: Callable[[], None]) -> tuple[flo
 
 
 def _size(world: World, directory: Path) -> int:
-    """Bytes of all files. Each node knows those it sees: a network file system may show a node
-    those of the others later."""
+    """Bytes of all files: a network file system may show a node those of the others later."""
     paths = [path for path in directory.rglob("*") if path.is_file()]
     seen = {str(path.relative_to(directory)): path.stat().st_size for path in paths}
     sizes: dict[str, int] = {}

@@ -24,11 +24,10 @@ _AHEAD = 4  # batches ready before they are asked for
 
 
 class Share:
-    """The part of the data that one rank trains on, in an endless shuffled order. With at least as
-    many files as ranks, a rank has files of its own. With fewer, all ranks go through all files
-    together and each takes every ``size``-th sample of the same shuffled order. Either way no two
-    ranks see the same sample of one pass. Every pass is shuffled anew: the order of the files, and
-    the samples within each."""
+    """The part of the data that one rank trains on, in an endless shuffled order. A rank has files
+    of its own where there are enough; else all ranks go through all files together, and each takes
+    every ``size``-th sample. Either way no two ranks see the same sample of one pass. Every pass is
+    shuffled anew: the order of the files, and the samples within each."""
 
     def __init__(self, shards: list[Shard], rank: int, size: int, seed: int) -> None:
         self.striped = len(shards) < size
@@ -208,9 +207,8 @@ def open_feed(
 
 
 def _without_masks(batches: Iterator[Arrays], case: Case) -> Iterator[Arrays]:
-    """Batches of data in which nothing is padded: a mask of ones says nothing, and rules out a
-    GPU's fastest attention kernels. That holds for all files and all ranks, or each batch could be
-    computed otherwise than the last."""
+    """Batches of data in which no file of any rank pads anything (else one batch could be computed
+    otherwise than the last): a mask of ones rules out a GPU's fastest attention kernels."""
     for batch in batches:
         mask = batch.pop("input_mask", None)
         if mask is not None and not mask.all():

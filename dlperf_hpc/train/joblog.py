@@ -83,8 +83,8 @@ def _cpu() -> str | None:
 
 
 def provenance(world: World | None = None) -> dict[str, Any]:
-    """Facts of the node that rank 0 of ``world`` runs on; without a world, of a process that has
-    joined none."""
+    """Facts of the node that rank 0 of ``world`` runs on, or this process, which has joined
+    none."""
     # Not loaded for this: MPI is joined once, and whoever trains may do without.
     loaded = mpi_library() if "mpi4py.MPI" in sys.modules else None
     return {
@@ -179,9 +179,8 @@ def nccl_transports(
     world: World, output: Path, environment: Mapping[str, str] = os.environ
 ) -> dict[str, Any]:
     """Which way NCCL talked by all ranks' lines (``NCCL_DEBUG=INFO``), on all ranks: the fields of
-    :class:`.Connections`, and the InfiniBand and RoCE ``ports`` of rank 0's node that are up. Empty
-    where no rank was to print such lines. Each rank reads its own ``NCCL_DEBUG_FILE``; without one
-    rank 0 reads the job's ``output``."""
+    :class:`.Connections`, and the ``ports`` of rank 0's node that are up. Empty without such lines.
+    Each rank reads its own ``NCCL_DEBUG_FILE``; without one rank 0 reads the job's ``output``."""
     settings = {**(nccl_files(environment=environment) or {}), **environment}
     mine = Connections()
     if settings.get("NCCL_DEBUG", "").upper() in _TALKATIVE:
@@ -200,8 +199,8 @@ def nccl_transports(
 
 
 def own_debug_file(pattern: str) -> str:
-    """The file that NCCL makes of ``NCCL_DEBUG_FILE`` in this process: ``%h`` is the host up to its
-    first dot, ``%p`` the process."""
+    """The file that NCCL makes of ``NCCL_DEBUG_FILE`` here: ``%h`` is the host, ``%p`` the
+    process."""
     host = re.sub("[%/]", "-", socket.gethostname().partition(".")[0])
     known = {"%%": "%", "%h": host, "%p": str(os.getpid())}
     return re.sub("%.", lambda match: known.get(match[0], match[0]), pattern)

@@ -72,9 +72,8 @@ class IterationClock:
 
 @dataclass(frozen=True)
 class RankTimes:
-    """One rank's window, as far as runs of ours and loops under a Timer have it alike. ``opened``
-    is seconds since the epoch, other times are durations in s, memory is in MiB; None where it is
-    not known."""
+    """One rank's window, of a run of ours or a loop under a Timer. ``opened`` is seconds since the
+    epoch, other times are durations in s, memory is in MiB; None where it is not known."""
 
     opened: float
     elapsed_s: float
@@ -97,9 +96,8 @@ class MeasuredWindow(RankTimes):
 
 
 def warm_up(session: Session, iterations: int, beat: Callable[[], None]) -> float:
-    """Run the untimed iterations; seconds per iteration over their second half. Before that, where
-    everything is compiled, a back end that can looks at one of them; of fewer than four iterations
-    it looks at none."""
+    """Run the untimed iterations; seconds per iteration over their second half. A back end that can
+    looks at the last of the first half, of at least four iterations, where all is compiled."""
     half = iterations // 2
     observed = getattr(session, "iterate_observed", session.iterate)
     for number in range(half):
@@ -123,8 +121,7 @@ def window_length(measure: Measure, accumulation: int, seconds_per_iteration: fl
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """No garbage collection inside: each rank would collect at another moment, and all would wait
-    for it. Python collects once before."""
+    """Inside no garbage is collected: each rank would at another moment, and all would wait."""
     gc.collect()
     gc.disable()
     try:
@@ -254,8 +251,7 @@ def figures(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dic
 
 
 def _executions(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How all ranks ran the model: every kernel that any of them saw, and the most of each
-    count."""
+    """How all ranks ran the model: every kernel that was seen, and the most of each count."""
     counts = {
         name: max((each[name] for each in ranks if name in each), default=None)
         for name in ("graphs", "graph_breaks", "recompiles")
@@ -294,8 +290,8 @@ class Communication:
 
 
 def steps_of_each(requested: int, window_steps: int) -> int:
-    """Optimizer steps with and without all-reduce that fit into a tenth of the window's, besides
-    one to warm up; 0 if too few do."""
+    """Optimizer steps of each kind that fit into a tenth of the window's, and one to warm up; or
+    0."""
     room = int(window_steps * _MOST_OF_WINDOW - 1) // 2
     return min(requested, room) if room >= _FEWEST else 0
 
@@ -365,8 +361,7 @@ def _why_not(measure: Measure, world: World, window: MeasuredWindow, count: int)
 def _medians(
     world: World, block: Callable[[bool], float], blocks: int
 ) -> tuple[float, float, tuple[float, ...]]:
-    """Milliseconds of a step with all-reduce and without, of the slowest rank, and of each rank
-    without."""
+    """Milliseconds of a step with all-reduce and without, slowest rank; of each rank without."""
     times: dict[bool, list[float]] = {True: [], False: []}
     with no_garbage_collection():
         for pair in range(blocks):

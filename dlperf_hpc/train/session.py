@@ -81,8 +81,8 @@ class Session(Protocol):
         """Make room for 1 + ``iterations`` marks; forget earlier ones; zero the counters."""
 
     def mark(self) -> None:
-        """Note the time, and the latest loss, without waiting: once as the window begins, then
-        after each of its iterations."""
+        """Note the time and the latest loss, without waiting: as the window begins, and after each
+        iteration."""
 
     def step_times(self) -> list[float]:
         """Seconds from mark to mark on this rank's device. Waits for the device."""

@@ -63,8 +63,7 @@ class Device:
 
     def ask(self, call: str, *arguments: Any) -> Any:
         """What NVML answers; None where the device, a virtual machine or the driver refuses, or
-        this pynvml has no such call or constant: each figure is asked by itself. Constants are
-        given by their names."""
+        this pynvml has no such call or constant. Constants are given by their names."""
         try:
             values = [getattr(self.nvml, a) if isinstance(a, str) else a for a in arguments]
             return getattr(self.nvml, call)(self.handle, *values)
@@ -75,8 +74,7 @@ class Device:
 
 
 def find_device(uuid: str | None) -> Device | None:
-    """The GPU, or the slice of one (MIG), of that UUID as PyTorch prints it; None without NVML, or
-    without such a GPU."""
+    """The GPU, or the slice of one (MIG), of that UUID as PyTorch prints it, if NVML knows one."""
     if uuid is None:
         return None
     bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
@@ -95,8 +93,7 @@ def find_device(uuid: str | None) -> Device | None:
 
 def gpu_state(device: Device | None) -> dict[str, Any]:
     """Clocks in MHz, temperature in degrees C, power in W, and NVML's throttle-reason bits, as far
-    as the device tells them; ``unreadable`` names the calls that were refused. Empty without a
-    device."""
+    as the device tells them; ``unreadable`` names the calls that were refused."""
     if device is None:
         return {}
     state = {
@@ -241,8 +238,8 @@ _OVER_TIME: dict[str, Callable[[Sequence[Any]], float]] = {
 
 
 def pci_address(text: str) -> str | None:
-    """``0000:65:00.0`` as sysfs writes it, of ``00000000:65:00.0`` as NVML does; None if it is no
-    PCI address."""
+    """``0000:65:00.0`` as sysfs writes it, of ``00000000:65:00.0`` as NVML does; None of other
+    texts."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         return None
@@ -333,11 +330,10 @@ def _place_facts(address: str | None, sys: Path) -> dict[str, Any]:
 
 
 def take_place(case: Case, uuid: str | None, sys: Path = _SYS) -> dict[str, Any]:
-    """Where this rank and its GPU are; with ``bind = "gpu"`` the rank is narrowed down to the CPUs
-    next to its GPU first, of those that it may use. Called before anything of the run's is
-    allocated: memory lies where the thread ran that first wrote to it. DeviceError where that is
-    requested and the machine does not tell what is next to what, or the rank may use none of these
-    CPUs."""
+    """Where this rank and its GPU are; with ``bind = "gpu"`` the rank is narrowed down first to
+    those of its CPUs that are next to its GPU. Called before anything is allocated: memory lies
+    where the thread ran that first wrote to it. DeviceError where that is requested and the machine
+    does not tell what is next to what, or the rank may use none of these CPUs."""
     address = address_of(uuid)
     facts = _place_facts(address, sys)
     # A sweep of an earlier version has no such option.

@@ -67,11 +67,10 @@ _LAST_WORDS_S = 15.0  # for writing a failure down, on however slow a file syste
 
 @dataclass
 class Watchdog:
-    """Ends this process, and through its launcher the run, when it should not go on. ``attempt`` is
-    None until it is known which run this is; up to there a failure can only be printed. ``settle``
-    is set while the run can no longer fail, since all that counts is measured: it is given the
-    reason of the end, and writes the record of a run that ended ok. ``modules`` are those that the
-    case's back end cannot do without."""
+    """Ends this process, and through its launcher the run, when it should not go on. Until
+    ``attempt`` is known a failure can only be printed. ``settle`` is set while the run can no
+    longer fail, since all that counts is measured: with the reason of the end, it writes the record
+    of a run that ended ok. ``modules`` are those that the case's back end cannot do without."""
 
     rank: int
     time_limit_s: float

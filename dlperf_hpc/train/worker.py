@@ -1,6 +1,6 @@
-"""One rank of one run, from launch to record. ``python -u -m dlperf_hpc.train <sweep directory>
-<array>``, started by srun or mpiexec once per rank; the array index in the environment and the
-manifest say which run it is."""
+"""One rank of one run, from launch to record: ``python -u -m dlperf_hpc.train <directory>
+<array>``, once per rank by srun or mpiexec. The array index in the environment and the manifest
+name the run."""
 
 from __future__ import annotations
 

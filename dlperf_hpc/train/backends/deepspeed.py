@@ -87,8 +87,7 @@ def _case_of(values: Mapping[str, Any]) -> Case:
 
 def configuration(case: Case) -> Config:
     """DeepSpeed's configuration of a case, its user's own file merged in. SpecError with all that
-    :func:`refusals` finds, or in which the file contradicts the sweep, and if the file cannot be
-    read."""
+    :func:`refusals` finds, where the file contradicts the sweep, or is unreadable."""
     path = case.option("deepspeed_config")
     config, issues = merge(_read(Path(path)) if path else {}, case)
     if issues:

@@ -34,8 +34,7 @@ def bus_factor(kind: str, ranks: int) -> float:
 
 
 def sizes_of(kind: str, size: int, ranks: int) -> tuple[int, int, int]:
-    """Floats that a rank sends and receives, and bytes as nccl-tests count them: of ``size``, as
-    far as it can be dealt to the ranks."""
+    """Floats that a rank sends and receives, and bytes as nccl-tests count them."""
     if kind == "all-reduce":
         return size // 4, size // 4, size
     part = max(1, size // 4 // ranks)
@@ -44,8 +43,7 @@ def sizes_of(kind: str, size: int, ranks: int) -> tuple[int, int, int]:
 
 
 def _sums(kind: str, ranks: int) -> list[float]:
-    """What a rank receives, one value for each of as many equal parts, where rank r sends r + 1
-    everywhere: exact in float32."""
+    """One value for each equal part that a rank receives, where rank r sends r + 1 everywhere."""
     if kind == "all-gather":
         return [rank + 1.0 for rank in range(ranks)]
     return [ranks * (ranks + 1) / 2]
@@ -79,8 +77,8 @@ def _filled(values: array[float], begin: int, count: int, value: float) -> bool:
 
 
 def by_torch(device: Any) -> Callable[[Any, str, int], Prepared]:
-    """torch.distributed in the process group that has been joined; one operation waits until the
-    device has ended it."""
+    """torch.distributed in the process group that has been joined; the host waits for the
+    device."""
     import torch
     import torch.distributed as dist
 

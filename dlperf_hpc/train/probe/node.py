@@ -60,8 +60,8 @@ print(json.dumps(found))
 
 
 class LauncherVariables(NamedTuple):
-    """Names of variables: rank, number of processes, rank on this node, processes on this node; ''
-    where a launcher has none."""
+    """Names of variables: rank, processes, rank on this node, processes on this node; '' for
+    none."""
 
     rank: str
     size: str
@@ -95,8 +95,7 @@ _NUMBER = re.compile(r"([0-9]{1,7})(?:\(x[0-9]{1,7}\))?", re.ASCII)  # 4(x2): 4 
 
 class Launched(NamedTuple):
     """What the launcher tells of this process; None: nothing. ``whole``: one launcher tells rank
-    and size, and the other figures agree with it. Else each is what any launcher tells, and they
-    may not belong together."""
+    and size, and the other figures agree with it; else they may not belong together."""
 
     rank: int | None
     size: int | None
@@ -270,8 +269,7 @@ def _by_command() -> list[dict[str, Any]] | None:
 
 
 def _visible(devices: list[dict[str, Any]], visible: str | None) -> list[dict[str, Any]]:
-    """Those that CUDA_VISIBLE_DEVICES lets through, by number or UUID; as CUDA, up to the first
-    that is not there."""
+    """Those that CUDA_VISIBLE_DEVICES lets through; as CUDA, up to the first that is not there."""
     if visible is None:
         return devices
     chosen = []

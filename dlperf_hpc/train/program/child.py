@@ -195,9 +195,8 @@ class End:
 @dataclass
 class ProgramWatch:
     """Follows a child until it has ended, or is ended. ``signals`` are those that have come and
-    were not heeded yet, ``started`` when the task began (:func:`time.monotonic`); ``alone``: no
-    other supervisor is of this attempt. ``port`` is that of this try of a ``launch``; ``last``: no
-    other port is tried after it."""
+    were not heeded yet; ``started`` is when the task began (:func:`time.monotonic`); ``alone``: the
+    attempt has no other supervisor; ``port`` is that of this try, ``last``: no other is tried."""
 
     child: Child
     rank: int
@@ -280,8 +279,8 @@ class ProgramWatch:
             self._obey()
 
     def _heed(self, number: int) -> None:
-        """A signal from outside: SIGUSR2, the scheduler's notice, goes on to the program, which may
-        save something; SIGTERM ends it."""
+        """SIGUSR2, the scheduler's notice, goes on to the program, which may save; SIGTERM ends
+        it."""
         if number == signal.SIGUSR2:
             far = self.started + self.limit_s - time.monotonic() > NOTICE_S
             self._notice = Status.PREEMPTED if far else Status.TIMEOUT
@@ -333,8 +332,8 @@ class ProgramWatch:
         )
 
     def _window_is_over(self, now: float) -> bool:
-        """Whether the window's last iteration was reported, by lines or else by a Timer, and a
-        little more was printed or passed."""
+        """Whether the window's last iteration was reported, and a little more was printed or
+        passed."""
         measure = self.manifest.measure
         over = self.progress.timed  # where no line tells an iteration
         if self._seen is not None:
@@ -428,8 +427,8 @@ class ProgramWatch:
 
 
 def ended_badly(code: int, output: ProgramOutput, port: int | None = None) -> End:
-    """The end of a program with a failing exit code, by its last lines; ``port`` is that of a
-    second try."""
+    """The end of a program with a failing exit code, by its last lines; ``port`` of a second
+    try."""
     text, words = output.text(), output.words()
     row, port_is_taken = found_in(text), _names_taken_port(text)
     reason = f"the program ended with {_code_in_words(code, port_is_taken, port)}"

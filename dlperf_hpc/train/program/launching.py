@@ -161,8 +161,7 @@ def port_of(launch: str) -> int:
 
 
 def another_port(launch: str) -> int | None:
-    """A port for a second try of the same launch, at which nobody on this node listens; None if
-    none was found."""
+    """A port for a second try of the same launch, at which nobody on this node listens, if any."""
     tried = (port_of(f"{launch} {number}") for number in range(2, 2 + _MOST_PORTS))
     return next((port for port in tried if is_free(port)), None)
 
@@ -209,8 +208,7 @@ def child_command(
     env: Mapping[str, str] = os.environ,
 ) -> Command:
     """What a supervisor starts, with all of the child's environment. ``values`` are those of
-    :func:`task_values`, ``words`` the command of the environment's Python, a container's before
-    it."""
+    :func:`task_values`; ``words`` begin with a container's command and end in the Python."""
     made = command(program, values)
     child = {
         **_DEFAULTS,
@@ -334,8 +332,8 @@ def _secret(name: str) -> bool:
 
 
 def _file(workdir: str, command: Command) -> dict[str, Any]:
-    """The program's file and its digest: of a module the file that Python would find in the
-    working directory."""
+    """The program's file (a module's is that which Python would find in ``workdir``), and its
+    digest."""
     own = command.argv[len(command.argv) - (command.own or len(command.argv)) :]
     script = next((word for word in own if word.endswith((".py", ".sh"))), own[0])
     if "-m" in own[:-1]:

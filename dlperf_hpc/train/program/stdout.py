@@ -152,8 +152,7 @@ class ProgramOutput:
             self._rest = b""
 
     def forget(self, signs: Signs) -> None:
-        """Forget the last lines and what they were signs of: another child is started in place of
-        the one that printed them."""
+        """Forget the last lines and what they were signs of: another child is started."""
         self.last.clear()
         self.signs = signs
 
@@ -168,8 +167,7 @@ class ProgramOutput:
         return "\n".join(self.last)
 
     def _end_line(self, returned: bool, now: str) -> Sequence[bytes]:
-        """The rows of the line that has just ended. Blanks that wipe out a bar, which end with a
-        carriage return, are no line."""
+        """The rows of the line that has just ended. Blanks that wipe out a bar are no line."""
         line, self._rest = self._rest, b""
         if returned and not line.strip():
             return ()

@@ -222,8 +222,7 @@ class Supervisor:
 
 
 def _look_at_port(attempt: Attempt) -> None:
-    """Before anything is started: name another port if that where the ranks were to meet is taken
-    on this node."""
+    """Before anything is started: name another port if that where the ranks meet is taken here."""
     taken = launching.port_of(attempt.launch)
     if launching.is_free(taken):
         return

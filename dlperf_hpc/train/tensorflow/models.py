@@ -424,10 +424,8 @@ def _flat(positions: Tensor, tokens: int) -> Tensor:
 
 
 class Gpt2(Module):
-    """GPT-2 with its language-model head; calling it gives the loss to be minimised. ``compute`` is
-    the dtype of matrix products: float32, bfloat16 or float16; variables are float32 always. A new
-    model holds the initial values that the PyTorch form describes (other random numbers than
-    PyTorch's): those of ``seed``."""
+    """GPT-2 with its language-model head; calling it gives the loss to be minimised. ``compute``
+    and the initial values are as for BERT."""
 
     def __init__(self, config: Gpt2Config, compute: str = "float32", seed: int = 0) -> None:
         super().__init__()
@@ -445,9 +443,8 @@ class Gpt2(Module):
 
     def __call__(self, input_ids: Tensor, labels: Tensor, seed: Tensor | None = None) -> Tensor:
         """Mean cross-entropy of the next token over all positions: a scalar, float32 always.
-        Integer tensors [B, T]; ``labels[b, t]`` is what follows ``input_ids[b, t]``, already
-        shifted, and counts for nothing where it is -100. ``seed`` [2], int32, is dropout's: without
-        one nothing is dropped."""
+        Arguments as for the PyTorch form; ``seed`` [2], int32, is dropout's: without one nothing is
+        dropped."""
         rows = tf.cast(self.decode(input_ids, seed), self.compute)
         # The head is the word embedding's own weight.
         scores = tf.matmul(rows, tf.cast(self.word.weight, self.compute), transpose_b=True)

@@ -50,9 +50,8 @@ class UpdateStep:
 
 class TensorFlowOptimizer:
     """The optimizer of a case over ``variables`` (``tf.Variable``), with a state for each, found by
-    the variable itself: order and names do not matter. Make it outside of any tf.function, and
-    within the strategy's scope where there is one. ``variables`` of it are all of the state, for a
-    checkpoint."""
+    the variable itself. Make it outside of any tf.function, and within the strategy's scope where
+    there is one. Its own ``variables`` are all of the state, for a checkpoint."""
 
     def __init__(self, settings: Optimizer, variables: Sequence[Any]) -> None:
         self.settings = settings

@@ -1,6 +1,5 @@
-"""What every TensorFlow back end's session does alike: devices, and the precision they really
-compute in, counters, facts. Imports tensorflow: never loaded on the login node, and not before MPI
-is initialised."""
+"""What every TensorFlow back end's session does alike: devices, the precision they really compute
+in, counters, facts. Imports tensorflow: never loaded on the login node, nor before MPI is there."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ from dlperf_hpc.train.tensorflow.replica import Replica
 
 @dataclass(frozen=True)
 class Devices:
-    """What a rank computes on: TensorFlow's names (``GPU:0``, ``CPU:0``), and the first one's UUID
-    as NVML has it, None for a CPU."""
+    """What a rank computes on: TensorFlow's names (``GPU:0``, ``CPU:0``), and the first GPU's
+    UUID."""
 
     names: tuple[str, ...]
     uuid: str | None = None

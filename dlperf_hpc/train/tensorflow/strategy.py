@@ -94,9 +94,8 @@ class StrategySession(TensorflowSession):
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
     def make_replicas(self) -> Sequence[Replica]:
-        """One per device, each on the components of the model's variables that lie there. So each
-        device updates what is its own from the same averages, and nothing but gradients travels
-        between devices."""
+        """One per device, each on the components of the model's variables that lie there: nothing
+        but gradients travels between devices."""
         local = [self.strategy.experimental_local_results(v) for v in self.variables]
         self._replicas = []
         first, xla = self.world.rank * len(local[0]), self.case.option("xla")

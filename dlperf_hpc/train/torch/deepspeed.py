@@ -29,9 +29,8 @@ _TAG = "dlperf"  # of the one checkpoint in a directory
 
 
 def import_deepspeed(world: World, device: torch.device) -> Any:
-    """The deepspeed module, told who this process is. RunError if it cannot be imported. Its
-    launcher would set these variables. A port is not among them: DeepSpeed is handed a process
-    group, and opens none."""
+    """The deepspeed module, which learns here who this process is, as from its launcher. It opens
+    no port: it is handed a process group. RunError if it cannot be imported."""
     # The device is LOCAL_RANK to DeepSpeed, and this rank may see its own GPU only, as number 0.
     local = device.index if device.type == "cuda" else world.local_rank
     place = {"RANK": world.rank, "WORLD_SIZE": world.size, "LOCAL_RANK": local}
@@ -109,8 +108,8 @@ class DeepSpeedSession(TorchSession):
         self._loss = loss.detach()
 
     def set_all_reduce(self, on: bool) -> bool:
-        """The engine's ``no_sync``; not under ZeRO, whose optimizer has its share of gradients from
-        all-reduce itself."""
+        """The engine's ``no_sync``; not under ZeRO, whose optimizer takes its share from
+        all-reduce."""
         if self.case.option("zero_stage"):
             return False
         self._reducing = on

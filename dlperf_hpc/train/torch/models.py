@@ -71,8 +71,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Linear, gelu, linear: [B, T, h] to [B, T, h]. ``approximate`` is gelu's: "none" (exact, by
-    erf) or "tanh" (``gelu_new``)."""
+    """Linear, gelu (``approximate``: "none" or "tanh"), linear: [B, T, h] to [B, T, h]."""
 
     def __init__(self, config: Config, approximate: str) -> None:
         super().__init__()
@@ -202,8 +201,8 @@ class BertForPreTraining(nn.Module):
 
 
 def _gather(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Hidden states [B, T, h] at positions [B, M]: [B, M, h]. ``torch.gather``, since the backward
-    of indexing sorts its indices first."""
+    """Hidden states [B, T, h] at positions [B, M]: [B, M, h]. The backward of indexing would
+    sort."""
     return hidden.gather(1, positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
 
 
@@ -278,8 +277,7 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 
 class _CrossEntropy(torch.autograd.Function):
     """Torch's own keeps float32 log-probabilities [N, V] and makes two more such tensors for the
-    gradient: 12 bytes for each score. This keeps the scores (2 bytes in half precision), and a few
-    numbers for each row."""
+    gradient: 12 bytes a score. This keeps the scores, and a few numbers for each row."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, labels: Tensor) -> Tensor:

@@ -207,8 +207,8 @@ class _Prepared(torch.optim.Optimizer):
 
 
 class PreparedSGD(_Prepared, torch.optim.SGD):
-    """SGD whose momentum starts at 0. torch's fused one leaves it uninitialised where the first
-    step overflows and is skipped."""
+    """SGD whose momentum starts at 0, also where the first step is skipped, unlike torch's fused
+    one."""
 
     def begin(self, group: dict[str, Any], parameter: torch.Tensor) -> dict[str, Any]:
         """Nothing without momentum."""

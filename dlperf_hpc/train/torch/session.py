@@ -1,6 +1,6 @@
-"""What every PyTorch back end's session does alike: device, process group, optimizer step, marks,
-counters, facts, and which attention kernel and graphs of torch.compile were seen. Imports torch:
-never loaded on the login node."""
+"""What every PyTorch back end's session does alike: device, process group, optimizer step,
+counters, facts, and what was seen of attention kernels and torch.compile. Never loaded on the login
+node."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ _KERNELS = {
 
 
 def join(world: World, device: torch.device) -> None:
-    """Form the process group, unless this process, which measures several models in turn, has
-    one."""
+    """Form the process group; a process that measures several models in turn has one already."""
     if not dist.is_initialized():
         bandwidth.join(world.comm, world.address, device, timeout=_TIMEOUT)
 
@@ -136,8 +135,8 @@ class TorchSession(Resumable):
         return {name: t.to(self.device, non_blocking=True) for name, t in tensors.items()}
 
     def reduction(self, last: bool) -> contextlib.AbstractContextManager[Any]:
-        """Around a micro-batch, the ``last`` of an accumulation or not: it has gradients averaged
-        over the ranks, or does not."""
+        """Around a micro-batch, the ``last`` of an accumulation or not: gradients are averaged, or
+        not."""
         raise NotImplementedError
 
     def iterate(self) -> None:

@@ -33,11 +33,10 @@ LAYER_NORMS = ("post", "pre")
 
 @dataclass(frozen=True)
 class BertConfig(TransformerConfig):
-    """One BERT: sizes, and where its LayerNorms stand. ``layer_norm`` is "post" (after each
-    residual sum: Google, NVIDIA) or "pre" (before attention and feed-forward, and once after the
-    last layer: DeepSpeed's ``bing_bert``). ``dropout`` is the probability for hidden states and for
-    attention probabilities alike. ``vocab`` is 30522 padded to a multiple of 8, as tensor cores
-    like it."""
+    """One BERT. ``layer_norm`` is "post" (after each residual sum: Google, NVIDIA) or "pre" (before
+    attention and feed-forward, and once after the last layer: DeepSpeed's ``bing_bert``).
+    ``dropout`` is the probability for hidden states and for attention probabilities alike.
+    ``vocab`` is 30522 padded to a multiple of 8, as tensor cores like it."""
 
     vocab: int = 30528
     max_positions: int = 512

@@ -32,10 +32,9 @@ TOKENS = 50257
 class Gpt2Config(TransformerConfig):
     """One GPT-2: LayerNorm before each sublayer and once after the last, learned positions.
     ``vocab`` is 50257 padded to a multiple of 128, as tensor cores like it; the last 47 rows are
-    never in the data. ``dropout`` is the probability for embeddings, attention probabilities and
-    the sublayers' outputs alike. ``checkpoint_activations`` keeps only the input of each layer for
-    the backward pass, which computes the layer again: less memory, and a third more arithmetic in
-    the layers."""
+    never in the data. ``dropout`` is that of embeddings, attention probabilities and the sublayers'
+    outputs. ``checkpoint_activations`` keeps only the input of each layer for the backward pass,
+    which computes it again: less memory, and a third more arithmetic in the layers."""
 
     vocab: int = 50304
     max_positions: int = 1024
