@@ -24,10 +24,9 @@ _AHEAD = 4  # batches ready before they are asked for
 
 
 class Share:
-    """The part of the data that one rank trains on, in an endless shuffled order. A rank has files
-    of its own where there are enough; else all ranks go through all files together, and each takes
-    every ``size``-th sample. Either way no two ranks see the same sample of one pass. Every pass is
-    shuffled anew: the order of the files, and the samples within each."""
+    """The part of the data that one rank trains on, in an endless order that is shuffled anew in
+    every pass. A rank has files of its own where there are enough; else all ranks go through all
+    files together, and each takes every ``size``-th sample: no two see the same one."""
 
     def __init__(self, shards: list[Shard], rank: int, size: int, seed: int) -> None:
         self.striped = len(shards) < size
@@ -58,8 +57,7 @@ class Share:
 def batches(
     share: Share, batch_size: int, again: Callable[[int], None] | None = None, first: int = 0
 ) -> Iterator[Arrays]:
-    """Batches without end, across files and passes; ``again(n)`` is called as pass n > 0 begins.
-    Those before the ``first`` are left out, and their samples are not read."""
+    """Batches without end, from the ``first`` on; ``again(n)`` is called as pass n > 0 begins."""
     if not share.samples:
         raise DataError("there is no sample for this rank")
     parts: list[Arrays] = []

@@ -83,8 +83,7 @@ def _cpu() -> str | None:
 
 
 def provenance(world: World | None = None) -> dict[str, Any]:
-    """Facts of the node that rank 0 of ``world`` runs on, or this process, which has joined
-    none."""
+    """Facts of the node that rank 0 of ``world`` runs on, or of a process without a world."""
     # Not loaded for this: MPI is joined once, and whoever trains may do without.
     loaded = mpi_library() if "mpi4py.MPI" in sys.modules else None
     return {
@@ -140,8 +139,7 @@ def packages() -> dict[str, str]:
 
 
 def framework_facts(backend: BackendDeclaration) -> dict[str, Any]:
-    """Name and version of the framework that trains, once the back end has imported it.
-    ``framework_version`` is the ``__version__`` of the module, None if it has none."""
+    """Name and ``__version__`` of the framework that trains, once the back end has imported it."""
     module = sys.modules.get((*backend.modules, backend.library)[0])
     return {
         "framework_name": backend.framework_name or backend.library,
@@ -162,8 +160,7 @@ def rank_facts(world: World) -> dict[str, Any]:
 
 
 def environment_digest(variables: Mapping[str, str] = os.environ) -> str:
-    """A few letters that are the same on ranks whose settings that change speed are: those of
-    :func:`telling`, without what a launcher gives each rank for itself."""
+    """Letters that are the same on ranks whose settings, but for the launcher's own, are."""
     kept = {k: v for k, v in telling(variables).items() if not _OF_EACH_RANK.fullmatch(k)}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -199,8 +196,7 @@ def nccl_transports(
 
 
 def own_debug_file(pattern: str) -> str:
-    """The file that NCCL makes of ``NCCL_DEBUG_FILE`` here: ``%h`` is the host, ``%p`` the
-    process."""
+    """The file that NCCL makes of ``NCCL_DEBUG_FILE``: ``%h`` is the host, ``%p`` the process."""
     host = re.sub("[%/]", "-", socket.gethostname().partition(".")[0])
     known = {"%%": "%", "%h": host, "%p": str(os.getpid())}
     return re.sub("%.", lambda match: known.get(match[0], match[0]), pattern)
@@ -221,8 +217,7 @@ def _nccl_lines(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """What every rank knows once the window is timed, and the record of the run is made of.
-    ``windows`` are the ranks', in order; ``facts`` go into the record as they are."""
+    """What a run's record is made of: the ranks' ``windows``, in order; ``facts`` as they are."""
 
     measure: Measure
     windows: Sequence[MeasuredWindow]

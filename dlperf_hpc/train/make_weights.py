@@ -1,5 +1,4 @@
-"""Write a file for ``initial_weights``: ``python -m dlperf_hpc.train.make_weights --help``. Runs in
-any environment that holds PyTorch or TensorFlow; every framework reads what either wrote."""
+"""Write a file for ``initial_weights``: ``python -m dlperf_hpc.train.make_weights --help``."""
 
 from __future__ import annotations
 

@@ -39,9 +39,8 @@ _MARGIN, _MARGIN_S = 3.0, 10.0  # times what the steps will take, and seconds to
 
 class IterationClock:
     """A mark as the window begins, and one after each of its iterations, with the loss of each:
-    events on a GPU's own time line if ``cuda`` is ``torch.cuda``, else stamps of the host's clock.
-    Room for all of them, and CUDA's events, are made before the window. ``losses`` begins with that
-    of the first mark; ``loss`` stands where none was noted yet."""
+    events of ``cuda`` (``torch.cuda``), else stamps of the host's clock. Room for all of them, and
+    the events, are made before the window. ``loss`` stands where none was noted yet."""
 
     def __init__(self, iterations: int, cuda: Any = None, loss: Any = None) -> None:
         self.losses = [loss] * (1 + iterations)
@@ -84,8 +83,7 @@ class RankTimes:
 
 @dataclass(frozen=True)
 class MeasuredWindow(RankTimes):
-    """The window of a rank of ours. ``execution`` is how the back end ran the model, by the names
-    of :class:`dlperf_hpc.model.result.Window`."""
+    """The window of a rank of ours; ``execution`` is how the model was run, by Window's names."""
 
     iterations: int
     losses: list[float]
@@ -182,9 +180,8 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def iteration_times(windows: Sequence[RankTimes]) -> list[float]:
-    """Seconds of each iteration over all ranks: it has ended when the last rank has ended it. Taken
-    from each rank's time since the window opened, so that they add up to the slowest rank's window;
-    the maximum of every single step would count a wait once on each side."""
+    """Seconds of each iteration, which ends when the last rank ends it: so they add up to the
+    slowest rank's window. The maximum of every single step would count a wait once on each side."""
     ends = [max(at) for at in zip(*(accumulate(w.step_times) for w in windows))]
     return [end - start for start, end in zip([0.0, *ends], ends)]
 
@@ -232,8 +229,7 @@ def summarise(windows: Sequence[MeasuredWindow], case: Case, measure: Measure) -
 
 
 def figures(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dict[str, Any]:
-    """What a window has of its ranks' clocks and ``losses`` (one for each iteration), by the names
-    of :class:`dlperf_hpc.model.result.Window`."""
+    """What a window has of its ranks' clocks and ``losses``, one for each iteration."""
     times = iteration_times(windows)
     milliseconds = [1e3 * seconds for seconds in times]
     waits = [each.data_wait_s for each in windows if each.data_wait_s is not None]
@@ -271,10 +267,9 @@ def detail(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dict
 
 @dataclass(frozen=True)
 class Communication:
-    """``steps`` optimizer steps of each kind were timed, in blocks: median over the blocks of the
-    slowest rank's time for one step, ms; or the ``reason`` why there are none. ``rank_ms`` are each
-    rank's own medians without all-reduce, in the order of the ranks; empty, with the
-    ``rank_reason``, where ranks wait for each other in such a step all the same."""
+    """Median over blocks of the slowest rank's time for one step, ms, with all-reduce and without,
+    and how many ``steps`` of each were timed, or the ``reason`` why none; each rank's own medians
+    without (``rank_ms``), or the ``rank_reason``: ranks wait for each other in such a step, too."""
 
     reason: str = ""
     steps: int = 0
@@ -290,8 +285,7 @@ class Communication:
 
 
 def steps_of_each(requested: int, window_steps: int) -> int:
-    """Optimizer steps of each kind that fit into a tenth of the window's, and one to warm up; or
-    0."""
+    """Steps of each kind that fit into a tenth of the window's, beside one to warm up; or 0."""
     room = int(window_steps * _MOST_OF_WINDOW - 1) // 2
     return min(requested, room) if room >= _FEWEST else 0
 

@@ -175,9 +175,8 @@ def mpi_library() -> str:
 def gpu_indices(
     world: World, seen: Sequence[Sequence[str]], count: int = 1, nobody: str = "no GPU"
 ) -> list[int]:
-    """Which ``count`` of the GPUs it sees are this rank's; ``seen[r]`` are the UUIDs rank r sees.
-    Each GPU of a host is at most one rank's, whatever the site shows to whom: see
-    :mod:`dlperf_hpc.train.probe.node`. DeviceError if there are not so many, beginning with
+    """Which ``count`` of the GPUs it sees are this rank's, as :func:`.node.share_out` gives them;
+    ``seen[r]`` are the UUIDs rank r sees. DeviceError if there are not so many, beginning with
     ``nobody`` where this rank sees none at all."""
     mine = seen[world.rank]
     visible = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}"

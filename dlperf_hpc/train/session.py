@@ -40,10 +40,9 @@ def opener(module: str, session: str, framework: str, cure: str) -> Callable[...
 
 
 def fault_of(error: BaseException, modules: Collection[str]) -> str:
-    """What an error before the first step shows the environment to lack, as a word of
-    :data:`dlperf_hpc.records.quarantine.KINDS`; '' where it shows nothing of the kind. ``modules``
-    are those that the case's back end cannot do without. A module beside them that is missing (a
-    reader of real data, say) is no fault of the environment's: other cases do without."""
+    """What an error before the first step shows the environment to lack, a word of
+    :data:`dlperf_hpc.records.quarantine.KINDS`, or ''. Only a module of ``modules``, without which
+    the case's back end cannot do, is the environment's fault: other cases do without the rest."""
     if isinstance(error, RunError):
         return error.fault
     if isinstance(error, ImportError):
@@ -81,8 +80,7 @@ class Session(Protocol):
         """Make room for 1 + ``iterations`` marks; forget earlier ones; zero the counters."""
 
     def mark(self) -> None:
-        """Note the time and the latest loss, without waiting: as the window begins, and after each
-        iteration."""
+        """Note the time and the latest loss, without waiting: first, and after each iteration."""
 
     def step_times(self) -> list[float]:
         """Seconds from mark to mark on this rank's device. Waits for the device."""

@@ -54,8 +54,7 @@ class GpuSample:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU as NVML knows it: the module, its handle, and what was refused when it was asked, by
-    the name of the call, with NVML's words."""
+    """A GPU as NVML knows it, and what it refused, by the name of the call, in NVML's words."""
 
     nvml: Any
     handle: Any
@@ -212,9 +211,8 @@ def _differences(values: Sequence[float]) -> list[float]:
 
 
 def summarise(samples: Sequence[GpuSample]) -> dict[str, Any]:
-    """Means of utilisation (%), clock (MHz) and power (W); the most memory (MiB) and heat (degrees
-    C); every throttle reason that was seen. Of each figure over the samples that have it; empty
-    without a sample, or where no sample has any."""
+    """Means of utilisation (%), clock (MHz) and power (W), the most memory (MiB) and heat (degrees
+    C), every throttle reason; each over the samples that have it."""
     found: dict[str, Any] = {}
     for name, put_together in _OVER_TIME.items():
         values = [value for s in samples if (value := getattr(s, name)) is not None]
@@ -238,8 +236,7 @@ _OVER_TIME: dict[str, Callable[[Sequence[Any]], float]] = {
 
 
 def pci_address(text: str) -> str | None:
-    """``0000:65:00.0`` as sysfs writes it, of ``00000000:65:00.0`` as NVML does; None of other
-    texts."""
+    """``0000:65:00.0`` as sysfs writes it, of ``00000000:65:00.0`` as NVML does, or None."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         return None
@@ -287,8 +284,7 @@ def _read(path: Path) -> str:
 
 
 def gpu_place(address: str | None, sys: Path = _SYS) -> dict[str, Any]:
-    """``gpu_pci``, ``gpu_cpus`` (the CPUs next to that GPU) and ``gpu_numa`` (its NUMA node), each
-    only where the machine tells it: one of one node may say -1."""
+    """``gpu_pci``, ``gpu_cpus`` (the CPUs next to that GPU) and ``gpu_numa``, where it is known."""
     if address is None:
         return {}
     folder = sys / "bus" / "pci" / "devices" / address

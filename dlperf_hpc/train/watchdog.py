@@ -95,11 +95,10 @@ class Watchdog:
 
     @contextmanager
     def in_native_code(self, limit_s: float, output: Path | None = None) -> Iterator[None]:
-        """Around a call that may hang without giving the interpreter back (MPI_Init): Python's
-        threads, this watchdog's among them, then stand still. A timer of the C library ends the
-        process and prints its stacks; the epilogue makes the record of it. ``output`` is that of
-        the task: where Slurm prints there that it misread a request of a rank in MPI_Init, no rank
-        gets an answer any more, and rank 0 ends the run at once."""
+        """Around a call that may hang without giving the interpreter back (MPI_Init): no thread
+        runs then. A timer of the C library ends the process and prints its stacks; the epilogue
+        makes the record. Where Slurm prints into the task's ``output`` that it misread a request of
+        a rank in MPI_Init, no rank gets an answer any more, and rank 0 ends the run at once."""
         looking = self._look_for_fault(output) if output and self.rank == 0 else None
         if math.isfinite(limit_s):
             faulthandler.dump_traceback_later(limit_s + _LAST_WORDS_S, exit=True)
@@ -224,8 +223,7 @@ def _write_down(attempt: Attempt, failure: Failure) -> None:
 
 
 def _stragglers(attempt: Attempt) -> str:
-    """Which ranks stand where, once all have said so or a little later: those that stand elsewhere
-    than most, or say nothing, are the ones that the others waited for."""
+    """Which ranks stand where, the fewest first, once all have said so or a little later."""
     ranks = range(attempt.run.case.ranks)
     deadline = time.monotonic() + _STRAGGLERS_S
     while len(failures := read_failures(attempt)) < len(ranks) and time.monotonic() < deadline:

@@ -126,8 +126,7 @@ def _measure(
 def _built(
     run: Run, attempt: Attempt, world: World, watchdog: Watchdog
 ) -> tuple[Session, dict[str, Any], list[dict[str, Any]]]:
-    """The session, what goes into the record of it, and the facts of all ranks, which are in the
-    log."""
+    """The session, what the record has of it, and the facts of all ranks, which are in the log."""
     declared = registry()
     workload, backend = declared.workloads[run.case.model], declared.backends[run.case.framework]
     watchdog.modules = (backend.library, *backend.modules)

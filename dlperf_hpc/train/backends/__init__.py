@@ -1,5 +1,4 @@
-"""The back ends, each a module that sets ``BACKENDS`` (docs/adding-a-back-end.md). Here are the
-precisions and options that several of them declare."""
+"""The back ends, each a module that sets ``BACKENDS``, and what several of them declare."""
 
 from __future__ import annotations
 

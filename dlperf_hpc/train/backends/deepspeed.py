@@ -57,8 +57,7 @@ _REFUSED = {
 
 
 def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a case, given by its keys, asks of DeepSpeed in vain, as far as the login node sees.
-    That is its configuration file, too, if it is to be seen there."""
+    """What a case, given by its keys, asks of DeepSpeed in vain, in its configuration file too."""
     case = _case_of(values)
     for issue in refusals(case):
         yield issue.where, issue.message

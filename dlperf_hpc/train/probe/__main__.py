@@ -163,10 +163,9 @@ def _collectives(comm: Any, report: Reporter, arguments: argparse.Namespace) -> 
 
 
 def exchange(directory: str, name: str, token: str, patience_s: float) -> dict[str, Any]:
-    """What the log directory is like from here, and what this clock is against the other side's.
-    The login node's token is read; then files are written for it, each of which it answers with its
-    own time. Of each round trip the middle is set against the answer, as NTP does: ``offset_s``
-    (this clock ahead) is right within ``within_s``."""
+    """What the log directory is like from here, and this clock against the login node's. Its token
+    is read; then it answers each file that is written with its own time. The middle of a round trip
+    is set against the answer, as NTP does: ``offset_s`` (this clock ahead), right ``within_s``."""
     facts: dict[str, Any] = {}
     begin = time.monotonic()
     try:

@@ -77,8 +77,7 @@ def _filled(values: array[float], begin: int, count: int, value: float) -> bool:
 
 
 def by_torch(device: Any) -> Callable[[Any, str, int], Prepared]:
-    """torch.distributed in the process group that has been joined; the host waits for the
-    device."""
+    """torch.distributed in the process group that was joined; the host waits for the device."""
     import torch
     import torch.distributed as dist
 

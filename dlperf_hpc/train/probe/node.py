@@ -60,8 +60,7 @@ print(json.dumps(found))
 
 
 class LauncherVariables(NamedTuple):
-    """Names of variables: rank, processes, rank on this node, processes on this node; '' for
-    none."""
+    """Variables: rank, processes, rank on this node, processes on this node; '' for none."""
 
     rank: str
     size: str
@@ -155,8 +154,7 @@ def cpus() -> list[int]:
 
 
 def imported(name: str, checkout: bool = False) -> dict[str, Any]:
-    """``version`` and more of a module, or the ``error`` of importing it. It is looked for in the
-    working directory too if that is a ``checkout``."""
+    """``version`` and more of a module (in a ``checkout`` also of its own), or the ``error``."""
     argv = [sys.executable, "-c", _IMPORT, name, "checkout" * checkout]
     try:
         done = _run(argv, _IMPORT_LIMIT_S)
@@ -187,8 +185,7 @@ def installed() -> dict[str, str]:
 
 
 def gpus() -> dict[str, Any]:
-    """GPUs of this node as NVML, else nvidia-smi, else only the environment tells them. ``devices``
-    is None where nothing but the environment says there are any."""
+    """GPUs as NVML, else nvidia-smi tells them; ``devices`` is None where neither does."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     facts: dict[str, Any] = {"visible": visible, "source": None, "devices": None}
     try:

@@ -1,5 +1,4 @@
-"""``python -u -m dlperf_hpc.train.program <sweep directory> <array> <words...>``: one supervisor.
-The words are the command of the Python of the case's environment: a container's before it."""
+"""``python -u -m dlperf_hpc.train.program <sweep directory> <array> <command of a Python>``."""
 
 import sys
 

@@ -279,8 +279,7 @@ class ProgramWatch:
             self._obey()
 
     def _heed(self, number: int) -> None:
-        """SIGUSR2, the scheduler's notice, goes on to the program, which may save; SIGTERM ends
-        it."""
+        """SIGUSR2, the scheduler's notice, goes on to the program, which may save; SIGTERM ends."""
         if number == signal.SIGUSR2:
             far = self.started + self.limit_s - time.monotonic() > NOTICE_S
             self._notice = Status.PREEMPTED if far else Status.TIMEOUT

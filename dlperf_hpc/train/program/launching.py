@@ -1,6 +1,5 @@
 """From a program's table, a case and a task's place to the words and variables of a child: where a
-task stands among those of its launcher, where its ranks meet, what is started, and what that rests
-on (its file, its repository, its packages)."""
+task stands, where its ranks meet, what is started, and what that rests on."""
 
 from __future__ import annotations
 
@@ -223,8 +222,7 @@ def child_command(
 
 
 def _of_timer(values: Mapping[str, Any]) -> dict[str, str]:
-    """What a Timer in the program, or the hook around it, takes from its environment: the sweep's
-    window, where its own log goes, and that a supervisor reads what it has measured."""
+    """For a Timer or the hook: the window, where its log goes, and that a supervisor reads it."""
     return {
         "DLPERF_MEASURE": f"warmup={values['warmup']} iterations={values['iterations']}",
         "DLPERF_LOGS": values["outdir"],
@@ -289,9 +287,8 @@ def names(program: UserProgram, placeholder: str) -> bool:
 
 
 def program_facts(program: UserProgram, command: Command, words: Sequence[str]) -> dict[str, Any]:
-    """For the log's line ``program``: what is started, and what of it may have been changed since.
-    Of the environment what the table sets; a variable whose name may mean a secret is left out.
-    ``words`` are the command of the environment's Python, a container's before it."""
+    """For the log's line ``program``: what is started, and what of it may have been changed since;
+    of the environment what the table sets, but secrets. ``words``: see :func:`child_command`."""
     workdir = command.workdir or os.getcwd()
     variables = sorted((name, command.env[name]) for name in program.env)
     return {
@@ -326,8 +323,7 @@ def packages_of(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _secret(name: str) -> bool:
-    """Whether a variable's name may mean a secret: by the rule of all that is written of an
-    environment, as if its family were one that is."""
+    """Whether a variable's name may mean a secret, by the rule of the whole environment."""
     return not telling({f"TORCH_{name}": ""})
 
 
@@ -351,8 +347,7 @@ def _file(workdir: str, command: Command) -> dict[str, Any]:
 
 
 def _commit(workdir: str) -> dict[str, Any]:
-    """The commit of the directory's repository, whether files that it knows were changed, and a
-    digest of the changes: two runs with the same one ran the same code."""
+    """The repository's commit, whether known files were changed, and a digest of the changes."""
     commit = _git(workdir, "rev-parse", "HEAD")
     if not commit:
         return {}
@@ -379,8 +374,7 @@ def _git(workdir: str, *words: str) -> bytes | None:
 
 
 def _image(words: Sequence[str]) -> str | None:
-    """What identifies the image around the program: the digest in its name, or the id in the file
-    of Apptainer's own form; None where there is none."""
+    """What identifies the image: the digest in its name, or the id in Apptainer's own form."""
     image = words[-2] if len(words) > 1 else ""
     if named := _DIGEST.search(image):
         return named[1]

@@ -30,8 +30,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")  # of an iteration
 
 
 class _Watched(ReadingBuilder):
-    """A builder that also knows how far the iterations are, also of those for which a builder has
-    no more room, and where a loss was not finite."""
+    """A builder that knows how far the iterations are, beyond its room too, and a bad loss."""
 
     def __init__(self, declared: Format) -> None:
         super().__init__(declared)
@@ -125,9 +124,8 @@ class ProgramOutput:
 
     def take(self, data: bytes) -> None:
         """Add what was just read from the program. OSError if the file takes no more. A carriage
-        return ends a line too: a progress bar draws each state behind one, often for a whole epoch
-        without a newline. A state has the moment at which it came, not that of the carriage return
-        behind it, which begins the next state."""
+        return ends a line too: a progress bar draws each state behind one. A state has the moment
+        at which it came, not that of the carriage return behind it, which begins the next state."""
         now = utc()
         if self._returned and data.startswith(b"\n"):
             data = data[1:]  # the second byte of an end of line

@@ -43,9 +43,8 @@ def build(config: Config, case: Case) -> Module:
 
 
 class Recipe:
-    """What the layers of one model share while they are made: compute dtype and initial values. The
-    values of the n-th random variable depend on ``seed`` and n alone, so they are the same on every
-    rank, on every device, and whatever else has drawn random numbers."""
+    """What the layers of one model share while they are made. The values of the n-th random
+    variable depend on ``seed`` and n alone: they are the same on every rank and every device."""
 
     def __init__(self, config: Config, compute: str, seed: int) -> None:
         self.compute = tf.as_dtype(compute)
@@ -105,8 +104,7 @@ def _torch_name(name: str) -> str:
 
 
 class Dense(Module):
-    """``x @ kernel + bias`` in the compute dtype: [N, inputs] to [N, outputs]. ``kernel`` is
-    [inputs, outputs]: the transpose of PyTorch's ``weight``."""
+    """``x @ kernel + bias`` in the compute dtype: [N, inputs] to [N, outputs]."""
 
     def __init__(self, recipe: Recipe, inputs: int, outputs: int, scale: float = 1.0) -> None:
         super().__init__()
@@ -156,8 +154,7 @@ class LayerNorm(Module):
 
 
 def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """LayerNorm with its gradient in closed form: a third of the passes over memory that
-    differentiating the forward pass step by step takes."""
+    """LayerNorm with its gradient in closed form: a third of the passes over memory."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def normalise(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
@@ -214,8 +211,7 @@ def gelu_tanh(x: Tensor) -> Any:
 
 
 class SelfAttention(Module):
-    """Multi-head self-attention with one matrix product for query, key and value. Rows [B * T, h]
-    to [B * T, h]. ``causal``: a token attends to itself and to those before it."""
+    """Multi-head self-attention, rows [B * T, h] to [B * T, h]; ``causal`` as in PyTorch's."""
 
     def __init__(self, recipe: Recipe, config: Config, causal: bool, scale: float) -> None:
         super().__init__()
@@ -285,8 +281,7 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 class Layer(Module):
-    """One layer, rows [B * T, h] to the same; its LayerNorms before the sublayers or after the
-    residual sums. ``scale`` is that of what a sublayer ends in."""
+    """One layer; its LayerNorms before the sublayers, which end in ``scale``, or after the sums."""
 
     def __init__(
         self,
@@ -339,8 +334,7 @@ class Embeddings(Module):
 
 
 class MlmHead(Module):
-    """Scores of the vocabulary for gathered positions: [B * M, h] to [B * M, V]. The projection is
-    the word embedding's own weight [V, h], handed in at each call."""
+    """Scores [B * M, V] for gathered positions [B * M, h], by the word embedding's own weight."""
 
     def __init__(self, recipe: Recipe, config: BertConfig) -> None:
         super().__init__()
@@ -388,11 +382,9 @@ class BertForPreTraining(Module):
         input_mask: Tensor | None = None,
         seed: Tensor | None = None,
     ) -> Tensor:
-        """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar.
-        Arguments as for the PyTorch form: integers, ``input_ids``, ``segment_ids``, ``input_mask``
-        [B, T]; ``masked_lm_positions``, ``masked_lm_ids`` [B, M] with -100 for an id that counts
-        for nothing; ``next_sentence_labels`` [B]. ``seed`` [2], int32, is dropout's: without one
-        nothing is dropped. The loss is float32 whatever the precision."""
+        """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar,
+        float32 always. Arguments as for the PyTorch form; ``seed`` [2], int32, is dropout's:
+        without one nothing is dropped."""
         rows = self.encode(input_ids, segment_ids, input_mask, seed)
         tokens, hidden = input_ids.shape[1], self._config.hidden
         masked = tf.gather(rows, _flat(masked_lm_positions, tokens))
@@ -442,9 +434,7 @@ class Gpt2(Module):
         self.final_norm = LayerNorm(recipe, config.hidden)
 
     def __call__(self, input_ids: Tensor, labels: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Mean cross-entropy of the next token over all positions: a scalar, float32 always.
-        Arguments as for the PyTorch form; ``seed`` [2], int32, is dropout's: without one nothing is
-        dropped."""
+        """Mean cross-entropy of the next token over all positions; ``seed`` as for BERT."""
         rows = tf.cast(self.decode(input_ids, seed), self.compute)
         # The head is the word embedding's own weight.
         scores = tf.matmul(rows, tf.cast(self.word.weight, self.compute), transpose_b=True)

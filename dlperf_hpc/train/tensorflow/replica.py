@@ -28,8 +28,7 @@ GROWTH_INTERVAL = 2000
 
 
 def clip_by_global_norm(gradients: Iterable[Any], clip: float) -> list[Any]:
-    """Gradients (None among them stays None) scaled down to a global norm of ``clip``; as they are
-    where ``clip`` is 0. Norm and product are in the gradients' own type."""
+    """Gradients (or None) scaled down to a global norm of ``clip``, in their own type; 0 is off."""
     if not clip:
         return list(gradients)
     clipped, _ = tf.clip_by_global_norm(list(gradients), clip)
@@ -38,8 +37,7 @@ def clip_by_global_norm(gradients: Iterable[Any], clip: float) -> list[Any]:
 
 @dataclass(frozen=True)
 class UpdateStep:
-    """Scalars of one update. ``keep`` is 1, or 0 where the step is skipped; ``first_left`` and
-    ``second_left`` are 1 - beta^t, or 1 without bias correction."""
+    """Scalars of one update: ``keep`` is 0 where it is skipped, else 1; 1 - beta^t, or 1."""
 
     settings: Optimizer
     lr: Any
@@ -64,9 +62,8 @@ class TensorFlowOptimizer:
 
     def apply(self, grads_and_vars: Iterable[tuple[Any, Any]], lr: Any, keep: Any = None) -> None:
         """One update of each variable whose gradient is not None. ``lr`` is this step's rate, a
-        number or (so that a tf.function is traced once) a scalar tensor; see
-        :func:`dlperf_hpc.train.schedules.learning_rate`. ``keep`` is a scalar bool tensor: where it
-        is false nothing changes, state included, whatever the gradients hold."""
+        number or (so that a tf.function is traced once) a scalar tensor. ``keep`` is a scalar bool
+        tensor: where it is false nothing changes, state included, whatever the gradients hold."""
         kept = tf.constant(1.0, tf.float64) if keep is None else tf.cast(keep, tf.float64)
         self.steps.assign_add(kept)
         step = self._step(tf.cast(lr, tf.float64), kept)
@@ -169,12 +166,11 @@ _UPDATES: dict[str, Callable[[UpdateStep, Any, Any, Moments, float], None]] = {
 
 
 class Replica:
-    """What one device holds beside the model: gradient sums, optimizer state, loss scale and random
-    state, all plain variables that no strategy mirrors; and the operations of one micro-batch on
-    them. ``number`` is the device's in the world. ``variables`` are the model's, as they lie on
-    this device. ``reduce`` averages a list of gradients over all devices of the world; ``every``
-    says that it does so in each micro-batch, else only at the end of an accumulation. Make it
-    outside of any strategy's scope, with its device in force."""
+    """What one device holds beside the model (gradient sums, optimizer state, loss scale and random
+    state, which no strategy mirrors), and the operations of one micro-batch on them. ``number`` is
+    the device's in the world; ``variables`` are the model's, on this device; ``reduce`` averages
+    gradients over all devices, with ``every`` in each micro-batch. Make it outside of any
+    strategy's scope, with its device in force."""
 
     def __init__(
         self,

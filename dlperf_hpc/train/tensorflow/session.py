@@ -28,8 +28,7 @@ from dlperf_hpc.train.tensorflow.replica import Replica
 
 @dataclass(frozen=True)
 class Devices:
-    """What a rank computes on: TensorFlow's names (``GPU:0``, ``CPU:0``), and the first GPU's
-    UUID."""
+    """What a rank computes on: TensorFlow's names (``GPU:0``, ``CPU:0``); the first GPU's UUID."""
 
     names: tuple[str, ...]
     uuid: str | None = None
@@ -41,9 +40,8 @@ class Devices:
 
 
 def choose_devices(case: Case, world: World) -> Devices:
-    """This rank's devices; TensorFlow sees no others after it, and none is initialised yet. One per
-    rank, or a share of its node's where a node has fewer ranks than devices. DeviceError if the
-    case asks for GPUs that are not there."""
+    """This rank's devices, one or a share of its node's; TensorFlow sees no others after it, and
+    none is initialised yet. DeviceError if the case asks for GPUs that are not there."""
     count = case.topology.gpus_per_node // case.ranks_per_node
     # NVML's order, so that a number means the same GPU to both.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -72,8 +70,7 @@ def _cpus(case: Case, count: int) -> Devices:
 
 
 def _uuids(count: int) -> list[str]:
-    """The UUIDs of the ``count`` GPUs this process sees, in TensorFlow's order. TensorFlow does not
-    tell them, and a rank's first GPU may or may not be its neighbour's first."""
+    """The UUIDs of the ``count`` GPUs this process sees, in TensorFlow's order, which has none."""
     if not count:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -118,8 +115,7 @@ def set_precision(case: Case, devices: Devices) -> None:
 
 
 def observed_fp32(device: str) -> str:
-    """``fp32`` or ``tf32``: how a product of fp32 matrices is really computed. 1 + 2^-12 has more
-    mantissa bits than TF32's 10, so a TF32 product rounds it to 1."""
+    """``fp32`` or ``tf32``, which rounds 1 + 2^-12 to 1: how a product is really computed."""
     size = 512
     with tf.device(device):
         value = tf.fill([size, size], 1.0 + 2.0**-12)

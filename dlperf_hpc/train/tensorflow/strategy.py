@@ -24,9 +24,8 @@ _TRIES = 50
 
 def reserve_port(among: Sequence[int] = _PORTS) -> socket.socket:
     """A socket that holds a free port for this process and its user; keep it. Bound alone at first,
-    so that it is no other's; then made SO_REUSEADDR, so that gRPC's server, which is so too, can
-    bind the port beside one that never listens, and another rank's holder, which is not so yet,
-    cannot. WorldError if none of those tried is free."""
+    so that it is no other's; then made SO_REUSEADDR, so that gRPC's server can bind the port beside
+    it, and another rank's holder cannot. WorldError if none of those tried is free."""
     for port in random.SystemRandom().sample(among, min(_TRIES, len(among))):
         holder = socket.socket()
         try:

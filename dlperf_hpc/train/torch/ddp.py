@@ -64,8 +64,7 @@ class DdpSession(TorchSession):
             yield
 
     def wrapped(self, module: Any) -> Any:
-        """The model as it is called: in DDP, which averages its gradients over the ranks; a single
-        rank's without it where the case asks for that."""
+        """The model in DDP; a single rank's without it where the case asks for that."""
         # A sweep of an earlier version has no such option.
         alone = dict(self.case.options).get("one_rank") == "plain"
         if alone and self.world.size == 1:
@@ -137,8 +136,7 @@ def attention_kernels(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def narrow_stream(module: nn.Module) -> None:
-    """Keep what flows from layer to layer in bf16: what LayerNorms and dropouts, which both begin
-    and join that stream, give is rounded to it. Weights and their gradients stay fp32."""
+    """Round to bf16 what flows between layers, from LayerNorms and dropouts; weights stay fp32."""
     for part in module.modules():
         if isinstance(part, (nn.LayerNorm, nn.Dropout)):
             part.register_forward_hook(_in_bf16)

@@ -108,8 +108,7 @@ class DeepSpeedSession(TorchSession):
         self._loss = loss.detach()
 
     def set_all_reduce(self, on: bool) -> bool:
-        """The engine's ``no_sync``; not under ZeRO, whose optimizer takes its share from
-        all-reduce."""
+        """The engine's ``no_sync``; not under ZeRO, whose optimizer needs all-reduce."""
         if self.case.option("zero_stage"):
             return False
         self._reducing = on

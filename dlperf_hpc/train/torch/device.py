@@ -60,8 +60,7 @@ def set_precision(case: Case, device: torch.device) -> None:
 
 
 def observed_fp32(device: torch.device) -> str:
-    """``fp32`` or ``tf32``: how a product of fp32 matrices is really computed. 1 + 2^-12 has more
-    mantissa bits than TF32's 10, so a TF32 product rounds it to 1."""
+    """``fp32`` or ``tf32``, which rounds 1 + 2^-12 to 1: how a product is really computed."""
     size = 512
     value = torch.full((size, size), 1.0 + 2.0**-12, device=device)
     product = value @ torch.eye(size, device=device)

@@ -201,8 +201,7 @@ class BertForPreTraining(nn.Module):
 
 
 def _gather(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Hidden states [B, T, h] at positions [B, M]: [B, M, h]. The backward of indexing would
-    sort."""
+    """Hidden states [B, T, h] at positions [B, M]: [B, M, h]. Indexing's backward would sort."""
     return hidden.gather(1, positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
 
 

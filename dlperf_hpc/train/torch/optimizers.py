@@ -129,8 +129,7 @@ def forget_steps(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _erase(gradients: list[Tensor], keep: Tensor) -> None:
-    """Make gradients 0 where ``keep`` is 0, infinities and NaN too. 0 x inf is NaN, so it is their
-    bits that are multiplied, as integers."""
+    """Make gradients 0 where ``keep`` is 0, by their bits: 0 x inf is NaN."""
     bits = [g.view(_BITS[g.element_size()]) for g in gradients]
     torch._foreach_mul_(bits, keep.to(bits[0].dtype))
 
@@ -207,8 +206,7 @@ class _Prepared(torch.optim.Optimizer):
 
 
 class PreparedSGD(_Prepared, torch.optim.SGD):
-    """SGD whose momentum starts at 0, also where the first step is skipped, unlike torch's fused
-    one."""
+    """SGD whose momentum starts at 0; torch's fused one leaves it open where a step is skipped."""
 
     def begin(self, group: dict[str, Any], parameter: torch.Tensor) -> dict[str, Any]:
         """Nothing without momentum."""
@@ -285,16 +283,14 @@ def build_optimizer(settings: Optimizer, model: Groups) -> torch.optim.Optimizer
 
 
 def pass_scaling_on(own: torch.optim.Optimizer, remade: torch.optim.Optimizer) -> None:
-    """Where ``own`` takes a GradScaler's tensors, let ``remade`` take them too. A library that
-    makes an optimizer of its own from the groups (Horovod) loses the mark that torch's fused ones
-    set when they are made: the scaler would ask, and wait, in every step."""
+    """Let ``remade``, an optimizer of a library's own over the groups, take a GradScaler's tensors
+    where ``own`` does: it loses torch's mark, and the scaler would wait in every step."""
     if getattr(own, "_step_supports_amp_scaling", False):
         remade._step_supports_amp_scaling = True  # type: ignore[attr-defined]
 
 
 def set_lr(optimizer: torch.optim.Optimizer, case: Case, step: int) -> None:
-    """Give all groups the learning rate of the case's schedule before its update ``step``, from 0.
-    A Python number, handed to the kernels as an argument: nothing waits for the device."""
+    """Give all groups the rate of the update ``step``, from 0: a number, no wait for the device."""
     rate = learning_rate(case.optimizer.lr, case.schedule, step)
     for group in optimizer.param_groups:
         group["lr"] = rate

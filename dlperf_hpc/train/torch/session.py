@@ -53,9 +53,8 @@ def join(world: World, device: torch.device) -> None:
 
 
 def attention_of(work: Callable[[], object]) -> str | None:
-    """The attention kernels that a call ran, by the values of :data:`_KERNELS` joined by ``+``.
-    None where none was seen: a compiler takes ``math`` apart into products and a softmax. It costs
-    a profiler of the host's calls alone, so keep it out of what is timed."""
+    """The attention kernels that a call ran, joined by ``+``; None where none was seen (a compiler
+    takes ``math`` apart). It costs a profiler of the host's calls: keep it out of what is timed."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it tells of its beginning and its end
     seen = profile(activities=[ProfilerActivity.CPU])
     try:
@@ -135,8 +134,7 @@ class TorchSession(Resumable):
         return {name: t.to(self.device, non_blocking=True) for name, t in tensors.items()}
 
     def reduction(self, last: bool) -> contextlib.AbstractContextManager[Any]:
-        """Around a micro-batch, the ``last`` of an accumulation or not: gradients are averaged, or
-        not."""
+        """Around a micro-batch, the ``last`` of an accumulation or not, that is averaged or not."""
         raise NotImplementedError
 
     def iterate(self) -> None:

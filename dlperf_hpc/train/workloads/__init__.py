@@ -58,8 +58,7 @@ class TransformerConfig:
 
 
 def build(library: str, config: TransformerConfig, case: Case) -> Any:
-    """The model of ``config`` in ``library``'s form, on the CPU; the same on all ranks. It begins
-    with the weights of ``initial_weights`` where the case names a file."""
+    """The model of ``config`` in ``library``'s form, on the CPU; the same on all ranks."""
     if library not in LIBRARIES:
         raise ValueError(f"{case.model} is not written for {library}")
     # A framework's models import their configurations from here.

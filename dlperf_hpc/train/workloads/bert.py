@@ -61,9 +61,8 @@ SIZES: dict[str, BertConfig] = {
 
 
 def predictions_per_sequence(seq_len: int) -> int:
-    """Masked positions kept per sequence: 5/32 of them rounded up, so 20 of 128 and 80 of 512. 15 %
-    is what BERT masks; 20 and 80 are ``max_predictions_per_seq`` of Google's and NVIDIA's data
-    sets, which leave a little room above it."""
+    """Masked positions kept per sequence: 5/32 of them rounded up, so 20 of 128 and 80 of 512, the
+    ``max_predictions_per_seq`` of Google's and NVIDIA's data sets."""
     return (5 * seq_len + 31) // 32
 
 
