@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from math import isfinite
@@ -123,6 +123,13 @@ def _no_number(name: str) -> float:
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
+def unfit(row: Mapping[str, Any], forms: Mapping[str, Form]) -> Iterator[tuple[str, Any]]:
+    """The names and values of a row that have not the form that their names ask for."""
+    return (
+        (name, row[name]) for name, fits in forms.items() if name in row and not fits(row[name])
+    )
+
+
 def check(
     row: Any,
     needed: Mapping[str, Form],
@@ -137,12 +144,11 @@ def check(
         if name not in row:
             raise Misfit(f"{name} is missing")
     forms = {**needed, **(later or {})}
-    for name, value in row.items():
+    for name in row if only else ():
         if name not in forms:
-            if only:
-                raise Misfit(f"{reprlib.repr(name)} is no key")
-        elif not forms[name](value):
-            raise Misfit(f"{name} is {reprlib.repr(value)}")
+            raise Misfit(f"{reprlib.repr(name)} is no key")
+    for name, value in unfit(row, forms):
+        raise Misfit(f"{name} is {reprlib.repr(value)}")
 
 
 def misfits(values: Any) -> list[tuple[str, Any]]:

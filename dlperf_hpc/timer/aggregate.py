@@ -25,7 +25,7 @@ from dlperf_hpc.model.result import Status, Window
 from dlperf_hpc.records.layout import RunPaths, launch_id
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.store import AnyAttempt, begin_log, finish, log_event
-from dlperf_hpc.timer.config import Load, ProcessGroup, TimerConfig
+from dlperf_hpc.timer.config import OF_WINDOW, Load, ProcessGroup, TimerConfig
 from dlperf_hpc.train import joblog, measurement
 from dlperf_hpc.train.measurement import IterationClock, RankTimes
 
@@ -53,11 +53,11 @@ def open_log(config: TimerConfig, group: ProcessGroup) -> AnyAttempt:
         if config.log is not None:
             return _open_in_sweep(config, case, config.log, launch)
         for repeat in range(1, _MOST_REPEATS):
-            begun = _begun(config, case, repeat, launch)
-            paths = begun.paths
+            attempt = _attempt(config, case, repeat, launch)
+            paths = attempt.paths
             make_directories(paths.log.parent)
-            if not (paths.log.exists() or paths.record.exists()) and begin_log(begun):
-                return begun
+            if not (paths.log.exists() or paths.record.exists()) and begin_log(attempt):
+                return attempt
     except OSError as error:
         where = config.log or config.logs
         raise LedgerError(
@@ -84,17 +84,19 @@ def _run(case: Case | ObservedCase, repeat: int) -> Run | ObservedRun:
 def _open_in_sweep(
     config: TimerConfig, case: Case | ObservedCase, log: Path, launch: str
 ) -> AnyAttempt:
-    told = {"sweep": SWEEP, "repeat": 1, "attempt": 1, **config.begin}
-    run = _run(case, told["repeat"])
+    begin = {"sweep": SWEEP, "repeat": 1, "attempt": 1, **config.begin}
     paths = RunPaths(log.absolute().parent, log.name.removesuffix(".log"))
-    begun = AnyAttempt(str(told["sweep"]), run, paths, told["attempt"], launch)
+    run = _run(case, begin["repeat"])
+    attempt = AnyAttempt(str(begin["sweep"]), run, paths, begin["attempt"], launch)
     make_directories(log.parent)
-    if not begin_log(begun):
+    if not begin_log(attempt):
         raise LedgerError(f"{log}: is there already: one Timer writes the log of a sweep's run")
-    return begun
+    return attempt
 
 
-def _begun(config: TimerConfig, case: Case | ObservedCase, repeat: int, launch: str) -> AnyAttempt:
+def _attempt(
+    config: TimerConfig, case: Case | ObservedCase, repeat: int, launch: str
+) -> AnyAttempt:
     run = _run(case, repeat)
     # Without a character that a shell would expand.
     path = "/".join(part or "unknown" for part in run.id.replace("?", "unknown").split("/"))
@@ -103,58 +105,54 @@ def _begun(config: TimerConfig, case: Case | ObservedCase, repeat: int, launch: 
 
 
 def _launch() -> str:
-    """Of this process's Timers the second and later are told as measured in one job with the
-    first."""
+    """The launch of this Timer; of one process's Timers all have the first one's job."""
     job = launch_id() if "SLURM_JOB_ID" in os.environ else f"{_process}_0.0"
     turn = next(_turns)
     return f"{job}.{turn}" if turn else job
 
 
 def log_start(
-    begun: AnyAttempt, config: TimerConfig, group: ProcessGroup, facts: Sequence[Mapping[str, Any]]
+    attempt: AnyAttempt,
+    config: TimerConfig,
+    group: ProcessGroup,
+    facts: Sequence[Mapping[str, Any]],
 ) -> None:
-    """The window that was asked for, and the world; ``facts`` are those of every process that was
-    met."""
-    # For the record, and kept from here on: it takes some tenths of a second, and behind the window
-    # the program goes on, whose line of the last iteration would come as much later.
+    """The requested window, and the world; ``facts`` are those of every process that was met."""
+    # For the record, and kept: it takes some tenths of a second, in which the program waits.
     joblog.packages()
-    shown = {key: value for key, value in asdict(config.measure).items() if key in _TIMED}
-    log_event(begun, "measure", shown)
+    log_event(attempt, "measure", {name: getattr(config.measure, name) for name in OF_WINDOW})
     flops = {"flops_per_sample": config.flops_per_sample}
     rows = [{**each, **flops} for each in facts]
     if group.world is not None:
-        joblog.log_world(begun, group.world, rows)
+        joblog.log_world(attempt, group.world, rows)
     else:
-        log_event(begun, "provenance", joblog.provenance())
-        log_event(begun, "world", {"ranks": group.size, "met": False, **rows[0]})
-        note(begun, group.remark)
-    log_event(begun, "phase", {"name": "warmup"})
+        log_event(attempt, "provenance", joblog.provenance())
+        log_event(attempt, "world", {"ranks": group.size, "met": False, **rows[0]})
+        note(attempt, group.remark)
+    log_event(attempt, "phase", {"name": "warmup"})
 
 
-_TIMED = ("warmup", "iterations", "min_seconds", "min_optimizer_steps")
-
-
-def note(begun: AnyAttempt, text: str) -> None:
+def note(attempt: AnyAttempt, text: str) -> None:
     """A remark that becomes a warning of the run."""
-    log_event(begun, "note", {"text": text})
+    log_event(attempt, "note", {"text": text})
 
 
 def log_window(
-    begun: AnyAttempt, measure: Measure, window: Window, windows: Sequence[RankWindow]
+    attempt: AnyAttempt, measure: Measure, window: Window, windows: Sequence[RankWindow]
 ) -> None:
     """Iterations, summary, record and end."""
     losses = mean_losses(windows)
-    joblog.log_iterations(begun, windows, losses, measure.warmup)
+    joblog.log_iterations(attempt, windows, losses, measure.warmup)
     for remark in remarks(windows):
-        note(begun, remark)
-    joblog.log_summary(begun, window, nulls=True)
+        note(attempt, remark)
+    joblog.log_summary(attempt, window, nulls=True)
     detail = {
         "window": asdict(window),
         "detail": measurement.detail(windows, losses),
         "packages": joblog.packages(),
         "window_opened": utc(max(each.opened for each in windows)),
     }
-    finish(begun, Status.OK, detail=detail)
+    finish(attempt, Status.OK, detail=detail)
 
 
 # --- the number
@@ -185,7 +183,7 @@ def mean_losses(windows: Sequence[RankWindow]) -> list[float | None]:
 
 def over_all(windows: Sequence[RankWindow], load: Load, measure: Measure, size: int) -> Window:
     """The window over all processes. MeasurementError where its number would mean nothing: a loss
-    that is not finite, or samples that nobody told."""
+    that is not finite, or an unknown number of samples."""
     losses = mean_losses(windows)
     for number, loss in enumerate(losses, 1):
         if loss is not None and not math.isfinite(loss):
@@ -193,17 +191,15 @@ def over_all(windows: Sequence[RankWindow], load: Load, measure: Measure, size: 
                 f"the loss is {loss} from iteration {number} of the window on: a run that does not"
                 " train has no throughput"
             )
-    marked = windows[0].optimizer_steps
-    iterations = len(losses)
+    marked, warmup, iterations = windows[0].optimizer_steps, measure.warmup, len(losses)
     accumulation = load.accumulation or _accumulation(marked)
     samples, global_batch = _samples(windows, load, accumulation, size)
-    steps = (
-        sum(number > measure.warmup for number in marked)
-        if marked
-        else _steps(measure.warmup, iterations, accumulation or 1)
-    )
+    steps = sum(number > warmup for number in marked)
+    if not marked:
+        each = accumulation or 1
+        steps = (warmup + iterations) // each - warmup // each
     return Window(
-        warmup=measure.warmup,
+        warmup=warmup,
         iterations=iterations,
         optimizer_steps=steps,
         skipped_steps=None,
@@ -224,32 +220,18 @@ def median_ms(windows: Sequence[RankWindow]) -> float:
 def _accumulation(marked: Sequence[int]) -> int | None:
     """Iterations for each optimizer step, as the program marked them; 1 if it marked none, None if
     they differ."""
-    gaps = {after - before for before, after in zip((0, *marked), marked)}
-    return (gaps.pop() if gaps else 1) if len(gaps) < 2 else None
-
-
-def _steps(warmup: int, iterations: int, accumulation: int) -> int:
-    return (warmup + iterations) // accumulation - warmup // accumulation
+    gaps = {after - before for before, after in zip((0, *marked), marked)} or {1}
+    return gaps.pop() if len(gaps) == 1 else None
 
 
 def _samples(
     windows: Sequence[RankWindow], load: Load, accumulation: int | None, size: int
 ) -> tuple[int, int | None]:
     """Samples of the window over all processes, and of an optimizer step where all have as many."""
-    iterations = len(windows[0].samples)
     if load.global_batch is not None and accumulation is not None:
-        samples, rest = divmod(load.global_batch * iterations, accumulation)
-        if rest:
-            raise MeasurementError(
-                f"a global batch of {load.global_batch} in {accumulation} iterations gives no whole"
-                f" number of samples in {iterations}"
-            )
-        return samples, load.global_batch
-    each = [
-        [load.batch_size if told is None else told for told in window.samples] for window in windows
-    ]
-    known = [[number for number in row if number is not None] for row in each]
-    if any(len(row) < iterations for row in known):
+        return _samples_of_steps(load.global_batch, accumulation, len(windows[0].samples))
+    known = [each.known_samples(load.batch_size) for each in windows]
+    if any(len(row) < len(windows[0].samples) for row in known):
         raise MeasurementError(
             "how many samples an iteration has was not told, so that there are no samples/s: tell"
             " batch_size, global_batch, or the samples of each step"
@@ -261,10 +243,21 @@ def _samples(
     return total, per_iteration.pop() * accumulation
 
 
+def _samples_of_steps(global_batch: int, accumulation: int, iterations: int) -> tuple[int, int]:
+    samples, rest = divmod(global_batch * iterations, accumulation)
+    if rest:
+        raise MeasurementError(
+            f"a global batch of {global_batch} in {accumulation} iterations gives no whole"
+            f" number of samples in {iterations}"
+        )
+    return samples, global_batch
+
+
 def sentence(window: Window, topology: Topology | None) -> str:
     """The line that a program prints."""
     where = f"{window.ranks} process{'es' * (window.ranks > 1)}"
-    where += f", {topology}" if topology else ""
+    if topology is not None:
+        where += f", {topology}"
     return (
         f"{window.samples_per_s:.2f} samples/s ({where}): {window.samples} samples in"
         f" {window.elapsed_s:.2f} s, {window.iterations} iterations after {window.warmup},"
@@ -308,6 +301,11 @@ class RankWindow(RankTimes):
     optimizer_steps: tuple[int, ...]
     remarks: tuple[str, ...] = ()
 
+    def known_samples(self, usual: int | None) -> list[int]:
+        """Samples of the iterations of which they are known; ``usual`` where none were stated."""
+        stated = (usual if number is None else number for number in self.samples)
+        return [number for number in stated if number is not None]
+
 
 class WindowClock:
     """Stamps of a window that is open; room is made before the clock starts."""
@@ -319,11 +317,11 @@ class WindowClock:
         self.samples: list[int | None] = []
 
     def synchronize(self) -> None:
-        """Wait until the device has done everything asked of it so far."""
+        """Wait until the device is done."""
         synchronize(self._sync)
 
     def start(self) -> None:
-        """Start the clock; after a sync, and after the others were met."""
+        """Start the clock; after a sync, and after the processes have met."""
         self.opened = time.time()
         self._started = time.perf_counter_ns()
         self._clock.mark(None)

@@ -1,4 +1,7 @@
-"""What is to be timed: what the program tells its Timer, and what a sweep tells by its environment.
+"""What is to be timed, and in how many processes.
+
+Arguments are the program's, variables a sweep's or a launcher's. The processes that meet are those
+of a torch.distributed group, else of an initialised mpi4py: nothing is initialised here.
 
 ``DLPERF_BEGIN``, ``DLPERF_CASE`` and ``DLPERF_MEASURE`` hold what stands behind the event in the
 log's lines of these names: ``DLPERF_CASE='model=gpt2 precision=bf16'`` (docs/timer.md).
@@ -10,13 +13,13 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import Issue, SpecError
-from dlperf_hpc.model.case import OBSERVED, Case, Measure, ObservedCase, Topology
-from dlperf_hpc.model.checks import Form, Misfit, is_name, is_number, whole
+from dlperf_hpc.model.case import OBSERVED, Case, Measure, ObservedCase, Topology, known_fields
+from dlperf_hpc.model.checks import Form, Misfit, is_name, is_number, unfit, whole
 from dlperf_hpc.records import forms
 from dlperf_hpc.records.lines import read_values, unflatten
 from dlperf_hpc.train.probe import node
@@ -29,33 +32,40 @@ OWN_LOGS = "logs/timer"
 """Where logs go that nobody names a place for, below the directory in which the program runs."""
 
 _NAMES = ("framework", "model", "precision")
+OF_WINDOW = ("warmup", "iterations", "min_seconds", "min_optimizer_steps")
 _COUNTS = ("batch_size", "global_batch", "accumulation", "seq_len", "warmup", "iterations")
 _WHOLE = (*_NAMES, "topology", "batch_size", "seq_len")
 """What the case of a sweep's own run has at least; with less the case is an observed one."""
+_OF_CASE = (*_NAMES, "seq_len", "batch_size", "global_batch", "accumulation")
 _OF_BEGIN = ("sweep", "repeat", "attempt", "launch")
-_FORMS: dict[str, tuple[Form, str]] = {
-    **dict.fromkeys(
-        _NAMES,
-        (
-            lambda value: value == "" or is_name(value),
-            "is no name (letters, digits, '.', '_' and '-', a letter or digit first)",
-        ),
-    ),
-    **dict.fromkeys(_COUNTS, (whole(1, 2**40), "is not a whole number from 1 on")),
-    "flops_per_sample": (
-        lambda value: is_number(value) and value > 0,
-        "is not a positive number",
-    ),
+
+
+def _is_label(value: Any) -> bool:
+    return value == "" or is_name(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
+_is_count = whole(1, 2**40)
+_FORMS: dict[str, Form] = {
+    **dict.fromkeys(_NAMES, _is_label),
+    **dict.fromkeys(_COUNTS, _is_count),
+    "flops_per_sample": _is_positive,
+}
+_SENTENCES = {
+    _is_label: "is no name (letters, digits, '.', '_' and '-', a letter or digit first)",
+    _is_count: "is not a whole number from 1 on",
+    _is_positive: "is not a positive number",
 }
 
 
 @dataclass(frozen=True)
 class Load:
-    """What goes through one iteration, as the program tells it; None is not told.
-
-    ``batch_size`` is samples of one process in one iteration, ``global_batch`` samples of all
-    processes in one optimizer step, ``accumulation`` iterations for each optimizer step.
-    """
+    """What goes through one iteration: ``batch_size`` samples of one process in one iteration,
+    ``global_batch`` samples of all processes in one optimizer step, ``accumulation`` iterations for
+    each optimizer step; None is not known."""
 
     batch_size: int | None = None
     global_batch: int | None = None
@@ -77,47 +87,48 @@ class TimerConfig:
 
     def case_in(self, topology: Topology) -> Case | ObservedCase:
         """The case, of a loop that runs in this topology unless the sweep asked for another."""
-        told = {"topology": str(topology), **self.case}
-        if all(told.get(key) for key in _WHOLE) and told.get(OBSERVED) is not True:
-            return forms.case_of(told)
-        case = ObservedCase.from_dict(told)
+        row = {"topology": str(topology), **self.case}
+        if all(row.get(key) for key in _WHOLE) and row.get(OBSERVED) is not True:
+            return forms.case_of(row)
+        case = ObservedCase.from_dict(row)
         if case.global_batch is None and case.micro_batch and case.accumulation:
-            told["global_batch"] = case.micro_batch * case.accumulation
-        return ObservedCase.from_dict(told)
+            return replace(case, global_batch=case.micro_batch * case.accumulation)
+        return case
 
 
-def timer_config(told: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> TimerConfig:
-    """From a Timer's arguments (those that were given) and the environment.
+def timer_config(given: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> TimerConfig:
+    """From a Timer's arguments (None: not given) and the environment.
 
     The sweep decides on the window and what the case is called, the program on what goes through an
     iteration. SpecError with everything that is wrong in either.
     """
-    told = {key: value for key, value in told.items() if value is not None}
-    issues = list(_wrong(told, ""))
+    arguments = {key: value for key, value in given.items() if value is not None}
+    issues = list(_wrong(arguments, ""))
     tables = {name: _table(env, name, issues) for name in (BEGIN, CASE, MEASURE)}
     issues += _wrong(tables[CASE], f"{CASE}: ")
-    measure = _measure(told, tables[MEASURE], issues)
-    case = {key: told[key] for key in (*_NAMES, "seq_len", "batch_size", "global_batch",
-                                       "accumulation") if key in told}  # fmt: skip
+    measure = _measure({**arguments, **tables[MEASURE]}, issues)
+    case = {key: arguments[key] for key in _OF_CASE if key in arguments}
     case.update(tables[CASE])
-    load = {key: told.get(key) for key in Load.__dataclass_fields__}
-    if not (load["batch_size"] or load["global_batch"]):
-        load["batch_size"] = case.get("batch_size")
-    load["accumulation"] = load["accumulation"] or case.get("accumulation")
     found = TimerConfig(
-        load=Load(**load),
+        load=_load(arguments, case),
         measure=measure,
         case=case,
         begin={key: value for key, value in tables[BEGIN].items() if key in _OF_BEGIN},
-        logs=Path(told.get("logs") or env.get(LOGS) or OWN_LOGS),
+        logs=Path(arguments.get("logs") or env.get(LOGS) or OWN_LOGS),
         log=Path(env[LOG]) if env.get(LOG) else None,
-        flops_per_sample=told.get("flops_per_sample"),
+        flops_per_sample=arguments.get("flops_per_sample"),
     )
-    if not issues:
-        issues += _misfits(found)
+    issues = issues or list(_misfits(found))
     if issues:
         raise SpecError("what dlperf_hpc is to time", issues)
     return found
+
+
+def _load(arguments: Mapping[str, Any], case: Mapping[str, Any]) -> Load:
+    load = Load(**known_fields(Load, arguments))
+    if not (load.batch_size or load.global_batch):
+        load = replace(load, batch_size=case.get("batch_size"))
+    return replace(load, accumulation=load.accumulation or case.get("accumulation"))
 
 
 def _table(env: Mapping[str, str], name: str, issues: list[Issue]) -> dict[str, Any]:
@@ -134,28 +145,25 @@ def _table(env: Mapping[str, str], name: str, issues: list[Issue]) -> dict[str, 
 
 
 def _wrong(values: Mapping[str, Any], where: str) -> Iterator[Issue]:
-    for key, (fits, words) in _FORMS.items():
-        if key in values and not fits(values[key]):
-            yield Issue(f"{where}{key}", f"{values[key]!r} {words}")
+    for name, value in unfit(values, _FORMS):
+        yield Issue(f"{where}{name}", f"{value!r} {_SENTENCES[_FORMS[name]]}")
     if not where and "batch_size" in values and "global_batch" in values:
         yield Issue("global_batch", "batch_size is told too, and one follows from the other",
                     "leave one of them out")  # fmt: skip
 
 
-def _measure(told: Mapping[str, Any], swept: Mapping[str, Any], issues: list[Issue]) -> Measure:
+def _measure(values: Mapping[str, Any], issues: list[Issue]) -> Measure:
     """The window; a Timer times no communication and no checkpoint."""
-    known = ("warmup", "iterations", "min_seconds", "min_optimizer_steps")
-    values = {key: table[key] for table in (told, swept) for key in known if key in table}
+    row = {key: values[key] for key in OF_WINDOW if key in values}
     try:
-        measure = forms.measure_of({**values, "communication_steps": 0})
-        if measure.warmup > (measure.min_seconds > 0) and measure.iterations > 0:
-            return measure
-        issues.append(
-            Issue("the window", "warmup is 1 at least (2 with min_seconds), iterations 1")
-        )
+        measure = forms.measure_of({**row, "communication_steps": 0})
     except (Misfit, TypeError) as error:
         issues.append(Issue("the window", str(error)))
-    return Measure()
+        return Measure()
+    if measure.warmup <= (measure.min_seconds > 0) or measure.iterations <= 0:
+        words = "warmup is 1 at least (2 with min_seconds), iterations 1"
+        issues.append(Issue("the window", words))
+    return measure
 
 
 def _misfits(found: TimerConfig) -> Iterator[Issue]:
@@ -164,9 +172,8 @@ def _misfits(found: TimerConfig) -> Iterator[Issue]:
         found.case_in(Topology(1, 1))
     except (KeyError, TypeError, ValueError) as error:
         yield Issue(CASE, f"this is no case: {error}")
-    for key in ("repeat", "attempt"):
-        if key in found.begin and not (type(found.begin[key]) is int and found.begin[key] > 0):
-            yield Issue(f"{BEGIN}: {key}", f"{found.begin[key]!r} is not a number from 1 on")
+    for key, value in unfit(found.begin, dict.fromkeys(("repeat", "attempt"), whole(1))):
+        yield Issue(f"{BEGIN}: {key}", f"{value!r} is not a number from 1 on")
 
 
 # --- the other processes of the loop
@@ -228,12 +235,12 @@ class ProcessGroup:
 
 
 def launched(env: Mapping[str, str] = os.environ) -> ProcessGroup:
-    """All processes as the launcher tells them, a device for each; alone where none tells any."""
-    told = node.launched(env, (node.TORCHRUN, *node.LAUNCHERS))
-    if not told.whole or told.rank is None or told.size is None:
+    """All processes by the launcher's variables, a device for each; alone where there are none."""
+    place = node.launched(env, (node.TORCHRUN, *node.LAUNCHERS))
+    if not place.whole or place.rank is None or place.size is None:
         return ProcessGroup(0, 1, Topology(1, 1), None)
-    topology = _topology(told.size, told.local_size or 0)
-    return ProcessGroup(told.rank, told.size, topology, None)
+    topology = _topology(place.size, place.local_size or 0)
+    return ProcessGroup(place.rank, place.size, topology, None)
 
 
 def _topology(size: int, local: int) -> Topology | None:
@@ -246,19 +253,19 @@ def _topology(size: int, local: int) -> Topology | None:
 
 
 def find(env: Mapping[str, str] = os.environ, meet: bool = True) -> ProcessGroup:
-    """The others, as far as they can be met now; every process of the loop calls it. Without
-    ``meet`` only what the launcher tells: as a program ends nobody may be there any more."""
-    told = launched(env)
-    groups = [comm for comm in _groups() if comm.Get_size() > 1] if meet else []
-    if not groups and told.size > 1:
+    """All processes, as far as they can be met now; every process of the loop calls it. Without
+    ``meet`` only by the launcher: as a program ends nobody may be there any more."""
+    group = launched(env)
+    communicators = [comm for comm in _groups() if comm.Get_size() > 1] if meet else []
+    if not communicators and group.size > 1:
         remark = (
-            f"the launcher started {told.size} processes, which did not meet, as the program had"
+            f"the launcher started {group.size} processes, which did not meet, as the program had"
             " initialised neither torch.distributed nor mpi4py by then. The times are those of rank"
             " 0, and every process is taken to have done as many samples"
         )
-        uneven = "" if told.topology else "the launcher does not tell how they lie on nodes"
-        return ProcessGroup(told.rank, told.size, told.topology, None, remark, uneven)
-    comm = groups[0] if groups else Alone()
+        uneven = "" if group.topology else "the launcher does not tell how they lie on nodes"
+        return replace(group, remark=remark, uneven=uneven)
+    comm = communicators[0] if communicators else Alone()
     world = World(comm.Get_rank(), tuple(comm.allgather(socket.gethostname())), comm)
     per_node = {host: world.hosts.count(host) for host in world.nodes}
     if len(set(per_node.values())) == 1:

@@ -81,7 +81,7 @@ class Timer:
         logs: str | os.PathLike[str] | None = None,
         quiet: bool = False,
     ) -> None:
-        told = {
+        arguments = {
             "batch_size": batch_size,
             "global_batch": global_batch,
             "accumulation": accumulation,
@@ -95,10 +95,10 @@ class Timer:
             "min_seconds": min_seconds,
             "logs": logs,
         }
-        self._config = timer_config(told)
+        self._config = timer_config(arguments)
         self._stop, self._sync, self._quiet = stop, sync, quiet
         self._group: config.ProcessGroup | None = None
-        self._begun: AnyAttempt | None = None
+        self._attempt: AnyAttempt | None = None
         self._clock: WindowClock | None = None
         self._done = 0
         self._last = 0  # the window's last iteration, once it is open
@@ -111,7 +111,7 @@ class Timer:
         self._refusal = ""
         self._looping = False
         self._ended = False
-        self._said = ""
+        self._message = ""
         self._window: Window | None = None
         _living.add(self)
 
@@ -170,16 +170,18 @@ class Timer:
         timer:``."""
         if self._ended:
             return
-        told = f"the loop ended after {self._done} iterations, of {self._config.measure.warmup}"
-        told += f" untimed and {self._config.measure.iterations} timed ones"
-        told += f": {why}" if why else ""
         if error is None:
-            self._end(Verdict(Status.PARTIAL, told, WINDOW))
+            measure = self._config.measure
+            reason = (
+                f"the loop ended after {self._done} iterations, of {measure.warmup} untimed and"
+            )
+            reason += f" {measure.iterations} timed ones"
+            self._end(Verdict(Status.PARTIAL, ": ".join(filter(None, (reason, why))), WINDOW))
             return
-        told = f"{describe(error)}, after {self._done} iterations"
-        verdict = replace(of_error(error), reason=told)
+        reason = f"{describe(error)}, after {self._done} iterations"
+        verdict = replace(of_error(error), reason=reason)
         if isinstance(error, KeyboardInterrupt):
-            verdict = Verdict(Status.CANCELLED, told, ENDED_BY)
+            verdict = Verdict(Status.CANCELLED, reason, ENDED_BY)
         self._end(verdict, format_trace(error))
 
     @property
@@ -190,7 +192,7 @@ class Timer:
     @property
     def told(self) -> str:
         """The lines that say what has come of it; '' before the end. Rank 0 prints them."""
-        return self._said
+        return self._message
 
     @property
     def samples_per_s(self) -> float | None:
@@ -264,8 +266,8 @@ class Timer:
             self._half_at = time.perf_counter()
 
     def _begin(self) -> None:
-        """Find the others and begin the log, in the first iteration: by then the program has formed
-        its process group."""
+        """Find the processes and begin the log, in the first iteration: by then the program has
+        formed its process group."""
         if self._group is not None:
             return
         self._group = found = config.find()
@@ -279,18 +281,18 @@ class Timer:
         if isinstance(opened, DlperfError):
             self._ended = True
             raise opened
-        self._begun = opened
+        self._attempt = opened
         facts = [device_facts()]
         if found.world is not None:
             facts = found.world.gather({**joblog.rank_facts(found.world), **facts[0]})
-        self._log(lambda begun: aggregate.log_start(begun, self._config, found, facts))
+        self._log(lambda attempt: aggregate.log_start(attempt, self._config, found, facts))
 
     def _log(self, write: Callable[[AnyAttempt], object]) -> None:
         """On rank 0 write into the log. A disk that is full now does not end the program."""
-        if self._begun is None or self.rank != 0:
+        if self._attempt is None or self.rank != 0:
             return
         try:
-            write(self._begun)
+            write(self._attempt)
         except OSError as error:
             self._remarks.append(f"the log is not whole: {error.strerror}")
 
@@ -321,7 +323,7 @@ class Timer:
         assert self._group is not None
         iterations = self._length(self._group)
         self._last = self._done + iterations
-        self._log(lambda begun: log_event(begun, "phase", {"name": "measure"}))
+        self._log(lambda attempt: log_event(attempt, "phase", {"name": "measure"}))
         self._clock = WindowClock(iterations, self._sync)
         self._clock.synchronize()
         if self._group.world is not None:
@@ -354,16 +356,15 @@ class Timer:
             window = aggregate.over_all(windows, self._config.load, measure, found.size)
         except MeasurementError as error:
             median = aggregate.median_ms(windows)
-            told = f"{error} (an iteration took {median:.2f} ms, median)"
-            self._end(Verdict(Status.FAILED, told, WINDOW))
+            reason = f"{error} (an iteration took {median:.2f} ms, median)"
+            self._end(Verdict(Status.FAILED, reason, WINDOW))
             return
         self._ended, self._window = True, window
-        self._log(lambda begun: aggregate.log_window(begun, measure, window, windows))
+        self._log(lambda attempt: aggregate.log_window(attempt, measure, window, windows))
         remarks = [found.remark, *aggregate.remarks(windows), *self._remarks]
-        told = aggregate.sentence(window, found.topology)
         notes = list(filter(None, dict.fromkeys(remarks)))
-        self._tell(TimerReport(Status.OK, window, notes=tuple(notes)))
-        self._say(told, notes)
+        self._report(TimerReport(Status.OK, window, notes=tuple(notes)))
+        self._print(aggregate.sentence(window, found.topology), notes)
 
     def _odd_loops(self, clock: WindowClock) -> Iterator[str]:
         if self._again:
@@ -372,11 +373,11 @@ class Timer:
                 f"the loop was begun again within the window ({again}): what lies between"
                 " (validation, a checkpoint, another iterator) is in its time"
             )
-        told = self._config.load.batch_size
-        odd = sum(number not in (None, told) for number in clock.samples) if told else 0
-        if odd:
+        usual = self._config.load.batch_size
+        odd = sum(number not in (None, usual) for number in clock.samples)
+        if usual and odd:
             these = number_of(odd, "iteration")
-            yield f"{these} of another size than {told} samples: counted as it is"
+            yield f"{these} of another size than {usual} samples: counted as it is"
 
     # --- the end
 
@@ -390,54 +391,53 @@ class Timer:
         if self._group is None:  # no iteration was seen
             self._group = config.find(meet=False)
             opened = self._open_log(self._group)
-            self._begun = None if isinstance(opened, DlperfError) else opened
+            if not isinstance(opened, DlperfError):
+                self._attempt = opened
         found = self._group
         status, reason = verdict.status, verdict.reason
-        if self._begun is not None:
+        if self._attempt is not None:
             if found.size > 1 and status is not Status.PARTIAL:
                 reason = f"rank {found.rank}: {reason}"
             with contextlib.suppress(OSError):
-                finish(self._begun, status, reason, trace, verdict.codes())
-        self._tell(TimerReport(status, reason=reason))
-        self._say(f"{status.value}, no number: {reason}", [])
+                finish(self._attempt, status, reason, trace, verdict.codes())
+        self._report(TimerReport(status, reason=reason))
+        self._print(f"{status.value}, no number: {reason}", [])
 
-    def _tell(self, timed: TimerReport) -> None:
-        """Rank 0 tells a supervisor of ours what has come of it, also where nothing is printed for
-        people; on a line of its own, behind a progress bar that has not ended its line."""
-        if self.rank == 0 and SUPERVISED in os.environ:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(f"\n{timed_line(timed)}\n")
-                sys.stderr.flush()
+    def _report(self, report: TimerReport) -> None:
+        """Rank 0 reports to a supervisor of ours, also where nothing is printed for people; on a
+        line of its own, behind a progress bar that has not ended its line."""
+        if SUPERVISED in os.environ:
+            self._write(f"\n{timed_line(report)}\n")
 
-    def _say(self, told: str, remarks: list[str]) -> None:
+    def _print(self, sentence: str, remarks: list[str]) -> None:
         """Rank 0 prints what has come of it, on standard error."""
-        log = f"; log: {self._begun.paths.log}" if self._begun is not None else ""
-        lines = [told + log, *remarks]
-        self._said = "".join(f"dlperf_hpc: {line}\n" for line in lines)
-        if self.rank == 0 and not self._quiet:
+        if self._attempt is not None:
+            sentence += f"; log: {self._attempt.paths.log}"
+        self._message = "".join(f"dlperf_hpc: {line}\n" for line in (sentence, *remarks))
+        if not self._quiet:
+            self._write(self._message)
+
+    def _write(self, text: str) -> None:
+        if self.rank == 0:
             with contextlib.suppress(OSError, ValueError):  # nobody may be reading any more
-                sys.stderr.write(self._said)
+                sys.stderr.write(text)
                 sys.stderr.flush()
 
 
 class Sizes:
-    """Batches that are not of the size that was told, where the first one shows that the first
-    dimension of what a batch holds is its size."""
+    """Sizes of batches, where the first batch shows that the first dimension of what it holds is
+    its size: the ``usual`` one."""
 
-    def __init__(self, told: int | None) -> None:
-        self._told, self._first = told, True
+    def __init__(self, usual: int | None) -> None:
+        self._usual, self._first = usual, True
 
     def odd(self, batch: Any) -> int | None:
-        """The size of a batch if it is not the one told, else None."""
-        if self._told is None:
-            return None
-        size = _size(batch)
-        if self._first:
-            self._first = False
-            if size != self._told:
-                self._told = None  # it is not to be seen
-            return None
-        return None if size == self._told else size
+        """The size of a batch if it is not the usual one, else None."""
+        size = None if self._usual is None else _size(batch)
+        if self._first and size != self._usual:
+            self._usual = size = None  # it is not to be seen
+        self._first = False
+        return None if size == self._usual else size
 
 
 def _size(batch: Any) -> int | None:
@@ -453,7 +453,7 @@ def _size(batch: Any) -> int | None:
 def _forget() -> None:
     """In a forked child (a data loader's): the loop and its log are the parent's."""
     for timer in list(_living):
-        timer._ended, timer._begun, timer._quiet = True, None, True
+        timer._ended, timer._attempt, timer._quiet = True, None, True
 
 
 os.register_at_fork(after_in_child=_forget)
