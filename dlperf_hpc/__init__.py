@@ -33,11 +33,9 @@ def __getattr__(name):  # type: ignore[no-untyped-def]
 
 
 def in_checkout() -> bool:
-    """Whether the current directory is the one that this package lies in.
-
-    Who can put a file there can change the package itself. In any other directory lies what others
-    may have put there, ``pandas.py`` say, and ``python -m`` would import that first.
-    """
+    """Whether the current directory is the one that this package lies in. Who can put a file there
+    can change the package itself. In any other directory lies what others may have put there,
+    ``pandas.py`` say, and ``python -m`` would import that first."""
     try:
         return os.path.samefile(".", os.path.dirname(os.path.dirname(__file__)))
     except OSError:  # the current directory was removed

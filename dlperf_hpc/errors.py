@@ -36,11 +36,9 @@ def number_of(number: int, noun: str) -> str:
 
 def visible(text: str) -> str:
     """Other people's words (names, reasons, outputs) for a terminal or a file that people read.
-
     Colours go. What else a terminal would act upon, or what hides or reorders text, is escaped as
     in Python: control characters but for newlines and tabs, directions of writing, halves of
-    surrogate pairs, which stand for bytes that are no UTF-8.
-    """
+    surrogate pairs, which stand for bytes that are no UTF-8."""
     if text.isascii() and text.isprintable():  # nearly every name and path
         return text
     return _escaped(_COLOUR.sub("", text.replace("\r\n", "\n")))
@@ -99,11 +97,9 @@ def raising(kind: type[DlperfError], what: object) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Issue:
-    """One thing that is wrong in a sweep file, a site profile or a command line.
-
-    ``where`` is a key path (``matrix.batch_size[1]``), a position in the file or an option;
-    ``hint`` says what to write instead.
-    """
+    """One thing that is wrong in a sweep file, a site profile or a command line. ``where`` is a key
+    path (``matrix.batch_size[1]``), a position in the file or an option; ``hint`` says what to
+    write instead."""
 
     where: str
     message: str
@@ -153,11 +149,9 @@ class DataError(DlperfError):
 
 
 class RunError(DlperfError):
-    """One run cannot go on, on its compute node; its record says why.
-
-    ``fault`` is the word for what its environment lacks (a key of
-    :data:`dlperf_hpc.records.quarantine.KINDS`), '' where the environment is not known to be why.
-    """
+    """One run cannot go on, on its compute node; its record says why. ``fault`` is the word for
+    what its environment lacks (a key of :data:`dlperf_hpc.records.quarantine.KINDS`), '' where the
+    environment is not known to be why."""
 
     exit_code = 1
 

@@ -88,18 +88,14 @@ def _descriptor(path: str | Path, flags: int, mode: int = 0o644, folder: int | N
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Open a regular file, or a link to one, for reading; bytes, unbuffered.
-
-    OSError as :func:`open` raises it; NotAFile for pipes, sockets and devices, without waiting.
-    """
+    """Open a regular file, or a link to one, for reading; bytes, unbuffered. OSError as
+    :func:`open` raises it; NotAFile for pipes, sockets and devices, without waiting."""
     return os.fdopen(_descriptor(path, os.O_RDONLY), "rb", buffering=0)
 
 
 def open_in(folder: int, name: str) -> BinaryIO:
-    """Open a regular file of an open directory for reading, and no link; bytes, unbuffered.
-
-    OSError as :func:`open` raises it (ELOOP if a link has taken the file's place), NotAFile.
-    """
+    """Open a regular file of an open directory for reading, and no link; bytes, unbuffered. OSError
+    as :func:`open` raises it (ELOOP if a link has taken the file's place), NotAFile."""
     return os.fdopen(_descriptor(name, os.O_RDONLY | os.O_NOFOLLOW, folder=folder), "rb", 0)
 
 
@@ -147,9 +143,7 @@ def is_mine(found: os.stat_result, group: int | None = None) -> bool:
 
 def is_member(uid: int, group: int) -> bool:
     """Whether a user is in the group with that gid, by the primary group or as one of its members.
-
-    Asked user by user: to list a group's members is what directory services seldom allow.
-    """
+    Asked user by user: to list a group's members is what directory services seldom allow."""
     try:
         user = pwd.getpwuid(uid)
     except KeyError:
@@ -177,11 +171,9 @@ def _is_private(found: os.stat_result) -> bool:
 
 def open_own(path: Path, flags: int, group: int | None = None) -> int:
     """Open a file of this user's (or of ``group``: see :func:`is_mine`) for writing, or make it; a
-    descriptor.
-
-    NotAFile if the path is a link, or anything else that is no regular file; PermissionError if the
-    file is somebody else's, or has other names and somebody else could have given it this one.
-    """
+    descriptor. NotAFile if the path is a link, or anything else that is no regular file;
+    PermissionError if the file is somebody else's, or has other names and somebody else could have
+    given it this one."""
     flags |= os.O_CREAT | os.O_NOFOLLOW
     descriptor = _descriptor(path, flags, _mode_in(path.parent))
     try:
@@ -265,11 +257,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def write_once(path: Path, content: str | bytes) -> bool:
-    """Write ``path`` unless it is there; True for the one writer that made it.
-
-    A hard link is the exclusive creation that also holds on NFS, and unlike ``open(.., "x")`` it
-    never shows an empty file.
-    """
+    """Write ``path`` unless it is there; True for the one writer that made it. A hard link is the
+    exclusive creation that also holds on NFS, and unlike ``open(.., "x")`` it never shows an empty
+    file."""
     temporary = _write_temporary(path, content)
     try:
         return link_once(temporary, path)
@@ -295,11 +285,9 @@ def open_append(path: str | Path) -> BinaryIO:
 
 
 def append_line(path: Path, text: str, group: int | None = None) -> None:
-    """Add lines in a single write, so that those of several writers do not mix.
-
-    After a line that was torn by a kill or a full disk, they begin on a line of their own. OSError
-    as :func:`open_own` raises it, or if not all is taken.
-    """
+    """Add lines in a single write, so that those of several writers do not mix. After a line that
+    was torn by a kill or a full disk, they begin on a line of their own. OSError as
+    :func:`open_own` raises it, or if not all is taken."""
     data = (text.rstrip("\n") + "\n").encode(errors="backslashreplace")
     descriptor = open_own(path, os.O_RDWR | os.O_APPEND, group)
     try:

@@ -33,11 +33,9 @@ def has_room(count: int) -> bool:
 
 
 def pool(workers: int, method: Literal["fork", "spawn"]) -> ProcessPoolExecutor:
-    """A pool of processes that end when this process does. OSError if this machine starts none.
-
-    The method is always named: Python's own choice has changed (3.14: a server that forks), and a
-    worker must be a child of the process that it is to end with.
-    """
+    """A pool of processes that end when this process does. OSError if this machine starts none. The
+    method is always named: Python's own choice has changed (3.14: a server that forks), and a
+    worker must be a child of the process that it is to end with."""
     context = get_context(method)
     return ProcessPoolExecutor(workers, context, initializer=_end_with, initargs=(os.getpid(),))
 

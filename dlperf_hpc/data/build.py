@@ -54,11 +54,9 @@ def build(
     advance: Advance = lambda *_: None,
 ) -> dict[str, Any]:
     """Prepare ``inputs`` into the new directory ``out``; what its manifest says, and the time.
-
     ``out`` is made elsewhere and gets its name when it is complete. DataError for text that will
     not do, or if ``out`` is there and not empty. Fewer than ``workers`` do it where a login node
-    allows no more: the same files, later.
-    """
+    allows no more: the same files, later."""
     start = time.monotonic()
     files = corpus.text_files(inputs)
     with _new_directory(out) as directory:

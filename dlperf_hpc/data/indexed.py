@@ -49,10 +49,8 @@ def write(path: Path, documents: Sequence[Array], vocab: int) -> None:
 
 class IndexedShard:
     """One pair of files as a stream of tokens, cut into samples of T tokens and their successors.
-
     Documents follow each other as they lie in the file, so a sample may span several; sample k
-    begins at token k * T, and the last token of its labels is the first of sample k + 1.
-    """
+    begins at token k * T, and the last token of its labels is the first of sample k + 1."""
 
     def __init__(self, path: Path, layout: SampleLayout) -> None:
         """``path`` is the .bin. Reads the index. DataError if the two do not belong together."""

@@ -38,10 +38,9 @@ class Shard(Protocol):
 
 def find(data_path: str) -> list[Path]:
     """Files of samples in a directory, or those a pattern matches, by name. DataError if none.
-
     Environment variables and ~ are expanded; an .idx stands for its .bin. Of a directory it is the
-    files its manifest names, or all but hidden ones and what may lie beside samples (``_BESIDE``).
-    """
+    files its manifest names, or all but hidden ones and what may lie beside samples
+    (``_BESIDE``)."""
     expanded = os.path.expanduser(os.path.expandvars(data_path))
     whole = Path(expanded)
     if whole.is_dir():
@@ -84,10 +83,8 @@ _READERS: dict[str, tuple[str, Callable[[Path, SampleLayout], Shard]]] = {
 
 
 def open_shard(path: Path, layout: SampleLayout) -> Shard:
-    """The layout's own reader, or the one that fits the file's content.
-
-    DataError if none does, or if the file holds another model's samples.
-    """
+    """The layout's own reader, or the one that fits the file's content. DataError if none does, or
+    if the file holds another model's samples."""
     try:
         if layout.reader is not None:
             shard: Shard = layout.reader(path, layout)
@@ -109,10 +106,8 @@ def open_shard(path: Path, layout: SampleLayout) -> Shard:
 
 
 def unpadded(shards: list[Shard], layout: SampleLayout) -> bool:
-    """Whether no sample of these files is padded, so that a model needs no mask of its tokens.
-
-    By the manifest where it vouches for a file, else by looking, up to the first padded sample.
-    """
+    """Whether no sample of these files is padded, so that a model needs no mask of its tokens. By
+    the manifest where it vouches for a file, else by looking, up to the first padded sample."""
     manifests = {folder: read_manifest(folder) for folder in {s.path.parent for s in shards}}
     for shard in shards:
         content = manifests[shard.path.parent]
@@ -177,12 +172,10 @@ def manifest_files(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def vouches(content: Mapping[str, Any], file: Path, vocab: int) -> bool:
-    """True if the manifest speaks for this file as it is, and its ids are below ``vocab``.
-
-    It does if the file is no younger than the manifest, which is written last; otherwise every
-    value has to be looked at. DataError if the file has not the size that the manifest names: a
-    TFRecord file that was cut between two records looks whole.
-    """
+    """True if the manifest speaks for this file as it is, and its ids are below ``vocab``. It does
+    if the file is no younger than the manifest, which is written last; otherwise every value has to
+    be looked at. DataError if the file has not the size that the manifest names: a TFRecord file
+    that was cut between two records looks whole."""
     entry = manifest_files(content).get(file.name)
     if not isinstance(entry, dict):
         return False

@@ -225,10 +225,8 @@ def _lists(data: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 
 def decode(examples: Sequence[bytes]) -> list[dict[str, Array]]:
-    """Of each Example name to int64 or float32 values; features of bytes are left out.
-
-    ValueError if one of them is damaged.
-    """
+    """Of each Example name to int64 or float32 values; features of bytes are left out. ValueError
+    if one of them is damaged."""
     try:
         found = [list(_lists(data)) for data in examples]
         packed = [content for lists in found for _, kind, content in lists if kind == _INTEGERS]

@@ -54,10 +54,8 @@ class Topology:
 @dataclass(frozen=True)
 class Optimizer:
     """What turns gradients into an update; ``grad_clip`` 0 means no clipping by global norm.
-
     ``name`` is one of :data:`OPTIMIZERS`. ``min_coeff`` and ``max_coeff`` bound the trust ratio of
-    ``lamb-deepspeed``; no other optimizer reads them.
-    """
+    ``lamb-deepspeed``; no other optimizer reads them."""
 
     name: str = "adamw"
     lr: float = 1e-4
@@ -77,10 +75,8 @@ OPTIMIZERS = ("adam", "adamw", "sgd", "lamb", "lamb-nvidia", "lamb-deepspeed")
 @dataclass(frozen=True)
 class Schedule:
     """How the learning rate moves; :mod:`dlperf_hpc.train.schedules` has each one's formula.
-
     ``warmup``, ``total`` and ``decay_steps`` count optimizer steps; ``offset`` is added to the
-    learning rate, whatever the schedule says. :data:`SCHEDULES` has what each of them reads.
-    """
+    learning rate, whatever the schedule says. :data:`SCHEDULES` has what each of them reads."""
 
     name: str = "constant"
     warmup: int = 0
@@ -110,11 +106,9 @@ what it computes within rounding."""
 
 @dataclass(frozen=True)
 class Option:
-    """A sweep key that belongs to one back end or workload; its type is that of ``default``.
-
-    A number lies between ``minimum`` and ``maximum``, both included. ``compiled`` is the default in
-    the modes that compile, None where that is the same.
-    """
+    """A sweep key that belongs to one back end or workload; its type is that of ``default``. A
+    number lies between ``minimum`` and ``maximum``, both included. ``compiled`` is the default in
+    the modes that compile, None where that is the same."""
 
     name: str
     default: Any
@@ -190,12 +184,10 @@ class _Named:
 
 @dataclass(frozen=True)
 class Case(_Named):
-    """One point of a sweep without its repeat. ``batch_size`` is per device.
-
-    Of a user's program (:mod:`.programs`) ``launch`` says how it is started; '' is a back end of
-    ours. There ``batch_size`` is per replica, of which there are ``replicas`` (None: one per
-    device), and ``seq_len`` 0 where it is not given.
-    """
+    """One point of a sweep without its repeat. ``batch_size`` is per device. Of a user's program
+    (:mod:`.programs`) ``launch`` says how it is started; '' is a back end of ours. There
+    ``batch_size`` is per replica, of which there are ``replicas`` (None: one per device), and
+    ``seq_len`` 0 where it is not given."""
 
     framework: str
     model: str
@@ -269,10 +261,8 @@ class Case(_Named):
 
 
 def _mode_of_earlier_versions(options: dict[str, Any], mode: str) -> str:
-    """The mode of a case whose back end has an option ``compile``, which is taken out.
-
-    Its ``bucket_mb`` of 25, the default, came to 100 where the model was compiled.
-    """
+    """The mode of a case whose back end has an option ``compile``, which is taken out. Its
+    ``bucket_mb`` of 25, the default, came to 100 where the model was compiled."""
     mode = MODES[1] if options.pop("compile") is True else mode
     if mode == MODES[1] and options.get("bucket_mb") == 25:
         options["bucket_mb"] = 100
@@ -304,11 +294,9 @@ OBSERVED = "observed"
 
 @dataclass(frozen=True)
 class ObservedCase(_Named):
-    """One case as far as it is known; fields as in :class:`Case`.
-
-    ``batch_size`` is per device; ``accumulation`` and ``global_batch`` (samples per optimizer step
-    over all devices) are as the log or the user says.
-    """
+    """One case as far as it is known; fields as in :class:`Case`. ``batch_size`` is per device;
+    ``accumulation`` and ``global_batch`` (samples per optimizer step over all devices) are as the
+    log or the user says."""
 
     framework: str
     model: str
@@ -366,9 +354,7 @@ RunFacts = Union[Run, ObservedRun]
 
 def repeat_major(cases: list[Case], repeats: int, per_job: int = 1) -> list[Run]:
     """All cases once, then all again: drift of the machine spreads evenly over the cases.
-
-    ``per_job`` repeats of a case, a divisor of ``repeats``, stay together.
-    """
+    ``per_job`` repeats of a case, a divisor of ``repeats``, stay together."""
     return [
         Run(case, repeat)
         for first in range(1, repeats + 1, per_job)
@@ -378,11 +364,9 @@ def repeat_major(cases: list[Case], repeats: int, per_job: int = 1) -> list[Run]
 
 
 def tag(name: str, value: Any) -> str:
-    """A key that left its default, as part of a file name: ``compile``, ``acc4``, ``lr1e-05``.
-
-    Tags are joined by '-'; a part that begins with a digit belongs to the tag before it
-    (``beta1-0.95``). Text that a name cannot hold as it is gets a digest: no two look alike.
-    """
+    """A key that left its default, as part of a file name: ``compile``, ``acc4``, ``lr1e-05``. Tags
+    are joined by '-'; a part that begins with a digit belongs to the tag before it
+    (``beta1-0.95``). Text that a name cannot hold as it is gets a digest: no two look alike."""
     plain = _UNSAFE.sub("", name)
     if isinstance(value, bool):
         return plain if value else f"no{plain}"

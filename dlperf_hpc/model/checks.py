@@ -153,10 +153,8 @@ def check(
 
 def misfits(values: Any) -> list[tuple[str, Any]]:
     """Plain fields of a dataclass or a named tuple (numbers, text) that hold something else: a log
-    may say anything.
-
-    The first of its names that a type has counts: ``float | None`` is a float, or nothing.
-    """
+    may say anything. The first of its names that a type has counts: ``float | None`` is a float, or
+    nothing."""
     found: list[tuple[str, Any]] = []
     for name, plain, (kind, rest) in _kinds(values.__class__):
         value: Any = getattr(values, name)

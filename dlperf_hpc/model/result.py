@@ -113,12 +113,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One save and one load of a checkpoint, timed after the window.
-
-    ``save_s`` and ``load_s`` are the slowest rank's, in seconds; ``load_s`` is None where what was
-    saved could not be loaded. ``bytes`` is the size of all its files together, ``ranks`` how many
-    processes saved it.
-    """
+    """One save and one load of a checkpoint, timed after the window. ``save_s`` and ``load_s`` are
+    the slowest rank's, in seconds; ``load_s`` is None where what was saved could not be loaded.
+    ``bytes`` is the size of all its files together, ``ranks`` how many processes saved it."""
 
     save_s: float
     load_s: float | None
@@ -240,7 +237,6 @@ def throttle_words(bits: int) -> str:
 @dataclass(frozen=True)
 class RankTime:
     """What one rank took for an optimizer step in which it waited for no other: the median, ms.
-
     ``gpu``: it computed on one, that of its ``local_rank`` on ``host``; clock (MHz) and throttle
     reasons (bits) are those that NVML saw during the window."""
 

@@ -47,11 +47,9 @@ class Split:
 
 @dataclass(frozen=True)
 class Sample:
-    """What is said of one case's repeats, in the unit of the values.
-
-    ``spread`` is (max - min) / median, a fraction. ``interval`` is that of the median, None for a
-    single value. ``outliers`` are values, ascending. ``split`` is None unless there are two groups.
-    """
+    """What is said of one case's repeats, in the unit of the values. ``spread`` is (max - min) /
+    median, a fraction. ``interval`` is that of the median, None for a single value. ``outliers``
+    are values, ascending. ``split`` is None unless there are two groups."""
 
     n: int
     median: float
@@ -65,12 +63,10 @@ class Sample:
 
 
 def median_coverage(n: int, k: int) -> float:
-    """Probability that [k-th smallest, k-th largest] of ``n`` values holds the true median.
-
-    1 - 2 * sum_{i<k} C(n, i) / 2^n: each value lies below the median with probability 1/2, and the
-    interval misses only if fewer than k lie on one side. Holds for every continuous distribution
-    (David & Nagaraja, "Order Statistics", section 7.1). ValueError unless 1 <= k <= n / 2.
-    """
+    """Probability that [k-th smallest, k-th largest] of ``n`` values holds the true median. 1 - 2 *
+    sum_{i<k} C(n, i) / 2^n: each value lies below the median with probability 1/2, and the interval
+    misses only if fewer than k lie on one side. Holds for every continuous distribution (David &
+    Nagaraja, "Order Statistics", section 7.1). ValueError unless 1 <= k <= n / 2."""
     if not 1 <= k <= n // 2:
         raise ValueError(f"k = {k} does not leave an interval of {n} values")
     outside = sum(math.comb(n, i) for i in range(k))
@@ -81,10 +77,8 @@ def median_coverage(n: int, k: int) -> float:
 
 def median_interval(values: Sequence[float], target: float = TARGET_COVERAGE) -> Interval | None:
     """The narrowest symmetric order-statistics interval of the median with at least ``target``.
-
     Falls back to [min, max] where even that covers less (n < 6 for 95 %: 50, 75, 87.5 and 93.75 %
-    for n = 2..5), and states the coverage it truly has. None for fewer than 2 values.
-    """
+    for n = 2..5), and states the coverage it truly has. None for fewer than 2 values."""
     n = len(values)
     if n < 2:
         return None
@@ -102,11 +96,9 @@ def median_interval(values: Sequence[float], target: float = TARGET_COVERAGE) ->
 
 
 def ratio_interval(over: Interval | None, under: Interval | None) -> Interval | None:
-    """Conservative interval of a ratio of two positive medians: [lo / hi', hi / lo'].
-
-    It holds the ratio whenever both intervals hold their medians, so that for independent samples
-    the coverage is at least the product of the two. None if either is missing or not positive.
-    """
+    """Conservative interval of a ratio of two positive medians: [lo / hi', hi / lo']. It holds the
+    ratio whenever both intervals hold their medians, so that for independent samples the coverage
+    is at least the product of the two. None if either is missing or not positive."""
     if over is None or under is None or over.low <= 0 or under.low <= 0:
         return None
     coverage = over.coverage * under.coverage
@@ -124,11 +116,9 @@ def spread(values: Sequence[float]) -> float:
 
 
 def outliers(values: Sequence[float]) -> tuple[float, ...]:
-    """The values with |x - median| > 3 * 1.4826 * MAD, ascending; () for fewer than 4 values.
-
-    MAD is the median of |x - median| (Iglewicz & Hoaglin, "How to Detect and Handle Outliers",
-    1993). If more than half of the values are equal the MAD is 0 and every other value is named.
-    """
+    """The values with |x - median| > 3 * 1.4826 * MAD, ascending; () for fewer than 4 values. MAD
+    is the median of |x - median| (Iglewicz & Hoaglin, "How to Detect and Handle Outliers", 1993).
+    If more than half of the values are equal the MAD is 0 and every other value is named."""
     if len(values) < MIN_FOR_OUTLIERS:
         return ()
     centre = statistics.median(values)
@@ -139,11 +129,9 @@ def outliers(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def two_groups(values: Sequence[float]) -> Split | None:
-    """Where the values part in two: largest gap > 50 % of the range, >= 2 values on each side.
-
-    A sign of two machines, two clocks or two code paths behind one name; then neither median nor
-    mean describes anything that happened. None if they do not part, or for fewer than 4 values.
-    """
+    """Where the values part in two: largest gap > 50 % of the range, >= 2 values on each side. A
+    sign of two machines, two clocks or two code paths behind one name; then neither median nor mean
+    describes anything that happened. None if they do not part, or for fewer than 4 values."""
     ordered = sorted(values)
     gaps = [(high - low, i + 1) for i, (low, high) in enumerate(zip(ordered, ordered[1:]))]
     if not gaps:
@@ -155,11 +143,9 @@ def two_groups(values: Sequence[float]) -> Split | None:
 
 
 def describe(values: Sequence[float]) -> Sample | None:
-    """All of the above for one case's repeats; None for no values.
-
-    ValueError for a value that is not finite and positive: throughputs are, and one that is not is
-    a missing value that the caller took for a number.
-    """
+    """All of the above for one case's repeats; None for no values. ValueError for a value that is
+    not finite and positive: throughputs are, and one that is not is a missing value that the caller
+    took for a number."""
     if not values:
         return None
     for value in values:
@@ -197,9 +183,7 @@ def _blocks(times: Sequence[float]) -> tuple[float, ...]:
 
 def drift(times: Sequence[float]) -> float:
     """Change of the iteration time from the window's start to its end, relative to its median.
-
-    Theil-Sen slope (Sen 1968), so a few slow iterations do not make a trend; 0 if fewer than 3.
-    """
+    Theil-Sen slope (Sen 1968), so a few slow iterations do not make a trend; 0 if fewer than 3."""
     return _drift(_blocks(times))
 
 
@@ -213,11 +197,9 @@ def _drift(points: tuple[float, ...]) -> float:
 
 
 def shift(times: Sequence[float]) -> float:
-    """Median of the window's last quarter over that of its first, less 1.
-
-    Sees a change of level (a clock that drops) wherever it stands but in the outer eighths; the
-    median slope does not see one that stands far from the middle. 0 if fewer than 8.
-    """
+    """Median of the window's last quarter over that of its first, less 1. Sees a change of level (a
+    clock that drops) wherever it stands but in the outer eighths; the median slope does not see one
+    that stands far from the middle. 0 if fewer than 8."""
     points = _blocks(times)
     quarter = len(points) // 4
     if quarter < 2 or median(points[:quarter]) <= 0:

@@ -69,12 +69,9 @@ class Packed:
 
 
 def pack(root: Path, target: Path) -> Packed:
-    """Write the archive of a sweep's directory.
-
-    Links, pipes, sockets and devices are left out, and no link is followed. LedgerError if ``root``
-    holds no sweep, if ``target`` is there already, or if something cannot be read or written: then
-    nothing is left.
-    """
+    """Write the archive of a sweep's directory. Links, pipes, sockets and devices are left out, and
+    no link is followed. LedgerError if ``root`` holds no sweep, if ``target`` is there already, or
+    if something cannot be read or written: then nothing is left."""
     read_manifest(root)
     if os.path.lexists(target):
         raise LedgerError(f"{target}: is there already; give another name with --out")
@@ -194,9 +191,7 @@ def _is_utf8(name: str) -> bool:
 def unpacked(path: Path) -> Iterator[Path]:
     """The sweep's directory in an archive, for as long as the context lasts; any other path as it
     is. It holds what tells how the runs stand: manifest, arrays, ledger, logs and records.
-
-    LedgerError for an archive that is damaged, too large, or leads out of its directory.
-    """
+    LedgerError for an archive that is damaged, too large, or leads out of its directory."""
     with contextlib.ExitStack() as stack:
         found = _opened(path, stack)
         if found is None:
@@ -333,9 +328,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: str, mos
 @contextlib.contextmanager
 def undone_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as an exception does, so that what it made is removed.
-
-    The exit code is then 128 + the signal's number. What is ignored stays ignored (nohup).
-    """
+    The exit code is then 128 + the signal's number. What is ignored stays ignored (nohup)."""
     owner, handlers = os.getpid(), {}
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -40,11 +40,9 @@ class RunJob:
 @dataclass(frozen=True)
 class Collection:
     """What a directory holds: its manifest if any, results, and files that could not be read.
-
     ``unsubmitted`` are the ids of pending runs without a job. ``report_job`` says how the job
     stands that reports at the end, '' if there is none. ``jobs`` has the latest job of each run
-    that was submitted, by the run's id.
-    """
+    that was submitted, by the run's id."""
 
     root: Path
     manifest: Manifest | None
@@ -136,11 +134,9 @@ def quick_result(
     limit_s: float,
     task: Task | None = None,
 ) -> RunResult:
-    """How one run stands on disk; ``limit_s`` is the longest that it may take.
-
-    Of a run that was started more than once it is the last attempt's state, but not its number;
-    ``task`` is the one submitted last: what an earlier one left is not the run's state any more.
-    """
+    """How one run stands on disk; ``limit_s`` is the longest that it may take. Of a run that was
+    started more than once it is the last attempt's state, but not its number; ``task`` is the one
+    submitted last: what an earlier one left is not the run's state any more."""
     paths = RunPaths(root, run.id)
     record: Record | None = None
     try:
@@ -259,10 +255,8 @@ def _ledger_if_any(root: Path, damaged: list[str]) -> Ledger | None:
 
 
 def full_results(root: Path) -> Collection:
-    """Read a sweep's directory, or any directory of our logs, whole.
-
-    Raises LedgerError if there is nothing to read there.
-    """
+    """Read a sweep's directory, or any directory of our logs, whole. Raises LedgerError if there is
+    nothing to read there."""
     bad: list[str] = []
     ledger = _ledger_if_any(root, bad)
     if ledger is not None:

@@ -139,11 +139,9 @@ class Ledger:
 
 
 def read_ledger(root: Path, damaged: list[str] | None = None) -> Ledger:
-    """Read a sweep's directory; LedgerError names the file that is wrong.
-
-    With ``damaged``, for who only looks, later arrays that cannot be read are left out and named
-    there: their runs then stand as they stood before these arrays were submitted.
-    """
+    """Read a sweep's directory; LedgerError names the file that is wrong. With ``damaged``, for who
+    only looks, later arrays that cannot be read are left out and named there: their runs then stand
+    as they stood before these arrays were submitted."""
     # Listed first: of a sweep that grows meanwhile, the manifest read after it has all their runs.
     paths = sorted((root / layout.ARRAYS).glob("*.json"))
     manifest = read_manifest(root)

@@ -90,10 +90,8 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Inverse of :func:`flatten`, but for empty tables, which leave no trace.
-
-    ValueError where a key is both a value and a table.
-    """
+    """Inverse of :func:`flatten`, but for empty tables, which leave no trace. ValueError where a
+    key is both a value and a table."""
     nested: dict[str, Any] = {}
     for key, value in values.items():
         *tables, name = key.split(".")
@@ -110,10 +108,8 @@ def write_line(
     event: str, values: Mapping[str, Any], when: str | None = None, nulls: bool = False
 ) -> str:
     """The line without its newline. None means "no data" and is left out; with ``nulls`` it is
-    written as ``null``, for a key that a reader would miss.
-
-    ValueError for a name that could not be read back, or a number that is not JSON.
-    """
+    written as ``null``, for a key that a reader would miss. ValueError for a name that could not be
+    read back, or a number that is not JSON."""
     told = {key: value for key, value in flatten(values).items() if nulls or value is not None}
     if not (_EVENT.fullmatch(event) and all(map(_KEY.fullmatch, told))):
         raise ValueError(f"not names for a log line: {event!r} with {list(told)}")

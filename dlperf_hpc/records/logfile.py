@@ -73,12 +73,10 @@ _PROGRAM_OK = re.compile(rb"\ndlperf \S{27} program_end [^\n]*\ndlperf \S{27} en
 
 @dataclass
 class ParsedLog:
-    """A log's events by kind; ``end`` is None if the log was cut or the run still runs.
-
-    ``tables`` are shared by logs that have the same, and ``case`` is its line's text. ``timeline``
-    has the iteration lines where they are not read one by one; ``repeated`` are events that stand
-    in the log once more, with other values.
-    """
+    """A log's events by kind; ``end`` is None if the log was cut or the run still runs. ``tables``
+    are shared by logs that have the same, and ``case`` is its line's text. ``timeline`` has the
+    iteration lines where they are not read one by one; ``repeated`` are events that stand in the
+    log once more, with other values."""
 
     path: Path
     begin: dict[str, Any] = field(default_factory=dict)
@@ -174,11 +172,9 @@ def _lines(log: ParsedLog, data: bytes, iterations: bool) -> Iterator[tuple[int,
 
 
 def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> ParsedLog:
-    """Read a whole log; LogError if it is not one of ours, not just one, or unreadable.
-
-    Without ``iterations`` their lines, most of a log, are passed over: no figure rests on them.
-    ``data`` is the log's content where ``path`` only names it (a member of an archive).
-    """
+    """Read a whole log; LogError if it is not one of ours, not just one, or unreadable. Without
+    ``iterations`` their lines, most of a log, are passed over: no figure rests on them. ``data`` is
+    the log's content where ``path`` only names it (a member of an archive)."""
     data = read_bytes(path) if data is None else data
     if data is None:
         raise LogError(f"{path}: cannot be read: {os.strerror(errno.ENOENT)}")
@@ -234,10 +230,8 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def read_end(path: Path) -> LogLine | None:
-    """Only the end of a log, quickly: its last ``end`` line, or None while there is none.
-
-    LogError if there is a log that cannot be read.
-    """
+    """Only the end of a log, quickly: its last ``end`` line, or None while there is none. LogError
+    if there is a log that cannot be read."""
     return _reading(_end_of, path)
 
 
@@ -396,10 +390,8 @@ def _case(text: str | None) -> tuple[Case | ObservedCase, list[tuple[str, Any]]]
 
 def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     """The run that a log tells of by itself; LogError if it does not even name its case. Whether
-    its number counts where the log contradicts itself, :func:`.record.reconcile` says.
-
-    ``data`` is the log's content where ``path`` only names it (a member of an archive).
-    """
+    its number counts where the log contradicts itself, :func:`.record.reconcile` says. ``data`` is
+    the log's content where ``path`` only names it (a member of an archive)."""
     log = read_log(path, iterations=False, data=data)
     run, attempt = _run(log), log.begin.get("attempt")
     if not isinstance(attempt, int):

@@ -69,9 +69,7 @@ class Array:
 
     def run_of(self, index: int, repeat: int = 0) -> Run:
         """The run that array index ``index`` measures as its ``repeat``-th, both from 0.
-
-        LedgerError if the array has no such index.
-        """
+        LedgerError if the array has no such index."""
         place = index * self.repeats_per_job + repeat
         if not 0 <= place < len(self.tasks):
             raise LedgerError(f"array {self.name} has no run {repeat} of index {index}")
@@ -108,10 +106,8 @@ def array_row(array: Array) -> dict[str, Any]:
 
 
 def array_of(row: Mapping[str, Any], tasks: tuple[Run, ...]) -> Array:
-    """Inverse of :func:`array_row`, of a row that :func:`.forms.check_array` let through.
-
-    Misfit for a run that does not belong on such nodes, or in such an environment.
-    """
+    """Inverse of :func:`array_row`, of a row that :func:`.forms.check_array` let through. Misfit
+    for a run that does not belong on such nodes, or in such an environment."""
     values = {
         **known_fields(Array, row),
         "topology": Topology.parse(row["topology"]),
@@ -224,10 +220,8 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
 def extend_manifest(root: Path, grown: Manifest) -> None:
     """Put the manifest of a sweep that has grown in the place of the one that is there; call it
     with the submitters' lock held. ``grown`` begins with the arrays that are there, whose rows and
-    cases stay as they are, with what another version wrote in them.
-
-    LedgerError if the file cannot be written, or could not be read again.
-    """
+    cases stay as they are, with what another version wrote in them. LedgerError if the file cannot
+    be written, or could not be read again."""
     path = root / layout.MANIFEST
     try:
         with raising(LedgerError, f"{path}: cannot be written"):

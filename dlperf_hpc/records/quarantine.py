@@ -27,12 +27,9 @@ _MOST_ENTRIES = 50
 
 @dataclass(frozen=True)
 class Kind:
-    """A way in which an environment fails before the window opens.
-
-    ``certain``: one run proves it, since its Python ran, or its launcher said so; any other kind
-    may come of a single broken node. ``cases`` says of which cases of the environment it is the
-    end, a key of ``_SAME``.
-    """
+    """A way in which an environment fails before the window opens. ``certain``: one run proves it,
+    since its Python ran, or its launcher said so; any other kind may come of a single broken node.
+    ``cases`` says of which cases of the environment it is the end, a key of ``_SAME``."""
 
     title: str
     certain: bool = False
@@ -132,10 +129,8 @@ def entry_for(root: Path, case: Case) -> EnvironmentFault | None:
 
 
 def hold_back(root: Path, environment: str, entry: EnvironmentFault) -> None:
-    """Leave a marker, or add to it; OSError if that cannot be written.
-
-    Two tasks at once may write one of two entries only: the next run that dies writes the other.
-    """
+    """Leave a marker, or add to it; OSError if that cannot be written. Two tasks at once may write
+    one of two entries only: the next run that dies writes the other."""
     entries = read_entries(root, environment)
     if any((e.kind, e.framework) == (entry.kind, entry.framework) for e in entries):
         return

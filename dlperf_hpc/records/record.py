@@ -32,9 +32,8 @@ _STATUSES = {status.value for status in Status}
 
 def read_record(path: Path, detail: bool = True) -> Record | None:
     """A run record, or None if there is none (or none of ours); LogError if it cannot be read.
-
-    Without ``detail`` what is behind the window (per-step, per-rank columns, packages) is left out.
-    """
+    Without ``detail`` what is behind the window (per-step, per-rank columns, packages) is left
+    out."""
     try:
         content = read_regular(path)
         data = parse(content if detail else _head(content))

@@ -100,9 +100,8 @@ class Failure:
 
 def _maker(path: Path) -> tuple[str, int] | None:
     """Launch and attempt that made a log, record or failure file; None if there is no such file.
-
-    What cannot be read as ours is of no launch, and attempt 0. OSError if it cannot be read at all.
-    """
+    What cannot be read as ours is of no launch, and attempt 0. OSError if it cannot be read at
+    all."""
     try:
         if path.suffix == ".log":
             with open_regular(path) as file:
@@ -119,10 +118,8 @@ def _maker(path: Path) -> tuple[str, int] | None:
 
 
 def launch_of(paths: RunPaths) -> str | None:
-    """The launch that made a run's record, or else its log; None if neither says.
-
-    LogError for a file that cannot be read.
-    """
+    """The launch that made a run's record, or else its log; None if neither says. LogError for a
+    file that cannot be read."""
     for path in (paths.record, paths.log):
         try:
             made = _maker(path)
@@ -179,10 +176,8 @@ def ended_ok(paths: RunPaths) -> bool:
 
 def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | None:
     """Make room for an attempt of ``run``; None if the run already ended ok, and its log proves it.
-
     What an earlier launch left moves to ``attempts/``; what this launch left stays. LedgerError
-    where the directory cannot be written, AttemptError where another task measures the run now.
-    """
+    where the directory cannot be written, AttemptError where another task measures the run now."""
     paths = RunPaths(root, run.id)
     if ended_ok(paths):
         return None
@@ -283,9 +278,7 @@ def finish(
     detail: Mapping[str, Any] | None = None,
 ) -> bool:
     """End an attempt: the record, once, then the log's ``end`` line; True for the one that did.
-
-    ``detail`` is what the record holds beyond the log (per-step, per-rank columns).
-    """
+    ``detail`` is what the record holds beyond the log (per-step, per-rank columns)."""
     begin_log(attempt)
     reason = reason[:_LONGEST_REASON]
     if not _write_record(attempt, status, reason, detail or {}):
@@ -373,10 +366,8 @@ def hold(log: Path) -> None:
 
 
 def other_attempt(log: Path, launch: str) -> str:
-    """Who measures the run, in words, if it is another task than that of ``launch``; else ''.
-
-    Of one task two launches never live at once: the scheduler ends it before it starts it again.
-    """
+    """Who measures the run, in words, if it is another task than that of ``launch``; else ''. Of
+    one task two launches never live at once: the scheduler ends it before it starts it again."""
     try:
         with open_regular(log) as file:
             begin = read_line(file.read(4096).decode(errors="replace").partition("\n")[0])

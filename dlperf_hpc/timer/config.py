@@ -97,11 +97,9 @@ class TimerConfig:
 
 
 def timer_config(given: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> TimerConfig:
-    """From a Timer's arguments (None: not given) and the environment.
-
-    The sweep decides on the window and what the case is called, the program on what goes through an
-    iteration. SpecError with everything that is wrong in either.
-    """
+    """From a Timer's arguments (None: not given) and the environment. The sweep decides on the
+    window and what the case is called, the program on what goes through an iteration. SpecError
+    with everything that is wrong in either."""
     arguments = {key: value for key, value in given.items() if value is not None}
     issues = list(_wrong(arguments, ""))
     tables = {name: _table(env, name, issues) for name in (BEGIN, CASE, MEASURE)}
@@ -219,12 +217,9 @@ def _groups() -> list[Any]:
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """All processes of the loop, this one among them.
-
-    ``world`` is None where the launcher started several and they cannot be met; ``remark`` then
-    says so. ``topology`` is None where it is not known, or no topology (uneven); ``uneven`` says
-    why.
-    """
+    """All processes of the loop, this one among them. ``world`` is None where the launcher started
+    several and they cannot be met; ``remark`` then says so. ``topology`` is None where it is not
+    known, or no topology (uneven); ``uneven`` says why."""
 
     rank: int
     size: int
