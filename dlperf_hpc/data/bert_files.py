@@ -49,7 +49,7 @@ def check_values(where: str, name: str, values: Array, layout: SampleLayout) -> 
     low, high, end = int(values.min()), int(values.max()), limit(name, layout)
     if low >= 0 and high < end:
         return
-    found, cure = (low if low < 0 else high), ""
+    found, cure = min(low, 0) or high, ""
     if name in ("input_ids", "masked_lm_ids"):
         cure = f" (the model's vocabulary is {layout.vocab}: prepare the text with one that fits)"
     raise DataError(f"{where}: {name}: found {found}, expected 0 to {end - 1}{cure}")
@@ -78,8 +78,7 @@ def missing(where: str, names: list[str], present: list[str]) -> DataError:
 def weights_of(positions: Array) -> Array:
     """float32 [N, M]: 1 up to the first position 0, then 0. NVIDIA's files have no weights:
     position 0 is [CLS], which is never masked, and ends the list."""
-    weights: Array = np.cumprod(positions != 0, axis=1).astype(np.float32)
-    return weights
+    return np.cumprod(positions != 0, axis=1).astype(np.float32)
 
 
 def arguments(batch: Arrays) -> Arrays:
@@ -109,10 +108,7 @@ def _h5py(path: Path) -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise DataError(
-            f"{path}: HDF5 needs h5py, which this Python cannot import ({error}):"
-            " pip install 'dlperf_hpc[data]' in the framework's environment"
-        ) from error
+        raise tfrecord.needs_library(f"{path}: HDF5", "h5py", error) from error
     return h5py
 
 
@@ -177,10 +173,9 @@ class Hdf5Shard:
 
     def _values(self, file: Any, name: str, rows: slice) -> Array:
         try:
-            values: Array = file[name][rows]
+            return np.asarray(file[name][rows])
         except OSError as error:
             raise DataError(f"{self.path}: {name}: truncated or damaged: {error}") from error
-        return values
 
     def read(self, rows: Array) -> Arrays:
         """Samples by number, as they are stored, and the weights of their masked positions."""

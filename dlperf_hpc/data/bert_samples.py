@@ -25,7 +25,7 @@ Document = list[Ids]
 
 SPECIAL_TOKENS = 3  # [CLS] a [SEP] b [SEP]
 SHARE = 0.15
-_MASKED, _RANDOM = 0.8, 0.9  # up to here [MASK]; up to here a random token
+_MASK, _RANDOM = 0.8, 0.9  # up to here [MASK]; up to here a random token
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def arrays(
 ) -> Arrays:
     """All pairs as samples of ``seq_len`` tokens with up to ``predictions`` of them masked."""
     made = _laid_out(pairs, seq_len, special)
-    made.update(_masked(made, predictions, special, rng))
+    made.update(_predicted(made, predictions, special, rng))
     made["next_sentence_labels"] = np.array([pair.is_random for pair in pairs], np.int64)
     return made
 
@@ -149,7 +149,9 @@ def _laid_out(pairs: Sequence[Pair], seq_len: int, special: Special) -> Arrays:
     return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
 
 
-def _masked(made: Arrays, predictions: int, special: Special, rng: np.random.RandomState) -> Arrays:
+def _predicted(
+    made: Arrays, predictions: int, special: Special, rng: np.random.RandomState
+) -> Arrays:
     """Chooses what is to be predicted, and writes over it in ``input_ids``."""
     ids, lengths = made["input_ids"], made["input_mask"].sum(axis=1)
     fixed = (made["input_mask"] == 0) | (ids == special.cls) | (ids == special.sep)
@@ -175,8 +177,8 @@ def _write_over(
     ids: Array, positions: Array, used: Array, special: Special, rng: np.random.RandomState
 ) -> None:
     draw = rng.random_sample(positions.shape)
-    others = special.ordinary[rng.randint(0, len(special.ordinary), size=positions.shape)]
+    random_ids = special.ordinary[rng.randint(0, len(special.ordinary), size=positions.shape)]
     kept = np.take_along_axis(ids, positions, axis=1)
-    instead = np.where(draw < _MASKED, special.mask, np.where(draw < _RANDOM, others, kept))
+    instead = np.where(draw < _MASK, special.mask, np.where(draw < _RANDOM, random_ids, kept))
     rows = np.broadcast_to(np.arange(len(ids))[:, None], positions.shape)
     ids[rows[used], positions[used]] = instead[used]

@@ -25,6 +25,7 @@ from dlperf_hpc.data import bert_files, bert_samples, corpus, indexed, opening
 from dlperf_hpc.data.bert_samples import Document, pairs
 from dlperf_hpc.errors import DataError
 
+Texts = Callable[[], Iterator[str]]
 Advance = Callable[[str, int, int], None]
 """Told (what is being done, how much is done, of how much)."""
 
@@ -124,21 +125,38 @@ def _tokenizer(
             advance("learning the vocabulary", number, len(spools))
             yield from corpus.spooled(path)
 
-    for_bert = settings.format != "megatron"
-    if words.train is not None:
-        if not pools.has_room(len(os.sched_getaffinity(0))):  # a thread per CPU, or it panics
-            os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        train = corpus.train_bert if for_bert else corpus.train_gpt2
-        made = train(texts, words.train, *([words.lowercase] if for_bert else []))
-    elif words.vocab is None or (words.merges is None and not for_bert):
-        needed = "--vocab vocab.txt" if for_bert else "--vocab vocab.json --merges merges.txt"
-        raise DataError(f"{settings.format} needs a vocabulary: {needed}, or --train-tokenizer")
-    elif for_bert:
-        made = corpus.read_bert(words.vocab, words.lowercase)
+    if settings.format == "megatron":
+        made = _tokenizer_of_gpt2(words, texts)
     else:
-        assert words.merges is not None
-        made = corpus.read_gpt2(words.vocab, words.merges)
+        made = _tokenizer_of_bert(settings.format, words, texts)
     return corpus.save(made, directory), made.get_vocab_size()
+
+
+def _tokenizer_of_gpt2(words: Vocabulary, texts: Texts) -> Any:
+    if words.train is not None:
+        _limit_threads()
+        return corpus.train_gpt2(texts, words.train)
+    if words.vocab is None or words.merges is None:
+        raise _no_vocabulary("megatron", "--vocab vocab.json --merges merges.txt")
+    return corpus.read_gpt2(words.vocab, words.merges)
+
+
+def _tokenizer_of_bert(kind: str, words: Vocabulary, texts: Texts) -> Any:
+    if words.train is not None:
+        _limit_threads()
+        return corpus.train_bert(texts, words.train, words.lowercase)
+    if words.vocab is None:
+        raise _no_vocabulary(kind, "--vocab vocab.txt")
+    return corpus.read_bert(words.vocab, words.lowercase)
+
+
+def _limit_threads() -> None:
+    if not pools.has_room(len(os.sched_getaffinity(0))):  # a thread per CPU, or it panics
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _no_vocabulary(kind: str, needed: str) -> DataError:
+    return DataError(f"{kind} needs a vocabulary: {needed}, or --train-tokenizer")
 
 
 def _make_all(
@@ -146,15 +164,23 @@ def _make_all(
 ) -> list[Made]:
     """All shards, in order of their numbers."""
     advance("writing samples", 0, count)
-    made: dict[int, list[Made]] = {}
     workers = min(workers, count)
+    pairs: Iterable[tuple[int, list[Made]]]
     if workers == 1 or not pools.has_room(workers + pools.POOL):
-        for number in range(count):
-            made[number] = make_shard(settings, directory, number)
-            advance("writing samples", len(made), count)
-        return [file for number in range(count) for file in made[number]]
-    # Spawned, not forked: the tokenizer's threads do not live through a fork.
-    try:
+        pairs = ((number, make_shard(settings, directory, number)) for number in range(count))
+    else:
+        pairs = _made_in_parallel(settings, directory, count, workers)
+    made: dict[int, list[Made]] = {}
+    for number, files in pairs:
+        made[number] = files
+        advance("writing samples", len(made), count)
+    return [file for number in range(count) for file in made[number]]
+
+
+def _made_in_parallel(
+    settings: PrepareSettings, directory: Path, count: int, workers: int
+) -> Iterator[tuple[int, list[Made]]]:
+    try:  # spawned, not forked: the tokenizer's threads do not live through a fork
         pool = pools.pool(workers, "spawn")
     except OSError as error:  # no /dev/shm, say
         raise DataError(
@@ -164,15 +190,13 @@ def _make_all(
         waiting = {pool.submit(make_shard, settings, directory, n): n for n in range(count)}
         try:
             for done in as_completed(waiting):
-                made[waiting[done]] = done.result()
-                advance("writing samples", len(made), count)
+                yield waiting[done], done.result()
         except BrokenProcessPool as error:
             raise DataError(
                 "a worker process was killed, perhaps for lack of memory: use fewer --workers"
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-    return [file for number in range(count) for file in made[number]]
 
 
 # --- one shard from one spool of documents: what a worker process does

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -71,25 +72,34 @@ def documents(path: Path, whole_files: bool) -> Iterator[str]:
 
 
 def _documents(path: Path, lines: Iterator[str], whole_files: bool) -> Iterator[str]:
-    held: list[str] = []
-    as_json = None
+    numbered = _numbered(path, lines)
+    before: list[tuple[int, str]] = []
+    for number, line in numbered:
+        before.append((number, line))
+        if line.strip():
+            break
+    rest = itertools.chain(before, numbered)
+    documents: Iterable[str]
+    if before and _is_object(before[-1][1]):
+        documents = (_json_text(path, number, line) for number, line in rest if line.strip())
+    elif whole_files:
+        documents = ["".join(line for _, line in rest)]
+    else:
+        documents = _paragraphs(line for _, line in rest)
+    yield from (text for text in documents if text.strip())
+
+
+def _numbered(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         if "\0" in line:
             raise DataError(f"{path}: line {number}: a NUL byte: not a text file")
-        if as_json is None and line.strip():
-            as_json = _is_object(line)
-        if as_json:
-            text = _json_text(path, number, line) if line.strip() else ""
-            if text.strip():
-                yield text
-        elif line.strip() or whole_files:
-            held.append(line)
-        elif held:
-            yield "".join(held)
-            held = []
-    rest = "".join(held)
-    if rest.strip():
-        yield rest
+        yield number, line
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    for filled, group in itertools.groupby(lines, lambda line: bool(line.strip())):
+        if filled:
+            yield "".join(group)
 
 
 def _is_object(line: str) -> bool:
@@ -127,14 +137,12 @@ def spool(
     total = sum(os.path.getsize(file) for file in files) or 1
     paths = [directory / f"{number}.spool" for number in range(shards)]
     counts = [0] * shards
-    before = 0
-    with _Spools(paths) as spools:
-        for file in files:
-            for document in documents(file, whole_files):
-                number = min(before * shards // total, shards - 1)
-                spools.write(number, json.dumps(document) + "\n")
+    found = (document for file in files for document in documents(file, whole_files))
+    for number, group in itertools.groupby(_placed(found, shards, total), lambda each: each[0]):
+        with open(paths[number], "a", encoding="utf-8") as spool_file:  # numbers only ever go up
+            for _, document in group:
+                spool_file.write(json.dumps(document) + "\n")
                 counts[number] += 1
-                before += len(document.encode())
     if not sum(counts):
         raise DataError(f"{files[0]}: no text in {len(files)} file(s): nothing to prepare")
     if not all(counts):
@@ -142,25 +150,11 @@ def spool(
     return paths, sum(counts)
 
 
-class _Spools:
-    """One open file at a time; shards only ever go up."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths, self._number = paths, -1
-        self._file = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
-
-    def __enter__(self) -> _Spools:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def write(self, number: int, line: str) -> None:
-        if number != self._number:
-            self._file.close()
-            self._file = open(self._paths[number], "a", encoding="utf-8")  # noqa: SIM115 - as above
-            self._number = number
-        self._file.write(line)
+def _placed(documents: Iterable[str], shards: int, total: int) -> Iterator[tuple[int, str]]:
+    before = 0
+    for document in documents:
+        yield min(before * shards // total, shards - 1), document
+        before += len(document.encode())
 
 
 def spooled(path: Path) -> Iterator[str]:

@@ -42,12 +42,10 @@ def find(data_path: str) -> list[Path]:
     files its manifest names, or all but hidden ones and what may lie beside samples
     (``_BESIDE``)."""
     expanded = os.path.expanduser(os.path.expandvars(data_path))
-    whole = Path(expanded)
-    if whole.is_dir():
-        named = manifest_files(read_manifest(whole))
-        found = [whole / name for name in named] if named else _lying_in(whole)
+    if os.path.isdir(expanded):
+        found = _lying_in(Path(expanded))
     else:
-        matched = [Path(name) for name in glob.glob(expanded, recursive=True)]
+        matched = map(Path, glob.glob(expanded, recursive=True))
         found = [path for path in matched if path.is_file() and path.name != MANIFEST]
     files = {path.with_suffix(".bin") if path.suffix == ".idx" else path for path in found}
     if not files:
@@ -56,6 +54,9 @@ def find(data_path: str) -> list[Path]:
 
 
 def _lying_in(directory: Path) -> list[Path]:
+    named = manifest_files(read_manifest(directory))
+    if named:
+        return [directory / name for name in named]
     paths = [path for path in directory.iterdir() if not path.name.startswith(".")]
     return [path for path in paths if path.is_file() and path.suffix not in _BESIDE]
 

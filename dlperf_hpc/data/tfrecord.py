@@ -28,22 +28,23 @@ _CHECK = struct.Struct("<I")
 _AROUND = 12 + 4  # bytes before and after the data
 
 
-def _crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli). DataError without the library."""
+def _checksum(data: bytes) -> int:
+    """The masked CRC-32C (Castagnoli) of ``data`` as the files hold it. DataError without the
+    library."""
     try:
         import google_crc32c
     except ImportError as error:
-        raise DataError(
-            f"TFRecord needs google-crc32c, which this Python cannot import ({error}):"
-            " pip install 'dlperf_hpc[data]' in the framework's environment"
-        ) from error
-    return int(google_crc32c.value(data))
-
-
-def _masked(data: bytes) -> int:
-    """The CRC of ``data`` as the files hold it."""
-    crc = _crc32c(data)
+        raise needs_library("TFRecord", "google-crc32c", error) from error
+    crc = int(google_crc32c.value(data))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def needs_library(what: object, library: str, error: ImportError) -> DataError:
+    """The error for a library of the extra ``data`` that is missing."""
+    return DataError(
+        f"{what} needs {library}, which this Python cannot import ({error}):"
+        " pip install 'dlperf_hpc[data]' in the framework's environment"
+    )
 
 
 def write(path: Path, records: Iterable[bytes]) -> None:
@@ -51,7 +52,7 @@ def write(path: Path, records: Iterable[bytes]) -> None:
     with open(path, "wb") as file:
         for record in records:
             length = _LENGTH.pack(len(record))
-            ahead, behind = _CHECK.pack(_masked(length)), _CHECK.pack(_masked(record))
+            ahead, behind = _CHECK.pack(_checksum(length)), _CHECK.pack(_checksum(record))
             file.write(length + ahead + record + behind)
 
 
@@ -91,7 +92,7 @@ class TFRecordFile:
         """DataError unless every checksum is right."""
         for number in range(len(self)):
             record = self[number]
-            if (_masked(_LENGTH.pack(len(record))), _masked(record)) != self._sums(number):
+            if (_checksum(_LENGTH.pack(len(record))), _checksum(record)) != self._sums(number):
                 raise DataError(
                     f"{self.path}: record {number}: its checksum is wrong, the file is damaged:"
                     " copy or prepare it again"
@@ -108,7 +109,7 @@ def begins(head: bytes) -> bool:
     if len(head) < 12:
         return False
     found: int = _CHECK.unpack_from(head, 8)[0]
-    return _masked(head[:8]) == found
+    return _checksum(head[:8]) == found
 
 
 Array = npt.NDArray[Any]

@@ -24,9 +24,14 @@ from dlperf_hpc.records.lines import PROGRAM_END, Timeline, read_timeline
 
 SCHEMA = "dlperf-record/1"
 Record = dict[str, Any]
+Table = Mapping[str, Any]
+Found = Iterator[tuple[str, bool]]
+"""What disagrees, and whether samples/s may be wrong by it."""
 _DETAIL = b',\n "detail": {'  # as dump_json writes a key of the record itself
 _THROUGHPUT = ("samples", "elapsed_s", "iterations", "accumulation", "global_batch", "ranks")
-_MOST_SAID = 8
+_MOST_NAMED = 8
+_ROUNDED = 0.00051  # of a figure that is printed with three digits after the point
+_STAMP_S = 3e-6  # two stamps, each to a microsecond, of a clock of 0.25
 _STATUSES = {status.value for status in Status}
 
 
@@ -83,56 +88,65 @@ def with_record(result: RunResult, record: Record | None) -> RunResult:
 def reconcile(
     result: RunResult, record: Record | None = None, path: Path | None = None, log: bytes = b""
 ) -> RunResult:
-    """A run of which log and record were held against each other.
+    """A run whose log and record were compared; partial where it cannot be known which figures are
+    right.
 
-    Without a number, so partial, where it cannot be known which figures are right. Nothing is ever
-    reported from the record: a log that contradicts itself counts if its record confirms the
-    window, and a record that contradicts the log is passed over if it contradicts itself. ``path``
-    is the record's, and ``log`` the log's content: they are read whole where something disagrees.
+    No number is reported from the record: a log that contradicts itself counts if its record
+    confirms the window, and a record that contradicts both the log and itself is passed over.
+    ``path`` is the record's, and ``log`` the log's content: they are read whole where something
+    disagrees.
     """
     if record is not None and record["attempt"] != result.attempt:
         record = None
-    differing = () if record is None else tuple(_with_record(result, record))
+    differing = [] if record is None else list(_differences(result, record))
     found = [*result.contradictions, *differing]
     if not found:
         return result
-    doubt = any(each.doubt for each in found)
     columns = read_record(path) if record is not None and path is not None else None
     if columns is not None:
         found += _iterations_in_record(log, columns)
-    if differing and any(each.doubt for each in differing):
-        # Whose own figures do not fit is the one that was changed.
-        log_holds = not any(each.doubt for each in result.contradictions)
-        doubt = record is None or record["status"] != result.status.value or not (
-            log_holds and columns is not None and _contradicts_itself(columns)
-        )  # fmt: skip
-    elif record is not None and isinstance(record.get("window"), dict):
-        doubt = False  # the record confirms the window
     warnings = (*result.warnings, *(each.text for each in found))
-    result = replace(result, contradictions=tuple(found), warnings=warnings)
-    if result.status is not Status.OK or not doubt:
-        return result
-    return replace(result, status=Status.PARTIAL, reason=_reason(found))
+    compared = replace(result, contradictions=tuple(found), warnings=warnings)
+    if result.status is not Status.OK or not _is_doubtful(result, record, differing, columns):
+        return compared
+    return replace(compared, status=Status.PARTIAL, reason=_reason(found))
+
+
+def _is_doubtful(
+    result: RunResult,
+    record: Record | None,
+    differing: Sequence[Contradiction],
+    columns: Record | None,
+) -> bool:
+    """Whether nothing shows which figures are right."""
+    in_log = any(each.doubt for each in result.contradictions)
+    if record is not None and any(each.doubt for each in differing):
+        # Whose own figures do not fit is the one that was changed.
+        changed = columns is not None and not in_log and _contradicts_itself(columns)
+        return not changed or record["status"] != result.status.value
+    confirms = record is not None and isinstance(record.get("window"), dict)
+    return in_log and not confirms
 
 
 def _reason(found: Sequence[Contradiction]) -> str:
     first, *more = sorted(found, key=lambda each: not each.doubt)
-    others = f" (and {len(more)} more contradictions)" if more else ""
-    return f"{first.text}{others}; nothing shows which is right, so that no number counts"
+    rest = f" (and {len(more)} more contradictions)" if more else ""
+    return f"{first.text}{rest}; nothing shows which is right, so that no number counts"
 
 
-def _with_record(result: RunResult, record: Record) -> Iterator[Contradiction]:
+def _differences(result: RunResult, record: Record) -> Iterator[Contradiction]:
     """Log and record hold the same figures, digit by digit: a difference was made by hand."""
+    ends = result.status.value, record["status"]
     # partial is what an ok becomes whose summary was lost: the log does not say it
-    if Status.PARTIAL is not result.status and record["status"] != result.status.value:
-        told = f"the log says status {result.status.value}, the record {record['status']}"
-        yield Contradiction("record", f"{told}: one of them was changed", True)
-    kept = record.get("window")
-    if result.window is None or not isinstance(kept, dict):
+    if result.status is not Status.PARTIAL and ends[0] != ends[1]:
+        text = f"the log says status {ends[0]}, the record {ends[1]}: one of them was changed"
+        yield Contradiction("record", text, True)
+    recorded = record.get("window")
+    if result.window is None or not isinstance(recorded, dict):
         return
-    told_by_log = vars(result.window)
-    for key in sorted(told_by_log.keys() & kept.keys()):
-        mine, theirs = told_by_log[key], kept[key]
+    logged = vars(result.window)
+    for key in sorted(logged.keys() & recorded.keys()):
+        mine, theirs = logged[key], recorded[key]
         if mine != theirs:
             how = by_how_much(mine, theirs)
             text = f"the log says {key} {mine}, the record {theirs}{how}: one of them was changed"
@@ -170,22 +184,16 @@ def _iterations_in_record(log: bytes, record: Record) -> list[Contradiction]:
             ends = [end + step for end, step in zip(ends, steps)]
             ms.append(max(ends) - before)
             before = max(ends)
-        pairs = [(n, told, ms[n - timeline.before - 1])
-                 for n, told in zip(timeline.numbers, timeline.ms)]  # fmt: skip
+        recorded = [ms[number - timeline.before - 1] for number in timeline.numbers]
     except (KeyError, TypeError, ValueError, IndexError):
         return []
     # The record's own times are rounded, and were added up.
-    odd = [(n, told, seen) for n, told, seen in pairs if abs(told - seen) > 0.002 * (1 + len(ms))]
+    rows = zip(timeline.numbers, timeline.ms, recorded)
+    odd = [row for row in rows if abs(row[1] - row[2]) > 0.002 * (1 + len(ms))]
     return [
-        Contradiction("record", apart(f"iteration {n} says ms", told, "the record", seen), False)
-        for n, told, seen in odd[:_MOST_SAID]
+        Contradiction("record", apart(f"iteration {n} says ms", mine, "the record", theirs), False)
+        for n, mine, theirs in odd[:_MOST_NAMED]
     ]
-
-
-Table = Mapping[str, Any]
-
-_ROUNDED = 0.00051  # of a figure that is printed with three digits after the point
-_STAMP_S = 3e-6  # two stamps, each to a microsecond, of a clock of 0.25
 
 
 def in_log(
@@ -196,16 +204,9 @@ def in_log(
     return tuple(Contradiction("log", text, doubt) for text, doubt in found)
 
 
-Found = Iterator[tuple[str, bool]]
-"""What disagrees, and whether samples/s may be wrong by it."""
-
-
-# --- the summary's figures against each other
-
-
 def _in_summary(window: Window, tables: Mapping[str, Table]) -> Found:
-    rate = _number(tables["summary"], "samples_per_s")
-    if rate is not None and not _near(rate, window.samples_per_s, _ROUNDED):
+    rate: Any = tables["summary"].get("samples_per_s")
+    if is_number(rate) and not _near(rate, window.samples_per_s, _ROUNDED):
         yield apart("the summary says samples_per_s", rate, "samples / elapsed_s",
                      window.samples_per_s), True  # fmt: skip
     if window.global_batch is not None and window.accumulation is not None:
@@ -217,9 +218,6 @@ def _in_summary(window: Window, tables: Mapping[str, Table]) -> Found:
     count = tables.get("world", {}).get("ranks")
     if isinstance(count, int) and count != window.ranks:
         yield f"the summary says ranks {window.ranks}, the world line {count}", True
-
-
-# --- the iteration lines against the window
 
 
 def _waits_at_the_end(tables: Mapping[str, Table]) -> bool:
@@ -269,10 +267,9 @@ def _missing(window: Window, timeline: Timeline, every: int) -> str:
         return f"the summary says warmup {window.warmup}, window_open iteration {before}"
     expected = _expected(before, every, before + window.iterations)
     lost = len(set(expected) - set(numbers))
+    found = "the numbers of the iteration lines do not follow one another"
     if lost:
         found = f"{lost} of {len(expected)} iteration lines are missing"
-    else:
-        found = "the numbers of the iteration lines do not follow one another"
     return f"the summary counts {window.iterations} iterations: {found}"
 
 
@@ -292,17 +289,8 @@ def _in_times(window: Window, timeline: Timeline, span: float, whole: bool) -> F
 def _odd_iterations(timeline: Timeline, above_only: bool) -> Found:
     for place, (number, ms) in enumerate(zip(timeline.numbers, timeline.ms)):
         seen = 1e3 * timeline.seconds(place, place + 1)
-        near = ms <= seen + 0.01 if above_only else abs(ms - seen) <= 0.01
-        if not near:
+        if ms > seen + 0.01 or (ms < seen - 0.01 and not above_only):
             yield apart(f"iteration {number} says ms", ms, "its time stamp", seen), True
-
-
-# --- words and tolerances
-
-
-def _number(table: Table, key: str) -> float | None:
-    value = table.get(key)
-    return value if is_number(value) else None
 
 
 def _near(one: float, other: float, tolerance: float) -> bool:
