@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from dlperf_hpc.logs.interpret import throughput
 from dlperf_hpc.logs.interpret.figures import figure
 from dlperf_hpc.logs.interpret.rules import Basis, By, WindowRule
 from dlperf_hpc.logs.interpret.segments import (
@@ -17,23 +18,7 @@ from dlperf_hpc.logs.interpret.segments import (
     losses_of,
     segments_of,
 )
-from dlperf_hpc.logs.interpret.throughput import (
-    Converted,
-    MissingFact,
-    ResolvedSettings,
-    accumulation_of,
-    batch_size_of,
-    behind_window,
-    by_other_reading,
-    converted,
-    devices_of,
-    disagreement,
-    of_all_lines,
-    on_other_basis,
-    optimizer_steps,
-    resolved,
-    topology_of,
-)
+from dlperf_hpc.logs.interpret.throughput import Converted, MissingFact, ResolvedSettings
 from dlperf_hpc.logs.scan.launchers import CONTAINER
 from dlperf_hpc.logs.scanned import (
     Fact,
@@ -55,11 +40,13 @@ from dlperf_hpc.model.result import (
     rates_of,
 )
 from dlperf_hpc.model.statistics import drift, is_steady
-from dlperf_hpc.records.failures import READING, SIGNS, WINDOW
+from dlperf_hpc.records.failures import READING, SIGNS, WINDOW, Verdict
 from dlperf_hpc.records.nccl import EVENT
 
 FROM_OUTSIDE = (Status.CANCELLED, Status.TIMEOUT, Status.PREEMPTED)
 """Ends of a job that say nothing of what the program had done until then."""
+
+_BAD = {status.value: status for status in Status if status.bad}
 
 MIN_FOR_STEADY = 10
 """Lines in a window from which on it is asked whether it is steady."""
@@ -103,19 +90,6 @@ class _Outcome:
         return self.measured.figure.end_line
 
 
-@dataclass(frozen=True)
-class _Ended:
-    """How a run ended, as :class:`dlperf_hpc.records.failures.Verdict` says; ``behind`` its whole
-    window."""
-
-    status: Status
-    reason: str = ""
-    decided_by: str = READING
-    cause: str = ""
-    behind: bool = False
-    warnings: tuple[str, ...] = ()
-
-
 def interpret(
     scanned: ScannedFile,
     named: Sequence[Fact],
@@ -128,8 +102,10 @@ def interpret(
     ``named`` and ``variant`` are the settings and the tags of the file's name, ``stated`` the
     settings that the user gave, by their names. If a file has lines of several formats, the one
     with most lines in the window counts; if that gives no number, the next one that does. The
-    others are compared with it.
+    other readings are compared with it.
     """
+    if not scanned.readings:
+        return Interpretation()
     best: list[RunResult] = []
     readings = scanned.readings
     if len(readings) > 1:
@@ -142,8 +118,6 @@ def interpret(
         found = [result for run in runs if (result := run.result()) is not None]
         if not best or _rank(found) > _rank(best):
             best = found
-    if not scanned.readings:
-        return Interpretation()
     if not any(map(_has_speed, scanned.readings)):
         formats = ", ".join(reading.format for reading in scanned.readings)
         return Interpretation(tuple(best), (no_speed(formats),))
@@ -161,25 +135,24 @@ def _has_speed(reading: Reading) -> bool:
 
 def _unplaced(scanned: ScannedFile, named: Sequence[Fact], stated: Mapping[str, Any]) -> str:
     """What the user has to state so that the topology is known."""
-    devices = devices_of(resolved(scanned.facts, stated, named, scanned.end_line).values)
+    settings = throughput.resolved(scanned.facts, stated, named, scanned.end_line)
+    devices = throughput.devices_of(settings.values)
     if devices:
         return f"it ran on {devices} devices, on an unknown number of nodes: give --nodes"
     return "the number of devices is not known: give --nodes and --gpus-per-node"
 
 
 def _usefulness(reading: Reading, rule: WindowRule) -> tuple[bool, int]:
-    """Which reading to try first: the least; those of the rule's own formats, with most lines."""
-    return bool(rule.formats) and reading.format not in rule.formats, -_usable_lines(reading, rule)
-
-
-def _usable_lines(reading: Reading, rule: WindowRule) -> int:
-    """How many lines of a reading the rule can use."""
+    """Which reading to try first: the least; those of the rule's own formats, with most lines that
+    the rule can use."""
     if rule.basis is Basis.TOTAL:
-        return sum(rule.total in ("", total.name) for total in reading.totals)
-    if rule.by is By.LINES:
-        return len(reading.steps)
-    first, last = rule.first or 0, math.inf if rule.last is None else rule.last
-    return sum(first <= number <= last for number in reading.steps.numbers("iteration"))
+        usable = sum(rule.total in ("", total.name) for total in reading.totals)
+    elif rule.by is By.LINES:
+        usable = len(reading.steps)
+    else:
+        first, last = rule.first or 0, math.inf if rule.last is None else rule.last
+        usable = sum(first <= number <= last for number in reading.steps.numbers("iteration"))
+    return bool(rule.formats) and reading.format not in rule.formats, -usable
 
 
 def _rank(results: Sequence[RunResult]) -> tuple[bool, bool]:
@@ -205,31 +178,34 @@ class _RunOfLog:
     def result(self) -> RunResult | None:
         """The run, its number and its status; None if its topology is not known."""
         settings = self._settings()
-        if self._case(settings) is None:
+        if self._case(settings.values) is None:
             return None
-        outcome = self._outcome(settings)
+        outcome = self._outcome(settings.values)
         if outcome.measured is not None:
             settings = self._settings(outcome.measured.figure)
-        case = self._case(settings)
+        values = settings.values
+        case = self._case(values)
         assert case is not None, "a batch says nothing of devices"
-        ended = self._ended(outcome)
-        _, assumed = topology_of(settings.values)
-        warnings = [*self._notes(), *settings.warnings, *outcome.warnings, *ended.warnings, assumed]
+        ended, behind = self._ended(outcome)
+        warnings = [*self._notes(), *settings.warnings, *outcome.warnings]
+        if ended.status is Status.OK and behind:
+            warnings.append(behind)
+        warnings.append(throughput.topology_of(values)[1])
         window = None
         if outcome.measured is not None:
-            window, checked = self._window(outcome.measured, settings)
+            window, checked = self._window(outcome.measured, values)
             warnings += checked
         return RunResult(
-            run=ObservedRun(case, settings.values.get("repeat", 1), self.scanned.path),
+            run=ObservedRun(case, values.get("repeat", 1), self.scanned.path),
             status=ended.status,
             reason=ended.reason,
             attempt=self.segment.number,
             source="log",
             log=self.scanned.path,
-            facts={**settings.values, **({EVENT: self.scanned.nccl} if self.scanned.nccl else {})},
+            facts={**values, **({EVENT: self.scanned.nccl} if self.scanned.nccl else {})},
             warnings=tuple(filter(None, dict.fromkeys(warnings))),
             external=window,
-            whole=ended.behind and ended.status in FROM_OUTSIDE,
+            whole=bool(behind) and ended.status in FROM_OUTSIDE,
             decided_by=ended.decided_by,
             cause=ended.cause,
         )
@@ -253,9 +229,9 @@ class _RunOfLog:
             if set(measured.steps.values("global_batch")) == {measured.batch}:
                 own = Fact(measured.steps[0].line, "global_batch", int(measured.batch))
                 facts = (*facts, own)
-        return resolved(facts, self.stated, self.named, line, self.reading.framework)
+        return throughput.resolved(facts, self.stated, self.named, line, self.reading.framework)
 
-    def _outcome(self, settings: ResolvedSettings) -> _Outcome:
+    def _outcome(self, values: Mapping[str, Any]) -> _Outcome:
         """The first of the rule's alternatives that gives a complete window, else a partial one."""
         there, own = self.reading.format, self.rule.formats
         if own and there not in own:
@@ -269,110 +245,97 @@ class _RunOfLog:
             try:
                 found = figure(rule, self.reading, self.segment)
                 short = short or bool(found.lacking)
-                speed = self._speed(found, settings)
-            except NoFigure as error:
-                short = short or error.short
-                (expected if error.expected else reasons).append(str(error))
+                measured = _Measured(found, self._speed(found, values))
+            except (NoFigure, MissingFact) as error:
+                short = short or getattr(error, "short", False)
+                (expected if getattr(error, "expected", False) else reasons).append(str(error))
                 continue
-            except MissingFact as error:
-                reasons.append(str(error))
-                continue
-            if found.lacking:
-                partial = partial or _Measured(found, speed)
-                reasons.append(found.lacking)
-                continue
-            warnings = [f"{reason}: {rule.name} is used" for reason in dict.fromkeys(reasons)]
-            return _Outcome(_Measured(found, speed), warnings=(*warnings, *found.warnings))
+            if not found.lacking:
+                warnings = [f"{reason}: {rule.name} is used" for reason in dict.fromkeys(reasons)]
+                return _Outcome(measured, warnings=(*warnings, *found.warnings))
+            partial = partial or measured
+            reasons.append(found.lacking)
         reason = "; ".join(dict.fromkeys(reasons or expected))
         if not _has_speed(self.reading):
             reason = f"{no_speed(self.reading.format)}: {reason}"
         return _Outcome(partial, reason, short)
 
-    def _speed(self, found: WindowFigure, settings: ResolvedSettings) -> Converted:
+    def _speed(self, found: WindowFigure, values: Mapping[str, Any]) -> Converted:
         """The figure over all devices. NoFigure if it is no speed, or rests on an assumption which
         the same lines contradict."""
-        values = settings.values
-        speed = converted(found, values, self.reading.counter, self.segment.ranks)
+        speed = throughput.converted(found, values, self.reading.counter, self.segment.ranks)
         if not (math.isfinite(speed.value) and speed.value > 0):
             raise NoFigure(f"{speed.value!r} {speed.label} is no speed")
-        if speed.assumed:
-            other = on_other_basis(found, self.reading, self.segment, values)
-            if other is None or other[1].label != speed.label:
-                return speed
-            differs = disagreement(speed.value, other[1].value, values)
-            if differs:
-                raise NoFigure(f"{'; '.join(speed.assumed)}, which does not fit ({differs})")
+        if not speed.assumed:
+            return speed
+        other = throughput.on_other_basis(found, self.reading, self.segment, values)
+        if other is None or other[1].label != speed.label:
+            return speed
+        differs = throughput.disagreement(speed.value, other[1].value, values)
+        if differs:
+            raise NoFigure(f"{'; '.join(speed.assumed)}, which does not fit ({differs})")
         return speed
 
-    def _ended(self, outcome: _Outcome) -> _Ended:
-        """How the run ended, with a warning of trouble that does not count against it."""
+    def _ended(self, outcome: _Outcome) -> tuple[Verdict, str]:
+        """How the run ended; a warning of what does not count against it or, of a run that broke
+        behind its whole window, that it did."""
         troubles = [t for t in self.scanned.troubles if self.segment.holds(t.line)]
-        if troubles and outcome.end_line is not None:
-            early = [trouble for trouble in troubles if trouble.line <= outcome.end_line]
-            if not early:
-                return self._after(troubles)
-            troubles = early
+        early = [t for t in troubles if outcome.end_line is None or t.line <= outcome.end_line]
+        if early:
+            return _by_trouble(_most_specific(early), outcome.reason), ""
         if troubles:
-            worst = _most_specific(troubles)
-            return _by_trouble(worst, outcome.reason)
+            return self._after(troubles)
         if outcome.short or (outcome.measured is None and self.scanned.cut):
             cut = " (the file is cut within its last line)" if self.scanned.cut else ""
-            return _Ended(Status.PARTIAL, f"{outcome.reason}{cut}", WINDOW)
-        warnings: tuple[str, ...] = ()
+            return Verdict(Status.PARTIAL, f"{outcome.reason}{cut}", WINDOW), ""
+        warning = ""
         if self.scanned.cut and self.rule.last is None and self.segment.until is None:
-            warnings = ("the file is cut within its last line, which does not count",)
-        return _Ended(Status.OK, outcome.reason, warnings=warnings)
+            warning = "the file is cut within its last line, which does not count"
+        return Verdict(Status.OK, outcome.reason, READING), warning
 
-    def _after(self, troubles: Sequence[Trouble]) -> _Ended:
+    def _after(self, troubles: Sequence[Trouble]) -> tuple[Verdict, str]:
         """How it ended by trouble after the window: of what ended the job from outside only if
         nothing broke before; none if the program's total stands before it."""
         worst = _most_specific(troubles)
-        totals = [
-            total.line
-            for reading in self.scanned.readings
-            for total in reading.totals
-            if self.segment.holds(total.line)
-        ]
-        if totals and min(totals) < min(trouble.line for trouble in troubles):
-            told = f"after the program's summary: {_trouble_text(worst, '')}"
-            return _Ended(Status.OK, warnings=(told,))
+        totals = [total.line for reading in self.scanned.readings for total in reading.totals]
+        ends = filter(self.segment.holds, totals)
+        if min(ends, default=math.inf) < min(trouble.line for trouble in troubles):
+            warning = f"after the program's summary: {_trouble_text(worst, '')}"
+            return Verdict(Status.OK, "", READING), warning
         first = next((t for t in troubles if not t.text.startswith("srun: error: ")), worst)
-        worst = first if _kind(first) not in FROM_OUTSIDE else worst
-        return replace(_by_trouble(worst, "after the window"), behind=True)
+        worst = worst if _kind(first) in FROM_OUTSIDE else first
+        return _by_trouble(worst, "after the window"), "after the window"
 
-    def _case(self, settings: ResolvedSettings) -> ObservedCase | None:
-        values = settings.values
-        topology, _ = topology_of(values)
+    def _case(self, values: Mapping[str, Any]) -> ObservedCase | None:
+        topology, _ = throughput.topology_of(values)
         if topology is None:
             return None
-        tags = dict.fromkeys([*self.variant, *(["xla"] if values.get("xla") else [])])
         return ObservedCase(
             framework=values.get("framework", self.reading.framework),
             model=values.get("model", ""),
             topology=topology,
             precision=values.get("precision", ""),
-            batch_size=batch_size_of(values),
+            batch_size=throughput.batch_size_of(values),
             seq_len=values.get("seq_len"),
-            accumulation=accumulation_of(values),
+            accumulation=throughput.accumulation_of(values),
             global_batch=values.get("global_batch"),
-            tags=tuple(tags),
+            tags=tuple(dict.fromkeys([*self.variant, *(["xla"] if values.get("xla") else [])])),
         )
 
     def _window(
-        self, measured: _Measured, settings: ResolvedSettings
+        self, measured: _Measured, values: Mapping[str, Any]
     ) -> tuple[ExternalWindow, list[str]]:
         found, speed = measured.figure, measured.speed
-        check, check_basis, warnings = self._check(measured, settings)
+        check, check_basis, warnings = self._check(measured, values)
         if check is None:
             warnings += speed.assumed  # no other basis confirms it
-        rest = behind_window(found, self.reading, self.segment, settings.values)
+        rest = throughput.behind_window(found, self.reading, self.segment, values)
         warnings += [*_without_samples(measured), *_of_rest(measured, rest)]
         loss_first, loss_last, lost = losses_of(found)
         times = found.times()
-        if len(times) < MIN_FOR_STEADY:
-            times = ()
+        steady = len(times) >= MIN_FOR_STEADY
         window = ExternalWindow(
-            rates=self._rates(measured, settings),
+            rates=self._rates(measured, values),
             rule=found.rule.name,
             basis=found.rule.basis.value,
             unit=found.printed.label,
@@ -385,27 +348,27 @@ class _RunOfLog:
             check=check,
             check_basis=check_basis,
             rest=None if rest is None else rest.value,
-            optimizer_steps=optimizer_steps(
-                settings.values, self.reading.counter, found.first, found.last
+            optimizer_steps=throughput.optimizer_steps(
+                values, self.reading.counter, found.first, found.last
             ),
             loss_first=loss_first,
             loss_last=loss_last,
             memory_mb=self._memory(found.end_line),
-            drift=drift(times) if times else None,
-            steady=is_steady(times) if times else None,
+            drift=drift(times) if steady else None,
+            steady=is_steady(times) if steady else None,
         )
         return window, [*warnings, *lost]
 
-    def _rates(self, measured: _Measured, settings: ResolvedSettings) -> Rates:
+    def _rates(self, measured: _Measured, values: Mapping[str, Any]) -> Rates:
         """The throughput in each unit that is known. Without the length of a sequence the tokens
         are those that the lines of the window print."""
-        speed, seq_len = measured.speed, settings.values.get("seq_len")
+        speed, seq_len = measured.speed, values.get("seq_len")
         if speed.unit is not Unit.SAMPLES_PER_S:
             return {speed.label: speed.value}
         rates = rates_of(speed.value, seq_len)
         if seq_len is not None:
             return rates
-        other = on_other_basis(measured.figure, self.reading, self.segment, settings.values)
+        other = throughput.on_other_basis(measured.figure, self.reading, self.segment, values)
         if other is None or other[1].unit is not Unit.TOKENS_PER_S:
             return rates
         return {**rates, other[1].unit.value: other[1].value}
@@ -417,60 +380,55 @@ class _RunOfLog:
         if column is None:
             return None
         count = bisect_right(lines, end_line) if is_rising(lines) else len(lines)
-        lines, column = lines[:count], column[:count]
-        seen = [mb for line, mb in zip(lines, column) if mb == mb and line <= end_line]
-        return max(seen, default=None)
+        known = zip(lines[:count], column[:count])
+        return max((mb for line, mb in known if mb == mb and line <= end_line), default=None)
 
     def _check(
-        self, measured: _Measured, settings: ResolvedSettings
+        self, measured: _Measured, values: Mapping[str, Any]
     ) -> tuple[float | None, str, list[str]]:
         """The speed on another basis, which that is, and a warning for each that differs."""
         speed, basis = measured.speed, measured.figure.rule.basis.value
-        checks = [
-            (name, basis, other)
-            for name, basis, other in self._checks(measured.figure, settings.values)
-            if other.label == speed.label
-        ]
-        warnings = [
-            f"{speed.label} by {name} over those by {basis}: {differs}"
-            for name, _, other in checks
-            if (differs := disagreement(speed.value, other.value, settings.values))
-        ]
+        warnings, checks = [], []
+        for name, other_basis, other in self._checks(measured.figure, values):
+            if other.label != speed.label:
+                continue
+            checks.append((other_basis, other))
+            differs = throughput.disagreement(speed.value, other.value, values)
+            if differs:
+                warnings.append(f"{speed.label} by {name} over those by {basis}: {differs}")
         if not checks:
             return None, "", warnings
         # A clock says most, whichever lines have it.
-        _, best_basis, best = min(checks, key=lambda each: each[1] is not Basis.CLOCK)
+        best_basis, best = min(checks, key=lambda each: each[0] is not Basis.CLOCK)
         return best.value, best_basis.value, warnings
 
     def _checks(
         self, found: WindowFigure, values: Mapping[str, Any]
     ) -> Iterator[tuple[str, Basis, Converted]]:
         """What a figure is held against: a name, the basis and the speed."""
-        whole = None
         if found.rule.basis is Basis.TOTAL:
-            whole = of_all_lines(self.reading, self.segment, values)
-        if whole is not None:
-            yield f"all lines by {_called(whole[0])}", *whole
-        other = on_other_basis(found, self.reading, self.segment, values)
+            whole = throughput.of_all_lines(self.reading, self.segment, values)
+            if whole is not None:
+                yield f"all lines by {_called(whole[0])}", *whole
+        other = throughput.on_other_basis(found, self.reading, self.segment, values)
         if other is not None:
             basis = Basis.PRINTED if other[0] is Basis.PRINTED else Basis.CLOCK
             yield _called(basis), basis, other[1]
         for reading in self.scanned.readings:
             if reading is self.reading:
                 continue
-            check = by_other_reading(found, self.segment, reading, values)
+            check = throughput.by_other_reading(found, self.segment, reading, values)
             if check is not None:
                 yield f"{reading.format} lines by {check[0].value}", *check
 
 
 def _without_samples(measured: _Measured) -> Iterator[str]:
     """Why a speed is in tokens/s alone."""
-    if measured.speed.unit is not Unit.TOKENS_PER_S:
-        return
-    why = str(MissingFact(["seq_len"]))
-    if measured.figure.unit is Unit.UNPADDED_TOKENS_PER_S:
-        why = "the program counts tokens without padding"
-    yield f"{why}: tokens/s are known, samples/s are not"
+    if measured.speed.unit is Unit.TOKENS_PER_S:
+        why = str(MissingFact(["seq_len"]))
+        if measured.figure.unit is Unit.UNPADDED_TOKENS_PER_S:
+            why = "the program counts tokens without padding"
+        yield f"{why}: tokens/s are known, samples/s are not"
 
 
 def _of_rest(measured: _Measured, rest: Converted | None) -> Iterator[str]:
@@ -495,15 +453,12 @@ def _most_specific(troubles: Sequence[Trouble]) -> Trouble:
     return (special or known or list(troubles))[0]
 
 
-def _by_trouble(trouble: Trouble, more: str) -> _Ended:
-    return _Ended(_kind(trouble), _trouble_text(trouble, more), SIGNS, trouble.cause)
+def _by_trouble(trouble: Trouble, more: str) -> Verdict:
+    return Verdict(_kind(trouble), _trouble_text(trouble, more), SIGNS, trouble.cause)
 
 
 def _kind(trouble: Trouble) -> Status:
-    for status in Status:
-        if status.value == trouble.kind and status.bad:
-            return status
-    return Status.OUT_OF_MEMORY if trouble.kind == "oom" else Status.FAILED
+    return _BAD.get(trouble.kind, Status.FAILED)
 
 
 def _trouble_text(trouble: Trouble, more: str) -> str:

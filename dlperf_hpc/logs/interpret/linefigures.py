@@ -42,19 +42,20 @@ from dlperf_hpc.logs.scanned import (
 )
 
 _COARSE = 0.02  # error of a difference of whole seconds from which on a warning is given
-_AT_ONCE_S, _MOST_AT_ONCE = 1e-3, 0.1  # lines nearer to each other, and how many may be
 _TOO_COARSE = 0.05  # and, of seconds since a program began, from which on there is no figure
+_AT_ONCE_S, _MOST_AT_ONCE = 1e-3, 0.1  # lines nearer to each other, and how many may be
 _MARCH_1 = 59  # day of a year of 365 days that a leap year's 29 February falls on too
+_TIMES = {Unit.MS_PER_ITERATION: 1e-3, Unit.S_PER_ITERATION: 1.0}
 
 
 def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
     """The figure by the lines' own stamps or, by a rule of that basis, by when the lines came."""
     arrival = rule.basis is Basis.ARRIVAL
-    kind = Stamps.ABSOLUTE if arrival else reading.stamps
-    name = "arrival" if arrival else "stamp"
+    name, kind, what = "stamp", reading.stamps, "have no time stamps"
+    if arrival:
+        name, kind, what = "arrival", Stamps.ABSOLUTE, "are of no program that we supervised"
     steps = _stamped(segment.steps, name)
     if kind is Stamps.NONE or not steps:
-        what = "are of no program that we supervised" if arrival else "have no time stamps"
         raise NoFigure(f"the lines {what}", expected=True)
     steps, window = _in_window(rule, steps, segment)
     numbers, stamps = steps.numbers("iteration"), steps.numbers(name)
@@ -68,13 +69,10 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         raise NoFigure(f"{lines} have the same time stamp")
     if arrival:
         _refuse_buffered(elapsed(stamps, kind))
-    warnings = [window.warning] if window.warning else []
     coarse = _coarse(stamps, seconds)
     if coarse and reading.stamps is Stamps.ELAPSED and 1 / seconds > _TOO_COARSE:
         enough = math.ceil(iterations / seconds / _TOO_COARSE)
         raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
-    warnings += [coarse] if coarse else []
-    warnings += _between_epochs(reading, steps)
     return WindowFigure(
         rule=rule,
         value=iterations / seconds,
@@ -87,7 +85,7 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         elapsed_s=seconds,
         times=functools.partial(_times, stamps, kind, numbers),
         lacking=window.lacking,
-        warnings=tuple(warnings),
+        warnings=tuple(filter(None, (window.warning, coarse, _between_epochs(reading, steps)))),
     )
 
 
@@ -102,15 +100,15 @@ def _in_window(rule: WindowRule, steps: LogSteps, segment: Segment) -> tuple[Log
     return steps[skipped + window.first : skipped + window.last + 1], window
 
 
-def _between_epochs(reading: Reading, steps: LogSteps) -> list[str]:
+def _between_epochs(reading: Reading, steps: LogSteps) -> str:
     """A warning if an epoch begins behind the first of the window's lines."""
     lines, first = range(steps[0].line + 1, steps[-1].line + 1), steps[0].iteration
     if not any(epoch.line in lines and epoch.after >= first for epoch in reading.epochs):
-        return []
-    return [
+        return ""
+    return (
         "several epochs are in the window: what the program does between two of them "
         "(evaluation, checkpoints) is in its time"
-    ]
+    )
 
 
 def _stamped(steps: LogSteps, name: str) -> LogSteps:
@@ -169,31 +167,25 @@ def elapsed(stamps: Sequence[float], kind: Stamps) -> array[float]:
     Stamps without a date that are earlier by more than 12 h have passed midnight; those without a
     year that are earlier by more than half a year, New Year. ClockError for any other step back.
     """
-    column = array("d", stamps[:])
-    passed = differences(column)
-    if not never_falls(column):
-        for i, each in enumerate(passed):
-            if each < 0:
-                passed[i] = each + _wrap(each, stamps[i + 1], kind)
-                if passed[i] < 0:
-                    raise ClockError(i + 1, -passed[i])
+    passed = differences(array("d", stamps[:]))
+    for i, each in enumerate(passed):
+        if each < 0:
+            passed[i] = each + _wrap(each, stamps[i + 1], kind)
+            if passed[i] < 0:
+                raise ClockError(i + 1, -passed[i])
     return sums(passed) if stamps else passed
 
 
 def _wrap(passed: float, now: float, kind: Stamps) -> float:
-    if kind is Stamps.TIME_ONLY and passed < -DAY_S / 2:
+    leap_day = now // DAY_S == _MARCH_1 and passed < -DAY_S / 2
+    if kind is Stamps.NO_YEAR and passed < -YEAR_S / 2:
+        return YEAR_S
+    if (kind is Stamps.TIME_ONLY and passed < -DAY_S / 2) or (kind is Stamps.NO_YEAR and leap_day):
         return DAY_S
-    if kind is Stamps.NO_YEAR:
-        if passed < -YEAR_S / 2:
-            return YEAR_S
-        if passed < -DAY_S / 2 and now // DAY_S == _MARCH_1:
-            return DAY_S
     return 0.0
 
 
-# --- printed figures
-
-_TIMES = {Unit.MS_PER_ITERATION: 1e-3, Unit.S_PER_ITERATION: 1.0}
+# --- printed figures: rates since the line before, running averages, or means of figures
 
 
 def by_printed(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
@@ -205,17 +197,12 @@ def by_printed(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFi
     return _since_last(rule, reading, segment)
 
 
-# --- rates
-
-
 def rate(value: float | None, printed: Printed) -> float | None:
     """A printed figure as a rate; of a time per iteration, iterations/s. None if it is none."""
     if value is None or not (math.isfinite(value) and value > 0):
         return None
     scaled = value * printed.scale * _TIMES.get(printed.unit, 1.0)
-    if not scaled > 0:
-        return None
-    if printed.unit in _TIMES:
+    if scaled > 0 and printed.unit in _TIMES:
         scaled = 1 / scaled
     return scaled if math.isfinite(scaled) and scaled > 0 else None
 
@@ -226,27 +213,20 @@ def rate_unit(printed: Printed) -> Unit:
 
 
 def _rated(steps: LogSteps, printed: Printed) -> LogSteps:
-    """The steps whose printed figure is a rate."""
+    """The steps whose printed figure is a rate. NoFigure if there are none."""
     figures = steps.column("printed")
-    if figures is None:
-        return LogSteps()
-    if are_finite(figures) and None not in [rate(end, printed) for end in bounds(figures)]:
-        return steps  # what lies between two rates is one
-    return steps.where([rate(value, printed) is not None for value in figures])
-
-
-def _no_figures() -> NoFigure:
-    return NoFigure("the lines print no speed", expected=True)
-
-
-# --- rates over the iterations since the line before
+    if figures is not None and not (
+        are_finite(figures) and None not in [rate(end, printed) for end in bounds(figures)]
+    ):  # or else what lies between two rates is one
+        steps = steps.where([rate(value, printed) is not None for value in figures])
+    if figures is None or not steps:
+        raise NoFigure("the lines print no speed", expected=True)
+    return steps
 
 
 def _since_last(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
     """Samples over time: each line's rate is taken for the iterations since the line before."""
     rated = _rated(segment.steps, reading.printed)
-    if not rated:
-        raise _no_figures()
     numbers = segment.steps.numbers("iteration")
     offset = 1 if segment.after < numbers[0] else 0  # the first line has iterations of its own
     ends = array("q", [segment.after]) + numbers if offset else numbers
@@ -297,9 +277,6 @@ def _rates(figures: Sequence[float], printed: Printed) -> Sequence[float]:
     if per_s is None:
         return figures if scale == 1 else [value * scale for value in figures]
     return [1 / (value * scale * per_s) for value in figures]
-
-
-# --- running averages
 
 
 @dataclass
@@ -371,7 +348,7 @@ def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     points = _points(reading, rated)
     ends = points.ends
     if not ends:
-        raise _no_figures()
+        raise NoFigure("the lines print no speed", expected=True)
     resumed = segment.after > ends[0] + (ends[1] - segment.after)
     lines = rated.numbers("iteration")
     window = window_of_iterations(rule, lines if resumed else ends, segment)
@@ -389,14 +366,9 @@ def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     return _timed(rule, reading, window, ends, (covered, seconds), steps)
 
 
-# --- the mean of the figures as they stand
-
-
 def _of_lines(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
     """The mean of the printed figures of lines, as they stand."""
     rows = _rows(segment, reading.printed, rule)
-    if not rows:
-        raise _no_figures()
     window_of = _rows_by_line if rule.by is By.LINES else _rows_by_iteration
     rows, lacking = window_of(rule, rows, segment)
     if not rows:
@@ -417,7 +389,7 @@ def _of_lines(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFig
     )
 
 
-def _rows_by_line(rule: WindowRule, rows: LogSteps, segment: Segment) -> tuple[LogSteps, str]:
+def _rows_by_line(rule: WindowRule, rows: LogSteps, _: Segment) -> tuple[LogSteps, str]:
     """The rows of a window that counts lines, and why it is not complete, or ''."""
     rows = rows.where([number > rule.skip for number in rows.numbers("iteration")])
     need = rule.need or rule.last or 1 + (rule.first or 0)
@@ -449,17 +421,21 @@ def _mean_rate(rule: WindowRule, rows: LogSteps, printed: Printed) -> float:
 
 
 def _rows(segment: Segment, printed: Printed, rule: WindowRule) -> LogSteps:
-    """Lines with a figure as they stand; or one per iteration with the median over ranks."""
+    """Lines with a figure as they stand; or one per iteration with the median over ranks. NoFigure
+    if there are none."""
     if not rule.every_rank:
         return _rated(segment.lines, printed)
     figures: dict[int, list[float]] = {}
     rated = _rated(segment.everyone, printed)
     for number, figure in zip(rated.numbers("iteration"), rated.numbers("printed")):
         figures.setdefault(number, []).append(figure)
-    return LogSteps(
-        step._replace(printed=median(figures[step.iteration]))
-        for step in segment.steps
-        if step.iteration in figures
+    return _rated(
+        LogSteps(
+            step._replace(printed=median(figures[step.iteration]))
+            for step in segment.steps
+            if step.iteration in figures
+        ),
+        printed,
     )
 
 

@@ -1,8 +1,7 @@
 """Window rules: which lines of a log give the one figure of a run.
 
-A rule says where the window lies, whose figures it takes and how they become one. There are five
-general forms, and a named rule for each extraction script of DLPerf's, so that what it published
-can be had again. :mod:`.figures` applies a rule.
+There are general forms, and a named rule for each extraction script of DLPerf's, so that what it
+published can be had again. :mod:`.figures` applies a rule.
 """
 
 from __future__ import annotations
@@ -77,54 +76,52 @@ ITERATIONS = 100
 DEFAULT = "default"
 
 
-def _clock(first: int, last: int) -> WindowRule:
-    return WindowRule("", Basis.CLOCK, first, last)
+Build = Callable[[int, int], WindowRule]
+"""Makes the rule for w warm-up iterations and n counted ones."""
+
+
+def _between(basis: Basis, mean: Mean = Mean.TIME) -> Build:
+    return lambda w, n: WindowRule("", basis, w, w + n, mean=mean)
+
+
+_clock, _arrival = _between(Basis.CLOCK), _between(Basis.ARRIVAL)
+_printed, _mean = _between(Basis.PRINTED), _between(Basis.PRINTED, Mean.FIGURES)
 
 
 def _clock_lines(first: int, last: int, skip: int = 0) -> WindowRule:
     return WindowRule("", Basis.CLOCK, first, last, By.LINES, skip=skip)
 
 
-def _arrival(first: int, last: int) -> WindowRule:
-    return WindowRule("", Basis.ARRIVAL, first, last)
-
-
-def _printed(first: int, last: int) -> WindowRule:
-    return WindowRule("", Basis.PRINTED, first, last)
-
-
-def _mean(first: int | None, last: int | None) -> WindowRule:
-    return WindowRule("", Basis.PRINTED, first, last, mean=Mean.FIGURES)
-
-
 def _lines(first: int | None, last: int | None, skip: int = 0) -> WindowRule:
     return WindowRule("", Basis.PRINTED, first, last, By.LINES, Mean.FIGURES, skip=skip)
 
 
-@dataclass(frozen=True)
-class _Named:
-    """A named rule: the rule for w warm-up iterations and n counted ones, and its defaults."""
-
-    build: Callable[[int, int], WindowRule]
-    text: str
-    warmup: int = WARMUP
-    iterations: int = ITERATIONS
-    formats: tuple[str, ...] = ()
+def _nearest(name: str, made: WindowRule) -> WindowRule:
+    return replace(made, name=f"{name}[{made.first}:{made.last}]", nearest=True)
 
 
 def _default(w: int, n: int) -> WindowRule:
-    printed = replace(_printed(w, w + n), name=f"printed[{w}:{w + n}]", nearest=True)
+    printed = _nearest("printed", _printed(w, n))
     total = WindowRule("total", Basis.TOTAL)
-    clock = replace(_clock(w, w + n), name=f"clock[{w}:{w + n}]", nearest=True)
-    return replace(clock, alternatives=(printed, total))
+    return replace(_nearest("clock", _clock(w, n)), alternatives=(printed, total))
 
 
 def of_program(w: int, n: int) -> WindowRule:
     """The default for a program that ran under a supervisor of ours: its own stamps go before the
     arrival of its lines, and that before its figures."""
     clock = _default(w, n)
-    arrival = replace(_arrival(w, w + n), name=f"arrival[{w}:{w + n}]", nearest=True)
-    return replace(clock, alternatives=(arrival, *clock.alternatives))
+    return replace(clock, alternatives=(_nearest("arrival", _arrival(w, n)), *clock.alternatives))
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A named rule, with its defaults."""
+
+    build: Build
+    text: str
+    warmup: int = WARMUP
+    iterations: int = ITERATIONS
+    formats: tuple[str, ...] = ()
 
 
 _NAMED: Mapping[str, _Named] = {
@@ -148,13 +145,13 @@ _NAMED: Mapping[str, _Named] = {
         formats=("deepspeed",),
     ),
     "deepspeed-time": _Named(
-        lambda w, n: _clock(w, w + n),
+        _clock,
         "the clock between micro-steps 20 and 120. Mended: the script looked for one source line "
         "number of DeepSpeed's, and gave 0 for any other or for a log that ends before",
         formats=("deepspeed",),
     ),
     "tf2-bert-time": _Named(
-        lambda w, n: _clock(w, w + n),
+        _clock,
         "the clock between steps 20 and 120. Mended: it counted lines, not steps, and speeds were "
         "negative over midnight",
         formats=("tf2_bert",),
@@ -168,20 +165,20 @@ _NAMED: Mapping[str, _Named] = {
         formats=("tf2_resnet",),
     ),
     "tf2-resnet-time": _Named(
-        lambda w, n: _clock(w, w + n),
+        _clock,
         "the clock between steps 100 and 600. Mended: speeds were negative over midnight",
         warmup=100,
         iterations=500,
         formats=("tf2_resnet",),
     ),
     "ngc-tf-bert-logs": _Named(
-        lambda w, n: _mean(w, w + n),
+        _mean,
         "mean of throughput_train of the lines after iteration 20 up to 120. Mended: it took lines "
         "[2:12] of those whose iteration ends in 0, and newer units gave NaN",
         formats=("ngc_tf1_bert", "dllogger_json"),
     ),
     "ngc-tf-bert-time": _Named(
-        lambda w, n: _clock(w, w + n),
+        _clock,
         "the clock between iterations 20 and 120. Mended: 'Iteration: 20' also fitted 200 to 209",
         formats=("ngc_tf1_bert", "dllogger_json"),
     ),
@@ -210,7 +207,7 @@ _NAMED: Mapping[str, _Named] = {
         formats=("dllogger_pytorch_resnet", "dllogger_json"),
     ),
     "pytorch-resnet-time": _Named(
-        lambda w, n: _printed(w + 5, w + n + 5),
+        lambda w, n: _printed(w + 5, n),
         "samples over the Time of the iterations after 25 up to 125, which are lines 21 to 120 "
         "after iteration 5; taken from the running averages. Mended: times from 10 s on lost their "
         "first digits",
@@ -247,7 +244,7 @@ _NAMED: Mapping[str, _Named] = {
         formats=("paddle18_resnet",),
     ),
     "paddle-resnet-time": _Named(
-        lambda w, n: _clock(w, w + n),
+        _clock,
         "the clock between the batches of index 19 and 119: iterations 20 to 120",
         formats=("paddle18_resnet",),
     ),
@@ -257,24 +254,24 @@ _NAMED: Mapping[str, _Named] = {
         formats=("paddle18_bert",),
     ),
     "mindspore": _Named(
-        lambda w, n: _printed(w, w + n),
+        _printed,
         "samples over the time of the steps after 20 up to 120. Mended: it took for granted that "
         "the lines of all ranks are in one log",
         formats=("mindspore",),
     ),
     "oneflow": _Named(
-        lambda w, n: _clock(w, w + n),
+        _clock,
         "the clock between the steps of index 19 and 119: iterations 20 to 120. Mended: it broke "
         "if one of them was missing",
         formats=("oneflow_bert",),
     ),
     "oneflow-cnn": _Named(
-        lambda w, n: _clock(w, w + n),
+        _clock,
         "the clock between iterations 20 and 120. Mended: it broke if one of them was missing",
         formats=("oneflow_cnn",),
     ),
     "oneflow-gpt": _Named(
-        lambda w, n: _mean(w, w + n),
+        _mean,
         "mean of the throughput of batches after 300 up to 400. Mended: 101 figures, or 11, were "
         "divided by 100",
         warmup=300,
@@ -286,7 +283,7 @@ _NAMED: Mapping[str, _Named] = {
         formats=("oneflow_insightface",),
     ),
     "hugectr": _Named(
-        lambda w, n: _mean(w, None),
+        lambda w, n: replace(_mean(w, n), last=None),
         "samples over the mean time of the lines after iteration 100. Mended: it left out "
         "iteration 100 alone, whatever came before",
         warmup=100,
@@ -312,11 +309,9 @@ RULES: Mapping[str, str] = {**_FORMS, **{name: named.text for name, named in _NA
 _TEXT = re.compile(
     r"(?P<name>[a-z][a-z0-9-]*)(?:\[(?P<first>[0-9]{0,9}):(?P<last>[0-9]{0,9})\]|:(?P<total>.+))?"
 )
-_GENERAL: Mapping[str, Callable[[int, int], WindowRule]] = {
-    "clock": _clock,
-    "arrival": _arrival,
-    "printed": _printed,
-    "mean": _mean,
+_GENERAL: Mapping[str, Build] = {
+    **{"clock": _clock, "arrival": _arrival},
+    **{"printed": _printed, "mean": _mean},
 }
 _KNOWN = (*_NAMED, *_GENERAL, "lines", "total")
 
@@ -332,65 +327,42 @@ def rule(
     match = _TEXT.fullmatch(text)
     if match is None:
         raise _refused(text, f"{text!r} is no rule", _offer(text))
-    name = match["name"]
+    name, stated = match["name"], match["first"] is not None
     if name not in _KNOWN:
         raise _refused(text, f"no rule {name!r}", _offer(name))
     if name == "total":
-        return _of_total(text, match)
+        if stated:
+            raise _refused(text, "a total has no window", "write total, or total:NAME")
+        return WindowRule(text, Basis.TOTAL, total=match["total"] or "")
     if match["total"] is not None:
         raise _refused(text, f"{name} takes no name", "write [a:b], as clock[20:120]")
-    first, last = _ends(match)
+    first, last = (int(end) if end else None for end in match.group("first", "last"))
     if last is not None and last <= (first or 0):
         raise _refused(text, "the window is empty", "write [a:b] with a < b, as clock[20:120]")
-    stated = match["first"] is not None
     if name == "lines":
         return replace(_lines(first, last), name=text)
     if name == "mean" and stated:
-        return replace(_mean(first, last), name=text)
-    if stated and None in (first, last):
-        raise _refused(text, "the window is open", "give both ends, as clock[20:120]")
-    return _of_window(text, name, *_window(text, name, (first, last), warmup, iterations))
-
-
-def _of_total(text: str, match: re.Match[str]) -> WindowRule:
-    if match["first"] is not None:
-        raise _refused(text, "a total has no window", "write total, or total:NAME")
-    return WindowRule(text, Basis.TOTAL, total=match["total"] or "")
-
-
-def _of_window(text: str, name: str, w: int, n: int) -> WindowRule:
-    """The rule of a name for w warm-up iterations and n counted ones."""
-    named = _NAMED.get(name)
-    if named is None:
-        return replace(_GENERAL[name](w, w + n), name=f"{name}[{w}:{w + n}]")
-    made = replace(named.build(w, n), formats=named.formats)
-    if made.last is not None and made.last <= (made.first or 0):
-        raise _refused(text, f"{name} has no line in iterations {w} to {w + n}", None)
-    return replace(made, name=made.name or f"{name}[{w}:{w + n}]")
-
-
-def _ends(match: re.Match[str]) -> tuple[int | None, int | None]:
-    first, last = match["first"], match["last"]
-    return (int(first) if first else None), (int(last) if last else None)
-
-
-def _window(
-    text: str,
-    name: str,
-    ends: tuple[int | None, int | None],
-    warmup: int | None,
-    iterations: int | None,
-) -> tuple[int, int]:
-    """Warm-up and counted iterations: as the rule states them, else as asked for, else its own."""
-    first, last = ends
+        return WindowRule(text, Basis.PRINTED, first, last, mean=Mean.FIGURES)
     if first is not None and last is not None:
-        return first, last - first
+        return _of_window(text, name, first, last - first)
+    if stated:
+        raise _refused(text, "the window is open", "give both ends, as clock[20:120]")
     own = _NAMED.get(name, _NAMED[DEFAULT])
     w = own.warmup if warmup is None else warmup
     n = own.iterations if iterations is None else iterations
     if w < 0 or n < 1:
         raise _refused(text, f"{w} warm-up and {n} counted iterations are no window", None)
-    return w, n
+    return _of_window(text, name, w, n)
+
+
+def _of_window(text: str, name: str, w: int, n: int) -> WindowRule:
+    """The rule of a name for w warm-up iterations and n counted ones."""
+    named = _NAMED.get(name)
+    made = named.build(w, n) if named else _GENERAL[name](w, n)
+    if made.last is not None and made.last <= (made.first or 0):
+        raise _refused(text, f"{name} has no line in iterations {w} to {w + n}", None)
+    formats = named.formats if named else ()
+    return replace(made, formats=formats, name=made.name or f"{name}[{w}:{w + n}]")
 
 
 def _refused(text: str, message: str, hint: str | None) -> SpecError:

@@ -32,12 +32,15 @@ from dlperf_hpc.logs.scanned import (
 DAY_S = 86400.0
 YEAR_S = 365 * DAY_S
 APART = 8
-"""Ranks side by side are at most so many lines apart; a rank that steps back further has started
-again."""
+"""Ranks side by side are at most so many lines apart; one that steps back further has restarted."""
 
 MOST = 100
 """Runs that are separated in one file; the lines of a file with more are out of order."""
 
+SPAN = 0.5
+"""The least share of a window that printed lines must span."""
+
+_NEARLY = 0.9  # of the window: a warning is given of less
 _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSED: 0.0}
 """Seconds: a stamp that is earlier by more may be of another day, of the year after, or of a run
 that began later."""
@@ -49,7 +52,7 @@ _T = TypeVar("_T", LogStep, Total)
 
 @dataclass(frozen=True)
 class Segment:
-    """One run of a program in a file, the ``number``-th of ``of``.
+    """One run of a program in a file, the ``number``-th.
 
     ``steps`` are one rank's, rising, each iteration once: of repeats the last. ``lines`` are that
     rank's as they stand, and ``everyone`` those of all ranks. ``ranks`` is how many processes
@@ -58,16 +61,13 @@ class Segment:
     after ``since`` up to ``until`` (None: the end).
     """
 
-    number: int
-    of: int
+    number: int = 1
     steps: LogSteps = field(default_factory=LogSteps)
     lines: LogSteps = field(default_factory=LogSteps)
     everyone: LogSteps = field(default_factory=LogSteps)
     totals: tuple[Total, ...] = ()
-    rank: int | None = None
     ranks: int = 1
     after: int = 0
-    repeats: int = 0
     since: int = 0
     until: int | None = None
     notes: tuple[str, ...] = ()
@@ -84,34 +84,30 @@ def segments_of(reading: Reading) -> list[Segment]:
     """
     own, ranks = _of_rank_with_most_lines(reading.steps)
     if not own:
-        return [Segment(1, 1, totals=reading.totals)]
-    rank, after = own[0].rank, _before(own)
+        return [Segment(totals=reading.totals)]
     if is_rising(own.numbers("iteration")):  # as nearly all logs are
-        return [Segment(1, 1, own, own, reading.steps, reading.totals, rank, ranks, after)]
-    every = tuple(reading.steps)
+        return [Segment(1, own, own, reading.steps, reading.totals, ranks, _before(own))]
     pieces = _pieces([*own], reading.stamps)
     starts = [piece.steps[0].line for piece in pieces]
-    everyone = _by_run(every, starts)
+    everyone = _by_run(tuple(reading.steps), starts)
     totals = _by_run(reading.totals, starts)
+    ends: list[int | None] = [start - 1 for start in starts[1:]]
     segments = []
-    for i, piece in enumerate(pieces):
+    for i, (piece, until) in enumerate(zip(pieces, [*ends, None])):
         once = {step.iteration: step for step in piece.steps}
         steps = LogSteps(once[number] for number in sorted(once))
         tags = {step.rank for step in everyone[i]} - {None}
         segments.append(
             Segment(
                 number=i + 1,
-                of=len(pieces),
                 steps=steps,
                 lines=steps if piece.copies > 1 else LogSteps(piece.steps),
                 everyone=LogSteps(everyone[i]),
                 totals=tuple(totals[i]),
-                rank=rank,
                 ranks=len(tags) if len(tags) > 1 else piece.copies,
                 after=_before(steps),
-                repeats=len(piece.steps) - len(steps) if piece.copies == 1 else 0,
                 since=starts[i] - 1 if i else 0,
-                until=starts[i + 1] - 1 if i + 1 < len(starts) else None,
+                until=until,
                 notes=_notes(pieces, i, len(piece.steps) - len(steps)),
             )
         )
@@ -125,8 +121,7 @@ def _of_rank_with_most_lines(steps: LogSteps) -> tuple[LogSteps, int]:
     if len(count) < 2:
         return steps, 1
     most = min(count, key=lambda rank: (-count[rank], rank == _NO_RANK, rank))
-    labels = count.keys() - {_NO_RANK}
-    return steps.where([rank == most for rank in ranks]), len(labels)
+    return steps.where([rank == most for rank in ranks]), len(count.keys() - {_NO_RANK})
 
 
 def _before(steps: LogSteps) -> int:
@@ -150,8 +145,11 @@ def _pieces(steps: Sequence[LogStep], stamps: Stamps) -> list[_Piece]:
     found: list[_Piece] = []
     for piece in _cut(steps, APART, stamps):
         piece.copies = _copies(piece.steps)
-        parts = [piece] if piece.copies > 1 else _cut(piece.steps, 0, stamps)
-        parts[0].strays += piece.strays if piece.copies == 1 else 0
+        if piece.copies > 1:
+            found.append(piece)
+            continue
+        parts = _cut(piece.steps, 0, stamps)
+        parts[0].strays += piece.strays
         found += parts
     if len(found) > MOST:
         found[MOST - 1].strays += sum(len(piece.steps) for piece in found[MOST:])
@@ -193,28 +191,23 @@ def _cut(steps: Sequence[LogStep], bound: int, stamps: Stamps) -> list[_Piece]:
     A single line that does not fit between its neighbours is damage and not a start: it is left
     out and counted as a stray.
     """
-    numbers = sorted({step.iteration for step in steps})
-    place = {number: i for i, number in enumerate(numbers)}
-    pieces: list[_Piece] = []
-    for i, step in enumerate(steps):
-        if not pieces:
-            pieces.append(_Piece([step]))
-            continue
+    place = {number: i for i, number in enumerate(sorted({step.iteration for step in steps}))}
+    pieces = [_Piece([steps[0]])]
+    for step, following in zip(steps[1:], [*steps[2:], None]):
         done = pieces[-1].steps
         before = done[-1]
         back = place[before.iteration] - place[step.iteration]
         if back <= bound or _side_by_side(before, step, stamps):
             done.append(step)
             continue
-        following = steps[i + 1].iteration if i + 1 < len(steps) else None
+        after = -1 if following is None else following.iteration
         fits = len(done) > 1 and done[-2].iteration < step.iteration
-        if fits and (following is None or following < before.iteration):
+        if fits and after < before.iteration:
             done[-1] = step  # the line before is the stray
-            pieces[-1].strays += 1
-        elif following is not None and following > before.iteration:
-            pieces[-1].strays += 1  # this line is the stray
-        else:
+        elif after <= before.iteration:
             pieces.append(_Piece([step]))
+            continue
+        pieces[-1].strays += 1
     return pieces
 
 
@@ -230,18 +223,12 @@ def _copies(piece: Sequence[LogStep]) -> int:
 
     k runs in a row give each iteration k times too, but go back only k - 1 times.
     """
-    count = Counter(step.iteration for step in piece)
-    copies = median_low(count.values())
+    copies = median_low(Counter(step.iteration for step in piece).values())
     backs = sum(b.iteration <= a.iteration for a, b in zip(piece, piece[1:]))
     return copies if copies > 1 and backs >= copies else 1
 
 
 # --- windows in a run
-
-SPAN = 0.5
-"""The least share of the window asked for that printed lines must span."""
-
-_NEARLY = 0.9  # of the window: a warning is given of less
 
 
 class NoFigure(ValueError):
@@ -266,8 +253,7 @@ class WindowFigure:
     iteration ``first``, up to ``last``; ``steps`` are its lines, and ``end_line`` is the last of
     these. ``times`` gives seconds per iteration, one per line, none if they are not known.
     ``lacking`` is why the window is not complete, '' if it is. ``batch`` is how many samples an
-    iteration of the window has, over all devices, where its lines state that themselves; a mean, if
-    it changes.
+    iteration of the window has (a mean, if it changes), over all devices, where lines state that.
     """
 
     rule: WindowRule
@@ -286,22 +272,18 @@ class WindowFigure:
 
 
 def losses_of(found: WindowFigure) -> tuple[float | None, float | None, list[str]]:
-    """The first and the last loss of a window, and a warning if the last line lacks its own."""
+    """The first and the last loss of a window, and a warning if the last line lacks its own: it has
+    none where, as those at the other places have theirs, it would be."""
     losses = found.steps.numbers("loss")
     places = [place for place, loss in enumerate(losses) if loss == loss]
     if not places:
         return None, None, []
-    last, warnings = found.steps[-1], []
-    if _lacks_one(places, len(losses)):
-        warnings = [f"iteration {last.iteration} has no finite loss, though earlier ones have"]
-    return losses[places[0]], last.loss, warnings
-
-
-def _lacks_one(places: Sequence[int], count: int) -> bool:
-    """Whether the last of ``count`` lines has no loss where, as those at the other ``places`` have
-    theirs, it would be."""
+    last = found.steps[-1]
     apart = max((b - a for a, b in zip(places, places[1:])), default=places[0] + 1)
-    return count - places[-1] > 2 * apart - 1
+    if len(losses) - places[-1] <= 2 * apart - 1:
+        return losses[places[0]], last.loss, []
+    warning = f"iteration {last.iteration} has no finite loss, though earlier ones have"
+    return losses[places[0]], last.loss, [warning]
 
 
 class WindowRows(NamedTuple):
@@ -331,13 +313,17 @@ def window_of_iterations(rule: WindowRule, numbers: Sequence[int], segment: Segm
     what = f"no two lines between iterations {first} and {last} span half of them"
     if not rule.nearest:
         raise NoFigure(what)
-    begin = bisect_left(numbers, max(first, segment.after + first))
+    return _next_window(numbers, max(first, segment.after + first), last - first, what)
+
+
+def _next_window(numbers: Sequence[int], first: int, length: int, what: str) -> WindowRows:
+    """The first window of so many iterations behind ``first`` whose ends are printed."""
+    begin, ends = bisect_left(numbers, first), f"the log ends at iteration {numbers[-1]}"
     if begin >= len(numbers) - 1:
-        raise NoFigure(f"{what}, and the log ends at iteration {numbers[-1]}", short=True)
-    end = bisect_left(numbers, numbers[begin] + last - first)
+        raise NoFigure(f"{what}, and {ends}", short=True)
+    end = bisect_left(numbers, numbers[begin] + length)
     if end >= len(numbers):
-        ends = f"{what}, and after {numbers[begin]} the log ends at iteration {numbers[-1]}"
-        return WindowRows(begin, len(numbers) - 1, ends)
+        return WindowRows(begin, len(numbers) - 1, f"{what}, and after {numbers[begin]} {ends}")
     return WindowRows(begin, end, "", f"{what}: {numbers[begin]} to {numbers[end]} are used")
 
 

@@ -23,13 +23,12 @@ def numbers(segment: Segment) -> list[int]:
 def test_a_plain_run_is_one_segment() -> None:
     (only,) = cut(*range(1, 121))
     assert numbers(only) == list(range(1, 121))
-    assert (only.repeats, only.ranks, only.rank, only.after, only.notes) == (0, 1, None, 0, ())
+    assert (only.ranks, only.after, only.notes) == (1, 0, ())
 
 
 def test_of_repeats_the_last_counts_and_the_lines_stay() -> None:
     (only,) = cut(1, 1, 1, 1, 1, 10, 20, 30)
     assert [step.line for step in only.steps] == [5, 6, 7, 8]
-    assert only.repeats == 4
     assert len(only.lines) == 8, "a rule by lines counts them as they stand"
     assert "4 lines repeat" in only.notes[0]
 
@@ -44,13 +43,13 @@ def test_the_rank_with_most_lines_speaks_and_the_lowest_of_several() -> None:
     by_line = sorted(mixed, key=lambda s: (s.iteration, s.rank))
     lines = [s._replace(line=i) for i, s in enumerate(by_line, 1)]
     (only,) = segments_of(reading(lines))
-    assert (only.rank, only.ranks, len(only.steps), len(only.everyone)) == (0, 3, 12, 34)
+    assert (only.steps[0].rank, only.ranks, len(only.steps), len(only.everyone)) == (0, 3, 12, 34)
 
 
 def test_untagged_ranks_side_by_side_are_one_run() -> None:
     (only,) = cut(1, 1, 2, 1, 2, 2, 3, 3, 3, 4, 4, 5, 4, 5, 6, 5, 6, 6)
     assert numbers(only) == [1, 2, 3, 4, 5, 6]
-    assert (only.ranks, only.repeats) == (3, 0)
+    assert only.ranks == 3 and not any("repeat" in note for note in only.notes)
     assert only.steps[0].line == 4, "the last rank's"
     assert "3 times" in only.notes[0]
 
@@ -65,7 +64,7 @@ def test_untagged_ranks_in_blocks_are_told_by_their_stamps() -> None:
 def test_runs_appended_to_one_file() -> None:
     first, second, third = cut(*range(1, 121), *range(1, 121), *range(1, 31))
     assert [len(s.steps) for s in (first, second, third)] == [120, 120, 30]
-    assert [(s.number, s.of) for s in (first, second, third)] == [(1, 3), (2, 3), (3, 3)]
+    assert [s.number for s in (first, second, third)] == [1, 2, 3]
     assert second.notes == (
         "run 2 of 3 in this file: it begins at line 121, where iteration 120 is followed by 1",
     )
