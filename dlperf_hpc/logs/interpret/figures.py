@@ -1,6 +1,6 @@
 """A rule applied to one run of a log: one figure, in the units of the log.
 
-Nothing here knows a batch size: :mod:`.speed` makes samples/s of a figure.
+Nothing here knows a batch size: :mod:`.throughput` makes samples/s of a figure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dlperf_hpc.logs.interpret.linefigures import by_clock, by_printed, rate, rate_unit
 from dlperf_hpc.logs.interpret.rules import Basis, Mean, WindowRule
@@ -22,7 +22,6 @@ from dlperf_hpc.logs.scanned import (
     Scope,
     Total,
     Unit,
-    bounds,
     differences,
     is_rising,
 )
@@ -46,19 +45,18 @@ def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
 def _with_batch(found: WindowFigure, segment: Segment) -> WindowFigure:
     """The figure with the samples of an iteration, where its lines state them. NoFigure if they
     change, and how many samples the window has does not follow from its lines."""
-    stated = _batches(found.steps)
-    if not stated or found.first is None:
+    if found.first is None or not _batches(found.steps):
         return found
     steps = _each_once(found.steps)
-    numbers, stated = steps.numbers("iteration"), _batches(steps)
+    numbers = steps.numbers("iteration")
     if numbers[-1] <= found.first:
         raise NoFigure(f"line {steps[-1].line}: no iteration lies behind iteration {found.first}")
-    every = segment.steps.numbers("iteration")
-    at = bisect_left(every, found.first)
-    before = segment.steps[at] if at < len(every) and every[at] == found.first else None
+    before = _step_at(segment.steps, found.first)
     batch = _mean_batch(before, found.first, steps)
-    alone = before is None or numbers[0] == found.first + 1
-    sizes = stated if alone else stated | _batches(LogSteps([before] if before else ()))
+    stated = _batches(steps)
+    sizes = set(stated)
+    if before is not None and numbers[0] > found.first + 1:
+        sizes |= _batches(LogSteps([before]))
     if len(sizes) == 1:
         return replace(found, batch=batch)
     spaces = set(differences(array("q", [found.first]) + numbers[:]))
@@ -71,6 +69,12 @@ def _with_batch(found: WindowFigure, segment: Segment) -> WindowFigure:
         "the samples that its lines state are counted"
     )
     return replace(found, batch=batch, warnings=(*found.warnings, warning))
+
+
+def _step_at(steps: LogSteps, iteration: int) -> LogStep | None:
+    every = steps.numbers("iteration")
+    at = bisect_left(every, iteration)
+    return steps[at] if at < len(every) and every[at] == iteration else None
 
 
 def _each_once(steps: LogSteps) -> LogSteps:
@@ -101,9 +105,9 @@ def _mean_batch(before: LogStep | None, first: int, steps: LogSteps) -> float:
 def _mean_consumed(before: LogStep | None, first: int, last: LogStep) -> float | None:
     """Samples of an iteration by those consumed until the window's two ends; None if a line does
     not state them. Before the first iteration none are."""
-    done: float | None = 0.0
-    if before is not None or first:
-        done = before.consumed if before is not None else None
+    done = None if first else 0.0
+    if before is not None:
+        done = before.consumed
     if done is None or last.consumed is None:
         return None
     return (last.consumed - done) / (last.iteration - first)
@@ -130,22 +134,19 @@ def _mean_stated(
 
 def _batches(steps: LogSteps) -> set[float]:
     """The sizes of a batch that lines state."""
-    column = steps.column("global_batch")
-    if not column:
-        return set()
-    least, greatest = bounds(column)
-    if least is not None and least == greatest:
-        return {least}
-    return {size for size in set(column) if size == size}
+    return {size for size in set(steps.column("global_batch") or ()) if size == size}
 
 
 def _span(sizes: Collection[float]) -> str:
     return " to ".join(dict.fromkeys([f"{min(sizes):g}", f"{max(sizes):g}"]))
 
 
+# --- totals: some divide what was planned
+
+
 def _total(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
-    """The last of the totals; one over all devices, in samples, before any other. Of one that
-    divides what was planned, the part that was done."""
+    """The last of the totals; one in samples and over all devices before any other. If one divides
+    what was planned, the part that was done."""
     if not segment.totals:
         raise NoFigure("the program prints no total", expected=not rule.total)
     named = [total for total in segment.totals if rule.total in ("", total.name)]
@@ -159,18 +160,18 @@ def _total(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
     value = rate(best.value, printed)
     if value is None:
         raise NoFigure(f"line {best.line}: {best.name} {best.value!r} is no speed")
-    warnings += _of_several(rule, named, best)
-    return WindowFigure(
+    found = WindowFigure(
         rule=rule,
         value=value,
         unit=rate_unit(printed),
         printed=printed,
         end_line=best.line,
         steps=segment.steps,
-        last=segment.steps[-1].iteration if segment.steps else None,
-        first=segment.after if segment.steps else None,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *_of_several(rule, named, best)),
     )
+    if not segment.steps:
+        return found
+    return replace(found, first=segment.after, last=segment.steps[-1].iteration)
 
 
 def _preference(total: Total) -> tuple[bool, bool]:
@@ -190,19 +191,43 @@ def _of_several(rule: WindowRule, named: Sequence[Total], best: Total) -> Iterat
 
 def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
     """The factor to a total from the part of what it divides that was done, and what to say of it.
-    NoFigure if the total is known to be wrong, and by which factor is not."""
-    done = completion(reading, total)
-    if done is None or done.value == 1:
+    NoFigure if the total is known to be wrong, and by which factor is not.
+
+    Hugging Face's Trainer and PaddleNLP's divide the samples (and the steps) that a run was to do
+    by the time of ``train()``: after early stopping, or where the run went on from a checkpoint,
+    their total is wrong by any factor (huggingface/optimum-graphcore issue 89). What the same log
+    counts, steps or epochs, shows which part was really done.
+    """
+    counts = _counts_of(reading, total)
+    if not counts:
         return 1.0, []
     divides = f"{total.name} (line {total.line}) divides the samples that were planned"
-    if done.wrong:
-        raise NoFigure(f"{divides}; {done.doubt}")
-    if done.value is None:
-        return 1.0, [f"{divides}; {done.doubt}: after early stopping or resuming it is wrong"]
-    return done.value, [f"{divides}; {done.why}: {done.value:.4g} of the printed figure counts"]
+    before = _before(counts, total)
+    ways = _by_steps(counts, reading), _by_epochs(counts, total)
+    done = [each for each in ways if each is not None]
+    if not done and before == 0:
+        doubt = "no line says how many were trained: after early stopping or resuming it is wrong"
+        return 1.0, [f"{divides}; {doubt}"]
+    if not done:
+        raise NoFigure(f"{divides}; the run went on from a checkpoint")
+    (part, why), (other, counted_otherwise) = done[0], done[-1]
+    wrong = ""
+    if abs(part - other) > NEARLY * max(part, other):
+        wrong = f"{why}, but {counted_otherwise}: these contradict each other"
+    elif before is None:
+        wrong = "the run went on from a checkpoint, of an unknown step"
+    elif before:
+        part, why = part - before, f"{why}, {100 * before:.4g} % of them before a checkpoint"
+    if not wrong and part > 1 + NEARLY:
+        wrong = f"{why}: more than was planned"
+    if not wrong and not part > 0:
+        wrong = f"{why}: nothing is left for the time of the total"
+    if wrong:
+        raise NoFigure(f"{divides}; {wrong}")
+    if part == 1:
+        return 1.0, []
+    return part, [f"{divides}; {why}: {part:.4g} of the printed figure counts"]
 
-
-# --- totals that divide what was planned
 
 EXACT = 0.005
 """Steps are counted: a part that differs from the whole by more is no whole."""
@@ -211,51 +236,6 @@ NEARLY = 0.05
 """Epochs are rounded, and the last batch of one may be smaller."""
 
 _WHOLE_BATCHES = 20  # steps of an epoch from which on its last batch hardly matters
-
-
-@dataclass(frozen=True)
-class Completion:
-    """Which part of what a total divides was done: ``value`` of the whole, 1 if all was.
-
-    None if the log does not show it; ``doubt`` then says why, and ``wrong`` that the total is known
-    to be wrong. ``why`` says by which counts a part was found.
-    """
-
-    value: float | None
-    why: str = ""
-    doubt: str = ""
-    wrong: bool = False
-
-
-def _is_wrong(doubt: str) -> Completion:
-    return Completion(None, doubt=doubt, wrong=True)
-
-
-def completion(reading: Reading, total: Total) -> Completion | None:
-    """The part of the planned work that was done in a total's time; None for the total of a program
-    that says nothing of a plan."""
-    counts = _counts_of(reading, total)
-    if not counts:
-        return None
-    before = _before(counts, total)
-    ways = _by_steps(counts, reading), _by_epochs(counts, total)
-    done = [each for each in ways if each is not None]
-    if not done and before == 0:
-        return Completion(None, doubt="no line says how many were trained")
-    if not done:
-        return _is_wrong("the run went on from a checkpoint")
-    (part, why), (other, counted_otherwise) = done[0], done[-1]
-    if abs(part - other) > NEARLY * max(part, other):
-        return _is_wrong(f"{why}, but {counted_otherwise}: these contradict each other")
-    if before is None:
-        return _is_wrong("the run went on from a checkpoint, of an unknown step")
-    if before:
-        part, why = part - before, f"{why}, {100 * before:.4g} % of them before a checkpoint"
-    if part > 1 + NEARLY:
-        return _is_wrong(f"{why}: more than was planned")
-    if not part > 0:
-        return _is_wrong(f"{why}: nothing is left for the time of the total")
-    return Completion(part, why)
 
 
 def _counts_of(reading: Reading, total: Total) -> dict[str, float]:

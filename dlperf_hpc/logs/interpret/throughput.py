@@ -1,10 +1,11 @@
-"""From a figure as a log has it to samples/s over all devices, and the same run on another basis.
+"""A run's settings and, by them, samples/s over all devices; the same run on another basis.
 
-:func:`converted` finds the one factor between a printed figure and samples/s, and the settings that
-it rests on. Printed tokens/s stay tokens/s where the length of a sequence is not known. The speed
-of one run on two bases (the clock and the printed figures, or the lines of two formats) shows
-whether these settings are right: where the two differ by more than 5 %, :func:`disagreement` names
-the factor that lies between them.
+Where the log, the user and the file's name differ in a setting, the log counts first, because the
+program that ran wrote it; then the user; then the name. A warning names what does not count.
+:func:`converted` finds the one factor between a printed figure and samples/s. Printed tokens/s stay
+tokens/s where the length of a sequence is not known. The speed of one run on two bases (the clock
+and the printed figures, or the lines of two formats) shows whether the settings are right: where
+the two differ by more than 5 %, :func:`disagreement` names the factor that lies between them.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dlperf_hpc.logs.interpret.figures import figure
 from dlperf_hpc.logs.interpret.rules import Basis, WindowRule
 from dlperf_hpc.logs.interpret.segments import NoFigure, Segment, WindowFigure, segments_of
-from dlperf_hpc.logs.scanned import FACTS, Counter, Fact, LogSteps, Reading, Scope, Unit
+from dlperf_hpc.logs.scanned import FACTS, Counter, Fact, Reading, Scope, Unit
 from dlperf_hpc.model.case import Topology
 
 LOG, USER, NAME = "the log", "the command line", "the file's name"
@@ -34,13 +35,15 @@ _LABELS = ("framework", "model")  # one thing has several names, so that they ra
 _SAME_MODEL = {"rn50": "resnet50", "r50": "resnet50", "rn": "resnet"}
 _PER_NODE = 8  # devices of a node, where no source states them
 
+Values = Mapping[str, Any]
+"""Settings by their names in ``FACTS``."""
+
 
 @dataclass(frozen=True)
 class ResolvedSettings:
-    """Settings and their sources by their names in ``FACTS``, and warnings of contradictions."""
+    """Settings, and warnings of contradictions."""
 
-    values: Mapping[str, Any]
-    sources: Mapping[str, str]
+    values: Values
     warnings: tuple[str, ...] = ()
 
 
@@ -59,7 +62,7 @@ class _Claim:
 
 def resolved(
     logged: Sequence[Fact],
-    stated: Mapping[str, Any],
+    stated: Values,
     named: Sequence[Fact],
     line: int = 0,
     framework: str = "",
@@ -70,8 +73,7 @@ def resolved(
     ``framework`` is that of the log's format. If a log states a setting more than once, the last
     value before that line counts.
     """
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
+    best: dict[str, _Claim] = {}
     warnings: list[str] = []
     for name in FACTS:
         claims = _of_log([fact for fact in logged if fact.name == name], line, warnings)
@@ -80,12 +82,11 @@ def resolved(
         if name == "framework" and framework:
             claims.append(_Claim(LOG, framework))
         claims = [claim for claim in claims if _sound(name, claim.value)]
-        if not claims:
-            continue
-        best = _label(name, claims, warnings) if name in _LABELS else _best(name, claims, warnings)
-        values[name], sources[name] = best.value, best.source
-    _agree_on_devices(values, sources, warnings)
-    return ResolvedSettings(values, sources, tuple(warnings))
+        if claims:
+            choose = _label if name in _LABELS else _best
+            best[name] = choose(name, claims, warnings)
+    _agree_on_devices(best, warnings)
+    return ResolvedSettings({name: best[name].value for name in best}, tuple(warnings))
 
 
 def _sound(name: str, value: Any) -> bool:
@@ -98,11 +99,9 @@ def _sound(name: str, value: Any) -> bool:
 def _of_log(facts: Sequence[Fact], line: int, warnings: list[str]) -> list[_Claim]:
     if not facts:
         return []
-    before = [fact for fact in facts if fact.line <= line]
-    fact = before[-1] if before else facts[0]
-    differing = [other for other in facts if not _same(other.value, fact.value)]
-    if differing:
-        latest = differing[-1]
+    fact = next((fact for fact in reversed(facts) if fact.line <= line), facts[0])
+    latest = next((each for each in reversed(facts) if not _same(each.value, fact.value)), None)
+    if latest is not None:
         warnings.append(
             f"the log says {_spelt_out(fact.name)} {_short(latest.value)} (line {latest.line}) and "
             f"{_short(fact.value)} (line {fact.line}): the latter is taken for this run"
@@ -122,13 +121,12 @@ def _best(name: str, claims: Sequence[_Claim], warnings: list[str]) -> _Claim:
 def _label(name: str, claims: Sequence[_Claim], warnings: list[str]) -> _Claim:
     """A label as the user states it, else as the name does unless the log names something else."""
     by_source = {claim.source: claim for claim in reversed(claims)}
-    log, user, named = by_source.get(LOG), by_source.get(USER), by_source.get(NAME)
-    if user is not None:
-        return user
-    if named is None or log is None:
-        return named or log or claims[0]
-    logged = [claim for claim in claims if claim.source == LOG]
-    if any(_alike(named.value, claim.value) for claim in logged):
+    if USER in by_source:
+        return by_source[USER]
+    if NAME not in by_source or LOG not in by_source:
+        return claims[0]
+    log, named = by_source[LOG], by_source[NAME]
+    if any(_alike(named.value, claim.value) for claim in claims if claim.source == LOG):
         return named
     warnings.append(f"{name}: {log}, {named}: {_WHY[LOG]}")
     return log
@@ -157,25 +155,28 @@ def _short(value: Any) -> str:
     return str(value)[:60]
 
 
-def _agree_on_devices(values: dict[str, Any], sources: dict[str, str], warnings: list[str]) -> None:
+def _agree_on_devices(best: dict[str, _Claim], warnings: list[str]) -> None:
     """Where ``devices`` and nodes x GPUs per node differ, drop what the lesser source states."""
     parts = ("nodes", "gpus_per_node")
-    if "devices" not in values or not all(part in values for part in parts):
+    if "devices" not in best or not all(part in best for part in parts):
         return
-    devices, product = values["devices"], values["nodes"] * values["gpus_per_node"]
+    devices, product = best["devices"].value, best["nodes"].value * best["gpus_per_node"].value
     if devices == product:
         return
-    worst = max((sources[part] for part in parts), key=_PRECEDENCE.index)
-    keep_devices = _PRECEDENCE.index(sources["devices"]) <= _PRECEDENCE.index(worst)
-    for name in parts if keep_devices else ("devices",):
-        del values[name]
+    source = best["devices"].source
+    worst = max((best[part].source for part in parts), key=_PRECEDENCE.index)
+    taken, lesser = product, ["devices"]
+    if _PRECEDENCE.index(source) <= _PRECEDENCE.index(worst):
+        taken, lesser = devices, [*parts]
+    for name in lesser:
+        del best[name]
     warnings.append(
-        f"{sources['devices']} says {devices} devices, {worst} {product} (nodes x GPUs per node): "
-        f"{devices if keep_devices else product} are taken"
+        f"{source} says {devices} devices, {worst} {product} (nodes x GPUs per node): "
+        f"{taken} are taken"
     )
 
 
-def devices_of(values: Mapping[str, Any]) -> int | None:
+def devices_of(values: Values) -> int | None:
     """Devices over all nodes; None if they are not stated."""
     if "devices" in values:
         return int(values["devices"])
@@ -184,45 +185,38 @@ def devices_of(values: Mapping[str, Any]) -> int | None:
     return None
 
 
-def accumulation_of(values: Mapping[str, Any]) -> int | None:
+def accumulation_of(values: Values) -> int | None:
     """Iterations per optimizer step: stated, or the quotient of the batch sizes if it is whole."""
-    if "accumulation" in values:
-        return int(values["accumulation"])
-    devices = devices_of(values)
-    if devices is None or "global_batch" not in values or "batch_size" not in values:
-        return None
-    quotient, rest = divmod(values["global_batch"], values["batch_size"] * devices)
-    return int(quotient) if quotient and not rest else None
+    return _of_global_batch(values, "accumulation", "batch_size")
 
 
-def batch_size_of(values: Mapping[str, Any]) -> int | None:
+def batch_size_of(values: Values) -> int | None:
     """Samples per device and iteration: stated, or the global batch over all that divides it."""
-    if "batch_size" in values:
-        return int(values["batch_size"])
+    return _of_global_batch(values, "batch_size", "accumulation")
+
+
+def _of_global_batch(values: Values, name: str, other: str) -> int | None:
+    if name in values:
+        return int(values[name])
     devices = devices_of(values)
-    if devices is None or "global_batch" not in values or "accumulation" not in values:
+    if devices is None or "global_batch" not in values or other not in values:
         return None
-    quotient, rest = divmod(values["global_batch"], devices * values["accumulation"])
+    quotient, rest = divmod(values["global_batch"], values[other] * devices)
     return int(quotient) if quotient and not rest else None
 
 
-def topology_of(values: Mapping[str, Any]) -> tuple[Topology | None, str]:
+def topology_of(values: Values) -> tuple[Topology | None, str]:
     """Nodes x GPUs per node, and what was assumed for it: up to 8 devices are one node, more are
     nodes of 8 if that divides them."""
-    nodes, per_node = values.get("nodes"), values.get("gpus_per_node")
+    nodes, per_node, devices = values.get("nodes"), values.get("gpus_per_node"), devices_of(values)
     if nodes and per_node:
         return Topology(nodes, per_node), ""
-    devices = devices_of(values)
     if devices is None:
         return None, ""
     if per_node and devices % per_node == 0:
         return Topology(devices // per_node, per_node), ""
     if nodes and devices % nodes == 0:
         return Topology(nodes, devices // nodes), ""
-    return _assumed_topology(devices)
-
-
-def _assumed_topology(devices: int) -> tuple[Topology | None, str]:
     if devices == 1:
         return Topology(1, 1), ""
     if devices > _PER_NODE and devices % _PER_NODE:
@@ -248,17 +242,15 @@ _NAMES = {
     "devices": "number of devices",
     "batch_size": "batch size per device",
     "seq_len": "sequence length",
-    "accumulation": "gradient accumulation",
     "nodes": "number of nodes",
 }
-_PER_PRINTED = {Unit.MS_PER_ITERATION: 1000.0}
+_TIMES = {Unit.MS_PER_ITERATION: 1000.0, Unit.S_PER_ITERATION: 1.0}
 
 
 class MissingFact(ValueError):
     """A figure cannot be converted; the message names the facts and the options for them."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
         listed = " and ".join(f"the {_NAMES[name]} ({OPTIONS[name]})" for name in names)
         verb = "is" if len(names) == 1 else "are"
         super().__init__(f"{listed} {verb} not known")
@@ -282,9 +274,7 @@ class Converted:
         return self.name or self.unit.value
 
 
-def converted(
-    figure: WindowFigure, values: Mapping[str, Any], counter: Counter, processes: int
-) -> Converted:
+def converted(figure: WindowFigure, values: Values, counter: Counter, processes: int) -> Converted:
     """``figure`` in samples/s over all devices; tokens of sequences of an unknown length, or
     counted without their padding, in tokens/s; another rate as it is.
 
@@ -293,50 +283,51 @@ def converted(
     ``processes`` is how many processes print; 1 may mean that only one of all prints.
     """
     assumed: list[str] = []
-    unit = Unit.SAMPLES_PER_S
+    unit, printed = Unit.SAMPLES_PER_S, figure.printed
     if figure.unit is Unit.ITERATIONS_PER_S:
         # all devices do an iteration together, whoever prints its time
         factor = figure.batch or samples_per_iteration(values, counter, assumed)
     else:
-        factor = _over(figure.printed.scope, values, processes, figure.rule.per_node)
+        factor = _over(printed.scope, values, processes, figure.rule.per_node)
         if figure.unit is Unit.TOKENS_PER_S and "seq_len" in values:
             factor /= float(values["seq_len"])
         elif figure.unit is Unit.OWN:
             unit = Unit.OWN
         elif figure.unit is not Unit.SAMPLES_PER_S:
             unit = Unit.TOKENS_PER_S
-    per_printed = factor * figure.printed.scale
-    if figure.printed.unit in (Unit.MS_PER_ITERATION, Unit.S_PER_ITERATION):
-        per_printed = factor * _PER_PRINTED.get(figure.printed.unit, 1.0) / figure.printed.scale
-    name = figure.printed.name if unit is Unit.OWN else ""
+    per_printed = factor * printed.scale
+    if printed.unit in _TIMES:
+        per_printed = factor * _TIMES[printed.unit] / printed.scale
+    name = printed.name if unit is Unit.OWN else ""
     return Converted(figure.value * factor, per_printed, tuple(assumed), unit, name)
 
 
-def samples_per_iteration(values: Mapping[str, Any], counter: Counter, assumed: list[str]) -> float:
+def samples_per_iteration(values: Values, counter: Counter, assumed: list[str]) -> float:
     """Samples over all devices in what the log counts as one iteration; MissingFact."""
-    accumulation = accumulation_of(values)
-    if counter is Counter.OPTIMIZER_STEPS and "global_batch" in values:
-        return float(values["global_batch"])
+    accumulation, stated = accumulation_of(values), values.get("global_batch")
+    if counter is Counter.OPTIMIZER_STEPS and stated is not None:
+        return float(stated)
     batch, devices = batch_size_of(values), devices_of(values)
+    micro_steps = counter is Counter.MICRO_STEPS
     if batch is None or devices is None:
-        if counter is Counter.MICRO_STEPS and "global_batch" in values and accumulation:
-            return float(values["global_batch"]) / accumulation
+        if micro_steps and stated is not None and accumulation:
+            return float(stated) / accumulation
         facts = (("batch_size", batch), ("devices", devices))
         raise MissingFact([name for name, value in facts if value is None])
-    if counter is Counter.MICRO_STEPS:
+    if micro_steps:
         return float(batch * devices)
     if accumulation is None:
         assumed.append("no gradient accumulation is stated: 1 is taken (--accumulation)")
     return float(batch * devices * (accumulation or 1))
 
 
-def _over(scope: Scope, values: Mapping[str, Any], processes: int, per_node: bool) -> float:
+def _over(scope: Scope, values: Values, processes: int, per_node: bool) -> float:
     """The factor from a speed of ``scope`` to that of all devices."""
     if scope is Scope.ALL:
         return 1.0
     if scope is Scope.PROCESS and per_node:
-        return _need(values, "nodes")
-    devices = _devices(values)
+        return _need("nodes", values.get("nodes"))
+    devices = _need("devices", devices_of(values))
     if scope is Scope.DEVICE or devices == 1:
         return devices
     if processes > 1 and processes in (devices, values.get("nodes")):
@@ -347,21 +338,14 @@ def _over(scope: Scope, values: Mapping[str, Any], processes: int, per_node: boo
     )
 
 
-def _devices(values: Mapping[str, Any]) -> float:
-    devices = devices_of(values)
-    if devices is None:
-        raise MissingFact(["devices"])
-    return float(devices)
-
-
-def _need(values: Mapping[str, Any], name: str) -> float:
-    if name not in values:
+def _need(name: str, value: int | None) -> float:
+    if value is None:
         raise MissingFact([name])
-    return float(values[name])
+    return float(value)
 
 
 def optimizer_steps(
-    values: Mapping[str, Any], counter: Counter, first: int | None, last: int | None
+    values: Values, counter: Counter, first: int | None, last: int | None
 ) -> int | None:
     """Optimizer steps that end in the window after ``first`` up to ``last``; None if not known."""
     if first is None or last is None or counter is Counter.BLOCKS:
@@ -379,7 +363,6 @@ TOLERANCE = 0.05
 
 _MOST_ACCUMULATION = 4096
 
-
 Other = tuple[Basis, Converted]
 """A speed on another basis, and which that is."""
 
@@ -388,7 +371,7 @@ _PRINTED_FIRST = (Basis.PRINTED, Basis.CLOCK)
 
 
 def on_other_basis(
-    taken: WindowFigure, reading: Reading, segment: Segment, values: Mapping[str, Any]
+    taken: WindowFigure, reading: Reading, segment: Segment, values: Values
 ) -> Other | None:
     """The speed of the same iterations by the clock, or for the clock by the printed figures."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
@@ -398,7 +381,7 @@ def on_other_basis(
     return _speed(bases, ends, reading, segment, values, taken.rule.per_node)
 
 
-def of_all_lines(reading: Reading, segment: Segment, values: Mapping[str, Any]) -> Other | None:
+def of_all_lines(reading: Reading, segment: Segment, values: Values) -> Other | None:
     """The speed of all iterations behind the first line, which has the warm-up in it: what a total
     is held against. None where the lines give no speed, or are fewer than three."""
     if len(segment.steps) < 3:
@@ -408,7 +391,7 @@ def of_all_lines(reading: Reading, segment: Segment, values: Mapping[str, Any]) 
 
 
 def behind_window(
-    taken: WindowFigure, reading: Reading, segment: Segment, values: Mapping[str, Any]
+    taken: WindowFigure, reading: Reading, segment: Segment, values: Values
 ) -> Converted | None:
     """The speed of the iterations behind a window, on its basis; None if they are fewer than half
     of the window's, or give no speed."""
@@ -423,26 +406,21 @@ def behind_window(
 
 
 def by_other_reading(
-    taken: WindowFigure, segment: Segment, other: Reading, values: Mapping[str, Any]
+    taken: WindowFigure, segment: Segment, other: Reading, values: Values
 ) -> Other | None:
     """The speed of what another format reads in the lines of the same window; None unless its lines
     span half of it."""
     if not taken.steps or taken.rule.basis is Basis.TOTAL:
         return None
     first, last = taken.steps[0].line, taken.end_line
-    steps = _between(other.steps, first, last)
+    lines = other.steps.numbers("line")
+    steps = other.steps[bisect_left(lines, first) : bisect_right(lines, last)]
     runs = segments_of(replace(other, steps=steps, totals=()))
     run = max(runs, key=lambda run: len(run.steps))
     if len(run.steps) < 2 or run.steps[-1].line - run.steps[0].line < (last - first) / 2:
         return None
-    run = replace(run, ranks=max(run.ranks, 1), after=run.steps[0].iteration)
     ends = run.steps[0].iteration, run.steps[-1].iteration
-    return _speed(_PRINTED_FIRST, ends, other, run, values)
-
-
-def _between(steps: LogSteps, first: int, last: int) -> LogSteps:
-    lines = steps.numbers("line")
-    return steps[bisect_left(lines, first) : bisect_right(lines, last)]
+    return _speed(_PRINTED_FIRST, ends, other, replace(run, after=ends[0]), values)
 
 
 def _speed(
@@ -450,7 +428,7 @@ def _speed(
     ends: tuple[int, int],
     reading: Reading,
     segment: Segment,
-    values: Mapping[str, Any],
+    values: Values,
     per_node: bool = False,
 ) -> Other | None:
     """The speed between two iterations on the first of the bases that gives one."""
@@ -465,7 +443,7 @@ def _speed(
     return None
 
 
-def disagreement(one: float, other: float, values: Mapping[str, Any]) -> str:
+def disagreement(one: float, other: float, values: Values) -> str:
     """What lies between two speeds of one run; '' if they agree to 5 %."""
     ratio = other / one
     if abs(ratio - 1) <= TOLERANCE:
@@ -481,7 +459,7 @@ def disagreement(one: float, other: float, values: Mapping[str, Any]) -> str:
     return f"{other:.6g} / {one:.6g} = {ratio:.4g}: {likely}"
 
 
-def _factors(values: Mapping[str, Any], ratio: float) -> list[tuple[str, int]]:
+def _factors(values: Values, ratio: float) -> Iterator[tuple[str, int]]:
     known = [
         ("a speed of one device", devices_of(values)),
         ("gradient accumulation", accumulation_of(values)),
@@ -490,8 +468,7 @@ def _factors(values: Mapping[str, Any], ratio: float) -> list[tuple[str, int]]:
         ("a speed of one node", values.get("nodes")),
         ("devices of a node", values.get("gpus_per_node")),
     ]
-    factors = [(name, int(value)) for name, value in known if value and value > 1]
+    yield from ((name, int(value)) for name, value in known if value and value > 1)
     about = round(min(max(ratio, 1 / ratio), _MOST_ACCUMULATION + 1))
     if accumulation_of(values) is None and 1 < about <= _MOST_ACCUMULATION:
-        factors.append(("gradient accumulation, which is not stated", about))
-    return factors
+        yield "gradient accumulation, which is not stated", about
