@@ -37,28 +37,19 @@ HIGHEST = 1e15
 """No program prints a speed, a loss or a stamp beyond this: a larger number is damage."""
 
 
-class Declared(Protocol):
+class _Declared(Protocol):
     """What a builder has to know of its format."""
 
     @property
-    def name(self) -> str:
-        """The format's name."""
-
+    def name(self) -> str: ...
     @property
-    def framework(self) -> str:
-        """What its programs are written with."""
-
+    def framework(self) -> str: ...
     @property
-    def evidence(self) -> Evidence:
-        """What its reader rests on."""
-
+    def evidence(self) -> Evidence: ...
     @property
-    def printed(self) -> Printed:
-        """What its figures are."""
-
+    def printed(self) -> Printed: ...
     @property
-    def counter(self) -> Counter:
-        """What its iterations count."""
+    def counter(self) -> Counter: ...
 
 
 class Line(NamedTuple):
@@ -73,12 +64,11 @@ class Line(NamedTuple):
 class ReadingBuilder:
     """A file's reading as it grows: what a format has read in the lines that it was shown."""
 
-    def __init__(self, declared: Declared) -> None:
+    def __init__(self, declared: _Declared) -> None:
         self.format = declared
         self.printed = declared.printed
         self.counter = declared.counter
         self.framework = declared.framework
-        self.evidence = declared.evidence
         self.stamps = Stamps.NONE
         self.steps = LogSteps()
         self.totals: list[Total] = []
@@ -99,21 +89,18 @@ class ReadingBuilder:
         stamp: float | None = None,
         stamps: Stamps = Stamps.ABSOLUTE,
         printed: float | str | None = None,
-        loss: float | str | None = None,
-        lr: float | str | None = None,
-        memory_mb: float | str | None = None,
-        global_batch: float | str | None = None,
-        consumed: float | str | None = None,
+        **figures: float | str | None,
     ) -> None:
         """Add an iteration that is done.
 
         ``iteration`` is how many iterations are done; ``stamp`` is in seconds; ``printed`` is the
-        line's own figure, in the unit of ``Format.printed``. Text is turned into numbers here: a
-        number that is not finite is left out, and a speed or a time that is not positive is noted,
-        because it cannot be a measurement.
+        line's own figure, in the unit of ``Format.printed``; ``figures`` are other fields of a
+        :class:`~dlperf_hpc.logs.scanned.LogStep`. Text is turned into numbers here: a number that
+        is not finite is left out, and a speed or a time that is not positive is noted, because it
+        cannot be a measurement.
         """
-        if len(self.steps) >= MAX_STEPS:
-            if len(self.steps) == MAX_STEPS and "full" not in self.state:
+        if not self.has_room(1):
+            if "full" not in self.state:
                 self.state["full"] = True
                 self.note(line, f"more than {MAX_STEPS} iterations: the rest was not read")
             return
@@ -121,26 +108,14 @@ class ReadingBuilder:
         if number is None:
             self.note(line, f"iteration {str(iteration)[:40]!r} is no number")
             return
-        speed = None if printed is None else _number(printed)
+        speed = _number(printed)
         if printed is not None and (speed is None or speed <= 0):
             self.note(line, f"{self.printed.label} {str(printed)[:40]!r} is no measurement")
             speed = None
         if stamp is not None:
             self.stamps = stamps
-        self.steps.append(
-            LogStep(
-                line.number,
-                number,
-                line.rank,
-                stamp,
-                speed,
-                None if loss is None else _number(loss),
-                None if lr is None else _number(lr),
-                None if memory_mb is None else _number(memory_mb),
-                None if global_batch is None else _number(global_batch),
-                None if consumed is None else _number(consumed),
-            )
-        )
+        numbers = {name: _number(value) for name, value in figures.items()}
+        self.steps.append(LogStep(line.number, number, line.rank, stamp, speed, **numbers))
 
     def total(
         self,
@@ -164,12 +139,12 @@ class ReadingBuilder:
         number, known = _number(value), self.state.setdefault("counts", {})
         if name not in COUNTS or number is None or number < 0:
             return
-        at = known.get(name)
+        at, count = known.get(name), Count(line.number, name, number)
         if at is not None and (not self.totals or self.totals[-1].line < self.counts[at].line):
-            self.counts[at] = Count(line.number, name, number)
+            self.counts[at] = count
         elif len(self.counts) < MAX_FACTS:
             known[name] = len(self.counts)
-            self.counts.append(Count(line.number, name, number))
+            self.counts.append(count)
 
     def fact(self, line: Line, name: str, value: Any) -> None:
         """Add a setting that the log states; ``name`` is one of ``FACTS``.
@@ -179,11 +154,9 @@ class ReadingBuilder:
         """
         kind = FACTS[name]
         if kind is int and value is not None:
-            value = _whole(value)
-        if value is None or value == "" or (kind is int and value <= 0):
-            return
+            value = _whole(value) or None
         latest = self.state.setdefault("facts", {})
-        if latest.get(name) != value and len(self.facts) < MAX_FACTS:
+        if value not in (None, "", latest.get(name)) and len(self.facts) < MAX_FACTS:
             latest[name] = value
             self.facts.append(Fact(line.number, name, kind(value)))
 
@@ -215,11 +188,9 @@ class ReadingBuilder:
             self.fact(line, name, value)
 
     def later_epoch(self, line: Line, epoch: str) -> bool:
-        """Whether a line is of another epoch than the first that is printed.
-
-        This is for programs whose bars or numbers of different epochs cannot be put one behind the
-        other. Such a line is noted once, and not to be read: another epoch is no other run.
-        """
+        """Whether a line is of another epoch than the first printed one, in a program whose bars or
+        numbers of different epochs cannot be put one behind the other. Such a line is noted once,
+        and not to be read: another epoch is no other run."""
         first = self.state.setdefault("epoch", epoch)
         if epoch != first and "later_epochs" not in self.state:
             self.state["later_epochs"] = True
@@ -330,7 +301,7 @@ class ReadingBuilder:
         return Reading(
             format=self.format.name,
             framework=self.framework,
-            evidence=self.evidence,
+            evidence=self.format.evidence,
             printed=self.printed,
             counter=self.counter,
             stamps=self.stamps,
@@ -355,18 +326,11 @@ def _number(value: float | str | None) -> float | None:
 
 def _whole(value: int | str) -> int | None:
     if isinstance(value, str):
-        if not value.isdigit():  # it may have a sign, or blanks around it
-            return _whole_number(value)
-        return int(value) if len(value) <= 18 and value.isascii() else None
+        try:
+            value = int(value) if len(value) <= 18 and _is_plain(value) else -1
+        except ValueError:
+            return None
     return value if 0 <= value < 10**18 else None
-
-
-def _whole_number(value: str) -> int | None:
-    try:
-        number = int(value) if len(value) <= 18 and _is_plain(value) else -1
-    except ValueError:
-        return None
-    return number if number >= 0 else None
 
 
 def _is_plain(value: float | str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate, compress, islice, repeat
@@ -160,7 +160,7 @@ _MOST_LATE = 4096
 Column = Optional[Numbers]  # None: no step has a value
 
 
-class LogSteps(MutableSequence[LogStep]):
+class LogSteps(Sequence[LogStep]):
     """Steps as columns: a :class:`LogStep` is made when it is asked for.
 
     A column takes 8 bytes a step where a named tuple and its numbers take 40, and a block's lines
@@ -185,7 +185,7 @@ class LogSteps(MutableSequence[LogStep]):
         if self._late:
             late = [_column(kind, gap, c) for (kind, gap), c in zip(GAPS, zip(*self._late))]
             count, self._late = len(self._late), []
-            self._add(late, count)
+            self.add(late, count)
         return self._columns
 
     def column(self, name: str) -> Column:
@@ -213,18 +213,11 @@ class LogSteps(MutableSequence[LogStep]):
 
     def last_line(self) -> int:
         """The greatest number of a line; 0 if there are no steps."""
-        lines = self.numbers("line")
-        if not len(self):
-            return 0
-        return int(lines[-1] if is_rising(lines) else bounds(lines)[1])
+        return max(self.numbers("line"), default=0)
 
     def add(self, columns: Sequence[Column], count: int) -> None:
         """Append ``count`` steps, given by their columns."""
-        self.columns()
-        self._add(columns, count)
-
-    def _add(self, columns: Sequence[Column], count: int) -> None:
-        done = len(self)
+        done = len(self.columns()[0] or ())
         for at, (mine, more) in enumerate(zip(self._columns, columns)):
             if mine is None and more is None:
                 continue
@@ -233,9 +226,24 @@ class LogSteps(MutableSequence[LogStep]):
                 mine = self._columns[at] = array(kind, [gap]) * done
             mine.extend(array(kind, [gap]) * count if more is None else more)
 
+    def append(self, value: LogStep) -> None:
+        """Add a step behind all."""
+        self._late.append(value)
+        if len(self._late) >= _MOST_LATE:
+            self.columns()
+
+    def pop(self) -> LogStep:
+        """Take the last step off."""
+        last = self[-1]
+        self[-1:] = []
+        return last
+
+    def clear(self) -> None:
+        """Remove all steps."""
+        self._columns, self._late = [None] * len(GAPS), []
+
     def __len__(self) -> int:
-        lines = self._columns[0]
-        return (0 if lines is None else len(lines)) + len(self._late)
+        return len(self._columns[0] or ()) + len(self._late)
 
     def __iter__(self) -> Iterator[LogStep]:
         count = len(self)
@@ -249,62 +257,24 @@ class LogSteps(MutableSequence[LogStep]):
     def __getitem__(self, at: int | slice) -> LogStep | LogSteps:
         if isinstance(at, slice):
             return LogSteps.of([None if c is None else c[at] for c in self.columns()])
-        at = self._from_end(at)
-        if at >= -len(self._late):
-            return self._late[at]
+        late = range(len(self))[at] - len(self) + len(self._late)
+        if late >= 0:
+            return self._late[late]
         numbers = [None if c is None else c[at] for c in self.columns()]
         return LogStep._make([None if n == -1 or n != n else n for n in numbers])
 
-    def __setitem__(self, at: Any, value: Any) -> None:
-        if not isinstance(at, slice):
-            first = self._from_end(at) + len(self)
-            at, value = slice(first, first + 1), [value]
-        begin, end, step = at.indices(len(self))
-        if step != 1:
-            raise ValueError("steps are replaced in a row")
-        # A format changes its latest steps: what stands before them is left alone.
-        tail = self._taken_off(begin)
-        tail[: max(0, end - begin)] = value
-        self._late += tail
-
-    def _taken_off(self, begin: int) -> list[LogStep]:
-        """The steps from ``begin`` on, which are here no more."""
-        late = begin - (len(self) - len(self._late))
-        if late < 0:
-            tail = list(self[begin:])
-            for at, column in enumerate(self._columns):
-                self._columns[at] = None if column is None else column[:begin]
-            self._late = []
-        else:
-            tail = self._late[late:]
-            del self._late[late:]
-        return tail
-
-    def _from_end(self, at: int) -> int:
-        """A step's place, counted from the end: below 0."""
-        count = len(self)
-        if not -count <= at < count:
-            raise IndexError("no such step")
-        return at - count if at >= 0 else at
-
-    def __delitem__(self, at: int | slice) -> None:
-        if not isinstance(at, slice):
-            at = slice(at, at + 1 or None)
-        self[at] = []
-
-    def insert(self, at: int, value: LogStep) -> None:
-        """Put a step before the ``at``-th."""
-        self[at:at] = [value]
-
-    def append(self, value: LogStep) -> None:
-        """Add a step behind all."""
-        self._late.append(value)
-        if len(self._late) >= _MOST_LATE:
-            self.columns()
-
-    def clear(self) -> None:
-        """Remove all steps."""
-        self._columns, self._late = [None] * len(GAPS), []
+    def __setitem__(self, at: int | slice, value: LogStep | Sequence[LogStep]) -> None:
+        """Replace steps: the latest ones for the most part, so that what stands before them is left
+        alone."""
+        new = [value] if isinstance(value, LogStep) else value
+        found = range(len(self))[at]
+        places = range(found, found + 1) if isinstance(found, int) else found
+        begin = places.start - len(self) + len(self._late)
+        if begin < 0:
+            self._late = list(self[places.start :])
+            self._columns = [None if c is None else c[: places.start] for c in self._columns]
+            begin = 0
+        self._late[begin : begin + len(places)] = new
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (LogSteps, list, tuple)):
@@ -314,7 +284,7 @@ class LogSteps(MutableSequence[LogStep]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Steps({list(self)!r})"
+        return f"LogSteps({list(self)!r})"
 
 
 def _column(kind: str, gap: float, values: Sequence[Any]) -> Column:
@@ -329,13 +299,9 @@ def _values(column: Column, at: int, count: int) -> Iterable[Any]:
         return repeat(None, count)
     numbers = column.tolist()
     if GAPS[at][0] == "d":
-        return [None if v != v else v for v in numbers] if _has_nan(numbers) else numbers
+        total = sum(numbers)  # NaN if one of them is
+        return [None if v != v else v for v in numbers] if total != total else numbers
     return [None if v == -1 else v for v in numbers] if -1 in numbers else numbers
-
-
-def _has_nan(numbers: Sequence[float]) -> bool:
-    total = sum(numbers)
-    return total != total
 
 
 class Total(NamedTuple):
