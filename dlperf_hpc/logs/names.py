@@ -112,12 +112,13 @@ _REPEAT = re.compile(r"(?:(.*[^_])_)?([0-9]{1,6})", re.DOTALL)
 
 @dataclass
 class _Part:
-    """One component of a path. ``known`` counts the words that were understood."""
+    """One component of a path. ``known`` counts the words that were understood; ``unrecognised``:
+    there is another word; ``logs``: it is marked as a folder of logs."""
 
     facts: list[tuple[str, Any]] = field(default_factory=list)
     words: list[tuple[str, bool]] = field(default_factory=list)  # tags: text, whether it is known
     known: int = 0
-    unrecognised: bool = False  # it has a word that was not understood
+    unrecognised: bool = False
     logs: bool = False
 
     def names(self) -> set[str]:
@@ -140,12 +141,6 @@ class _Part:
     def first(self, name: str) -> Any:
         """The first value that it states of a setting; None if there is none."""
         return next((value for each, value in self.facts if each == name), None)
-
-    def with_known_tags(self) -> _Part:
-        """A folder without the words that nobody knows, unless it states two settings."""
-        if self.strength < 2:
-            self.words = [word for word in self.words if word[1]]
-        return self
 
     def state(self, name: str, digits: str) -> None:
         """Add a count, if it counts anything."""
@@ -175,10 +170,10 @@ def variant_of_path(path: PurePath | str) -> tuple[str, ...]:
     is among them when the path says that it was on. Never raises.
     """
     parts = _parts(str(path)[-_LONGEST:])
-    tags = [tag for part in reversed(parts) for tag in part.tags]
+    tags = dict.fromkeys(tag for part in reversed(parts) for tag in part.tags)
     frameworks = [value for part in parts for name, value in part.facts if name == "framework"]
     known = _topmost(frameworks)
-    return tuple(tag for tag in dict.fromkeys(tags) if tag not in known)
+    return tuple(tag for tag in tags if tag not in known)
 
 
 def _topmost(frameworks: list[str]) -> list[str]:
@@ -188,8 +183,7 @@ def _topmost(frameworks: list[str]) -> list[str]:
     loops = [each for each in kept if each in ("deepspeed", "megatron")]
     if not loops:
         return kept
-    rest = [each for each in kept if each not in ("deepspeed", "megatron", "pytorch")]
-    return [loops[0], *rest]
+    return [loops[0], *(each for each in kept if each not in (*loops, "pytorch"))]
 
 
 @lru_cache(maxsize=16)  # facts and variant of one path
@@ -236,7 +230,8 @@ def _by_pattern(before: str, batch: str, precision: str, tags: str, after: str) 
     model = "_".join(words[first:last])
     if _MODEL_NAME.fullmatch(model):
         part.facts.insert(0, ("model", model))
-    for tag in _own_tags(tags.split("-")):
+    # What begins with a digit belongs to the tag before it: lr1e-05.
+    for tag in filter(None, re.split("-(?![0-9])", re.sub("-+", "-", tags.strip("-")))):
         _add_own_tag(part, tag)
     repeated = _REPEAT.fullmatch(after)
     rest = _read(repeated[1] or "" if repeated else after)
@@ -251,17 +246,6 @@ def _by_pattern(before: str, batch: str, precision: str, tags: str, after: str) 
 def _is_of_a_model(word: str) -> bool:
     part = _read(word)
     return part.unrecognised or "model" in part.names()
-
-
-def _own_tags(tags: Sequence[str]) -> list[str]:
-    """Tags of our own names: what begins with a digit belongs to the one before (``lr1e-05``)."""
-    joined: list[str] = []
-    for tag in tags:
-        if joined and tag[:1].isdigit():
-            joined[-1] += f"-{tag}"
-        elif tag:
-            joined.append(tag)
-    return joined
 
 
 def _add_own_tag(part: _Part, tag: str) -> None:
@@ -289,12 +273,15 @@ def _folders(folders: list[str], name: _Part) -> Iterator[_Part]:
         part = _folder(folder, model, placed and not framework and _is_framework(above))
         if part is None:
             return
-        anchored = anchored or part.strength > 0
+        strength = part.strength
+        anchored = anchored or strength > 0
         if not anchored and (part.facts or part.words):
             return
         if framework:
             part.facts = [fact for fact in part.facts if fact[0] not in ("framework", "model")]
-        yield part.with_known_tags()
+        if strength < 2:  # words that nobody knows are tags only beside two settings
+            part.words = [word for word in part.words if word[1]]
+        yield part
         if part.logs:
             return
         framework = framework or "framework" in part.names()
@@ -312,27 +299,24 @@ def _with_above(folders: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _folder(folder: str, model: str | None, names_the_model: bool) -> _Part | None:
-    """A folder by its words, and by its place in DLPerf's layout; None if it is of no layout."""
+    """A folder by its words, and by its place in DLPerf's layout; None if it is of no layout: if a
+    word is unknown, and there are neither two settings nor a mark of logs."""
     part = _read(folder)
-    if names_the_model and part.unrecognised and not (part.strength or part.logs):
+    strength = part.strength
+    if names_the_model and part.unrecognised and not (strength or part.logs):
         return _model_folder(folder, model)
-    if not _is_of_a_layout(part):
+    marked = part.logs or ("ngc", True) in part.words or strength >= 2
+    if not part.known or (part.unrecognised and not marked):
         return None
-    if not names_the_model and _is_of_another_model(part, model):
+    if not names_the_model and strength < 2 and _is_of_another_model(part, model):
         return None
     return part
 
 
-def _is_of_a_layout(part: _Part) -> bool:
-    """Whether all words of a folder are known, or two settings or a mark of logs are among them."""
-    marked = part.logs or ("ngc", True) in part.words or part.strength >= 2
-    return part.known > 0 and (marked or not part.unrecognised)
-
-
 def _is_of_another_model(part: _Part, model: str | None) -> bool:
-    """Whether a folder states a model that the file does not, and hardly anything else."""
+    """Whether a folder states a model that the file does not, and no framework."""
     own = part.first("model")
-    if own is None or part.first("framework") is not None or part.strength >= 2:
+    if own is None or part.first("framework") is not None:
         return False
     return model is None or not _same(own, [model])
 
@@ -369,11 +353,11 @@ def _read(text: str) -> _Part:
     for match in _TOKEN.finditer(text):
         if match.start() < end:  # within a model's name
             continue
-        word = match[0].lower()
+        word, known = match[0].lower(), part.first("model")
         model = _MODEL.match(text, match.start())
-        if model is not None and _may_be_model(part, model[0]):
+        if model is not None and (known is None or _same(model[0], [known])):
             part.known, end = part.known + 1, model.end()
-            if part.first("model") is None:
+            if known is None:
                 part.facts.append(("model", model[0]))
         elif word in _WORDS:
             _add_word(part, word)
@@ -381,11 +365,6 @@ def _read(text: str) -> _Part:
             _add_unknown(part, word, before)
         before = word
     return part
-
-
-def _may_be_model(part: _Part, name: str) -> bool:
-    known = part.first("model")
-    return known is None or _same(name, [known])
 
 
 def _add_word(part: _Part, word: str) -> None:
