@@ -136,7 +136,7 @@ class LinePrefixes:
 
     name: str = "none"
     tagged: bool = False
-    forms: tuple[Form, ...] = field(default=())
+    forms: tuple[Form, ...] = ()
     _known: dict[_Prefix, _Origin | tuple[()]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -149,28 +149,32 @@ class LinePrefixes:
         """A line without prefixes and ANSI codes, with the rank and host by the prefixes."""
         if "\x1b" in text:
             text = _ANSI.sub("", text)
-        rank = host = None
         if not self.forms and text[:1] != "[" and "]<std" not in text:
             return StrippedLine(None, None, text)  # as nearly all are
+        rank = host = None
         if "]<std" in text or text.startswith(_TORCHRUN_STARTS):
-            rank, host, text = _strip_unmistakable(StrippedLine(rank, host, text))
+            rank, host, text = _strip_unmistakable(rank, host, text)
         for depth, form in enumerate(self.forms):
             found = form.pattern.match(text)
-            if found is None:
-                continue
-            # Prefixes recur, behind the same outer ones.
-            key = (depth, found[0], rank, host)
-            origin = self._known.get(key)
-            if origin is None:
-                origin = _origin(found, rank, host) if form.takes(found) else ()
-                if len(self._known) < _MOST_KNOWN:
-                    self._known[key] = origin
-            if origin:
+            origin = found and self._origin(depth, form, found, rank, host)
+            if found and origin:
                 rank, host = origin
                 text = text[found.end() :]
                 if text.startswith(_UNMISTAKABLE_STARTS):
-                    rank, host, text = _strip_unmistakable(StrippedLine(rank, host, text))
+                    rank, host, text = _strip_unmistakable(rank, host, text)
         return StrippedLine(rank, host, text)
+
+    def _origin(
+        self, depth: int, form: Form, found: re.Match[str], rank: int | None, host: str | None
+    ) -> _Origin | tuple[()]:
+        """Rank and host by a prefix, () if it is none. They recur behind the same ones."""
+        key = (depth, found[0], rank, host)
+        origin = self._known.get(key)
+        if origin is None:
+            origin = _origin(found, rank, host) if form.takes(found) else ()
+            if len(self._known) < _MOST_KNOWN:
+                self._known[key] = origin
+        return origin
 
 
 def detect_launcher(head: bytes) -> LinePrefixes:
@@ -185,15 +189,13 @@ def detect_launcher(head: bytes) -> LinePrefixes:
     if tagged_by:
         head = b"\n".join(chunk.data for chunk in demultiplex([head]))
     forms = _forms(head)
-    names = [tagged_by] if tagged_by else [form.name for form in forms]
-    return LinePrefixes(names[0] if names else "none", bool(tagged_by), tuple(forms))
+    names = [tagged_by, *(form.name for form in forms), "none"]
+    return LinePrefixes(next(filter(None, names)), bool(tagged_by), tuple(forms))
 
 
 def _tagged_by(head: bytes) -> str:
     """The launcher that writes the tags on the lines, or "" if there are none."""
-    if b"]<std" not in head:
-        return ""
-    tags = [tag[0] for tag in _ANY_TAG.finditer(head)]
+    tags = [tag[0] for tag in _ANY_TAG.finditer(head)] if b"]<std" in head else []
     if not tags or 20 * len(tags) < head.count(b"\n"):
         return ""
     gloo = sum(_GLOO_TAG.match(tag) is not None for tag in tags)
@@ -216,7 +218,8 @@ def _forms(head: bytes) -> list[Form]:
         if form is None:
             break
         forms.append(form)
-        lines = _without_form(lines, form)
+        found = [(line, form.match(line)) for line in lines]
+        lines = [line[prefix.end() :] if prefix else line for line, prefix in found]
         if not named and not _may_have_form("\n".join(["", *lines]).encode()):
             break
     return forms
@@ -246,10 +249,11 @@ def _may_have_form(head: bytes) -> bool:
 
 def _form(lines: list[str], named: frozenset[str]) -> Form | None:
     """The form that most of the lines begin with."""
+    for form in (Form("torchrun", _IS_TORCHRUN), Form(CONTAINER, _CONTAINER)):
+        if _most(sum([form.pattern.match(line) is not None for line in lines]), lines):
+            return form
     return (
-        _torchrun(lines)
-        or _container(lines)
-        or _labels(lines)
+        _labels(lines)
         or _hosts("agent", _AGENT, lines, named)
         or _hosts("pdsh", _PDSH, lines, named)
     )
@@ -257,16 +261,6 @@ def _form(lines: list[str], named: frozenset[str]) -> Form | None:
 
 def _most(covered: int, lines: list[str]) -> bool:
     return covered >= _FEWEST and 2 * covered > len(lines)
-
-
-def _torchrun(lines: list[str]) -> Form | None:
-    covered = sum([_IS_TORCHRUN.match(line) is not None for line in lines if line[:1] == "["])
-    return Form("torchrun", _IS_TORCHRUN) if _most(covered, lines) else None
-
-
-def _container(lines: list[str]) -> Form | None:
-    covered = sum([_CONTAINER.match(line) is not None for line in lines])
-    return Form(CONTAINER, _CONTAINER) if _most(covered, lines) else None
 
 
 def _labels(lines: list[str]) -> Form | None:
@@ -294,7 +288,7 @@ def _hosts(
     if not _most(covered, lines) or covered < 2 * len(hosts):
         return None
     shapes = {_shape(word) for word in hosts if _NUMBERS.search(word)}
-    return Form(name, pattern, frozenset(hosts) | frozenset(shapes))
+    return Form(name, pattern, frozenset(hosts) | shapes)
 
 
 def _may_be_host(word: str) -> bool:
@@ -322,35 +316,15 @@ def _shape(host: str) -> str:
     return _NUMBERS.sub("#", host)
 
 
-def _without_form(lines: list[str], form: Form) -> list[str]:
-    """The lines behind a form's prefix, if they have it."""
-    match, known, rest = form.pattern.match, dict[str, bool](), []
-    for line in lines:
-        found = match(line)
-        if found is not None:
-            prefix = found[0]
-            taken = known.get(prefix)
-            if taken is None:
-                taken = known[prefix] = form.takes(found)
-            if taken:
-                line = line[len(prefix) :]
-        rest.append(line)
-    return rest
-
-
-def _strip_unmistakable(line: StrippedLine) -> StrippedLine:
-    """The line without the prefixes that cannot be mistaken."""
+def _strip_unmistakable(rank: int | None, host: str | None, text: str) -> StrippedLine:
+    """A line without the prefixes that cannot be mistaken, with the rank and host by them."""
     for _ in range(_DEEPEST):
-        found = _UNMISTAKABLE.match(line.text)
+        found = _UNMISTAKABLE.match(text)
         if found is None:
             break
-        line = _without(line, found)
-    return line
-
-
-def _without(line: StrippedLine, found: re.Match[str]) -> StrippedLine:
-    """The line behind the prefix ``found``, with the rank and host by it."""
-    return StrippedLine(*_origin(found, line.rank, line.host), line.text[found.end() :])
+        rank, host = _origin(found, rank, host)
+        text = text[found.end() :]
+    return StrippedLine(rank, host, text)
 
 
 def _origin(found: re.Match[str], outer: int | None, host: str | None) -> _Origin:
@@ -363,9 +337,10 @@ def _origin(found: re.Match[str], outer: int | None, host: str | None) -> _Origi
     return int(rank) if rank else outer, host
 
 
-# --- command lines
-
-NAME = "launch line"
+# --- command lines that a script prints, and torchrun's own ``min_nodes        : 2``
+#
+# They belong to no program: the settings count only in a file in which a format is recognised. A
+# shell's variable is no value, and only torchrun's one node is taken for a default.
 
 _VALUE = r"[= ]{1,2}['\"]?"
 _PER_NODE = re.compile(rf"--nproc[-_]per[-_]node{_VALUE}([0-9]{{1,4}})\b")
@@ -411,9 +386,8 @@ def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 def _read_launcher(line: Line, builder: ReadingBuilder) -> None:
     for sign, settings in _LAUNCHERS:
         if sign.search(line.text):
-            found = {name: pattern.search(line.text) for name, pattern in settings.items()}
-            for name, match in found.items():
-                if match is not None:
+            for name, pattern in settings.items():
+                if match := pattern.search(line.text):
                     builder.fact(line, name, match[1])
             if sign is _PER_NODE:
                 _read_nnodes(line, builder)
@@ -423,15 +397,11 @@ def _read_launcher(line: Line, builder: ReadingBuilder) -> None:
 
 
 def _read_nnodes(line: Line, builder: ReadingBuilder) -> None:
-    nodes = _NNODES.search(line.text)
+    nodes, text = _NNODES.search(line.text), line.text
     if nodes is not None:
         if nodes[2] in (None, nodes[1]):
             builder.fact(line, "nodes", nodes[1])
-    elif (
-        "--nnodes" not in line.text
-        and _TORCHRUN_COMMAND.search(line.text)
-        and "srun " not in line.text
-    ):
+    elif "--nnodes" not in text and _TORCHRUN_COMMAND.search(text) and "srun " not in text:
         builder.fact(line, "nodes", 1)
 
 
@@ -448,20 +418,14 @@ def _read_hosts(line: Line, builder: ReadingBuilder) -> None:
 
 
 LAUNCH = Format(
-    name=NAME,
+    name="launch line",
     title="launch lines",
     evidence=Evidence.SOURCE,
     source="the launchers' documents",
     literals=(),
     own=(LinePattern(take=read),),
     facts_literals=(
-        "nproc",
-        "min_nodes ",
-        "srun ",
-        "mpirun ",
-        "horovodrun ",
-        "--num_gpus",
-        "--num_machines",
-        "--per_device_train_batch_size",
+        *("nproc", "min_nodes ", "srun ", "mpirun ", "horovodrun "),
+        *("--num_gpus", "--num_machines", "--per_device_train_batch_size"),
     ),
 )

@@ -32,7 +32,6 @@ from dlperf_hpc.logs.scan.state import (
 from dlperf_hpc.logs.scanned import ScannedFile, Trouble
 from dlperf_hpc.records.failures import Where, found_in, patterns
 
-HEAD_BYTES = 1 << 16
 SETTINGS_BYTES = 1 << 18
 LATE_SETTINGS_BYTES = 1 << 20
 """Programs print their settings as they begin: those of any format are looked for in a file's first
@@ -81,18 +80,17 @@ class Scanner:
 
     def __init__(self, known: Iterable[Format]) -> None:
         known = (*known, LAUNCH)
-        failing = [text for row in patterns(Where.LOG) for text in row.literals]
-        wanting: dict[str, list[Format]] = {text: [] for text in failing}
+        wanting: dict[str, dict[str, Format]] = {
+            text: {} for row in patterns(Where.LOG) for text in row.literals
+        }
         self._first_figure = len(wanting)
         for each in known:
-            for literal in dict.fromkeys(each.literals):
-                wanting.setdefault(literal, []).append(each)
+            for literal in each.literals:
+                wanting.setdefault(literal, {})[each.name] = each
         self._first_fact = len(wanting)
         for each in known:
-            for literal in dict.fromkeys(each.facts_literals):
-                takers = wanting.setdefault(literal, [])
-                if each not in takers:
-                    takers.append(each)
+            for literal in each.facts_literals:
+                wanting.setdefault(literal, {})[each.name] = each
         self._literals = Literals(wanting, SHARED)
         self._wanting = list(wanting.values())
         self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
@@ -103,12 +101,9 @@ class Scanner:
         """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them."""
         blocks = iter(blocks)
         head = first_block(blocks)
-        state = State(detect_launcher(head[:HEAD_BYTES]))
-        whole = itertools.chain([head], blocks)
-        if state.launcher.tagged:
-            self._tagged(whole, state)
-        else:
-            self._plain(whole, state)
+        state = State(detect_launcher(head))
+        read = self._tagged if state.launcher.tagged else self._plain
+        read(itertools.chain([head], blocks), state)
         return state.scanned(path, size)
 
     def _show(
@@ -121,18 +116,9 @@ class Scanner:
         host: str | None = None,
     ) -> None:
         """Give a whole line, as it was found, to the formats that have a literal in it."""
-        if b"\0" in data:
-            state.note(number, "holds NUL bytes: not read")
+        text = self._decoded(state, number, data, literals)
+        if text is None:
             return
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError:
-            text = data.decode("utf-8", errors="replace")
-            # The damage may lie within a number. In a line of settings it may lie in anything,
-            # even in what is only counted.
-            if min(literals) >= self._first_fact or _BROKEN.search(text):
-                state.note(number, "holds bytes that are no text: not read")
-                return
         stripped = state.launcher.strip(text)
         concerned = self._takers(literals)
         if len(stripped.text) < len(text) and not self._literals.all_in(stripped.text, literals):
@@ -151,6 +137,23 @@ class Scanner:
             if row is not None:
                 text = line.text.strip()[:_LONGEST_TROUBLE]
                 state.troubles.append(Trouble(number, row.status.value, text, row.cause))
+
+    def _decoded(
+        self, state: State, number: int, data: bytes, literals: frozenset[int]
+    ) -> str | None:
+        """A line as text; None, and a note, if damage may lie within a number."""
+        if b"\0" in data:
+            state.note(number, "holds NUL bytes: not read")
+            return None
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            text = data.decode("utf-8", errors="replace")
+            # In a line of settings damage may lie in anything, even in what is only counted.
+            if min(literals) < self._first_fact and not _BROKEN.search(text):
+                return text
+            state.note(number, "holds bytes that are no text: not read")
+            return None
 
     def _show_first(self, state: State, number: int, data: bytes, literals: frozenset[int]) -> None:
         """Show a line that may begin a builder. If it has, later lines with the same literals are
@@ -172,24 +175,17 @@ class Scanner:
             for number, data in zip(run.numbers, run.lines):
                 self._show(state, number, data, run.literals)
             return
-        usual = self._show_text(state, run.literals, run.numbers, text)
+        usual = self._show_text(state, run, text)
         count = len(run.lines)
         if usual and count >= _FEWEST_DENSE and run.numbers[-1] - run.numbers[0] == count - 1:
             state.dense = run.lines[-1]
 
-    def _show_text(
-        self,
-        state: State,
-        literals: frozenset[int],
-        numbers: Sequence[int],
-        text: _Text,
-        at_once: bool = False,
-    ) -> bool:
+    def _show_text(self, state: State, run: _Stretch, text: _Text, at_once: bool = False) -> bool:
         """Show lines that hold the same literals to each format: taken apart by one of its
         patterns, if nothing is unusual in the lines, or else one by one. False if no pattern takes
         them apart; with ``at_once`` nothing is shown then."""
         known: dict[tuple[str, str], Found] = {}
-        takers = self._takers(literals)
+        takers, numbers = self._takers(run.literals), run.numbers
         found = [_fitting(each, text.joined, len(numbers), known) for each in takers]
         if at_once and not any(found):
             return False
@@ -213,12 +209,11 @@ class Scanner:
             alike = group.hits(state.dense)
             if group.hits(memoryview(block)[begin:end]) != alike * len(lines):
                 return False
-        numbers = [*range(state.lines + 1, state.lines + len(lines) + 1)]
-        run = _Stretch(literals, numbers, lines)
+        run = _Stretch(literals, [*range(state.lines + 1, state.lines + len(lines) + 1)], lines)
         text = self._joined(state.launcher, run)
         if text is None or "\r" in text.joined or literals not in state.settled:
             return False
-        if not self._show_text(state, literals, numbers, text, at_once=True):
+        if not self._show_text(state, run, text, at_once=True):
             return False
         for line in lines[-2:]:
             state.keep(literals, line)
@@ -243,32 +238,34 @@ class Scanner:
 
     def _concerned(self, literals: frozenset[int]) -> tuple[Format, ...]:
         """The formats that asked for lines with one of ``literals``."""
-        named = (each for literal in sorted(literals) for each in self._wanting[literal])
-        return tuple({each.name: each for each in named}.values())
+        named: dict[str, Format] = {}
+        for literal in sorted(literals):
+            named.update(self._wanting[literal])
+        return tuple(named.values())
 
     def _groups_for(self, state: State) -> tuple[Group, ...]:
         """The literals to look for in the next block."""
-        early = state.seen < (SETTINGS_BYTES if state.begun else LATE_SETTINGS_BYTES)
+        early = state.seen < (SETTINGS_BYTES if state.has_steps else LATE_SETTINGS_BYTES)
         return self._groups(early, frozenset(state.builders) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
-        """The literals to look for, of formats in ``known`` and of others, and those of failures,
+        """The literals to look for, of formats in ``known`` and of the rest, and those of failures,
         which together with the figures would be more than a fast pass takes.
 
         Literals without a letter or a digit (a table's rows) are in many progress bars: they are
         looked for once their format was recognised.
         """
-        failing, firm, loose = list(range(self._first_figure)), [], []
-        for literal, takers in list(enumerate(self._wanting))[self._first_figure :]:
-            recognised = not known.isdisjoint(each.name for each in takers)
-            if literal in self._rows:
-                if recognised:
+        firm, loose = [], []
+        for literal, takers in enumerate(self._wanting):
+            recognised = not known.isdisjoint(takers)
+            if literal < self._first_figure:
+                continue
+            if literal in self._rows or literal >= self._first_fact:
+                if recognised or (early and literal not in self._rows):
                     loose.append(literal)
-            elif literal < self._first_fact:
+            else:
                 firm.append(literal)
-            elif early or recognised:
-                loose.append(literal)
-        return tuple(self._literals.groups(failing, firm, loose))
+        return tuple(self._literals.groups(range(self._first_figure), firm, loose))
 
     def _tagged(self, blocks: Iterable[bytes], state: State) -> None:
         """Lines put together from chunks of many ranks."""
@@ -280,22 +277,20 @@ class Scanner:
             found = self._literals.find(chunk.data, 0, len(chunk.data), self._groups_for(state))
             state.seen += len(chunk.data)
             literals = self._literals.of(chunk.data) if found else _NONE
-            if chunk.whole or state.is_whole(chunk.data, literals):
-                if found:
-                    self._show(state, chunk.number, chunk.data, literals, chunk.rank, chunk.host)
-                    state.keep(literals, chunk.data)
-            else:
+            if not (chunk.whole or state.is_whole(chunk.data, literals)):
                 state.cut, state.lost = chunk.number, state.lost or bool(literals)
+            elif found:
+                self._show(state, chunk.number, chunk.data, literals, chunk.rank, chunk.host)
+                state.keep(literals, chunk.data)
 
     def _plain(self, blocks: Iterable[bytes], state: State) -> None:
         """Lines of a file that is one stream."""
         block, end = b"\n", 1
         for block, begin, end in whole_lines(blocks, state):
             self._in_block(block, begin, end, state)
-        if not state.rest and block[end - 1 : end] != b"\n":
-            state.lines += 1  # which carriage returns end
-        if state.rest:
+        if state.rest or block[end - 1 : end] != b"\n":  # or carriage returns end the last line
             state.lines += 1
+        if state.rest:
             literals = self._literals.of(state.rest)
             if not state.is_whole(state.rest, literals):
                 state.cut, state.lost = state.lines, bool(literals)
@@ -329,7 +324,7 @@ class Scanner:
                 done = state.seen + at - begin
                 stop = behind_line(block, at + max(_TRIAL_BYTES, 3 * done), end)
             # Ranks meet before they train.
-            if not state.begun and state.seen + stop - begin <= LATE_SETTINGS_BYTES:
+            if not state.has_steps and state.seen + stop - begin <= LATE_SETTINGS_BYTES:
                 state.connections.read(block[at:stop].decode(errors="replace"))
             self._search(block, at, stop, state)
             at = stop
@@ -382,8 +377,7 @@ class Scanner:
             yield state.lines + 1, line, among(block, hits[first:at], line)
             if len(state.builders) > known:
                 before, known = groups, len(state.builders)
-                groups = self._groups_for(state)
-                state.groups = groups
+                groups = state.groups = self._groups_for(state)
                 if _size(groups) > _size(before):
                     hits, at = self._literals.find(block, stop, end, groups), 0
         state.lines += line_ends(counted, end)

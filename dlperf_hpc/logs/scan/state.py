@@ -55,7 +55,7 @@ class State:
     connections: Connections = field(default_factory=Connections)
 
     @property
-    def begun(self) -> bool:
+    def has_steps(self) -> bool:
         """Whether a step was read."""
         return any([builder.steps for builder in self.builders.values()])
 
