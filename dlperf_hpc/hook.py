@@ -66,7 +66,7 @@ class OnImport(MetaPathFinder):
         return spec
 
 
-class Steps:
+class OptimizerSteps:
     """The optimizer steps of a program: those of its first optimizer are the timer's iterations."""
 
     def __init__(self, timer: Timer) -> None:
@@ -105,13 +105,13 @@ class Steps:
     def report(self, error: BaseException | None) -> None:
         """The program has ended: print the line, or why there is no number."""
         if self.failure and not self.timer.told:
-            told = f"dlperf_hpc: no number: {self.failure}\n"
+            text = f"dlperf_hpc: no number: {self.failure}\n"
         else:
             seen = f"{self.seen or 'no'} optimizer step{'s' * (self.seen != 1)} seen; {_UNSEEN}"
             self.timer.close(error, seen)
-            told = self.timer.told
+            text = self.timer.told
         if self.timer.rank == 0:
-            sys.stderr.write(told)
+            sys.stderr.write(text)
             sys.stderr.flush()
 
 
@@ -134,21 +134,21 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _run(told: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> None:
     """The program, as Python runs it: its arguments, its place in sys.path, as ``__main__``."""
-    sys.argv[:] = [told.program, *told.arguments]
+    sys.argv[:] = [arguments.program, *arguments.arguments]
     safe = getattr(sys.flags, "safe_path", False)
-    if told.module:
+    if arguments.module:
         if not safe:
             sys.path.insert(0, os.getcwd())
-        runpy.run_module(told.program, run_name="__main__", alter_sys=True)
+        runpy.run_module(arguments.program, run_name="__main__", alter_sys=True)
         return
-    if not os.path.isfile(told.program):  # a directory or an archive with a __main__
-        runpy.run_path(told.program, run_name="__main__")
+    if not os.path.isfile(arguments.program):  # a directory or an archive with a __main__
+        runpy.run_path(arguments.program, run_name="__main__")
         return
     if not safe:
-        sys.path.insert(0, os.path.dirname(os.path.realpath(told.program)))
-    _run_file(os.path.abspath(told.program))
+        sys.path.insert(0, os.path.dirname(os.path.realpath(arguments.program)))
+    _run_file(os.path.abspath(arguments.program))
 
 
 def _run_file(path: str) -> None:
@@ -166,23 +166,23 @@ def _run_file(path: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a program and report; 2 for options that cannot be. What the program raises, also
     SystemExit, passes through."""
-    told = _arguments(argv)
-    if not told.module and not os.path.exists(told.program):
-        print(f"error: {told.program}: there is no such file", file=sys.stderr)
+    arguments = _arguments(argv)
+    if not arguments.module and not os.path.exists(arguments.program):
+        print(f"error: {arguments.program}: there is no such file", file=sys.stderr)
         return 2
     keywords = {
-        name: getattr(told, name)
+        name: getattr(arguments, name)
         for name in ("batch_size", "global_batch", "warmup", "iterations", "seq_len", "model",
                      "precision", "logs")
     }  # fmt: skip
     try:
-        steps = Steps(Timer(**keywords, framework="hook", stop=False, quiet=True))
+        steps = OptimizerSteps(Timer(**keywords, framework="hook", stop=False, quiet=True))
     except DlperfError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     sys.meta_path.insert(0, OnImport(_OPTIMIZER, steps.watch))
     try:
-        _run(told)
+        _run(arguments)
     except SystemExit as error:
         steps.report(error if error.code not in (None, 0) else None)
         raise

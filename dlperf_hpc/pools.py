@@ -17,17 +17,17 @@ POOL = 3
 def has_room(count: int) -> bool:
     """Whether so many processes and threads can be started. RLIMIT_NPROC and pids.max count both as
     one; a pool that gets only some of what it asks for waits for ever."""
-    gate, begun = Event(), list[Thread]()
+    gate, threads = Event(), list[Thread]()
     try:
         for _ in range(count):
             thread = Thread(target=gate.wait, daemon=True)
             thread.start()
-            begun.append(thread)
+            threads.append(thread)
     except RuntimeError:
         return False
     finally:
         gate.set()
-        for thread in begun:
+        for thread in threads:
             thread.join()
     return True
 

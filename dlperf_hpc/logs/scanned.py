@@ -420,7 +420,7 @@ class ScannedFile:
     whole. ``launcher`` is the launcher's name (:mod:`.scan.prefixes`). Of a file without a reading,
     ``program`` is who wrote it, where its lines tell (:mod:`.programs`), and ``nearest`` a line
     that a format has asked for and could not read, and why. ``nccl`` is which way NCCL's ranks
-    talked, by its own lines (:meth:`dlperf_hpc.records.nccl.Connections.told`).
+    talked, by its own lines (:meth:`dlperf_hpc.records.nccl.Connections.facts`).
     """
 
     path: str

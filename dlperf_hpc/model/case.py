@@ -152,7 +152,7 @@ class Limits:
     shutdown_s: float = 120.0
 
 
-class _Named:
+class _CaseNames:
     """Names of a case, in which ``?`` stands for what is not known."""
 
     framework: str
@@ -183,7 +183,7 @@ class _Named:
 
 
 @dataclass(frozen=True)
-class Case(_Named):
+class Case(_CaseNames):
     """One point of a sweep without its repeat. ``batch_size`` is per device. Of a user's program
     (:mod:`.programs`) ``launch`` says how it is started; '' is a back end of ours. There
     ``batch_size`` is per replica, of which there are ``replicas`` (None: one per device), and
@@ -293,7 +293,7 @@ OBSERVED = "observed"
 
 
 @dataclass(frozen=True)
-class ObservedCase(_Named):
+class ObservedCase(_CaseNames):
     """One case as far as it is known; fields as in :class:`Case`. ``batch_size`` is per device;
     ``accumulation`` and ``global_batch`` (samples per optimizer step over all devices) are as the
     log or the user says."""

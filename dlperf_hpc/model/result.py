@@ -179,24 +179,24 @@ class GpuUse:
     reserved_mb: float | None = None
 
     @classmethod
-    def of_devices(cls, told: Sequence[Mapping[str, Any]]) -> GpuUse | None:
+    def of_devices(cls, rows: Sequence[Mapping[str, Any]]) -> GpuUse | None:
         """From the log's ``gpu`` lines of the window; what no line has as a number is None."""
-        found = {
-            name: put_together(values)
-            for name, put_together in _OVER_DEVICES.items()
-            if (values := [row[name] for row in told if is_number(row.get(name))])
-        }
+        found = {}
+        for name, put_together in _OVER_DEVICES.items():
+            values = [row[name] for row in rows if is_number(row.get(name))]
+            if values:
+                found[name] = put_together(values)
         if not found:
             return None
-        known = [row for row in told if is_number(row.get("joules"))]
-        ways = {str(row["joules_by"]) for row in known if row.get("joules_by") in JOULES_BY}
+        known = [row for row in rows if is_number(row.get("joules"))]
+        ways = [row.get("joules_by") for row in known]
         weakest = next((way for way in JOULES_BY if way in ways), "")
         return cls(**found, devices=len(known), joules_by=weakest)
 
 
-def kernels(told: Iterable[str | None]) -> str | None:
-    """All kernels that several windows, or ranks, told joined by ``+``; None where none did."""
-    found = {name for each in told if each for name in each.split("+")}
+def kernels(names: Iterable[str | None]) -> str | None:
+    """All kernels of several windows, or ranks, whose names are joined by ``+``; None for none."""
+    found = {name for each in names if each for name in each.split("+")}
     return "+".join(sorted(found)) or None
 
 

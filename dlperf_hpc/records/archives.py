@@ -81,8 +81,8 @@ def pack(root: Path, target: Path) -> Packed:
             packed = _pack_into(held, root)
             os.link(held, target)  # over nothing, also if somebody was quicker
     except OSError as error:
-        told = f"{error.filename or target}: {error.strerror}"
-        raise LedgerError(f"{told}; no archive was written") from error
+        what = f"{error.filename or target}: {error.strerror}"
+        raise LedgerError(f"{what}; no archive was written") from error
     finally:
         held.unlink(missing_ok=True)
     return packed
@@ -101,11 +101,11 @@ def _pack_into(held: Path, root: Path) -> Packed:
             packing.add_folder(folder, top_name(root), 0)
     unreadable = packing.packed.unreadable
     if unreadable:
-        shown = [f"\n  {path}: {why}" for path, why in [*unreadable.items()][:_MOST_NAMED]]
-        more = len(unreadable) - len(shown)
+        lines = [f"\n  {path}: {why}" for path, why in unreadable.items()]
+        if len(lines) > _MOST_NAMED:
+            lines[_MOST_NAMED:] = [f"\n  and {len(lines) - _MOST_NAMED} more"]
         raise LedgerError(
-            f"{root}: no archive was written, because this cannot be read:{''.join(shown)}"
-            + (f"\n  and {more} more" if more else "")
+            f"{root}: no archive was written, because this cannot be read:{''.join(lines)}"
         )
     return packing.packed
 
@@ -199,13 +199,13 @@ def unpacked(path: Path) -> Iterator[Path]:
             return
         archive, top = found
         stack.enter_context(undone_by_signals())
-        with _told(path, "the archive"):
+        with _unpacking(path, "the archive"):
             members = _checked(archive, top)
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dlperf-"))
             _check_size(path, members, folder)
         left = MOST_BYTES
         for member in members:
-            with _told(path, member.filename):
+            with _unpacking(path, member.filename):
                 left -= _extract(archive, member, folder, left)
         yield Path(folder, top)
 
@@ -251,8 +251,8 @@ def _is_ours(archive: zipfile.ZipFile, name: str, names: Sequence[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _told(path: Path, what: str) -> Iterator[None]:
-    """Tell of what is wrong with a part of an archive, whatever zipfile says of it."""
+def _unpacking(path: Path, what: str) -> Iterator[None]:
+    """Name what is wrong with a part of an archive, whatever zipfile says of it."""
     try:
         yield
     except _BROKEN as error:

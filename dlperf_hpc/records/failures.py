@@ -8,6 +8,7 @@ of it: a GPU that broke before the memory that then could not be had, and both b
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -329,7 +330,7 @@ def read_in(output: str, where: Where) -> Verdict | None:
         if match is None:
             continue
         said = row.say.format(*match.groups()) if row.say else _line_of(output, match)
-        by_line = row.cause in _SHOWN_BY_LINES or row.where & Where.ENDING
+        by_line = row.cause in _BY_LINES or row.where & Where.ENDING
         by = SIGNS if by_line else decider(row.status)
         return Verdict(row.status, said.strip(), by, row.cause, row.fault)
     return None
@@ -340,7 +341,7 @@ def _line_of(text: str, match: re.Match[str]) -> str:
     return text[text.rfind("\n", 0, match.start()) + 1 : len(text) if stop < 0 else stop]
 
 
-_SHOWN_BY_LINES = (HARDWARE, DEVICE_MEMORY, HOST_MEMORY)
+_BY_LINES = (HARDWARE, DEVICE_MEMORY, HOST_MEMORY)
 
 
 def of_error(error: BaseException) -> Verdict:
@@ -405,12 +406,11 @@ def recorded(record: Mapping[str, Any]) -> Verdict:
     ''."""
     named = {name: record.get(name) for name in ("decided_by", "cause", "fault")}
     codes = {name: word for name, word in named.items() if isinstance(word, str)}
-    hosts: list[str] = []
-    for name in ("fault_hosts", "cause_hosts"):
-        told = record.get(name)
-        hosts += [host for host in told if isinstance(host, str)] if isinstance(told, list) else []
+    lists = (record.get(name) for name in ("fault_hosts", "cause_hosts"))
+    named_hosts = itertools.chain(*(each for each in lists if isinstance(each, list)))
+    hosts = tuple(host for host in named_hosts if isinstance(host, str))
     status = Status(record["status"])
-    return Verdict(status, str(record.get("reason", "")), **codes, hosts=tuple(hosts))
+    return Verdict(status, str(record.get("reason", "")), **codes, hosts=hosts)
 
 
 # By the sentences that earlier versions wrote as the reason: what decided.

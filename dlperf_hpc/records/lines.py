@@ -110,10 +110,10 @@ def write_line(
     """The line without its newline. None means "no data" and is left out; with ``nulls`` it is
     written as ``null``, for a key that a reader would miss. ValueError for a name that could not be
     read back, or a number that is not JSON."""
-    told = {key: value for key, value in flatten(values).items() if nulls or value is not None}
-    if not (_EVENT.fullmatch(event) and all(map(_KEY.fullmatch, told))):
-        raise ValueError(f"not names for a log line: {event!r} with {list(told)}")
-    pairs = "".join(f" {key}={encode(value)}" for key, value in told.items())
+    fields = {key: value for key, value in flatten(values).items() if nulls or value is not None}
+    if not (_EVENT.fullmatch(event) and all(map(_KEY.fullmatch, fields))):
+        raise ValueError(f"not names for a log line: {event!r} with {list(fields)}")
+    pairs = "".join(f" {key}={encode(value)}" for key, value in fields.items())
     return f"{PREFIX} {when or utc()} {event}{pairs}"
 
 
@@ -252,13 +252,13 @@ class TimerReport:
 
 def timed_line(timed: TimerReport) -> str:
     """The line, without its newline."""
-    told = {
+    values = {
         "status": timed.status.value,
         "reason": timed.reason[:_LONGEST_NOTE],
         **(asdict(timed.window) if timed.window else {}),
         "notes": [note[:_LONGEST_NOTE] for note in timed.notes[:_MOST_NOTES]],
     }
-    return write_line(_TIMED, told, nulls=True)
+    return write_line(_TIMED, values, nulls=True)
 
 
 def read_timed(text: str) -> TimerReport | None:
@@ -276,10 +276,11 @@ def read_timed(text: str) -> TimerReport | None:
     except (TypeError, ValueError):
         return None
     notes = values.get("notes")
-    told = notes if isinstance(notes, list) else []
-    return TimerReport(status, window, str(values.get("reason", "")), tuple(map(str, told)))
+    if not isinstance(notes, list):
+        notes = []
+    return TimerReport(status, window, str(values.get("reason", "")), tuple(map(str, notes)))
 
 
 def timed_in(lines: Iterable[str]) -> Iterator[TimerReport]:
     """What the Timers of a program have told, in the order of its lines."""
-    return (told for line in lines if (told := read_timed(line)) is not None)
+    return (report for line in lines if (report := read_timed(line)) is not None)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 EVENT = "nccl"
-"""The log line, and the fact of a run, that holds :meth:`Connections.told`."""
+"""The log line, and the fact of a run, that holds :meth:`Connections.facts`."""
 
 _LINE = re.compile(  # its first words are all that is sought where there is no such line
     r"NCCL INFO (?:Channel|Ring) ([0-9]{1,4})(?:/[0-9]{1,4})? :"
@@ -70,7 +70,7 @@ class Connections:
         for rank, names in other.hosts.items():
             self.hosts.setdefault(rank, set()).update(names)
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """``within`` and ``between`` nodes, and ``elsewhere`` (a line does not tell where its other
         end is): the ways, most connections first; ``channels``: how many numbers of channels there
         are. Empty where no line said anything."""
@@ -78,8 +78,10 @@ class Connections:
         for _, source, target, way in sorted(self.found):
             place = self._place(source, target, way)
             places.setdefault(place, Counter())[way] += 1
-        told = {p: [w for w, _ in c.most_common(_MOST_NAMES)] for p, c in sorted(places.items())}
-        return {**told, "channels": len({each[0] for each in self.found})} if told else {}
+        if not places:
+            return {}
+        names = {p: [w for w, _ in c.most_common(_MOST_NAMES)] for p, c in sorted(places.items())}
+        return {**names, "channels": len({each[0] for each in self.found})}
 
     def _place(self, source: int, target: int, way: str) -> str:
         if not way.startswith("NET/") and way != _ACROSS_NODES:
@@ -115,19 +117,22 @@ _WORDS = {"within": "within nodes", "between": "between nodes", "elsewhere": "be
 def ways(facts: Mapping[str, Any], place: str) -> list[str]:
     """Of a run's facts, the ways that NCCL took ``within`` or ``between`` nodes, or ``elsewhere``:
     texts, whoever wrote the log."""
+    names = _fact(facts, place)
+    return [each for each in names if isinstance(each, str)] if isinstance(names, list) else []
+
+
+def _fact(facts: Mapping[str, Any], key: str) -> Any:
     table = facts.get(EVENT)
-    told = table.get(place) if isinstance(table, Mapping) else None
-    return [each for each in told if isinstance(each, str)] if isinstance(told, list) else []
+    return table.get(key) if isinstance(table, Mapping) else None
 
 
 def in_words(facts: Mapping[str, Any]) -> str:
     """``P2P/CUMEM within nodes, NET/IB/GDRDMA between nodes``; '' where no line told it."""
-    told = {words: " and ".join(ways(facts, place)) for place, words in _WORDS.items()}
-    return ", ".join(f"{names} {words}" for words, names in told.items() if names)
+    found = ((words, " and ".join(ways(facts, place))) for place, words in _WORDS.items())
+    return ", ".join(f"{names} {words}" for words, names in found if names)
 
 
 def channels(facts: Mapping[str, Any]) -> int | None:
     """How many channels NCCL's lines number; None where no line told it."""
-    table = facts.get(EVENT)
-    told = table.get("channels") if isinstance(table, Mapping) else None
-    return told if type(told) is int and told > 0 else None
+    count = _fact(facts, "channels")
+    return count if type(count) is int and count > 0 else None

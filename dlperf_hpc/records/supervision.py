@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -267,13 +267,13 @@ def _by_missing_line(endings: Sequence[Ending], must: Sequence[str]) -> Verdict 
 
 
 def _by_window(endings: Sequence[Ending], warmup: int, last: int) -> Verdict | None:
-    if any(each.timed for each in endings):
+    if _values(endings, "timed"):
         return None  # its Timer may have ended the loop before a line of the last iteration
-    reached = max((e.iteration for e in endings if e.iteration is not None), default=None)
+    reached = max(_values(endings, "iteration"), default=None)
     lies = f"between {warmup} and {last}"
     if reached is not None and reached >= last:
         return _by_first_iteration(endings, last, lies)
-    if reached is None and any(each.format for each in endings):
+    if reached is None and _values(endings, "format"):
         return None  # a total alone
     if broken := _by_what_broke(endings):
         return broken
@@ -296,7 +296,7 @@ def _by_what_broke(endings: Sequence[Ending]) -> Verdict | None:
 
 
 def _by_first_iteration(endings: Sequence[Ending], last: int, lies: str) -> Verdict | None:
-    first = _least(each.first for each in endings)
+    first = _least(endings, "first")
     if first is None or first < last:
         return None
     reason = (
@@ -313,12 +313,14 @@ def _counts(moment: str, endings: Sequence[Ending]) -> bool:
     return all(moment <= each.stopped for each in endings if each.stopped)
 
 
-def _least(values: Iterable[Any]) -> Any:
-    return min((value for value in values if value not in (None, "")), default=None)
+def _values(endings: Sequence[Ending], name: str) -> list[Any]:
+    """What the endings have under a name, where they have something."""
+    values = (getattr(each, name) for each in endings)
+    return [value for value in values if not (value is None or value is False or value == "")]
 
 
-def _first(texts: Iterable[str]) -> str | None:
-    return next(filter(None, texts), None)
+def _least(endings: Sequence[Ending], name: str) -> Any:
+    return min(_values(endings, name), default=None)
 
 
 def end(attempt: Attempt, measure: Measure, read: ReadTable) -> None:
@@ -334,14 +336,14 @@ def end(attempt: Attempt, measure: Measure, read: ReadTable) -> None:
         "ended": "by us after the window" if by_us else "by itself",
         "codes": [each.code for each in endings],
         "iteration": best.iteration,
-        "first": _least(each.first for each in endings),
+        "first": _least(endings, "first"),
         "format": best.format or None,
-        "timed": any(each.timed for each in endings) or None,
-        "bad_loss": _least(each.bad_loss for each in endings),
-        "stopped": _least(each.stopped for each in endings),
-        "failed": _first(each.failed for each in endings),
-        "broken": _first(each.broken for each in endings),
-        "left_out": sum(each.left_out for each in endings) or None,
+        "timed": bool(_values(endings, "timed")) or None,
+        "bad_loss": _least(endings, "bad_loss"),
+        "stopped": _least(endings, "stopped"),
+        "failed": next(iter(_values(endings, "failed")), None),
+        "broken": next(iter(_values(endings, "broken")), None),
+        "left_out": sum(_values(endings, "left_out")) or None,
     }
     log_event(attempt, PROGRAM_END, program)
     found = {**verdict.codes(), **detail(attempt), PROGRAM: program}

@@ -29,7 +29,7 @@ class TrainerTimer(TrainerCallback):  # type: ignore[misc]
         self.timer: Timer | None = None
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **told: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any
     ) -> None:
         """Make the Timer, with what the Trainer was asked for."""
         load = {
@@ -41,13 +41,13 @@ class TrainerTimer(TrainerCallback):  # type: ignore[misc]
             self.timer.refuse(f"one process drives {args.n_gpu} GPUs: start one for each GPU")
 
     def on_substep_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **told: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any
     ) -> None:
         """A micro-batch that ends in no optimizer step."""
         self._iteration(control)
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **told: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any
     ) -> None:
         """A micro-batch that ends in an optimizer step."""
         if self.timer is not None:
@@ -55,7 +55,7 @@ class TrainerTimer(TrainerCallback):  # type: ignore[misc]
         self._iteration(control)
 
     def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **told: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any
     ) -> None:
         """The last batch of an epoch may have been a smaller one."""
         if self.timer is not None and self.timer.open and not args.dataloader_drop_last:
@@ -65,7 +65,7 @@ class TrainerTimer(TrainerCallback):  # type: ignore[misc]
             )
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **told: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: Any
     ) -> None:
         """Training has ended, maybe before the window was over."""
         if self.timer is not None:

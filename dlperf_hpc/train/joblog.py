@@ -189,7 +189,7 @@ def nccl_transports(
     whole = Connections()
     for each in world.gather(mine):
         whole.add(each)
-    found = whole.told()
+    found = whole.facts()
     if not found:
         return {}
     return {**found, "ports": world.broadcast([str(port["name"]) for port in ports()])}

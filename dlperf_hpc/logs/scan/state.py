@@ -107,7 +107,7 @@ class State:
             troubles=tuple(self.troubles),
             notes=tuple(sorted([*self.notes, *remarks])),
             launcher=self.launcher.name,
-            nccl=self.connections.told(),
+            nccl=self.connections.facts(),
             nearest="" if readings else _nearest(self.builders.values()),
         )
 

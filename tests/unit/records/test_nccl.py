@@ -21,7 +21,7 @@ from dlperf_hpc.train.ranks import Alone, World
 def words(*lines: str) -> str:
     read = Connections()
     read.read("\n".join(lines))
-    return in_words({"nccl": read.told()})
+    return in_words({"nccl": read.facts()})
 
 
 def says(way: str, ends: str = "0[0] -> 1[1]", host: str = "n1", channel: str = "00/0") -> str:
@@ -65,7 +65,7 @@ def test_hosts_in_front_of_lines_tell_where_a_network_was_used() -> None:
 def test_several_ways_and_channels_are_counted() -> None:
     read = Connections()
     read.read("\n".join([*TWO_NODES, says("via SHM/direct/direct", "2[0] -> 3[1]", "n2", "12/0")]))
-    facts = {"nccl": read.told()}
+    facts = {"nccl": read.facts()}
     both = "P2P/CUMEM and SHM/direct/direct within nodes, NET/IB/GDRDMA between nodes"
     assert (in_words(facts), channels(facts)) == (both, 3)
 
@@ -91,7 +91,7 @@ def test_what_is_kept_is_bounded() -> None:
     for n in range(70_000):
         read.read(says(f"via NET/n{n % 40}/0", f"{n}[0] -> {n}[0]", f"h{n}"))
     assert len(read.found) == 1 << 16
-    assert len(in_words({"nccl": read.told()})) < 100
+    assert len(in_words({"nccl": read.facts()})) < 100
 
 
 def test_a_long_word_is_looked_at_once() -> None:
