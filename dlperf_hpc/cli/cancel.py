@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,10 @@ def _cancel(arguments: argparse.Namespace) -> int:
     root = arguments.directory.absolute()
     engine, _ = _known(root)
     stopping = engine.detached and not arguments.dry_run
-    with _submitting_stopped(root, engine) if stopping else nullcontext("") as still:
+    held: AbstractContextManager[str] = nullcontext("")
+    if stopping:
+        held = _submitting_stopped(root, engine)
+    with held as still:
         engine, submissions = _known(root, silent=True)  # with what was submitted until now
         try:
             jobs = engine.live_jobs(root, submissions)
@@ -51,6 +54,14 @@ def _cancel(arguments: argparse.Namespace) -> int:
             engine.cancel(jobs)
             with suppress(DlperfError):  # what the scheduler says now it soon forgets
                 current(root)
+    _print(arguments, root, engine, jobs)
+    if still:
+        words = "arrays that are submitted from now on are not cancelled; type the same again then"
+        print(visible(f"error: {still}; {words}"), file=sys.stderr)
+    return int(bool(still))
+
+
+def _print(arguments: argparse.Namespace, root: Path, engine: Engine, jobs: Sequence[str]) -> None:
     if arguments.json:
         messages.print_json({"root": str(root), "tasks": jobs})
     elif not jobs:
@@ -59,10 +70,6 @@ def _cancel(arguments: argparse.Namespace) -> int:
         print(visible(" ".join(engine.cancel_command(jobs))))
     else:
         print(visible(f"cancelled: {', '.join(jobs)}"))
-    if still:
-        words = "arrays that are submitted from now on are not cancelled; type the same again then"
-        print(visible(f"error: {still}; {words}"), file=sys.stderr)
-    return 1 if still else 0
 
 
 def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submission]]:

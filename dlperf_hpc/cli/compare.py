@@ -50,35 +50,24 @@ _FAIL_ON: Mapping[str, tuple[str, ...]] = {
 
 def _parser() -> argparse.ArgumentParser:
     made = options.parser("compare", _DESCRIPTION, _EPILOG)
-    made.add_argument(
-        "a", metavar="A", help="the results to compare with: a directory, or published[:...]"
-    )
-    made.add_argument("b", metavar="B", help="the results to compare: a directory, or published...")
+    add = made.add_argument
+    add("a", metavar="A", help="the results to compare with: a directory, or published[:...]")
+    add("b", metavar="B", help="the results to compare: a directory, or published...")
     for side in ("a", "b"):
-        made.add_argument(
-            f"--also-{side}",
-            metavar="DIR",
-            action="append",
-            default=[],
-            help=f"add the runs of this directory to {side.upper()}",
-        )
+        also = f"add the runs of this directory to {side.upper()}"
+        add(f"--also-{side}", metavar="DIR", action="append", default=[], help=also)
     options.add_outcome_options(made)
-    made.add_argument("--across", default="", metavar="KEY,...", help="keys that need not be equal")
-    made.add_argument(
-        "--fail-on",
-        default="slower",
-        metavar="WHAT,...",
-        help=f"outcomes that make the exit code 1: {', '.join(_FAIL_ON)} (default: slower; "
-        "missing: A has the case, B does not, or not in the same unit)",
+    add("--across", default="", metavar="KEY,...", help="keys that need not be equal")
+    fail_on = (
+        f"outcomes that make the exit code 1: {', '.join(_FAIL_ON)} (default: slower; missing: A"
+        " has the case, B does not, or not in the same unit)"
     )
-    made.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="also write the tables to this file"
-    )
-    made.add_argument(
-        "--html", type=Path, metavar="FILE", help="also write a page to look at, offline"
-    )
-    made.add_argument(
-        "--junit", type=Path, metavar="FILE", help="also write a JUnit file: a test for each case"
+    add("--fail-on", default="slower", metavar="WHAT,...", help=fail_on)
+    options.add_files(
+        made,
+        markdown="also write the tables to this file",
+        html="also write a page to look at, offline",
+        junit="also write a JUnit file: a test for each case",
     )
     options.add_json(made, "the comparison")
     options.add_external_options(made, accelerator=False)

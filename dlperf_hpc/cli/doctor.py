@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import show_wait
@@ -83,7 +82,9 @@ def _gpu(arguments: argparse.Namespace) -> int:
 
     if arguments.spec is not None:
         raise messages.usage_error("--gpu", "checks this machine, and takes no sweep file")
-    show = show_wait if arguments.json else print
+    show: Callable[[str], None] = print
+    if arguments.json:
+        show = show_wait
     try:
         rows = run_pack(arguments.gpu, "cuda", arguments.budget or _PACK_S, show=show)
     except OSError as error:
@@ -91,7 +92,9 @@ def _gpu(arguments: argparse.Namespace) -> int:
         raise messages.usage_error(where, str(error.strerror), hint) from error
     if arguments.json:
         show_wait("")
-    print(json.dumps(as_json(rows), indent=1) if arguments.json else arguments.gpu / TABLE)
+        messages.print_json(as_json(rows))
+    else:
+        print(arguments.gpu / TABLE)
     return int(failed(rows))
 
 
@@ -102,16 +105,11 @@ def _site(arguments: argparse.Namespace) -> int:
 
     _check_nodelist(arguments)
     collectives_s = _collectives_s(arguments)
-    asked, site_name, sweep = arguments.cluster, arguments.site, None
+    cluster, site_name, sweep = arguments.cluster, arguments.site, None
     if arguments.spec is not None:
-        from dlperf_hpc.bundled import program_folders, sweep_file
-        from dlperf_hpc.sweepfile.load import load_sweep
-        from dlperf_hpc.train.registry import registry
-
-        path = sweep_file(arguments.spec)
-        sweep = load_sweep(path, registry(), programs=program_folders(path))
-        asked, site_name = asked or sweep.cluster, site_name or sweep.site
-    engine = choose_engine(asked)
+        sweep = options.read_sweep(arguments.spec)
+        cluster, site_name = cluster or sweep.cluster, site_name or sweep.site
+    engine = choose_engine(cluster)
     site, manifest = load_site(site_name), None
     if sweep is not None:
         from dlperf_hpc.engines.plan import make_manifest
@@ -142,8 +140,8 @@ def _collectives_s(arguments: argparse.Namespace) -> float:
         return 0.0
     budget_s = float(arguments.budget or _COLLECTIVES_S)
     if budget_s > _MOST_COLLECTIVES_S:
-        told = f"a job of --collectives takes at most {_MOST_COLLECTIVES_S:g} s"
-        raise messages.usage_error("--budget", told)
+        most = f"a job of --collectives takes at most {_MOST_COLLECTIVES_S:g} s"
+        raise messages.usage_error("--budget", most)
     return budget_s
 
 
@@ -169,40 +167,42 @@ def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> 
     return _answer(Question(engine, site, logs, manifest, progress=show_wait), as_json)
 
 
-def _answer(question: Question, as_json: bool) -> int:
+def _follow(question: Question, quiet: bool) -> tuple[list[CheckResult], Any]:
+    """Every result, and the rows of nodes or of collectives; each is printed as it comes."""
     from dlperf_hpc.doctor.examine import examine
 
-    results = []
-    checks, rows = examine(question), None
-    while rows is None:
+    results: list[CheckResult] = []
+    checks = examine(question)
+    while True:
         try:
-            result = next(checks)
+            results.append(next(checks))
         except StopIteration as end:
-            rows = end.value
-            break
-        results.append(result)
-        if not as_json:
+            return results, end.value
+        if not quiet:
             show_wait("")
-            print(result.line(), flush=True)
+            print(results[-1].line(), flush=True)
+
+
+def _answer(question: Question, as_json: bool) -> int:
+    results, rows = _follow(question, as_json)
     counts = Counter(result.grade for result in results)
     if as_json:
         show_wait("")
-        told = _as_json(question, results, counts["FAIL"] == 0)
-        name = "collectives" if question.collectives_s else "nodes"
-        messages.print_json({**told, name: rows})
-    else:
-        if question.collectives_s and rows:
-            from dlperf_hpc.doctor.measurements import collective_table
+        fields = _as_json(question, results, counts["FAIL"] == 0)
+        messages.print_json({**fields, "collectives" if question.collectives_s else "nodes": rows})
+        return int(counts["FAIL"] > 0)
+    if question.collectives_s and rows:
+        from dlperf_hpc.doctor.measurements import collective_table
 
-            print(f"\n{collective_table(rows)}\n")
-        print(", ".join(f"{count} {grade}" for grade, count in counts.items()))
-    return 1 if counts["FAIL"] else 0
+        print(f"\n{collective_table(rows)}\n")
+    print(", ".join(f"{count} {grade}" for grade, count in counts.items()))
+    return int(counts["FAIL"] > 0)
 
 
 def _as_json(question: Question, results: Iterable[CheckResult], well: bool) -> dict[str, object]:
     return {
         "engine": question.engine.name,
-        "sweep": question.manifest.sweep if question.manifest else None,
+        "sweep": question.manifest and question.manifest.sweep,
         "ok": well,
         "findings": [vars(result) for result in results],
     }

@@ -65,8 +65,8 @@ def _env(arguments: argparse.Namespace) -> int:
     if arguments.action == "list":
         if arguments.json:
             messages.print_json(known)
-        for name, what in () if arguments.json else known.items():
-            print(f"{name:12} {what}")
+        else:
+            print("\n".join(f"{name:12} {what}" for name, what in known.items()))
         return 0
     if arguments.name not in known:
         name = arguments.name or ""
@@ -77,16 +77,22 @@ def _env(arguments: argparse.Namespace) -> int:
     return _make(arguments)
 
 
-def _make(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.bundled import folder, is_checkout
-
-    place = Path(os.path.abspath(arguments.dir or Path(".envs", arguments.name)))
+def _settings(arguments: argparse.Namespace) -> dict[str, str]:
+    """The variables of the recipe. SpecError for a file that is not there."""
     settings = {"PYTHON": arguments.python}
     for option in ("constraints", "requirements"):
         if given := getattr(arguments, option):
             if not given.is_file():
                 raise usage_error(f"--{option}", f"there is no file {given}")
             settings[option.upper()] = str(given.absolute())
+    return settings
+
+
+def _make(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.bundled import folder, is_checkout
+
+    place = Path(os.path.abspath(arguments.dir or Path(".envs", arguments.name)))
+    settings = _settings(arguments)
     script = ["sh", str(folder("requirements") / "environment.sh"), arguments.name, str(place)]
     with tempfile.TemporaryDirectory(prefix="dlperf-") as scratch:
         if not is_checkout():
@@ -100,11 +106,14 @@ def _make(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             settings["DRY_RUN"] = "1"
             sys.stdout.flush()
-        # What the recipe prints is no part of a JSON document.
-        output = sys.stderr if arguments.json and not arguments.dry_run else None
+        output = None
+        if arguments.json and not arguments.dry_run:
+            output = sys.stderr  # what the recipe prints is no part of a JSON document
         done = subprocess.run(script, env={**os.environ, **settings}, stdout=output, check=False)
+    if done.returncode < 0:
+        return 1
     if done.returncode or arguments.dry_run:
-        return min(done.returncode, 2) if done.returncode >= 0 else 1
+        return min(done.returncode, 2)
     profile = f"[environment.{arguments.name}]\nvenv = {json.dumps(str(place))}"
     if arguments.json:
         messages.print_json({"name": arguments.name, "venv": str(place)})

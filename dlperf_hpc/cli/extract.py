@@ -37,6 +37,11 @@ Exit code: 0 every log counts, 1 some logs do not count, 2 invalid request, or n
 """
 _LOGS = (".log", ".log.gz", ".log.zst", ".log.xz", ".log.bz2")
 _WIDTH = 100
+_COUNTS = {
+    "warmup_batches": "number of iterations before the window",
+    "train_batches": "last iteration of the window",
+    "batch_size_per_device": "batch size for the logs whose content and name do not state it",
+}
 
 
 class _ListRules(argparse.Action):
@@ -56,32 +61,18 @@ class _ListRules(argparse.Action):
 
 def _parser() -> argparse.ArgumentParser:
     made = options.parser("extract", _DESCRIPTION, _EPILOG)
-    made.add_argument(
-        "--log_dir",
-        required=True,
-        metavar="DIR",
-        help="directory of logs, as <DIR>/4n8g/bert_b32_fp32_1.log, or a zip archive of such logs;"
-        " relative to the current directory (for DLPerf's scripts: relative to the script)",
+    add = made.add_argument
+    log_dir = (
+        "directory of logs, as <DIR>/4n8g/bert_b32_fp32_1.log, or a zip archive of such logs;"
+        " relative to the current directory (for DLPerf's scripts: relative to the script)"
     )
-    made.add_argument(
-        "--output_dir",
-        default="./result",
-        metavar="DIR",
-        help="directory for the result files (default: ./result)",
-    )
-    made.add_argument(
-        "--warmup_batches", type=int, metavar="N", help="number of iterations before the window"
-    )
-    made.add_argument("--train_batches", type=int, metavar="N", help="last iteration of the window")
-    made.add_argument(
-        "--batch_size_per_device",
-        type=int,
-        metavar="N",
-        help="batch size for the logs whose content and name do not state it",
-    )
-    made.add_argument(
-        "--rules", action=_ListRules, nargs=0, help="list the window rules, and write nothing"
-    )
+    add("--log_dir", required=True, metavar="DIR", help=log_dir)
+    output = "directory for the result files (default: ./result)"
+    add("--output_dir", default="./result", metavar="DIR", help=output)
+    for name, what in _COUNTS.items():
+        add(f"--{name}", type=int, metavar="N", help=what)
+    rules = "list the window rules, and write nothing"
+    add("--rules", action=_ListRules, nargs=0, help=rules)
     options.add_json(made, "the tables, the paths of their files, and the notes")
     options.add_external_options(made, accelerator=True)
     return made
@@ -94,10 +85,11 @@ def _rule(arguments: argparse.Namespace) -> WindowRule:
     if given == (None, None):
         return made
     window = re.search(r"\[([0-9]+):([0-9]+)\]$", made.name)
-    if window is None or "[" in arguments.rule:
-        has = "states its window" if "[" in arguments.rule else "has no window"
-        hint = "leave out --warmup_batches and --train_batches"
-        raise usage_error("--rule", f"{arguments.rule} {has}", hint)
+    hint = "leave out --warmup_batches and --train_batches"
+    if "[" in arguments.rule:
+        raise usage_error("--rule", f"{arguments.rule} states its window", hint)
+    if window is None:
+        raise usage_error("--rule", f"{arguments.rule} has no window", hint)
     first, last = (int(end) if own is None else own for own, end in zip(given, window.groups()))
     if not 0 <= first < last:
         raise usage_error(
@@ -140,13 +132,20 @@ def _extract(arguments: argparse.Namespace) -> int:
         *_of_files(made),
     ]
     if arguments.json:
-        told = extraction.as_json(arguments.log_dir, rule.name, zip(paths, made), notes)
-        messages.print_json(told)
+        fields = extraction.as_json(arguments.log_dir, rule.name, zip(paths, made), notes)
+        messages.print_json(fields)
     for note in notes:
         messages.say(f"note: {note}")
-    others = [name for name in (*found.unrecognised, *found.programs) if not _is_log(name)]
-    counted = tuple(f"{log}:" for log in (*extraction.counted_logs(found.results), *others))
-    return 1 if out or any(not line.startswith(counted) for line in found.unread) else 0
+    return int(bool(out) or _some_unread(found))
+
+
+def _some_unread(found: Gathered) -> bool:
+    """Whether a log was not read that is none of those that count."""
+    from dlperf_hpc.reporting.extraction import counted_logs
+
+    rest = [name for name in (*found.unrecognised, *found.programs) if not _is_log(name)]
+    counted = tuple(f"{log}:" for log in (*counted_logs(found.results), *rest))
+    return any(not line.startswith(counted) for line in found.unread)
 
 
 def _gathered(arguments: argparse.Namespace, rule: WindowRule) -> Gathered:
@@ -164,11 +163,11 @@ def _gathered(arguments: argparse.Namespace, rule: WindowRule) -> Gathered:
             return found
         stated = {**stated, "batch_size": weak}
         again = gather(paths, rule, stated, cache, advance, out)
-    told = {(result.log, result.attempt): result for result in again.results}
-    results = [
-        result if result.run.case.batch_size else told.get((result.log, result.attempt), result)
-        for result in found.results
-    ]
+    by_log = {(result.log, result.attempt): result for result in again.results}
+    for result in found.results:
+        if result.run.case.batch_size:
+            by_log[result.log, result.attempt] = result
+    results = (by_log.get((each.log, each.attempt), each) for each in found.results)
     return replace(found, results=tuple(results))
 
 
@@ -182,8 +181,8 @@ def _save(arguments: argparse.Namespace, extract: Extract) -> str:
     """Write a table; its path. LedgerError if it cannot be written."""
     from dlperf_hpc.files import write_atomically
 
-    label = f"_{extract.label}" if extract.label else ""
-    name = f"{_last_part(arguments.log_dir)}{label}_result.json"
+    parts = (_last_part(arguments.log_dir), extract.label, "result.json")
+    name = "_".join(filter(None, parts))
     path = os.path.join(arguments.output_dir, name)
     try:
         os.makedirs(arguments.output_dir, exist_ok=True)
@@ -223,8 +222,8 @@ def _unknown(found: Gathered, show: Any) -> Iterator[str]:
 def _of_batch_size(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[str]:
     from dlperf_hpc.reporting.extraction import other_batch_size
 
-    told = arguments.batch_size_per_device
-    return [] if told is None else other_batch_size(results, told)
+    size = arguments.batch_size_per_device
+    return [] if size is None else other_batch_size(results, size)
 
 
 def _of_files(made: Sequence[Extract]) -> list[str]:

@@ -37,15 +37,16 @@ def _parser() -> argparse.ArgumentParser:
     since = "tell only of what changed on that day or later; what was before is still compared with"
     add("--since", default="", metavar="YYYY-MM-DD", help=since)
     options.add_outcome_options(made)
-    add(
-        "--fail-on",
-        default="nothing",
-        metavar="WHAT,...",
-        help=f"what makes the exit code 1: {', '.join(FAIL_ON)} (default: nothing; changed: slower,"
-        " faster or drift)",
+    fail_on = (
+        f"what makes the exit code 1: {', '.join(FAIL_ON)} (default: nothing; changed: slower,"
+        " faster or drift)"
     )
-    add("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
-    add("--junit", type=Path, metavar="FILE", help="also write a JUnit file: a test for each case")
+    add("--fail-on", default="nothing", metavar="WHAT,...", help=fail_on)
+    options.add_files(
+        made,
+        markdown="also write the tables to this file",
+        junit="also write a JUnit file: a test for each case",
+    )
     options.add_json(made, "the history")
     options.add_external_options(made, accelerator=False)
     return made

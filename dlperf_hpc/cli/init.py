@@ -51,8 +51,7 @@ def _init(arguments: argparse.Namespace) -> int:
     written = [target for target, source in sorted(copies.items()) if _copy(source, target)]
     kept = sorted(copies.keys() - set(written))
     if arguments.json:
-        told = {"written": list(map(str, written)), "kept": list(map(str, kept))}
-        messages.print_json(told)
+        messages.print_json({"written": [*map(str, written)], "kept": [*map(str, kept)]})
         return 0
     for words, files in (("written", written), ("was there, and stays", kept)):
         for file in files:

@@ -28,12 +28,8 @@ _PIECE = 1 << 20  # bytes of a log in memory
 def _parser() -> argparse.ArgumentParser:
     made = options.parser("logs", "Show the log of a run, or with --output what its ranks printed.")
     options.add_directory(made)
-    made.add_argument(
-        "run",
-        nargs="?",
-        default="",
-        help=f"{options.RUN_HELP} (not needed if the sweep has one run)",
-    )
+    run = f"{options.RUN_HELP} (not needed if the sweep has one run)"
+    made.add_argument("run", nargs="?", default="", help=run)
     output = "show what srun or mpiexec and the ranks printed, in place of the log"
     made.add_argument("-o", "--output", action="store_true", help=output)
     instead = made.add_mutually_exclusive_group()
@@ -101,13 +97,13 @@ def _show(path: Path, ledger: Ledger, run: Run, follow: bool) -> None:
     """Copy the file to standard output, from its beginning; control characters made visible."""
     position, announced, bad = 0, False, False
     poll_s = float(ledger.manifest.site.get("poll_s", _PATIENCE_S))
-    asked = time.monotonic()
+    checked = time.monotonic()  # when the scheduler was asked last
     while True:
         status = _on_disk(ledger, run).status
         ended = not follow or status.value == "ok"
         # A run that was killed leaves no end, and one that ended badly may have been requeued.
-        if not ended and (status.bad > bad or time.monotonic() - asked > poll_s):
-            asked = time.monotonic()
+        if not ended and (status.bad > bad or time.monotonic() - checked > poll_s):
+            checked = time.monotonic()
             ended = _is_over(ledger.root, run, status.bad)
         bad = status.bad
         position = _copy(path, position)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dlperf_hpc.model.case import Run
     from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.ledger import Ledger
+    from dlperf_hpc.sweepfile.load import Sweep
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,12 +63,13 @@ class _Parser(argparse.ArgumentParser):
 
         if not word.startswith("-"):
             pairs = [a.option_strings[-1] for a in self._actions if a.metavar == "KEY=VALUE"]
-            form = f"; write {pairs[0]} KEY=VALUE, without blanks around =" if pairs else ""
+            form = "".join(f"; write {n} KEY=VALUE, without blanks around =" for n in pairs[:1])
             return f"{word!r} is one argument too many (a text with blanks needs quotes{form})"
         option = word.partition("=")[0]
         known = [name for action in self._actions for name in action.option_strings]
         near = difflib.get_close_matches(option, known, n=1)
-        return f"there is no option {option}" + (f" (did you mean {near[0]}?)" if near else "")
+        meant = "".join(f" (did you mean {name}?)" for name in near)
+        return f"there is no option {option}{meant}"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -110,6 +112,23 @@ def add_sweep_file(made: argparse.ArgumentParser, also: str = "", nargs: str | N
     made.add_argument("spec", type=Path, nargs=nargs, help=text)
 
 
+def read_sweep(spec: Path, overrides: dict[str, Any] | None = None) -> Sweep:
+    """The sweep of such a file, with the values of ``--set``; SpecError if it does not hold."""
+    from dlperf_hpc.bundled import program_folders, sweep_file
+    from dlperf_hpc.sweepfile.load import load_sweep
+    from dlperf_hpc.train.registry import registry
+
+    path = sweep_file(spec)
+    return load_sweep(path, registry(), overrides, _formats(), program_folders(path))
+
+
+def _formats() -> Iterator[str]:
+    """The names of the log formats, which are loaded for a sweep with a program alone."""
+    from dlperf_hpc.logs.formats import formats
+
+    yield from (each.name for each in formats())
+
+
 def add_json(made: argparse._ActionsContainer, what: str) -> None:
     """``--json``: ``what`` is printed as one JSON document on standard output."""
     made.add_argument("--json", action="store_true", help=f"print {what} as JSON")
@@ -117,24 +136,18 @@ def add_json(made: argparse._ActionsContainer, what: str) -> None:
 
 def add_site_options(made: argparse.ArgumentParser) -> None:
     """``--cluster``, ``--site`` and ``--logs``: where a sweep's runs go."""
-    made.add_argument(
-        "--cluster",
-        choices=CHOICES,
-        help="engine that starts the runs; auto takes slurm where sbatch is, else local (default:"
-        " the sweep file's `cluster`, else auto)",
+    cluster = (
+        "engine that starts the runs; auto takes slurm where sbatch is, else local (default: the"
+        " sweep file's `cluster`, else auto)"
     )
-    made.add_argument(
-        "--site",
-        help="site profile: a path, or the name of a file in slurm/, $DLPERF_SITES or"
-        " ~/.config/dlperf_hpc/ (default: the sweep file's `site`, else $DLPERF_SITE)",
+    made.add_argument("--cluster", choices=CHOICES, help=cluster)
+    site = (
+        "site profile: a path, or the name of a file in slurm/, $DLPERF_SITES or"
+        " ~/.config/dlperf_hpc/ (default: the sweep file's `site`, else $DLPERF_SITE)"
     )
-    made.add_argument(
-        "--logs",
-        type=Path,
-        default=Path("logs"),
-        metavar="DIR",
-        help="the directory in which each sweep has its own directory (default: logs)",
-    )
+    made.add_argument("--site", help=site)
+    logs = "the directory in which each sweep has its own directory (default: logs)"
+    made.add_argument("--logs", type=Path, default=Path("logs"), metavar="DIR", help=logs)
 
 
 def add_order_options(made: argparse.ArgumentParser) -> None:
@@ -153,10 +166,9 @@ def add_order_options(made: argparse.ArgumentParser) -> None:
 
 def count(text: str) -> int:
     """An argument that counts something: a whole number from 1 to 10^9."""
-    value = int(text) if text.isdecimal() and text.isascii() else 0
-    if not 0 < value <= 10**9:
+    if not (text.isdecimal() and text.isascii() and 0 < int(text) <= 10**9):
         raise argparse.ArgumentTypeError(f"{text!r} is not a count of 1 or more")
-    return value
+    return int(text)
 
 
 def seconds(text: str) -> float:
@@ -172,19 +184,13 @@ def seconds(text: str) -> float:
 
 def add_outcome_options(made: argparse.ArgumentParser) -> None:
     """``--tolerance`` and ``--risk``: when a ratio of two speeds is a difference."""
-    made.add_argument(
-        "--tolerance",
-        default="2%",
-        metavar="T",
-        help="difference that does not matter (default: 2%%)",
+    matters = "difference that does not matter (default: 2%%)"
+    made.add_argument("--tolerance", default="2%", metavar="T", help=matters)
+    wrong = (
+        "how often an outcome may be wrong; a case with too few runs for this risk gets no outcome"
+        " (default: 5%%)"
     )
-    made.add_argument(
-        "--risk",
-        default="5%",
-        metavar="R",
-        help="how often an outcome may be wrong; a case with too few runs for this risk gets no"
-        " outcome (default: 5%%)",
-    )
+    made.add_argument("--risk", default="5%", metavar="R", help=wrong)
 
 
 def outcome_settings(arguments: argparse.Namespace) -> tuple[float, float]:
@@ -213,11 +219,8 @@ def _fraction(arguments: argparse.Namespace, name: str) -> float:
 def words(where: str, text: str, known: Sequence[str]) -> list[str]:
     """Names with commas between them. SpecError naming the option for one that is not known."""
     found = [word for word in text.replace(" ", "").split(",") if word]
-    strange = [word for word in found if word not in known]
-    if strange:
-        raise usage_error(
-            where, f"there is no {', '.join(strange)}", f"there are {', '.join(known)}"
-        )
+    if strange := ", ".join(word for word in found if word not in known):
+        raise usage_error(where, f"there is no {strange}", f"there are {', '.join(known)}")
     return found
 
 
@@ -256,18 +259,16 @@ def add_external_options(made: argparse.ArgumentParser, accelerator: bool) -> No
         help="read logs by the pattern that this TOML file tells, as [program.NAME.read] of a sweep"
         " does; logs that it does not fit are read as ever (docs/programs.md)",
     )
-    logs.add_argument(
-        "--no-cache", action="store_true", help="read every file again, and keep nothing of it"
-    )
+    no_cache = "read every file again, and keep nothing of it"
+    logs.add_argument("--no-cache", action="store_true", help=no_cache)
     settings = made.add_argument_group("settings of the runs whose logs do not state them")
     for name, what in _COUNTS.items():
         settings.add_argument("--" + name.replace("_", "-"), type=int, metavar="N", help=what)
     for name, what in _NAMES.items():
         settings.add_argument(f"--{name}", metavar="NAME", help=what)
     if accelerator:
-        settings.add_argument(
-            "--accelerator", "--card", metavar="NAME", help="name of the accelerator: V100, A100..."
-        )
+        card = "name of the accelerator: V100, A100..."
+        settings.add_argument("--accelerator", "--card", metavar="NAME", help=card)
 
 
 def stated_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -295,8 +296,8 @@ def cache(arguments: argparse.Namespace) -> ScanCache:
     SpecError for a ``--format-file`` that has no format."""
     from dlperf_hpc.logs.scan.search import ScanCache, default_path
 
-    path = None if arguments.no_cache else default_path()
-    return ScanCache(path, own_format(arguments))
+    own = own_format(arguments)
+    return ScanCache(None, own) if arguments.no_cache else ScanCache(default_path(), own)
 
 
 def own_format(arguments: argparse.Namespace) -> OwnFormat | None:
@@ -332,6 +333,12 @@ def sweeps(arguments: argparse.Namespace) -> Iterator[tuple[Path, Sequence[RunRe
             if path in arguments.paths:
                 raise
             say(f"not read: {error}")
+
+
+def add_files(made: argparse.ArgumentParser, **helps: str) -> None:
+    """``--NAME FILE`` for each file that :func:`write_files` may write."""
+    for name, what in helps.items():
+        made.add_argument(f"--{name}", type=Path, metavar="FILE", help=what)
 
 
 def write_files(arguments: argparse.Namespace, contents: Mapping[str, Callable[[], bytes]]) -> None:
@@ -375,17 +382,11 @@ def resolve_run(ledger: Ledger, text: str) -> Run:
     runs = ledger.manifest.runs
     if text.isdecimal() and 1 <= int(text[:9]) <= len(runs):
         return runs[int(text[:9]) - 1]
-    tasks = ledger.tasks()
-    by_id = [run for run in runs if text == run.id]
-    by_task = [run for run in runs if run.id in tasks and tasks[run.id].name == text]
-    found = by_id or by_task or [run for run in runs if text in run.id]
+    ids = {text, *(run for run, task in ledger.tasks().items() if task.name == text)}
+    named = [run for run in runs if run.id in ids]
+    found = named[:1] or [run for run in runs if text in run.id]
     if len(found) == 1:
         return found[0]
-    raise _ambiguous(text, found, runs)
-
-
-def _ambiguous(text: str, found: Sequence[Run], runs: Sequence[Run]) -> SpecError:
-    """The error of a text that names no run, or several."""
     what = f"no run's id has {text!r}"
     if found:
         what = f"{len(found)} runs have {text!r} in their id"
@@ -393,4 +394,4 @@ def _ambiguous(text: str, found: Sequence[Run], runs: Sequence[Run]) -> SpecErro
     listed = "".join(f"\n  {run.id}" for run in offered[:_MOST_LISTED])
     if len(offered) > _MOST_LISTED:
         listed += f"\n  ... {len(offered)} in all"
-    return usage_error("RUN", f"{what}; the ids are{listed}")
+    raise usage_error("RUN", f"{what}; the ids are{listed}")

@@ -140,26 +140,13 @@ def _with_value(cases: list[Case], item: str) -> list[Case]:
 
 
 def _load(arguments: argparse.Namespace) -> Sweep:
-    from dlperf_hpc.bundled import program_folders, sweep_file
-    from dlperf_hpc.sweepfile.load import load_sweep
-    from dlperf_hpc.train.registry import registry
-
     overrides = _pairs(arguments.set, "--set")
     if arguments.name is not None:
         overrides["name"] = arguments.name
-    path = sweep_file(arguments.spec)
-    sweep = load_sweep(path, registry(), overrides, _formats(), program_folders(path))
+    sweep = options.read_sweep(arguments.spec, overrides)
     for note in sweep.notes:
-        messages.say(f"note: {path}: {note}")
+        messages.say(f"note: {sweep.source}: {note}")
     return _narrowed(sweep, arguments.only)
-
-
-def _formats() -> Iterator[str]:
-    """The names of the log formats. They take their time, which only a sweep with a program takes:
-    nothing is loaded before the first is asked for."""
-    from dlperf_hpc.logs.formats import formats
-
-    yield from (each.name for each in formats())
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
