@@ -15,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from dlperf_hpc.analysis.changes import changes
+from dlperf_hpc.analysis.outcomes import changes
 
 KINDS = ("nothing", "step", "spike", "drift")
 LENGTHS = (6, 8, 12, 20, 30)

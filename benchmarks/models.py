@@ -35,7 +35,7 @@ import torch.distributed as dist
 from other_models import others
 from torch.nn.parallel import DistributedDataParallel
 
-from dlperf_hpc.analysis import accelerators
+from dlperf_hpc.analysis import machines
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import MODES, Case, Topology
 from dlperf_hpc.model.statistics import median_interval
@@ -190,7 +190,7 @@ def told(case: Case, runner: Runner, ours: Runner, iterations: int) -> Row:
         runner.session.facts()["device_name"],
         float(workload_of(case, runner.row.code).flops_per_sample(case)),
     )
-    middle, peak = statistics.median(runner.rates), accelerators.peak(name, case.precision)
+    middle, peak = statistics.median(runner.rates), machines.peak(name, case.precision)
     tflops = middle * flops / 1e12
     row = replace(
         runner.row,

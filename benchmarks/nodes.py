@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlperf_hpc.analysis.nodes import Observation, node_effects
+from dlperf_hpc.analysis.slow_nodes import Observation, node_effects
 from dlperf_hpc.doctor.measurements import Pairing, judge, rounds_of
 
 WIDTHS = (1, 2, 4)

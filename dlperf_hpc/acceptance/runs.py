@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.acceptance.pack import OK, Finding, judged, skipped
-from dlperf_hpc.analysis import accelerators
+from dlperf_hpc.analysis import machines
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.telemetry import find_device, gpu_state
@@ -64,7 +64,7 @@ def environment(device: str) -> Iterator[Finding]:
         yield judged("card", "torch.cuda.is_available() is False", "a card", False)
         return
     name, card = torch.cuda.get_device_name(), f"{torch.cuda.device_count()} x "
-    if known := accelerators.accelerator(name):
+    if known := machines.accelerator(name):
         yield Finding("card", f"{card}{name}, known as {known.name}", verdict=OK)
     else:
         yield Finding("card", f"{card}{name}, not in the table: there will be no MFU")

@@ -22,7 +22,7 @@ from torch.nn.utils import clip_grad_norm_
 from dlperf_hpc.acceptance import numerics, training
 from dlperf_hpc.acceptance.pack import FAIL, OK, SKIPPED, Finding, judged, skipped
 from dlperf_hpc.acceptance.training import COMPILED, EAGER, TUNED
-from dlperf_hpc.analysis import accelerators
+from dlperf_hpc.analysis import machines
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
@@ -148,7 +148,7 @@ def _row(
 
 def peak_tflops(device: str, precision: str) -> float | None:
     """The data sheet's dense peak of the card; None where it is not known."""
-    return accelerators.peak(torch.cuda.get_device_name(), precision) if device == "cuda" else None
+    return machines.peak(torch.cuda.get_device_name(), precision) if device == "cuda" else None
 
 
 def kernel_text(events: Any, card: bool) -> str:

@@ -9,22 +9,13 @@ decided in :mod:`dlperf_hpc.analysis.outcomes`.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
 from dlperf_hpc.analysis.flags import both_units
-from dlperf_hpc.analysis.outcomes import (
-    RISK,
-    TOLERANCE,
-    Outcome,
-    band,
-    error_of,
-    outcome_of,
-    point_interval,
-    rank_interval,
-)
-from dlperf_hpc.analysis.setups import (
+from dlperf_hpc.analysis.machines import (
     HARDWARE,
     Difference,
     Setup,
@@ -32,6 +23,16 @@ from dlperf_hpc.analysis.setups import (
     same_hardware,
     setup_of,
     together,
+)
+from dlperf_hpc.analysis.outcomes import (
+    RISK,
+    TOLERANCE,
+    RatioOutcome,
+    band,
+    error_of,
+    outcome_of,
+    point_interval,
+    rank_interval,
 )
 from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
 from dlperf_hpc.model.case import Topology
@@ -66,9 +67,8 @@ class Identity:
     def series(self) -> str:
         """The case without its topology, in the manner of a sweep's own series."""
         variant = "-".join([self.text("precision"), *self.tags])
-        return (
-            f"{self.text('framework')}/{self.text('model')}/bz{self.text('batch_size')}/{variant}"
-        )
+        name = f"{self.text('framework')}/{self.text('model')}"
+        return f"{name}/bz{self.text('batch_size')}/{variant}"
 
     def matching(self, across: Collection[str] = ()) -> tuple[object, ...]:
         """What must be equal for two cases to be compared; names that mean the same are equal."""
@@ -130,13 +130,23 @@ class Compared:
 
     a: Subject | None
     b: Subject | None
-    outcome: Outcome
+    outcome: RatioOutcome
     ratio: float | None = None
     interval: Interval | None = None
     of_medians: Interval | None = None
     note: str = ""
     differences: tuple[Difference, ...] = ()
     unit: str = SAMPLES_PER_S
+
+    @property
+    def sides(self) -> dict[str, Subject]:
+        """The sides that know the case, by their names."""
+        return {name: side for name, side in (("A", self.a), ("B", self.b)) if side is not None}
+
+    @property
+    def error(self) -> float | None:
+        """How often such an outcome is wrong at most; None without an interval."""
+        return None if self.interval is None else error_of(self.interval)
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,7 @@ class Comparison:
     across: tuple[str, ...] = ()
     unmatched_published: int = 0
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: RatioOutcome) -> int:
         """How many cases have that outcome."""
         return sum(case.outcome is outcome for case in self.cases)
 
@@ -161,7 +171,7 @@ def subjects(results: Sequence[RunResult]) -> list[Subject]:
     """The cases of one directory, in order of first appearance; one result per run counts."""
     groups: dict[Identity, list[RunResult]] = {}
     for result in chosen(results):
-        groups.setdefault(_identity(result), []).append(result)
+        groups.setdefault(identity_of(result), []).append(result)
     return [_subject(case, group) for case, group in groups.items()]
 
 
@@ -236,25 +246,34 @@ def compare(
     if not 0 < risk < 0.5:
         raise ValueError(f"the risk {risk!r} is not between 0 and 0.5")
     band(tolerance)
+    cases: list[Compared] = []
+    unmatched, met = 0, set()
+    for subject, like in zip(a, _partners(a, b, across)):
+        cases += [_compared(subject, b[place], tolerance, risk) for place in like]
+        met.update(like)
+        if not like and subject.published:
+            unmatched += 1
+        elif not like:
+            cases.append(_missing(subject, None))
+    for place, subject in enumerate(b):
+        if place not in met and subject.published:
+            unmatched += 1
+        elif place not in met:
+            cases.append(_missing(None, subject))
+    ordered = tuple(key for key in KEYS if key in across)
+    return Comparison(tuple(cases), tolerance, risk, ordered, unmatched)
+
+
+def _partners(
+    a: Iterable[Subject], b: Sequence[Subject], across: Collection[str]
+) -> Iterator[list[int]]:
+    """Of each case of ``a`` the places of its like in ``b``."""
     places: dict[object, list[int]] = {}
     for place, subject in enumerate(b):
         places.setdefault(subject.case.matching(across), []).append(place)
-    cases: list[Compared] = []
-    alone: list[Subject] = []
-    met: set[int] = set()
     for subject in a:
-        like = places.get(subject.case.matching(across), [])
-        like = [place for place in like if not (across and b[place] == subject)]
-        cases += [_compared(subject, b[place], tolerance, risk) for place in like]
-        met.update(like)
-        if not like:
-            alone.append(subject)
-            cases += [] if subject.published else [_missing(subject, None)]
-    only_b = [subject for place, subject in enumerate(b) if place not in met]
-    cases += [_missing(None, subject) for subject in only_b if not subject.published]
-    unmatched = sum(subject.published is not None for subject in [*alone, *only_b])
-    ordered = tuple(key for key in KEYS if key in across)
-    return Comparison(tuple(cases), tolerance, risk, ordered, unmatched)
+        like = places.get(subject.case.matching(across), ())
+        yield [place for place in like if not (across and b[place] == subject)]
 
 
 def nearest(a: Iterable[Subject], b: Iterable[Subject]) -> dict[tuple[str, ...], int]:
@@ -265,17 +284,14 @@ def nearest(a: Iterable[Subject], b: Iterable[Subject]) -> dict[tuple[str, ...],
     """
     a, b = tuple(a), tuple(b)
     for size in (1, 2, 3):
-        found = {}
-        for keys in combinations(KEYS, size):
-            known: dict[object, list[Subject]] = {}
-            for subject in b:
-                known.setdefault(subject.case.matching(keys), []).append(subject)
-            found[keys] = sum(
-                any(_alike(each, other) for other in known.get(each.case.matching(keys), ()))
-                for each in a
-            )
-        if any(found.values()):
-            return {keys: count for keys, count in found.items() if count}
+        found = Counter(
+            keys
+            for keys in combinations(KEYS, size)
+            for subject, like in zip(a, _partners(a, b, keys))
+            if any(_alike(subject, b[place]) for place in like)
+        )
+        if found:
+            return dict(found)
     return {}
 
 
@@ -284,16 +300,11 @@ def _alike(a: Subject, b: Subject) -> bool:
     return len(models) < 2 and same_hardware(a.setup, b.setup)
 
 
-def _identity(result: RunResult) -> Identity:
+def identity_of(result: RunResult) -> Identity:
+    """What the case of a run is."""
     case = result.run.case
-    return Identity(
-        framework=case.framework,
-        model=case.model,
-        precision=case.precision,
-        batch_size=case.batch_size,
-        topology=case.topology,
-        tags=tuple(case.tags),
-    )
+    shape = (case.precision, case.batch_size, case.topology)
+    return Identity(case.framework, case.model, *shape, tuple(case.tags))
 
 
 def _subject(case: Identity, results: Sequence[RunResult]) -> Subject:
@@ -325,10 +336,10 @@ def _speeds_together(parts: Sequence[Speeds]) -> Speeds:
 
 
 def _missing(a: Subject | None, b: Subject | None) -> Compared:
-    without_a = a is None or not a.speeds
-    outcome = Outcome.MISSING_IN_A if without_a else Outcome.MISSING_IN_B
-    other = b if without_a else a
-    unit = next(iter(other.speeds), SAMPLES_PER_S) if other else SAMPLES_PER_S
+    outcome, known = RatioOutcome.MISSING_IN_B, a
+    if a is None or not a.speeds:
+        outcome, known = RatioOutcome.MISSING_IN_A, b
+    unit = next(iter(known.speeds if known else ()), SAMPLES_PER_S)
     return Compared(a, b, outcome, note="; ".join(_lost(a, b)), unit=unit)
 
 
@@ -344,7 +355,7 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
     interval = _interval(a, b, unit, risk)
     outcome = outcome_of(ratio, interval, tolerance, risk)
     notes = _lost(a, b) + _unknown(a, b)
-    if outcome is Outcome.TOO_FEW:
+    if outcome is RatioOutcome.TOO_FEW:
         notes.append(_too_few(a, b, interval, risk))
     return Compared(
         a=a,
@@ -361,8 +372,8 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
 
 def _in_other_units(a: Subject, b: Subject) -> Compared:
     units = [" and ".join(side.speeds) for side in (a, b)]
-    told = f"A has {units[0]}, B {units[1]}: {both_units([*a.speeds, *b.speeds])}"
-    return Compared(a, b, Outcome.OTHER_UNIT, note="; ".join([*_lost(a, b), told]))
+    text = f"A has {units[0]}, B {units[1]}: {both_units([*a.speeds, *b.speeds])}"
+    return Compared(a, b, RatioOutcome.OTHER_UNIT, note="; ".join([*_lost(a, b), text]))
 
 
 def _interval(a: Subject, b: Subject, unit: str, risk: float) -> Interval | None:

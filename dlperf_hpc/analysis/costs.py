@@ -1,19 +1,21 @@
-"""What a number rests on beside the clock: energy with its validity, and the node-hours of runs."""
+"""What runs need beside time: energy with its validity, node-hours, and the memory of a case that
+did not fit, by the line through smaller batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
-from dlperf_hpc.analysis.flags import Flag
-from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.analysis.flags import MOST_SAID, Flag
+from dlperf_hpc.model.case import CaseFacts
+from dlperf_hpc.model.result import GpuUse, RunResult, Status
 
 _COVERED = 0.9
 _GAP_S = 5.0
 _LONGER = 1.05
-_MOST_SAID = 3
 _HOUR_S = 3600.0
 
 
@@ -28,14 +30,19 @@ def energy_doubts(result: RunResult) -> list[str]:
     if gpu.devices < devices:
         found.append(f"{gpu.devices} of {devices} devices told their energy")
     if gpu.joules_by == "power":
-        covered = gpu.covered or 0.0
-        if covered < _COVERED:
-            found.append(f"it is made of samples of power that cover {100 * covered:.0f} % of it")
-        if gpu.gap_s is not None and gpu.gap_s > _GAP_S:
-            found.append(f"no sample of power for {gpu.gap_s:.1f} s")
-    elapsed = window.elapsed_s if window else 0.0
-    if gpu.watched_s is not None and window and gpu.watched_s > _LONGER * elapsed:
-        found.append(f"it is that of {gpu.watched_s:.1f} s, and the window has {elapsed:.1f} s")
+        found += _power_doubts(gpu)
+    if window and gpu.watched_s is not None and gpu.watched_s > _LONGER * window.elapsed_s:
+        seconds = f"{gpu.watched_s:.1f} s, and the window has {window.elapsed_s:.1f} s"
+        found.append(f"it is that of {seconds}")
+    return found
+
+
+def _power_doubts(gpu: GpuUse) -> list[str]:
+    found, covered = [], gpu.covered or 0.0
+    if covered < _COVERED:
+        found.append(f"it is made of samples of power that cover {100 * covered:.0f} % of it")
+    if gpu.gap_s is not None and gpu.gap_s > _GAP_S:
+        found.append(f"no sample of power for {gpu.gap_s:.1f} s")
     return found
 
 
@@ -44,9 +51,9 @@ def of_energy(results: Sequence[RunResult]) -> list[Flag]:
     doubts = {result.run.id: words for result in results if (words := energy_doubts(result))}
     if not doubts:
         return []
-    told = [f"{run}: {'; '.join(words)}" for run, words in [*doubts.items()][:_MOST_SAID]]
-    more = f"; and {len(doubts) - _MOST_SAID} more runs" if len(doubts) > _MOST_SAID else ""
-    return [Flag("energy-in-doubt", f"{' | '.join(told)}{more}")]
+    first = [f"{run}: {'; '.join(words)}" for run, words in [*doubts.items()][:MOST_SAID]]
+    more = f"; and {len(doubts) - MOST_SAID} more runs" if len(doubts) > MOST_SAID else ""
+    return [Flag("energy-in-doubt", f"{' | '.join(first)}{more}")]
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class Cost:
     """What runs took, in node-hours.
 
     ``used`` is from the first to the last line of the log of each of the ``runs`` that tell both;
-    ``asked`` is what their time limits reserved, None where a limit is not known; ``window`` is
+    ``requested`` is what their time limits reserved, None where a limit is not known; ``window`` is
     what of it was measured, in the runs that count, and ``samples`` are theirs, None where a log
     does not tell. ``unknown`` is how many runs began, or may have, of which no log tells how long
     they took. Earlier attempts are in none of it."""
@@ -62,7 +69,7 @@ class Cost:
     runs: int
     unknown: int
     used: float
-    asked: float | None
+    requested: float | None
     window: float | None
     samples: float | None
 
@@ -81,9 +88,10 @@ def cost(results: Iterable[RunResult], limits_s: Mapping[str, int]) -> Cost | No
     """Of these runs; ``limits_s`` are their time limits by run id. None where no log tells how long
     a run took."""
     runs = unknown = 0
-    used = asked = 0.0
+    used = requested = 0.0
     known = True
-    windows: list[tuple[float | None, float | None]] = []
+    windows: list[float | None] = []
+    samples: list[float | None] = []
     for result in results:
         took = _took_s(result)
         nodes = result.run.case.topology.nodes
@@ -93,20 +101,20 @@ def cost(results: Iterable[RunResult], limits_s: Mapping[str, int]) -> Cost | No
         runs += 1
         used += nodes * took / _HOUR_S
         known &= result.run.id in limits_s
-        asked += nodes * limits_s.get(result.run.id, 0) / _HOUR_S
+        requested += nodes * limits_s.get(result.run.id, 0) / _HOUR_S
         if result.rates:
-            elapsed, samples = _measured(result)
-            windows.append((elapsed and nodes * elapsed / _HOUR_S, samples))
+            elapsed, measured = _measured(result)
+            windows.append(elapsed and nodes * elapsed / _HOUR_S)
+            samples.append(measured)
     if not runs:
         return None
-    window, samples = (_sum([each[i] for each in windows]) for i in (0, 1))
-    return Cost(runs, unknown, used, asked if known else None, window, samples)
+    return Cost(runs, unknown, used, requested if known else None, _sum(windows), _sum(samples))
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
     """None where one is not known."""
-    told = [value for value in values if value is not None]
-    return math.fsum(told) if len(told) == len(values) else None
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) else None
 
 
 def _measured(result: RunResult) -> tuple[float | None, float | None]:
@@ -130,3 +138,49 @@ def _took_s(result: RunResult) -> float | None:
 
 def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+class Peak(NamedTuple):
+    """A case's peak of memory, MB per device; None if no run of its counts. ``sweep`` is that of
+    its runs."""
+
+    sweep: str
+    case: CaseFacts
+    memory_mb: float | None
+
+
+def does_not_fit(group: Collection[RunResult]) -> bool:
+    """Whether a case has no run that counts, and one that ended out of memory."""
+    statuses = [result.status for result in group if not result.counts]
+    return len(statuses) == len(group) and Status.OUT_OF_MEMORY in statuses
+
+
+def needed(case: Peak, cases: Sequence[Peak]) -> str:
+    """What a case that does not fit needs, in a sentence: by the straight line through the two
+    largest smaller batches of cases that are alike in all else. Activations grow with the batch,
+    weights and states do not. Without two such batches it says that."""
+    batch, wanted = case.case.batch_size, _alike(case)
+    text = "ran out of memory"
+    if not batch:
+        return text
+    sizes = {
+        size: each.memory_mb
+        for each in cases
+        if (size := each.case.batch_size) and each.memory_mb is not None and _alike(each) == wanted
+    }
+    peaks = sorted((size, peak) for size, peak in sizes.items() if size < batch)[-2:]
+    if len(peaks) < 2:
+        return f"{text}; two smaller batches of this case would tell how much it needs"
+    (small, low), (large, high) = peaks
+    slope = (high - low) / (large - small)
+    if slope <= 0:
+        return f"{text}; batches {small} and {large} took {low:.0f} and {high:.0f} MB a device"
+    need = high + slope * (batch - large)
+    line = f"by the line through {low:.0f} MB at {small} and {high:.0f} MB at {large}"
+    return f"{text}; batch {batch} needs about {need:.0f} MB a device, {line}"
+
+
+def _alike(peak: Peak) -> tuple[object, ...]:
+    case = peak.case
+    alike = (case.framework, case.model, case.topology, case.precision, case.seq_len)
+    return (peak.sweep, *alike, case.accumulation, tuple(case.tags))

@@ -70,18 +70,15 @@ def dlperf_table(
     medians = {name: round2(statistics.median(v)) for name, v in rounded.items() if v}
     reasons = [f"{name}: no runs" for name, values in rounded.items() if not values]
     base = medians.get(BASE)
-    if medians and not base:
-        what = f"there is no {BASE}" if base is None else f"the median of {BASE} rounds to 0"
-        reasons.append(f"no speedup: {what}")
-    cells = {
-        name: DlperfCell(
-            average_speed=round2(sum(rounded[name]) / len(rounded[name])),
-            batch_size_per_device=batch_size,
-            median_speed=median,
-            speedup=round2(median / base) if base else None,
-        )
-        for name, median in medians.items()
-    }
+    if medians and base is None:
+        reasons.append(f"no speedup: there is no {BASE}")
+    elif base == 0:
+        reasons.append(f"no speedup: the median of {BASE} rounds to 0")
+    cells = {}
+    for name, median in medians.items():
+        average = round2(sum(rounded[name]) / len(rounded[name]))
+        speedup = round2(median / base) if base else None
+        cells[name] = DlperfCell(average, batch_size, median, speedup)
     return DlperfTable(model, cells, tuple(reasons))
 
 

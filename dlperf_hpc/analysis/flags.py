@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from dlperf_hpc.analysis.accelerators import CEILING
+from dlperf_hpc.analysis.machines import CEILING
 from dlperf_hpc.model.case import CaseFacts
 from dlperf_hpc.model.result import (
     FEW_CORES,
@@ -34,7 +35,8 @@ SUPER_LINEAR_WITHOUT_INTERVAL = 1.02
 DROP = 0.15
 CROSS_CHECK = 0.05
 SHORT_WINDOW_S = 5.0
-_MOST_SAID = 3
+MOST_SAID = 3
+"""Runs, or texts of one, that a note names; of more it says how many."""
 _MOST_CPUS = 10**6
 
 FLAGS: Mapping[str, str] = {
@@ -121,13 +123,11 @@ def of_sample(sample: Sample | None, unit: str) -> list[Flag]:
     if sample.n < MIN_REPEATS:
         found.append(Flag("too-few-repeats", _coverage_note(sample)))
     if sample.split is not None:
-        note = _groups_note(sample, sample.split, unit)
-        found.append(Flag("bimodal", note))
+        found.append(Flag("bimodal", _groups_note(sample, sample.split, unit)))
     if sample.outliers:
-        listed = ", ".join(
-            f"{v:.2f} ({100 * (v / sample.median - 1):+.1f} %)" for v in sample.outliers
-        )
-        found.append(Flag("outlier", f"far from the median, but counted: {listed} {unit}"))
+        each = (f"{v:.2f} ({100 * (v / sample.median - 1):+.1f} %)" for v in sample.outliers)
+        note = f"far from the median, but counted: {', '.join(each)} {unit}"
+        found.append(Flag("outlier", note))
     return found
 
 
@@ -141,9 +141,7 @@ def _coverage_note(sample: Sample) -> str:
 
 def _groups_note(sample: Sample, split: Split, unit: str) -> str:
     low, high = split.low_count, sample.n - split.low_count
-    median = "in the larger one"
-    if low == high:
-        median = "between them, where no run is"
+    median = "in the larger one" if low != high else "between them, where no run is"
     return (
         f"the runs form two groups, {low} from {sample.minimum:.2f} to {split.low_end:.2f} and "
         f"{high} from {split.high_start:.2f} to {sample.maximum:.2f} {unit}; the median is {median}"
@@ -152,9 +150,10 @@ def _groups_note(sample: Sample, split: Split, unit: str) -> str:
 
 def both_units(units: Iterable[str]) -> str:
     """What to say of figures in several units."""
-    told = "one is not divided by the other"
-    known = own_unit([*units]) == ""
-    return f"{told}; the sequence length (--seq-len) may give both" if known else told
+    text = "one is not divided by the other"
+    if own_unit([*units]):
+        return text
+    return f"{text}; the sequence length (--seq-len) may give both"
 
 
 def of_left_out(units: Sequence[str], left_out: Sequence[Rates]) -> list[Flag]:
@@ -162,74 +161,127 @@ def of_left_out(units: Sequence[str], left_out: Sequence[Rates]) -> list[Flag]:
     if not left_out:
         return []
     runs = "1 run is" if len(left_out) == 1 else f"{len(left_out)} runs are"
-    others = dict.fromkeys(unit for rates in left_out for unit in rates)
-    theirs, why = " and ".join(others), both_units([*others, *units])
-    note = f"{runs} in {theirs} and left out, the others are in {units[0]}: {why}"
+    theirs = dict.fromkeys(unit for rates in left_out for unit in rates)
+    why = both_units([*theirs, *units])
+    note = f"{runs} in {' and '.join(theirs)} and left out, the others are in {units[0]}: {why}"
     return [Flag("mixed-units", note)]
 
 
 def of_mixed_series(units: Mapping[str, str]) -> list[Flag]:
     """Whether the cases of a series, by their topologies, are in several units."""
-    if len(set(units.values())) < 2:
-        return []
     found: dict[str, list[str]] = {}
     for topology, unit in units.items():
         found.setdefault(unit, []).append(topology)
-    listed = ", ".join(f"{', '.join(names)} in {unit}" for unit, names in found.items())
-    return [Flag("mixed-units", f"{listed}: {both_units(found)}")]
+    if len(found) < 2:
+        return []
+    topologies = ", ".join(f"{', '.join(names)} in {unit}" for unit, names in found.items())
+    return [Flag("mixed-units", f"{topologies}: {both_units(found)}")]
+
+
+# --- timed windows
+
+Test = Callable[[Any], Any]
+_NO_STEP = "hold no optimizer step: no all-reduce of an update and no update is in their time"
+_UNSTEADY = "are not steady (drift, or a jump inside the window)"
+
+
+def _of_tests(windows: Sequence[Any], tests: Iterable[tuple[str, Test, str]]) -> list[Flag]:
+    """A flag for each test that some window meets."""
+    hits = [(name, sum(map(bool, map(test, windows))), text) for name, test, text in tests]
+    n = len(windows)
+    return [Flag(name, f"{count} of {n} windows {text}") for name, count, text in hits if count]
 
 
 def of_windows(case: CaseFacts, windows: Sequence[Window]) -> list[Flag]:
     """Flags about the timed windows of the runs that count."""
-    n = len(windows)
-    tests = [
-        ("no-optimizer-step", _no_step, "hold no optimizer step: no all-reduce of an update and no "
-         "update is in their time"),
-        ("all-steps-skipped", _all_skipped, "skipped every optimizer step: a skipped step is "
-         "faster than a real one"),
-        ("unsteady", lambda w: w.steady is False, "are not steady (drift, or a jump inside the "
-         "window)"),
-        ("no-finite-loss", _no_loss, "give no finite loss, so nothing shows that they trained"),
-        ("loss-unchanged", _loss_stuck, "end with the loss they began with: were the parameters "
-         "updated?"),
-        ("recompiled", lambda w: bool(w.recompiles), "hold the time in which torch.compile made "
-         "another graph"),
-        ("graph-breaks", lambda w: bool(w.graph_breaks), "are of models with graph breaks"),
-    ]  # fmt: skip
-    found = []
-    for flag, test, text in tests:
-        hits = sum(map(test, windows))
-        if hits:
-            found.append(Flag(flag, f"{hits} of {n} windows {text}"))
-    differing = sorted({text for window in windows for text in _not_as_asked(case, window)})
-    found += [Flag("not-as-asked", text) for text in differing]
-    return found
+    found = _of_tests(windows, _OF_WINDOWS)
+    differing = sorted({text for window in windows for text in _contradictions(case, window)})
+    return found + [Flag("not-as-asked", text) for text in differing]
+
+
+def _no_loss(window: Window) -> bool:
+    losses = (window.loss_first, window.loss_last)
+    return not all(loss is not None and math.isfinite(loss) for loss in losses)
+
+
+def _loss_stuck(window: Window) -> bool:
+    stepped = window.loss_first is not None and window.optimizer_steps > 0
+    return stepped and window.loss_first == window.loss_last
+
+
+_OF_WINDOWS: Sequence[tuple[str, Test, str]] = (
+    ("no-optimizer-step", lambda w: w.optimizer_steps == 0 and not w.skipped_steps, _NO_STEP),
+    ("all-steps-skipped", lambda w: 0 < (w.skipped_steps or 0) >= w.optimizer_steps,
+     "skipped every optimizer step: a skipped step is faster than a real one"),
+    ("unsteady", lambda w: w.steady is False, _UNSTEADY),
+    ("no-finite-loss", _no_loss, "give no finite loss, so nothing shows that they trained"),
+    ("loss-unchanged", _loss_stuck, "end with the loss they began with: were the parameters "
+     "updated?"),
+    ("recompiled", lambda w: w.recompiles, "hold the time in which torch.compile made another "
+     "graph"),
+    ("graph-breaks", lambda w: w.graph_breaks, "are of models with graph breaks"),
+)  # fmt: skip
+
+
+def _contradictions(case: CaseFacts, window: Window) -> Iterator[str]:
+    """In what a window is not as its case is configured."""
+    for name in ("ranks", "accumulation", "global_batch"):
+        reported, configured = getattr(window, name), getattr(case, name)
+        if reported != configured and None not in (reported, configured):
+            what = name.replace("_", " ")
+            yield f"a window reports {what} {reported}, the case asks for {configured}"
+
+
+def of_external(windows: Sequence[ExternalWindow]) -> list[Flag]:
+    """Flags about windows of other programs' logs."""
+    return _of_tests(windows, _OF_EXTERNAL)
+
+
+def _off(other: float | None, window: ExternalWindow, most: float) -> bool:
+    """Whether another figure of a window is further from its speed than this fraction."""
+    return other is not None and abs(other / window.speed - 1) > most
+
+
+def _has_clock(window: ExternalWindow) -> bool:
+    """Whether a time of its own stands behind a figure: stamps, or when the lines came."""
+    return bool({"clock", "arrival"} & {window.basis, window.check_basis})
+
+
+def _differ(window: ExternalWindow) -> bool:
+    total = "total" in (window.basis, window.check_basis)
+    return _has_clock(window) and not total and _off(window.check, window, CROSS_CHECK)
+
+
+_OF_EXTERNAL: Sequence[tuple[str, Test, str]] = (
+    ("no-optimizer-step", lambda w: w.optimizer_steps == 0, _NO_STEP),
+    ("unsteady", lambda w: w.steady is False, _UNSTEADY),
+    ("printed-only", lambda w: not _has_clock(w), "rest on printed figures alone"),
+    ("clock-and-print-differ", _differ, "were printed otherwise than the clock says"),
+    ("window-and-rest-differ", lambda w: _off(w.rest, w, REST_DIFFERS), "are followed by "
+     "iterations of another speed"),
+    ("total-and-lines-differ", lambda w: w.basis == "total" and _off(w.check, w, CROSS_CHECK),
+     "are totals that the lines of the same log contradict"),
+)  # fmt: skip
+
+
+# --- ranks, GPUs and ways between them
 
 
 def of_gpus(counted: Sequence[RunResult]) -> list[Flag]:
     """Flags about how the ranks of the runs that count were placed beside their GPUs, and whether
     these had time and memory enough."""
     on_gpus = [(result, rows) for result in counted if (rows := _gpu_ranks(result))]
-    n = len(on_gpus)
-    short = [
-        result.window.elapsed_s
-        for result, _ in on_gpus
-        if result.window is not None and result.window.elapsed_s < SHORT_WINDOW_S
-    ]
-    found = []
+    n, found = len(on_gpus), []
+    lengths = [result.window.elapsed_s for result, _ in on_gpus if result.window is not None]
+    short = [elapsed for elapsed in lengths if elapsed < SHORT_WINDOW_S]
     if short:
         note = f"{len(short)} of {n} windows are short, the shortest {min(short):.2f} s"
         found.append(Flag("short-window", note))
-    fewest = [cores for _, rows in on_gpus if (cores := _fewest_cores(rows)) is not None]
-    if fewest and min(fewest) < FEW_CORES:
-        few = sum(cores < FEW_CORES for cores in fewest)
-        note = f"{few} of {n} runs had ranks of few cores, at least {min(fewest):.3g} for a GPU"
-        found.append(Flag("few-cores", note))
-    far = [texts for _, rows in on_gpus if (texts := [t for r in rows if (t := _far(r))])]
+    found += _of_cores([rows for _, rows in on_gpus])
+    far = [texts for _, rows in on_gpus if (texts := [*filter(None, map(_far, rows))])]
     if far:
-        found.append(
-            Flag("far-memory", f"{len(far)} of {n} runs: {'; '.join(far[0][:_MOST_SAID])}")
-        )
+        note = f"{len(far)} of {n} runs: {'; '.join(far[0][:MOST_SAID])}"
+        found.append(Flag("far-memory", note))
     retried = [r.gpu.alloc_retries for r in counted if r.gpu is not None and r.gpu.alloc_retries]
     if retried:
         note = f"in {len(retried)} runs the allocator asked again, up to {max(retried)} times"
@@ -239,12 +291,13 @@ def of_gpus(counted: Sequence[RunResult]) -> list[Flag]:
 
 def of_transport(counted: Sequence[RunResult]) -> list[Flag]:
     """Flags about which way NCCL's ranks talked in the runs that count, where logs tell it."""
-    n, found = len(counted), []
-    slow = [r for r in counted if _ports_up(r) and "NET/Socket" in ways(r.facts, "between")]
-    if slow:
-        note = f"{len(slow)} of {n} runs talked by NET/Socket between nodes, beside the port"
-        found.append(Flag("nccl-socket", f"{note} {_ports_up(slow[0])[0]}: see NCCL_IB_DISABLE,"
-                          " NCCL_NET and NCCL's line NET/IB"))  # fmt: skip
+    found = []
+    ports = [port for r in counted if "NET/Socket" in ways(r.facts, "between")
+             for port in ways(r.facts, "ports")[:1]]  # fmt: skip
+    if ports:
+        note = f"{len(ports)} of {len(counted)} runs talked by NET/Socket between nodes, beside the"
+        found.append(Flag("nccl-socket", f"{note} port {ports[0]}: see NCCL_IB_DISABLE, NCCL_NET "
+                          "and NCCL's line NET/IB"))  # fmt: skip
     odd = [way for r in counted for way in ways(r.facts, "within") if way.startswith("NET/")]
     if odd:
         note = f"ranks of one node talked by {', '.join(dict.fromkeys(odd))}"
@@ -252,34 +305,42 @@ def of_transport(counted: Sequence[RunResult]) -> list[Flag]:
     return found
 
 
-def _ports_up(result: RunResult) -> list[str]:
-    return ways(result.facts, "ports")
+Rank = Mapping[str, object]
+"""A ``rank`` line."""
 
 
-def _gpu_ranks(result: RunResult) -> list[Mapping[str, object]]:
-    """The ``rank`` lines of ranks that computed on a GPU."""
+def _gpu_ranks(result: RunResult) -> list[Rank]:
+    """The ranks that computed on a GPU."""
     rows = result.facts.get("ranks") or []
     return [row for row in rows if isinstance(row, Mapping) and row.get("device_uuid")]
 
 
-def _fewest_cores(rows: Sequence[Mapping[str, object]]) -> float | None:
+def _of_cores(runs: Sequence[Sequence[Rank]]) -> list[Flag]:
+    fewest = [cores for rows in runs if (cores := _fewest_cores(rows)) is not None]
+    few = sum(cores < FEW_CORES for cores in fewest)
+    if not few:
+        return []
+    note = f"{few} of {len(runs)} runs had ranks of few cores, at least {min(fewest):.3g} for a GPU"
+    return [Flag("few-cores", note)]
+
+
+def _fewest_cores(rows: Sequence[Rank]) -> float | None:
     """The fewest cores that a rank had; those that several ranks of a host share are divided."""
-    masks = [(str(row.get("host")), _numbers(row.get("cpus"))) for row in rows]
-    known = [(host, cpus) for host, cpus in masks if cpus]
-    shares = []
-    for host in {host for host, _ in known}:
-        each = [cpus for name, cpus in known if name == host]
-        shares.append(min(min(map(len, each)), len(set[int]().union(*each)) / len(each)))
+    hosts: dict[str, list[set[int]]] = {}
+    for row in rows:
+        if cpus := _numbers(row.get("cpus")):
+            hosts.setdefault(str(row.get("host")), []).append(cpus)
+    shares = (min(*map(len, each), len(set().union(*each)) / len(each)) for each in hosts.values())
     return min(shares, default=None)
 
 
-def _far(row: Mapping[str, object]) -> str:
+def _far(row: Rank) -> str:
     """Of a rank on another NUMA node than its GPU: where it is, and where that is."""
     node = row.get("gpu_numa")
-    for key, words in (("cpus_numa", "runs on cores of"), ("memory_numa", "has memory of")):
+    for key, text in (("cpus_numa", "runs on cores of"), ("memory_numa", "has memory of")):
         nodes = _numbers(row.get(key))
         if isinstance(node, int) and nodes and node not in nodes:
-            return f"rank {row.get('rank')} {words} node {row.get(key)}, its GPU is at node {node}"
+            return f"rank {row.get('rank')} {text} node {row.get(key)}, its GPU is at node {node}"
     return ""
 
 
@@ -297,76 +358,7 @@ def _numbers(text: object) -> set[int]:
     return found
 
 
-def of_external(windows: Sequence[ExternalWindow]) -> list[Flag]:
-    """Flags about windows of other programs' logs."""
-    n = len(windows)
-    tests = [
-        ("no-optimizer-step", lambda w: w.optimizer_steps == 0, "hold no optimizer step: no "
-         "all-reduce of an update and no update is in their time"),
-        ("unsteady", lambda w: w.steady is False, "are not steady (drift, or a jump inside the "
-         "window)"),
-        ("printed-only", lambda w: not _has_clock(w), "rest on printed "
-         "figures alone"),
-        ("clock-and-print-differ", _differ, "were printed otherwise than the clock says"),
-        ("window-and-rest-differ", _rest_differs, "are followed by iterations of another speed"),
-        ("total-and-lines-differ", _total_differs, "are totals that the lines of the same log "
-         "contradict"),
-    ]  # fmt: skip
-    counted = [(flag, sum(map(test, windows)), text) for flag, test, text in tests]
-    return [Flag(flag, f"{hits} of {n} windows {text}") for flag, hits, text in counted if hits]
-
-
-def _rest_differs(window: ExternalWindow) -> bool:
-    return window.rest is not None and abs(window.rest / window.speed - 1) > REST_DIFFERS
-
-
-def _total_differs(window: ExternalWindow) -> bool:
-    if window.basis != "total" or window.check is None:
-        return False
-    return abs(window.check / window.speed - 1) > CROSS_CHECK
-
-
-def _has_clock(window: ExternalWindow) -> bool:
-    """Whether a time of its own stands behind a figure: stamps, or when the lines came."""
-    return bool({"clock", "arrival"} & {window.basis, window.check_basis})
-
-
-def _differ(window: ExternalWindow) -> bool:
-    bases = (window.basis, window.check_basis)
-    if not _has_clock(window) or "total" in bases or window.check is None:
-        return False
-    return abs(window.check / window.speed - 1) > CROSS_CHECK
-
-
-def _no_step(window: Window) -> bool:
-    return window.optimizer_steps == 0 and not window.skipped_steps
-
-
-def _all_skipped(window: Window) -> bool:
-    return 0 < (window.skipped_steps or 0) >= window.optimizer_steps
-
-
-def _no_loss(window: Window) -> bool:
-    losses = (window.loss_first, window.loss_last)
-    return not all(loss is not None and math.isfinite(loss) for loss in losses)
-
-
-def _loss_stuck(window: Window) -> bool:
-    told = window.loss_first is not None
-    return told and window.optimizer_steps > 0 and window.loss_first == window.loss_last
-
-
-def _not_as_asked(case: CaseFacts, window: Window) -> list[str]:
-    pairs = {
-        "ranks": (window.ranks, case.ranks),
-        "accumulation": (window.accumulation, case.accumulation),
-        "global batch": (window.global_batch, case.global_batch),
-    }
-    return [
-        f"a window reports {name} {seen}, the case asks for {asked}"
-        for name, (seen, asked) in pairs.items()
-        if seen != asked and None not in (seen, asked)
-    ]
+# --- which results were taken
 
 
 def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list[Flag]:
@@ -380,25 +372,8 @@ def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list
     if counted_out:
         note = f"ended ok without a positive finite throughput: {', '.join(counted_out)}"
         found.append(Flag("no-number", note))
-    found += _of_contradictions(results)
-    differing = _differing([result.run.case for result in results])
-    if differing:
-        note = f"the runs differ in {', '.join(differing)}: they are not repeats of one case"
-        found.append(Flag("mixed-settings", note))
-    return found
-
-
-def _of_contradictions(results: Sequence[RunResult]) -> list[Flag]:
-    """What cannot be true of a run: a sentence for each run and kind."""
-    found = []
-    kinds = {"log": "log-contradicts-itself", "record": "log-and-record-differ"}
     for result in results:
-        for between, name in kinds.items():
-            texts = [each.text for each in result.contradictions if each.between == between]
-            if texts:
-                more = f"; and {len(texts) - _MOST_SAID} more" if len(texts) > _MOST_SAID else ""
-                note = f"{result.run.id}: {'; '.join(texts[:_MOST_SAID])}{more}"
-                found.append(Flag(name, note))
+        found += _of_contradictions(result)
     without = [
         result.run.id
         for result in results
@@ -407,7 +382,23 @@ def _of_contradictions(results: Sequence[RunResult]) -> list[Flag]:
     if without:
         note = f"the log has no end line, its record says that it ended ok: {', '.join(without)}"
         found.append(Flag("no-end-line", note))
+    differing = _differing([result.run.case for result in results])
+    if differing:
+        note = f"the runs differ in {', '.join(differing)}: they are not repeats of one case"
+        found.append(Flag("mixed-settings", note))
     return found
+
+
+_CONTRADICTIONS = {"log": "log-contradicts-itself", "record": "log-and-record-differ"}
+
+
+def _of_contradictions(result: RunResult) -> Iterator[Flag]:
+    """What cannot be true of a run: a sentence for each kind."""
+    for between, name in _CONTRADICTIONS.items():
+        texts = [each.text for each in result.contradictions if each.between == between]
+        if texts:
+            more = f"; and {len(texts) - MOST_SAID} more" if len(texts) > MOST_SAID else ""
+            yield Flag(name, f"{result.run.id}: {'; '.join(texts[:MOST_SAID])}{more}")
 
 
 def _differing(cases: Sequence[CaseFacts]) -> list[str]:
@@ -423,9 +414,9 @@ def of_launches(results: Sequence[RunResult]) -> list[Flag]:
     jobs = [job for result in results if (job := shared_job(result.launch)) is not None]
     if len(jobs) == len(set(jobs)):
         return []
-    told = f"{len(jobs)} of {len(results)} runs were measured in turn inside {len(set(jobs))} job"
-    note = f"{told}{'s' * (len(set(jobs)) > 1)}: their spread is that of one allocation"
-    return [Flag("shared-allocation", note)]
+    runs = f"{len(jobs)} of {len(results)} runs were measured in turn"
+    note = f"{runs} inside {len(set(jobs))} job{'s' * (len(set(jobs)) > 1)}"
+    return [Flag("shared-allocation", f"{note}: their spread is that of one allocation")]
 
 
 def of_efficiency(efficiency: float | None, interval: Interval | None, growth: float) -> list[Flag]:
@@ -435,12 +426,10 @@ def of_efficiency(efficiency: float | None, interval: Interval | None, growth: f
     """
     if efficiency is None or growth <= 1:
         return []
-    advice = "look for windows without optimizer steps, a slow base, or settings that differ"
-    if interval is None:
-        if efficiency <= SUPER_LINEAR_WITHOUT_INTERVAL:
-            return []
-        return [Flag("super-linear", f"efficiency {efficiency:.3f}, no interval; {advice}")]
-    if interval.low <= 1:
+    low, text = SUPER_LINEAR_WITHOUT_INTERVAL, "no interval"
+    if interval is not None:
+        low, text = 1.0, f"all of [{interval.low:.3f}, {interval.high:.3f}] above 1"
+    if (efficiency if interval is None else interval.low) <= low:
         return []
-    range_ = f"[{interval.low:.3f}, {interval.high:.3f}]"
-    return [Flag("super-linear", f"efficiency {efficiency:.3f}, all of {range_} above 1; {advice}")]
+    advice = "look for windows without optimizer steps, a slow base, or settings that differ"
+    return [Flag("super-linear", f"efficiency {efficiency:.3f}, {text}; {advice}")]

@@ -19,10 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from dlperf_hpc.analysis import accelerators
+from dlperf_hpc.analysis import machines
 from dlperf_hpc.analysis.flags import Flag
-from dlperf_hpc.analysis.setups import device_names
+from dlperf_hpc.analysis.machines import device_names
 from dlperf_hpc.model.case import CaseFacts, ObservedCase
+from dlperf_hpc.model.checks import is_number
 from dlperf_hpc.model.result import RunResult
 
 _LONGEST_SEQUENCE = 10**7
@@ -107,8 +108,19 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
 }
 # Words of a name that leave the arithmetic as it is.
 _IDLE = frozenset(
-    ("adam", "adamw", "lamb", "phase1", "phase2", "pretrain", "pretraining", "sgd", "train")
-    + ("training", "uncased")
+    [
+        "adam",
+        "adamw",
+        "lamb",
+        "phase1",
+        "phase2",
+        "pretrain",
+        "pretraining",
+        "sgd",
+        "train",
+        "training",
+        "uncased",
+    ]
 )
 _WORD = re.compile(r"[a-z0-9.]+")
 
@@ -127,9 +139,9 @@ def flops_per_sample(model: str, seq_len: int | None, scored: int | None = None)
     None for a model that is not known, or for a sequence of unknown length.
     """
     known = architecture(model)
-    if known is None or isinstance(known, ConvNet):
-        return None if known is None else known.flops()
-    if seq_len is None or not 0 < seq_len <= _LONGEST_SEQUENCE:
+    if isinstance(known, ConvNet):
+        return known.flops()
+    if known is None or seq_len is None or not 0 < seq_len <= _LONGEST_SEQUENCE:
         return None
     return known.flops(seq_len, scored)
 
@@ -142,22 +154,14 @@ def flops_of_case(case: CaseFacts) -> float | None:
 
 
 def flops_of_runs(results: Sequence[RunResult]) -> float | None:
-    """Model FLOPs of one sample of the runs of one case: as their logs tell, where some do (the
-    workload itself states them), else by the name of the model (logs of other programs, and of
-    earlier versions).
-
-    None where neither is known, or where two logs tell different numbers.
-    """
-    stated = [result.facts.get("flops_per_sample") for result in results]
-    told = {float(each) for each in stated if each is not None and _positive(each)}
-    if told:
-        return told.pop() if len(told) == 1 else None
-    return flops_of_case(results[0].run.case) if results else None
-
-
-def _positive(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value > 0
+    """Model FLOPs of one sample of the runs of one case: as their logs tell (the workload itself
+    states them), else by the name of the model. None where neither is known, or where two logs tell
+    different numbers."""
+    stated: list[Any] = [result.facts.get("flops_per_sample") for result in results]
+    known = {float(each) for each in stated if is_number(each) and each > 0}
+    if not known and results:
+        return flops_of_case(results[0].run.case)
+    return known.pop() if len(known) == 1 else None
 
 
 def tflops_per_device(
@@ -179,13 +183,15 @@ def mfu(
 ) -> float | None:
     """Model FLOPS utilisation: share of the accelerator's dense peak in the precision, 1 = all.
 
-    ``accelerator`` is a device's name, or a person's word for it
-    (:func:`dlperf_hpc.analysis.accelerators.accelerator`); ``flops`` as in
-    :func:`tflops_per_device`.
+    ``accelerator`` is a device's name, or a person's word for it (:func:`.machines.accelerator`);
+    ``flops`` as in :func:`tflops_per_device`.
     """
-    tflops = tflops_per_device(case, samples_per_s, flops)
-    peak = None if accelerator is None else accelerators.peak(accelerator, case.precision)
+    tflops, peak = tflops_per_device(case, samples_per_s, flops), _peak(case, accelerator)
     return None if tflops is None or peak is None else tflops / peak
+
+
+def _peak(case: CaseFacts, accelerator: str | None) -> float | None:
+    return None if accelerator is None else machines.peak(accelerator, case.precision)
 
 
 def of_physics(
@@ -197,12 +203,11 @@ def of_physics(
     ``flops`` as in :func:`tflops_per_device`.
     """
     flops = flops or flops_of_case(case)
-    tflops = tflops_per_device(case, samples_per_s, flops)
-    peak = None if accelerator is None else accelerators.peak(accelerator, case.precision)
+    tflops, peak = tflops_per_device(case, samples_per_s, flops), _peak(case, accelerator)
     if flops is None or tflops is None or accelerator is None or peak is None:
         return []
-    share, known = tflops / peak, accelerators.accelerator(accelerator)
-    if share <= accelerators.CEILING:
+    share, known = tflops / peak, machines.accelerator(accelerator)
+    if share <= machines.CEILING:
         return []
     figures = (
         f"{samples_per_s:.2f} samples/s are {tflops:.4g} TFLOPS per device ({flops / 1e9:.5g} "
@@ -212,7 +217,7 @@ def of_physics(
     doubts = ", ".join(_doubts(case, tflops, accelerator))
     if share > 1:
         return [Flag("over-peak", f"{figures}: impossible; look for {doubts}")]
-    ceiling = f"{100 * accelerators.CEILING:.0f} %"
+    ceiling = f"{100 * machines.CEILING:.0f} %"
     most = f"more than the {ceiling} that matrix products alone hardly pass"
     return [Flag("near-peak", f"{figures}: {most}; look for {doubts}")]
 
@@ -226,15 +231,14 @@ def _sample(case: CaseFacts) -> str:
 def _doubts(case: CaseFacts, tflops: float, accelerator: str) -> Iterator[str]:
     """What may be otherwise than it was taken; a run of our own has checked its precision."""
     if isinstance(case, ObservedCase):
-        tf32 = accelerators.peak(accelerator, "tf32")
         if case.precision in ("fp32", "float32"):
+            tf32 = machines.peak(accelerator, "tf32")
             if tf32 is not None and tflops <= tf32:
                 yield f"TF32 (it would be {100 * tflops / tf32:.1f} % of that peak, {tf32:g})"
             yield "mixed precision"
         yield "more devices than were counted"
     if isinstance(architecture(case.model), ConvNet):
-        yield "smaller images"
-        yield "convolutions done with fewer operations (Winograd)"
+        yield from ("smaller images", "convolutions done with fewer operations (Winograd)")
     else:
         yield "sequences that are packed, unpadded or shorter"
     yield "samples counted by a wrong factor"
@@ -248,5 +252,5 @@ def accelerator_of(results: Iterable[RunResult], said: str | None = None) -> str
     names = [name for result in results for name in device_names(result)]
     if not names:
         return said
-    found = {accelerators.accelerator(name) for name in names}
+    found = {machines.accelerator(name) for name in names}
     return names[0] if len(found) == 1 else None

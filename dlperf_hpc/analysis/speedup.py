@@ -4,6 +4,10 @@ Speedup is the ratio of the medians of one throughput, never a mean of ratios (H
 SC'15, rule 4), and names what it refers to (rule 1). The throughput is in samples/s, else in what
 all cases of a series have: tokens/s, or a rate of the program's own. Where there is no number there
 is None, and a reason.
+
+Option pairs are cases that differ in a single tag, side by side. A tag is an option that left its
+default (``optimizer_placement``, ``xla``, ``zerostage1``), so the case without it is the one to
+hold it against. Other people's logs say ``on`` and ``off``.
 """
 
 from __future__ import annotations
@@ -11,22 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
+from typing import Any
 
 from dlperf_hpc.analysis import flags, flops
-from dlperf_hpc.analysis.costs import of_energy
+from dlperf_hpc.analysis.costs import Peak, does_not_fit, needed, of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
-from dlperf_hpc.analysis.memory import Peak, does_not_fit, needed
-from dlperf_hpc.analysis.setups import chips, device_names
+from dlperf_hpc.analysis.machines import chips, device_names
 from dlperf_hpc.model.case import CaseFacts, Topology
-from dlperf_hpc.model.result import (
-    SAMPLES_PER_S,
-    Checkpoint,
-    ExternalWindow,
-    RunResult,
-    Status,
-    Window,
-    kernels,
-)
+from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status, kernels
 from dlperf_hpc.model.statistics import Interval, Sample, describe, ratio_interval
 from dlperf_hpc.records.nccl import in_words
 
@@ -43,27 +39,23 @@ class CaseSummary:
     """What the runs of one case say.
 
     ``samples`` describe the throughputs, over all devices, of the runs that count (status ok, and a
-    positive finite throughput), by each unit that all of these have. ``unit`` is the one that
-    ``speedup`` is made of, and ``sample`` what is said in it. ``base_samples`` are those of
-    ``base``, the topology of the same series that ``speedup`` refers to; the base itself has
-    speedup 1 and no interval. ``efficiency`` is
+    positive finite throughput), by each unit that all of these have; ``unit`` is the one that
+    ``speedup`` is made of. ``base_samples`` are those of ``base``, the topology of the same series
+    that ``speedup`` refers to; the base itself has speedup 1 and no interval. ``efficiency`` is
     speedup / (devices / base devices), 1 = linear. ``speedup_missing`` says why ``speedup`` is
     None, else ''. ``scaling`` is ``weak`` (global batch grows with the devices), ``strong`` (it is
     fixed), ``mixed``, or None for a series with one device count or unknown batches.
 
-    Of the windows that count: ``optimizer_steps`` is the fewest in any, ``skipped_steps`` (per
-    window), ``rank_spread`` (fraction) and ``memory_mb`` (MB per device) the most in any, all None
-    if there is no window; ``exposed_comm`` is the median of those that have it, and ``attention``
-    has the kernels that any of them saw, joined by ``+``. ``gpu_util`` (%, mean), ``gpu_memory_mb``
-    (MiB, the most) and ``joules_per_sample`` (median) are NVML's, None without it. ``checkpoint_*``
-    are medians over the runs that timed a checkpoint: seconds, MB (10^6 bytes) and MB/s.
-    ``accumulation`` and ``global_batch`` (samples per optimizer step) are the windows' if those
-    agree, else what the case asks for. ``tflops_per_device`` and ``mfu`` (share of the
-    accelerator's dense peak) are of the median; None where model, length, precision or accelerator
-    is not known. ``devices`` are the chips, or ``cpu``, that the logs of the runs that count name.
-    ``iteration_ms`` is the median over the runs of the window's time / its iterations,
-    ``step_ms_p50`` that of the runs' own median step times, both ms, and the latter None where no
-    run of ours counts. ``transports`` are the ways that NCCL's own lines in the logs of these runs
+    What runs measure is None where none does. Of the windows that count: ``optimizer_steps`` is the
+    fewest in any, ``skipped_steps`` (per window), ``rank_spread`` (fraction) and ``memory_mb`` (MB
+    per device) the most in any; ``exposed_comm`` is the median, and ``attention`` has the kernels
+    that any of them saw, joined by ``+``. ``gpu_util`` (%, mean), ``gpu_memory_mb`` (MiB, the most)
+    and ``joules_per_sample`` (median) are NVML's. ``checkpoint_*`` are medians: seconds, MB
+    (10^6 bytes) and MB/s. ``accumulation`` and ``global_batch`` (samples per optimizer step) are
+    the windows' if those agree, else the case's. ``tflops_per_device`` and ``mfu`` (share of the
+    accelerator's dense peak) are of the median. ``devices`` are the chips, or ``cpu``, that logs
+    name. ``iteration_ms`` is the median of the windows' time / iterations, ``step_ms_p50`` that of
+    our runs' own median step times, both ms. ``transports`` are the ways that NCCL's own lines
     tell, each once. ``sweep`` is that of the runs (see :class:`.RunResult`): a case that two sweeps
     measured has two summaries. ``evidence`` has each flag with its sentence.
     """
@@ -143,11 +135,6 @@ class CaseSummary:
         """Median over the runs that count, over all devices."""
         return self.median(SAMPLES_PER_S)
 
-    @property
-    def samples_per_s_per_device(self) -> float | None:
-        """Median over the runs that count, of one device."""
-        return self.per_device(SAMPLES_PER_S)
-
     def median(self, unit: str) -> float | None:
         """Median over the runs that count, over all devices; None if ``unit`` is not known."""
         return self.samples[unit].median if unit in self.samples else None
@@ -182,31 +169,21 @@ def summarise(
     for name, group in groups.items():
         summary, found[name] = _alone(group, accelerator)
         series.setdefault(summary.series, []).append(summary)
-    too_large = _too_large(groups, [each for members in series.values() for each in members])
+    peaks = [Peak(s.sweep, s.case, s.memory_mb) for members in series.values() for s in members]
+    for peak in peaks:
+        name = peak.sweep, peak.case.id
+        if does_not_fit(groups[name]):
+            found[name].append(Flag("does-not-fit", needed(peak, peaks)))
     done: dict[tuple[str, str], CaseSummary] = {}
     for members in map(_in_one_unit, series.values()):
         scaling = _scaling(members)
-        compared = [
-            replace(_compared(member, members, wanted, named=base is not None), scaling=scaling)
-            for member in members
-        ]
+        members = [replace(each, scaling=scaling) for each in members]
+        compared = [_compared(each, members, wanted, named=base is not None) for each in members]
         for member in compared:
-            extra = flags.of_sample(member.sample, member.unit) + _of_series(member, compared)
             name = member.sweep, member.case.id
-            done[name] = _with_flags(member, found[name] + extra + too_large.get(name, []))
+            found[name] += flags.of_sample(member.sample, member.unit)
+            done[name] = _with_flags(member, found[name] + _of_series(member, compared))
     return [done[name] for name in groups]
-
-
-def _too_large(
-    groups: Mapping[tuple[str, str], Sequence[RunResult]], summaries: Sequence[CaseSummary]
-) -> dict[tuple[str, str], list[Flag]]:
-    """By sweep and case, flags of those that do not fit."""
-    peaks = {(s.sweep, s.case.id): Peak(s.sweep, s.case, s.memory_mb) for s in summaries}
-    return {
-        name: [Flag("does-not-fit", needed(peaks[name], [*peaks.values()]))]
-        for name, group in groups.items()
-        if does_not_fit(group)
-    }
 
 
 def chosen(results: Iterable[RunResult]) -> list[RunResult]:
@@ -214,21 +191,19 @@ def chosen(results: Iterable[RunResult]) -> list[RunResult]:
     taken: dict[tuple[str, str], RunResult] = {}
     for result in results:
         name = result.sweep, result.run.id
-        other = taken.setdefault(name, result)
-        if _rank(result) < _rank(other):
+        if _rank(result) < _rank(taken.setdefault(name, result)):
             taken[name] = result
     return list(taken.values())
 
 
 def _rank(result: RunResult) -> tuple[bool, int]:
-    ok = result.counts
-    return not ok, result.attempt if ok else -result.attempt
+    return (False, result.attempt) if result.counts else (True, -result.attempt)
 
 
 def units_of_all(known: Iterable[Collection[str]]) -> tuple[str, ...]:
     """The units that all have: samples/s first, then in the order of the first."""
-    first, *others = [*known] or [()]
-    shared = [unit for unit in first if all(unit in other for other in others)]
+    first, *rest = [*known] or [()]
+    shared = [unit for unit in first if all(unit in each for each in rest)]
     return tuple(sorted(shared, key=_rank_of_unit))
 
 
@@ -253,43 +228,101 @@ def _rank_of_unit(unit: str) -> bool:
 
 def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
-    case = group[0].run.case
-    runs = chosen(group)
+    case, runs = group[0].run.case, chosen(group)
     counted, units = of_one_unit(runs)
-    described = ((unit, describe([result.rates[unit] for result in counted])) for unit in units)
-    samples = {unit: sample for unit, sample in described if sample is not None}
-    numberless = [r.run.id for r in runs if r.status is Status.OK and not r.rates]
-    left_out = [r.rates for r in runs if r.rates and not set(units) <= r.rates.keys()]
+    samples = {unit: describe([result.rates[unit] for result in counted]) for unit in units}
     windows = [result.window for result in counted if result.window is not None]
-    external = [result.external for result in counted if result.external is not None]
     statuses = [result.status for result in runs]
+    measures: dict[str, Any] = {
+        name: _pooled(how, of, counted) for name, (how, of) in _MEASURES.items()
+    }
     summary = CaseSummary(
         case=case,
         sweep=group[0].sweep,
         runs=len(runs),
         statuses=tuple((s, statuses.count(s)) for s in Status if s in statuses),
-        samples=samples,
-        unit=next(iter(samples), SAMPLES_PER_S),
+        samples={unit: sample for unit, sample in samples.items() if sample is not None},
+        unit=units[0] if units and counted else SAMPLES_PER_S,
         accumulation=_agreed([w.accumulation for w in windows], case.accumulation),
         global_batch=_agreed([w.global_batch for w in windows], case.global_batch),
+        devices=chips({name for result in counted for name in device_names(result)}),
+        attention=kernels(w.attention for w in windows),
+        transports=tuple(sorted({way for r in counted if (way := in_words(r.facts))})),
+        **measures,
     )
+    numberless = [r.run.id for r in runs if r.status is Status.OK and not r.rates]
+    left_out = [r.rates for r in runs if r.rates and not set(units) <= r.rates.keys()]
+    external = [result.external for result in counted if result.external is not None]
     found = flags.of_results(group, numberless) + flags.of_windows(case, windows)
     found += flags.of_gpus(counted) + flags.of_transport(counted)
     found += flags.of_external(external) + flags.of_launches(counted)
     found += flags.of_left_out(units, left_out) + of_energy(counted)
     summary, impossible = _with_flops(summary, counted, accelerator)
-    found += impossible
-    summary = _with_checkpoints(_with_gpus(summary, counted), counted)
-    return _with_windows(summary, windows, external), found
+    return summary, found + impossible
+
+
+Pool = Callable[[Iterable[float]], float]
+
+
+def _pooled(
+    how: Pool, of: Callable[[RunResult], Any], counted: Sequence[RunResult]
+) -> float | None:
+    """One figure of those runs that have it; None where none has."""
+    values = [value for value in map(of, counted) if value is not None]
+    return how(values) if values else None
+
+
+def _figure(*paths: str) -> Callable[[RunResult], Any]:
+    """The first of these figures that a run has: ``gpu.util``."""
+    parts = [path.split(".") for path in paths]
+
+    def of(result: RunResult) -> Any:
+        found = (getattr(getattr(result, part), name, None) for part, name in parts)
+        return next((value for value in found if value is not None), None)
+
+    return of
+
+
+def _iteration_ms(result: RunResult) -> float | None:
+    window, external = result.window, result.external
+    if window is not None:
+        return 1000 * window.elapsed_s / window.iterations if window.iterations else None
+    if external is None or not external.elapsed_s or None in (external.first, external.last):
+        return None
+    iterations = (external.last or 0) - (external.first or 0)
+    return 1000 * external.elapsed_s / iterations if iterations > 0 else None
+
+
+def _joules_per_sample(result: RunResult) -> float | None:
+    window, gpu = result.window, result.gpu
+    if window is None or gpu is None or gpu.joules is None:
+        return None
+    return gpu.joules / window.samples
+
+
+_MEASURES: Mapping[str, tuple[Pool, Callable[[RunResult], Any]]] = {
+    "iteration_ms": (median, _iteration_ms),
+    "step_ms_p50": (median, _figure("window.step_ms_p50")),
+    "optimizer_steps": (min, _figure("window.optimizer_steps", "external.optimizer_steps")),
+    "skipped_steps": (max, _figure("window.skipped_steps")),
+    "rank_spread": (max, _figure("window.rank_spread")),
+    "memory_mb": (max, _figure("window.memory_mb", "external.memory_mb")),
+    "exposed_comm": (median, _figure("window.exposed_comm")),
+    "gpu_util": (fmean, _figure("gpu.util")),
+    "gpu_memory_mb": (max, _figure("gpu.memory_mb")),
+    "joules_per_sample": (median, _joules_per_sample),
+    **{
+        f"checkpoint_{name}": (median, _figure(f"checkpoint.{name}"))
+        for name in ("save_s", "load_s", "mb_per_rank", "save_mb_s", "load_mb_s")
+    },
+}
+"""What the runs that count measure, by the summary's fields: which of their figures it is."""
 
 
 def _with_flops(
     summary: CaseSummary, counted: Sequence[RunResult], accelerator: str | None
 ) -> tuple[CaseSummary, list[Flag]]:
     """With what the samples/s mean in FLOPS, and whether that is possible."""
-    summary = replace(
-        summary, devices=chips({name for result in counted for name in device_names(result)})
-    )
     sample, case = summary.samples.get(SAMPLES_PER_S), summary.case
     if sample is None:
         return summary, []
@@ -304,71 +337,8 @@ def _with_flops(
     return summary, flops.of_physics(case, sample.maximum, accelerator, work)
 
 
-def _with_checkpoints(summary: CaseSummary, counted: Sequence[RunResult]) -> CaseSummary:
-    saved = [result.checkpoint for result in counted if result.checkpoint is not None]
-
-    def middle(of: Callable[[Checkpoint], float | None]) -> float | None:
-        values = [value for value in map(of, saved) if value is not None]
-        return median(values) if values else None
-
-    return replace(
-        summary,
-        checkpoint_save_s=middle(lambda c: c.save_s),
-        checkpoint_load_s=middle(lambda c: c.load_s),
-        checkpoint_mb_per_rank=middle(lambda c: c.mb_per_rank),
-        checkpoint_save_mb_s=middle(lambda c: c.save_mb_s),
-        checkpoint_load_mb_s=middle(lambda c: c.load_mb_s),
-    )
-
-
-def _with_gpus(summary: CaseSummary, counted: Sequence[RunResult]) -> CaseSummary:
-    used = [result.gpu for result in counted if result.gpu is not None]
-    util = [gpu.util for gpu in used if gpu.util is not None]
-    memory = [gpu.memory_mb for gpu in used if gpu.memory_mb is not None]
-    energy = [
-        result.gpu.joules / result.window.samples
-        for result in counted
-        if result.window is not None and result.gpu is not None and result.gpu.joules is not None
-    ]
-    return replace(
-        summary,
-        gpu_util=fmean(util) if util else None,
-        gpu_memory_mb=max(memory) if memory else None,
-        joules_per_sample=median(energy) if energy else None,
-        transports=tuple(sorted({told for r in counted if (told := in_words(r.facts))})),
-    )
-
-
-def _with_windows(
-    summary: CaseSummary, windows: Sequence[Window], external: Sequence[ExternalWindow]
-) -> CaseSummary:
-    both: list[Window | ExternalWindow] = [*windows, *external]
-    memory = [w.memory_mb for w in both if w.memory_mb is not None]
-    steps = [w.optimizer_steps for w in both if w.optimizer_steps is not None]
-    skipped = [w.skipped_steps for w in windows if w.skipped_steps is not None]
-    spreads = [w.rank_spread for w in windows if w.rank_spread is not None]
-    exposed = [w.exposed_comm for w in windows if w.exposed_comm is not None]
-    times = [1000 * w.elapsed_s / w.iterations for w in windows if w.iterations]
-    times += [
-        1000 * w.elapsed_s / (w.last - w.first)
-        for w in external
-        if w.elapsed_s and w.first is not None and w.last is not None and w.last > w.first
-    ]
-    return replace(
-        summary,
-        iteration_ms=median(times) if times else None,
-        step_ms_p50=median(w.step_ms_p50 for w in windows) if windows else None,
-        optimizer_steps=min(steps, default=None),
-        skipped_steps=max(skipped, default=None),
-        rank_spread=max(spreads, default=None),
-        memory_mb=max(memory, default=None),
-        exposed_comm=median(exposed) if exposed else None,
-        attention=kernels(w.attention for w in windows),
-    )
-
-
-def _agreed(seen: Sequence[int | None], asked: int | None) -> int | None:
-    return seen[0] if len(set(seen)) == 1 else asked
+def _agreed(seen: Sequence[int | None], configured: int | None) -> int | None:
+    return seen[0] if len(set(seen)) == 1 else configured
 
 
 def _in_one_unit(members: Sequence[CaseSummary]) -> list[CaseSummary]:
@@ -399,33 +369,28 @@ def _compared(
     if base is None:
         return replace(member, speedup_missing=_no_base(members, wanted, named))
     member = replace(member, base=wanted, base_samples=base.samples)
-    if member.sample is None:
-        return replace(member, speedup_missing=f"no run counts ({member.status_text})")
-    if not base.samples:
-        reason = f"no run of the base {wanted} counts ({base.status_text})"
-        return replace(member, speedup_missing=reason)
-    if member.base_sample is None:
-        why = flags.both_units([member.unit, base.unit])
-        reason = f"this is in {member.unit}, the base {wanted} in {base.unit}: {why}"
-        return replace(member, speedup_missing=reason)
+    sample, base_sample = member.sample, member.base_sample
+    if sample is None or base_sample is None:
+        return replace(member, speedup_missing=_no_ratio(member, base))
     growth = member.case.topology.devices / wanted.devices
-    speedup = member.sample.median / member.base_sample.median
+    speedup = sample.median / base_sample.median
+    member = replace(member, speedup=speedup, efficiency=speedup / growth)
     # the base over itself is 1 by definition: an interval would only repeat the base's own noise
-    itself = member.case.topology == wanted
-    interval = (
-        None if itself else ratio_interval(member.sample.interval, member.base_sample.interval)
-    )
-    efficiency_interval = None
-    if interval is not None:
-        low, high = interval.low / growth, interval.high / growth
-        efficiency_interval = Interval(low, high, interval.coverage)
-    return replace(
-        member,
-        speedup=speedup,
-        speedup_interval=interval,
-        efficiency=speedup / growth,
-        efficiency_interval=efficiency_interval,
-    )
+    interval = ratio_interval(sample.interval, base_sample.interval)
+    if member.case.topology == wanted or interval is None:
+        return member
+    of_linear = Interval(interval.low / growth, interval.high / growth, interval.coverage)
+    return replace(member, speedup_interval=interval, efficiency_interval=of_linear)
+
+
+def _no_ratio(member: CaseSummary, base: CaseSummary) -> str:
+    topology = base.case.topology
+    if member.sample is None:
+        return f"no run counts ({member.status_text})"
+    if not base.samples:
+        return f"no run of the base {topology} counts ({base.status_text})"
+    why = flags.both_units([member.unit, base.unit])
+    return f"this is in {member.unit}, the base {topology} in {base.unit}: {why}"
 
 
 def _no_base(members: Sequence[CaseSummary], wanted: Topology, named: bool) -> str:
@@ -448,28 +413,23 @@ def _of_series(member: CaseSummary, members: Sequence[CaseSummary]) -> list[Flag
         return found
     growth = member.case.topology.devices / member.base.devices
     found += flags.of_efficiency(member.efficiency, member.efficiency_interval, growth)
-    smaller = _next_smaller(member, members)
-    if smaller and min(smaller.values()) - member.efficiency > DROP:
-        name, value = min(smaller.items(), key=lambda item: item[1])
+    below = [
+        (m.efficiency, m.case.topology)
+        for m in members
+        if m.case.topology.devices < member.case.topology.devices and m.efficiency is not None
+    ]
+    most = max((topology.devices for _, topology in below), default=0)
+    next_smaller = [each for each in below if each[1].devices == most]
+    value, name = min(next_smaller, key=lambda each: each[0], default=(0.0, None))
+    if value - member.efficiency > DROP:
         note = f"efficiency falls from {value:.3f} on {name} to {member.efficiency:.3f}"
         found.append(Flag("efficiency-drop", note))
     return found
 
 
-def _next_smaller(member: CaseSummary, members: Sequence[CaseSummary]) -> Mapping[str, float]:
-    """Efficiency of the topologies with the next smaller device count that have one."""
-    below = [
-        (m.case.topology, m.efficiency)
-        for m in members
-        if m.case.topology.devices < member.case.topology.devices and m.efficiency is not None
-    ]
-    most = max((topology.devices for topology, _ in below), default=0)
-    return {str(t): efficiency for t, efficiency in below if t.devices == most}
-
-
 def _with_flags(summary: CaseSummary, found: Sequence[Flag]) -> CaseSummary:
-    order = list(flags.FLAGS)
-    found = sorted(found, key=lambda flag: order.index(flag.name))
+    order = {name: place for place, name in enumerate(flags.FLAGS)}
+    found = sorted(found, key=lambda flag: order[flag.name])
     names = tuple(dict.fromkeys(flag.name for flag in found))
     notes = [flag.note for flag in found]
     if summary.skipped_steps and "all-steps-skipped" not in names:
@@ -480,3 +440,57 @@ def _with_flags(summary: CaseSummary, found: Sequence[Flag]) -> CaseSummary:
     if summary.speedup_missing:
         notes.append(summary.speedup_note)
     return replace(summary, flags=names, notes=tuple(notes), evidence=tuple(found))
+
+
+@dataclass(frozen=True)
+class OptionPair:
+    """Case ``on`` has the tag ``name``, case ``off`` lacks it, and all else is the same.
+
+    ``ratio`` is the speed on / off, of the medians, in ``unit``: samples/s if both sides have it.
+    ``memory_mb`` is the difference of the peaks of a device, on - off; MB, None where one of them
+    is not known.
+    """
+
+    name: str
+    off: CaseSummary
+    on: CaseSummary
+    unit: str
+    ratio: float
+    interval: Interval | None
+    memory_mb: float | None
+
+
+def option_pairs(summaries: Sequence[CaseSummary]) -> list[OptionPair]:
+    """Every such pair of which runs count on both sides, in the order of the cases. Cases that were
+    measured on different devices, or in different units, are no pair."""
+    counted = [summary for summary in summaries if summary.sample is not None]
+    by_variant = {_variant(summary, _tags(summary)): summary for summary in counted}
+    pairs = []
+    for on in counted:
+        tags = _tags(on)
+        for name in sorted(tags):
+            off = by_variant.get(_variant(on, tags - {name}))
+            if off is None or (off.devices and on.devices and off.devices != on.devices):
+                continue
+            if units := units_of_all([off.samples, on.samples]):
+                pairs.append(_pair(name, off, on, units[0]))
+    return pairs
+
+
+def _tags(summary: CaseSummary) -> frozenset[str]:
+    return frozenset(summary.case.tags) - {"off"}
+
+
+def _variant(summary: CaseSummary, tags: frozenset[str]) -> tuple[object, ...]:
+    case = summary.case
+    shape = (case.batch_size, case.seq_len, case.precision, case.topology)
+    return summary.sweep, case.framework, case.model, *shape, tags
+
+
+def _pair(name: str, off: CaseSummary, on: CaseSummary, unit: str) -> OptionPair:
+    before, after = off.samples[unit], on.samples[unit]
+    memory = None
+    if on.memory_mb is not None and off.memory_mb is not None:
+        memory = on.memory_mb - off.memory_mb
+    interval = ratio_interval(after.interval, before.interval)
+    return OptionPair(name, off, on, unit, after.median / before.median, interval, memory)

@@ -152,7 +152,7 @@ def _hints(comparison: Comparison, a: Sequence[Subject], b: Sequence[Subject]) -
 
 def _in_short(side: Sequence[Subject]) -> str:
     """Models and hardware of one side, in a few words."""
-    from dlperf_hpc.analysis.setups import HARDWARE
+    from dlperf_hpc.analysis.machines import HARDWARE
 
     models = sorted({subject.case.text("model") for subject in side})
     devices = sorted({name for subject in side for name in subject.setup.get(HARDWARE, ())})
@@ -188,12 +188,12 @@ def _show(
     bad: Collection[str],
 ) -> None:
     """Write the files that the command asks for, and print the comparison."""
-    from dlperf_hpc.reporting import comparison as reporting
+    from dlperf_hpc.reporting import comparison_tables as reporting
 
     def page() -> bytes:
-        from dlperf_hpc.reporting.page import compared, render
+        from dlperf_hpc.reporting.page import comparison_page, render
 
-        return render(compared.page(comparison, sides, hints))
+        return render(comparison_page.page(comparison, sides, hints))
 
     files = {
         "markdown": lambda: reporting.comparison_markdown(comparison, sides, hints).encode(),

@@ -11,7 +11,7 @@ from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 
 if TYPE_CHECKING:
-    from dlperf_hpc.analysis.history import Measurement
+    from dlperf_hpc.analysis.trends import Measurement
 
 SUMMARY = "tell since when a case is faster or slower, and what else changed then"
 
@@ -55,8 +55,8 @@ def _parser() -> argparse.ArgumentParser:
 def _history(arguments: argparse.Namespace) -> int:
     from datetime import datetime, timezone
 
-    from dlperf_hpc.analysis import history as analysis
-    from dlperf_hpc.reporting import history as reporting
+    from dlperf_hpc.analysis import trends as analysis
+    from dlperf_hpc.reporting import trend_tables as reporting
 
     tolerance, risk = options.outcome_settings(arguments)
     bad = set(options.words("--fail-on", arguments.fail_on, FAIL_ON))

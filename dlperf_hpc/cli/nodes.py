@@ -36,8 +36,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _nodes(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.analysis.nodes import examine
-    from dlperf_hpc.reporting.nodes import nodes_json, print_nodes
+    from dlperf_hpc.analysis.slow_nodes import examine
+    from dlperf_hpc.reporting.node_tables import nodes_json, print_nodes
 
     tolerance, risk = options.outcome_settings(arguments)
     sweeps = [results for _, results in options.sweeps(arguments)]

@@ -72,7 +72,7 @@ def _report(arguments: argparse.Namespace) -> int:
     if not arguments.paths:
         raise usage_error("DIR", "there is no directory and no log to report on")
     from dlperf_hpc.logs.gather import gather
-    from dlperf_hpc.reporting.report import Report
+    from dlperf_hpc.reporting.contents import Report
     from dlperf_hpc.reporting.writers import Unwritable, write_report
 
     base, kinds = _base(arguments.base), _kinds(arguments)
@@ -110,12 +110,12 @@ def _report(arguments: argparse.Namespace) -> int:
             unwritten = str(error)
     _tell(found, arguments.json)
     if arguments.json:
-        from dlperf_hpc.reporting.writers.json import text
+        from dlperf_hpc.reporting.contents import json_text
 
-        print(text(report), end="")
+        print(json_text(report), end="")
     else:
-        from dlperf_hpc.reporting.nodes import cost_text
-        from dlperf_hpc.reporting.terminal import print_report
+        from dlperf_hpc.reporting.node_tables import cost_text
+        from dlperf_hpc.reporting.report_tables import print_report
 
         print_report(report, found.damaged)
         print(found.summary())

@@ -101,7 +101,7 @@ def _why(arguments: argparse.Namespace, root: Path, ask_scheduler: bool) -> int:
     from dlperf_hpc.cli.why import why
     from dlperf_hpc.model.result import Status
     from dlperf_hpc.records.ledger import read_ledger
-    from dlperf_hpc.reporting.why import text_of
+    from dlperf_hpc.reporting.run_states import text_of
 
     if arguments.watch:
         raise messages.usage_error("--why", "tells of one run, once", "leave out --watch")
@@ -147,7 +147,7 @@ def _status(arguments: argparse.Namespace) -> int:
 def _print(collection: Collection, directory: Path) -> None:
     """The table of a sweep's runs, and a line on the job that reports at its end."""
     from dlperf_hpc.cli.submission import report_job_lines
-    from dlperf_hpc.reporting.status import print_status
+    from dlperf_hpc.reporting.run_states import print_status
 
     name = messages.shortest(directory)
     print_status(collection, name)
@@ -270,7 +270,7 @@ def _parts(collection: Collection, head: Sequence[str], directory: Path) -> list
     from rich.text import Text
 
     from dlperf_hpc.cli.submission import report_job_lines
-    from dlperf_hpc.reporting.status import status_parts
+    from dlperf_hpc.reporting.run_states import status_parts
 
     name = messages.shortest(directory)
     return [

@@ -1,6 +1,6 @@
 """``status DIR --why RUN``: looks at everything that tells of one run's end, and writes nothing.
 
-Collected here, by all rooms that know something of it; :mod:`dlperf_hpc.reporting.why` prints it.
+Collected here, by all rooms that know something of it; :mod:`.run_states` prints it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END
 from dlperf_hpc.records.logfile import ParsedLog, read_log
 from dlperf_hpc.records.record import Record, read_record
 from dlperf_hpc.records.store import Failure, failures_of
-from dlperf_hpc.reporting.why import Looked, Why
+from dlperf_hpc.reporting.run_states import Looked, Why
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
 _MOST = 4  # ranks, codes or flags that a line names

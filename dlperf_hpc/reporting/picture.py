@@ -19,14 +19,15 @@ import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.errors import printable
 from dlperf_hpc.model.statistics import Interval
-from dlperf_hpc.reporting.page.figure import colour_of, mark_of
-from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.text import common_beginning, number, percent
+from dlperf_hpc.reporting.contents import Report
+from dlperf_hpc.reporting.page import colour_of, mark_of
+from dlperf_hpc.reporting.table import common_beginning, number, percent, value_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,11 +86,11 @@ class _Panel:
 
 
 def _base_median(summary: CaseSummary) -> float:
-    return summary.base_sample.median if summary.base_sample is not None else float("nan")
+    return getattr(summary.base_sample, "median", math.nan)
 
 
 def _growth(summary: CaseSummary, devices: int) -> float:
-    return devices / summary.base.devices if summary.base is not None else float("nan")
+    return devices / getattr(summary.base, "devices", math.nan)
 
 
 def _throughput(unit: str) -> _Panel:
@@ -97,7 +98,7 @@ def _throughput(unit: str) -> _Panel:
     return _Panel(
         label=f"{unit}, all devices",
         value=lambda s: s.speed if s.unit == unit else None,
-        interval=lambda s: None if s.sample is None else s.sample.interval,
+        interval=value_at("sample.interval"),
         unit=lambda s: 1.0,
         linear=lambda s, devices: _base_median(s) * _growth(s, devices),
     )
@@ -135,8 +136,7 @@ class Chart:
     @property
     def devices(self) -> list[int]:
         """All device counts, rising."""
-        members = (s for members in self.series.values() for s in members)
-        return sorted({summary.case.topology.devices for summary in members})
+        return sorted({s.case.topology.devices for s in chain(*self.series.values())})
 
     def name(self, artist: Any, titles: Iterable[str]) -> None:
         """Each mark of ``artist``, in order, gets a title."""
@@ -201,8 +201,8 @@ def _axis_of_devices(report: Report) -> str:
     if len(kinds) > _LONGEST:
         kinds = f"{kinds[:_LONGEST]}..."
     modes = sorted({summary.scaling for summary in report.cases if summary.scaling})
-    scaling = f", {' and '.join(modes)} scaling" if modes else ""
-    return f"devices ({printable(kinds)}){scaling}" if kinds else f"devices{scaling}"
+    label = f"devices ({printable(kinds)})" if kinds else "devices"
+    return f"{label}, {' and '.join(modes)} scaling" if modes else label
 
 
 def _blank(chart: Chart, height: float) -> Figure:
@@ -267,27 +267,24 @@ def _fold(name: str) -> str:
 
 
 def _panels(chart: Chart) -> Figure:
+    """Throughputs at the left; speedup and efficiency at the right, where some series has them."""
     figure = _blank(chart, 6.0)
     grid = figure.add_gridspec(2, 2)
-    members = [summary for members in chart.series.values() for summary in members]
+    members = [*chain(*chart.series.values())]
     scaled = any(s.speedup is not None and s.case.topology != s.base for s in members)
-    units = list(dict.fromkeys(summary.unit for summary in members))
+    units = [*dict.fromkeys(summary.unit for summary in members)]
     rows = (grid[:, 0] if scaled else grid[:, :]).subgridspec(len(units), 1, hspace=_ROWS_APART)
     left = [figure.add_subplot(rows[row]) for row in range(len(units))]
     panels = [*zip(left, map(_throughput, units))]
-    if scaled:
-        panels.append((figure.add_subplot(grid[0, 1], sharex=left[0]), _SPEEDUP))
-        panels.append((figure.add_subplot(grid[1, 1], sharex=left[0]), _EFFICIENCY))
+    for place, panel in enumerate((_SPEEDUP, _EFFICIENCY) if scaled else ()):
+        panels.append((figure.add_subplot(grid[place, 1], sharex=left[0]), panel))
     for axis, panel in panels:
         _scales(axis, panel, chart.devices, chart.along)
-        heights: list[float] = []
-        for name in chart.series:
-            heights += _draw(chart, axis, panel, name)
-        _limits(axis, panel, heights)
+        _limits(axis, panel, [*chain(*(_draw(chart, axis, panel, each) for each in chart.series))])
+    legend = 0.0
     if chart.titles is None:
-        _place(figure, _legend(figure, left, len(chart.series)))
-    else:
-        _place(figure, 0.0)
+        legend = _legend(figure, left, len(chart.series))
+    _place(figure, legend)
     return figure
 
 
@@ -321,8 +318,7 @@ def _styles(all_names: Sequence[str], names: Sequence[str]) -> Mapping[str, _Sty
     }
 
 
-@dataclass(frozen=True)
-class _Point:
+class _Point(NamedTuple):
     """A median as it is drawn; ``low`` and ``high`` are the median's own without an interval."""
 
     summary: CaseSummary
@@ -336,12 +332,9 @@ def _points(panel: _Panel, members: Sequence[CaseSummary]) -> list[_Point]:
     found = []
     for summary in members:
         value, interval = panel.value(summary), panel.interval(summary)
-        if value is None:
-            continue
-        low = high = value
-        if interval is not None:
-            low, high = interval.low, interval.high
-        found.append(_Point(summary, summary.case.topology.devices, value, low, high))
+        if value is not None:
+            ends = (getattr(interval, end, value) for end in ("low", "high"))
+            found.append(_Point(summary, summary.case.topology.devices, value, *ends))
     return found
 
 
@@ -355,20 +348,17 @@ def _draw(chart: Chart, axis: Axes, panel: _Panel, name: str) -> list[float]:
     # beside a sloping line a shifted point would seem to lie above or below it
     shift = 0.0 if axis.get_yscale() == "log" else style.shift
     moved, colour = _moved(axis, shift), {"color": style.colour}
-    at: list[float] = []
-    ends: list[float] = []
-    for point in points:
-        at += [point.devices] * 3
-        ends += [point.low, point.high, math.nan]  # the gap between two intervals
+    # the gap between two intervals is no number
+    at = [*chain(*([point.devices] * 3 for point in points))]
+    ends = [*chain(*((point.low, point.high, math.nan) for point in points))]
     caps = {"marker": "_", "markersize": _CAP_SIZE, "zorder": 1.9}  # below all markers
     _line(axis, at, ends, transform=moved, **caps, **colour)
     marker = {"marker": style.marker, "markersize": _MARKER_SIZE, "linestyle": "none"}
-    x, y = [point.devices for point in points], [point.value for point in points]
+    _, x, y, low, high = zip(*points)
     medians = _line(axis, x, y, transform=moved, label=style.label, **marker, **colour)
     chart.name(medians, (_title(panel, point) for point in points))
     heights = _draw_runs(chart, axis, panel, members, style, shift)
-    heights += _promised(axis, panel, style, members)
-    return heights + [end for end in ends if not math.isnan(end)]
+    return [*heights, *_promised(axis, panel, style, members), *low, *high]
 
 
 def _title(panel: _Panel, point: _Point) -> str:
@@ -474,17 +464,15 @@ def _legend(figure: Figure, panels: Sequence[Axes], count: int) -> float:
     """Draw the legend, inside a panel if it is short; the inches that it takes beside them."""
     from matplotlib.lines import Line2D
 
-    named: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for axis in panels:
-        named.update(zip(*reversed(axis.get_legend_handles_labels())))
-    labels, handles = [*named], [*named.values()]
-    handles.append(Line2D([], [], linestyle="none", marker=".", markersize=_SPOT_SIZE, color="0.4"))
-    labels.append("one run")
+        handles.update(zip(*reversed(axis.get_legend_handles_labels())))
+    dot = Line2D([], [], linestyle="none", marker=".", markersize=_SPOT_SIZE, color="0.4")
+    handles["one run"] = dot
     if any(line.get_linestyle() == "--" for axis in panels for line in axis.get_lines()):
-        handles.append(Line2D([], [], linestyle="--", color="0.5", linewidth=1))
-        labels.append("linear from the base")
+        handles["linear from the base"] = Line2D([], [], linestyle="--", color="0.5", linewidth=1)
     if count <= _LEGEND_INSIDE:
-        panels[0].legend(handles, labels, loc="upper left", fontsize=9)
+        panels[0].legend(handles.values(), handles, loc="upper left", fontsize=9)
         return 0.0
-    made = figure.legend(handles, labels, loc="upper right", fontsize=7)
+    made = figure.legend(handles.values(), handles, loc="upper right", fontsize=7)
     return float(made.get_window_extent().width / figure.dpi) + _RIGHT

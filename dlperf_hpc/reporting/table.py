@@ -1,7 +1,7 @@
 """One table, and how it is written: for a terminal, as Markdown, CSV, a dataframe, a JUnit file.
 
-A column says where its value is, what it means and how people read it. The page's template writes
-the cells of a table as HTML.
+A column says where its value is, what it means and how people read it; the forms of figures for
+people stand here too. The page's template writes the cells of a table as HTML.
 """
 
 from __future__ import annotations
@@ -9,25 +9,140 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Optional, TypeVar, Union
 
 from dlperf_hpc.errors import printable
-from dlperf_hpc.reporting.text import code, escape, number
+from dlperf_hpc.model.result import SAMPLES_PER_S
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Group
 
+    from dlperf_hpc.model.case import Topology
+    from dlperf_hpc.model.statistics import Interval
+
+
 Kind = Literal["text", "integer", "number", "boolean"]
 Row = TypeVar("Row")
-Part = TypeVar("Part")
 
 _BETWEEN = 2  # blanks between two columns of a terminal; behind the last one there is one
 _NARROWEST = 24  # characters of a column whose text may take several lines
 _BAD = "red"
+_DIGITS = re.compile(r"([0-9]{1,18})")
+_SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
+
+
+# --- figures and names as text
+
+
+def number(value: float | None) -> str:
+    """Two digits after the point, none from 100 000 on, four significant ones below 10; '' for
+    None."""
+    if value is None:
+        return ""
+    if abs(value) >= 100_000:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
+
+
+Form = Callable[[Optional[float]], str]
+
+
+def _form(text: str, factor: int = 1) -> Form:
+    """A figure as text; '' for None."""
+
+    def form(value: float | None) -> str:
+        return "" if value is None else text.format(factor * value)
+
+    return form
+
+
+two_digits = _form("{:.2f}")
+"""Two digits after the point, as of a speedup."""
+hundredths = _form("{:.1f}", 100)
+"""A fraction as per cent with one digit, without the sign."""
+percent = _form("{:.1f} %", 100)
+"""A fraction as per cent with one digit."""
+signed_percent = _form("{:+.1f} %", 100)
+"""``+6.1 %``: a fraction as per cent with its sign."""
+
+
+def interval_text(interval: Interval | None) -> str:
+    """``4873.92-4903.74``; '' for None."""
+    return "" if interval is None else f"{number(interval.low)}-{number(interval.high)}"
+
+
+def speed_heading(units: Iterable[str]) -> str:
+    """The heading of a column of throughputs: their unit, if they have one in common."""
+    found = {*units} or {SAMPLES_PER_S}
+    return found.pop() if len(found) == 1 else "throughput"
+
+
+def speed_text(value: float | None, unit: str, heading: str) -> str:
+    """A throughput, with its unit where the column's heading does not say it."""
+    return number(value) if value is None or unit == heading else f"{number(value)} {unit}"
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """A key that sorts names with their numbers as numbers: bz2 before bz16, 2n8g before 10n8g."""
+    parts = _DIGITS.split(name)
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
+
+
+def by_devices(topology: Topology) -> tuple[int, Topology]:
+    """A key that sorts topologies from few devices to many."""
+    return topology.devices, topology
+
+
+def span(times: Sequence[str]) -> str:
+    """``2026-11-21 14:53 to 16:10 UTC``: from the first to the last of a log's time stamps, which
+    stand in order; '' for none."""
+    if not times:
+        return ""
+    first, last = (when[:16].replace("T", " ") for when in (times[0], times[-1]))
+    if first == last:
+        return f"{first} UTC"
+    return f"{first} to {last[11:] if first[:10] == last[:10] else last} UTC"
+
+
+def common_beginning(names: Sequence[str]) -> str:
+    """What whole parts of a path all names begin with: ``ddp/bert-base/``; '' for no names."""
+    parts = [name.split("/") for name in names] or [[""]]
+    shared = 0
+    while all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):
+        shared += 1
+    return "".join(f"{part}/" for part in parts[0][:shared])
+
+
+def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
+def at_most(lines: Sequence[str], most: int, rest: str) -> list[str]:
+    """The first lines, then how many more there are, with what is to be said of the ``rest``."""
+    left = len(lines) - most
+    return [*lines[:most], f"and {left} more{rest}"] if left > 0 else list(lines)
+
+
+def escape(text: str) -> str:
+    """``text`` on one line, shown as it is by a Markdown reader."""
+    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def code(text: str) -> str:
+    """``text`` as a Markdown code span that is safe in a table cell; '' for ''."""
+    # GitHub splits cells before it sees code spans, and in a span no backtick can be escaped
+    return text and "`" + printable(text).replace("`", "'").replace("|", "\\|") + "`"
+
+
+# --- columns and tables
 
 
 class Cell(NamedTuple):
@@ -39,13 +154,31 @@ class Cell(NamedTuple):
     hint: str = ""
 
 
+Value = Union[str, Callable[[Row], Any]]
+"""Where a row has the value of a column: a function, or a path of attributes."""
+
+
+def value_at(path: str) -> Callable[[Any], Any]:
+    """``window.samples``: a figure of a part of a row; None where there is no such part."""
+    names = path.split(".")
+
+    def value(row: Any) -> Any:
+        for name in names:
+            if row is None:
+                return None
+            row = getattr(row, name)
+        return row
+
+    return value
+
+
 @dataclass(frozen=True)
 class Column(Generic[Row]):
     """One column. ``unit`` is '' for names and counts; ``value`` gives None for an empty cell, and
     a :class:`Cell` where the text for people does not follow from a value.
 
-    ``form`` makes a text for people of a value. A column of ``rank`` 0 is always shown; others are
-    left out where they are empty, and a narrow terminal drops the highest rank first. ``long``:
+    ``form`` makes a text for people of a value. A column of ``rank`` 0 is always visible; others
+    are left out where they are empty, and a narrow terminal drops the highest rank first. ``long``:
     the text may take several lines. ``code``: the text is a name from a log. ``style`` is rich's,
     of a cell with this text. For the page, ``quantity`` names what its script writes anew for
     another base, and a column that ``opens`` has a button that opens the run of its row.
@@ -55,7 +188,7 @@ class Column(Generic[Row]):
     kind: Kind
     unit: str
     meaning: str
-    value: Callable[[Row], Any]
+    value: Value[Row]
     form: Callable[[Any], str] | None = None
     rank: int = 0
     long: bool = False
@@ -64,12 +197,16 @@ class Column(Generic[Row]):
     quantity: str = ""
     opens: bool = False
 
+    @cached_property
+    def _value(self) -> Callable[[Row], Any]:
+        return value_at(self.value) if isinstance(self.value, str) else self.value
+
     def cell(self, row: Row) -> Any:
         """The value, printable if text, None instead of '' or of a number that is not finite."""
-        value = self.value(row)
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        return (printable(value) or None) if isinstance(value, str) else value
+        value = self._value(row)
+        if isinstance(value, str):
+            return printable(value) or None
+        return None if isinstance(value, float) and not math.isfinite(value) else value
 
     def view(self, row: Row) -> Cell:
         """The value as people read it."""
@@ -80,37 +217,18 @@ class Column(Generic[Row]):
             return value._replace(text=printable(value.text), hint=printable(value.hint))
         if isinstance(value, str):
             return Cell(value)
-        order = float(value)
-        if self.form is not None:
-            return Cell(self.form(value), order)
-        return Cell(number(value) if self.kind == "number" else str(value), order)
+        form = self.form or (number if self.kind == "number" else str)
+        return Cell(form(value), float(value))
 
 
-def words(title: str, value: Callable[[Row], Any], **look: Any) -> Column[Row]:
+def words(title: str, value: Value[Row], **look: Any) -> Column[Row]:
     """A column of texts for people; ``look`` are other fields of :class:`Column`."""
     return Column(title, "text", look.pop("unit", ""), look.pop("meaning", ""), value, **look)
 
 
-def figures(title: str, value: Callable[[Row], Any], **look: Any) -> Column[Row]:
+def figures(title: str, value: Value[Row], **look: Any) -> Column[Row]:
     """A column of numbers for people; ``look`` are other fields of :class:`Column`."""
-    return Column(title, "number", look.pop("unit", ""), look.pop("meaning", ""), value, **look)
-
-
-PartOf = Callable[[Callable[[Part], Any]], Callable[[Row], Any]]
-"""Makes the value of a column of a figure of one part of a row."""
-
-
-def part(of: Callable[[Row], Part | None]) -> PartOf[Part, Row]:
-    """For columns of a part of a row: their cells are empty where the row lacks the part."""
-
-    def figure(value: Callable[[Part], Any]) -> Callable[[Row], Any]:
-        def cell(row: Row) -> Any:
-            found = of(row)
-            return None if found is None else value(found)
-
-        return cell
-
-    return figure
+    return replace(words(title, value, **look), kind="number")
 
 
 def picked(columns: Iterable[Column[Row]]) -> Callable[..., Column[Row]]:
@@ -153,10 +271,15 @@ class Table(Generic[Row]):
 
     def without_empty(self) -> Table[Row]:
         """The table without optional columns in which no row has a text."""
-        filled = [any(cell.text for cell in column) for column in zip(*self.cells)]
-        some = filled or [False] * len(self.columns)
-        kept = [each for each, has in zip(self.columns, some) if has or each.rank == 0]
-        return replace(self, columns=kept)
+        filled = {place for row in self.cells for place, cell in enumerate(row) if cell.text}
+        kept = (n for n, each in enumerate(self.columns) if n in filled or each.rank == 0)
+        return self._with([*kept])
+
+    def _with(self, places: Sequence[int]) -> Table[Row]:
+        """The table with some of its columns; their cells are not made again."""
+        kept = replace(self, columns=[self.columns[place] for place in places])
+        vars(kept)["cells"] = [[row[place] for place in places] for row in self.cells]
+        return kept
 
     def dropped(self, kept: Table[Row]) -> list[str]:
         """Headings of the columns that are not among those which were kept."""
@@ -164,20 +287,18 @@ class Table(Generic[Row]):
 
     def fitting(self, room: int) -> Table[Row]:
         """The table in ``room`` characters: columns of the highest rank are dropped first."""
-        widths: dict[int, int] = {}
+        widths = []
         for place, column in enumerate(self.columns):
             longest = max((len(row[place].text) for row in self.cells), default=0)
-            if column.long:
-                widths[id(column)] = min(longest, _NARROWEST)
-            else:
-                widths[id(column)] = max(len(column.name), longest)
-        kept = list(self.columns)
-        while sum(widths[id(column)] + _BETWEEN for column in kept) - 1 > room:
-            least = max(kept, key=lambda column: column.rank)
-            if least.rank == 0:
+            width = min(longest, _NARROWEST) if column.long else max(len(column.name), longest)
+            widths.append(width + _BETWEEN)
+        kept = list(range(len(self.columns)))
+        while sum(widths[place] for place in kept) - 1 > room:
+            least = max(kept, key=lambda place: self.columns[place].rank)
+            if self.columns[least].rank == 0:
                 break
             kept.remove(least)
-        return replace(self, columns=kept)
+        return self._with(kept)
 
 
 # --- for the terminal
@@ -224,19 +345,12 @@ def print_tables(tables: Iterable[Table[Any]], lines: Iterable[str], style: str 
 
 def markdown_table(table: Table[Row]) -> str:
     """The table as GitHub-flavoured Markdown; text from logs is escaped."""
-    lines = [
-        [column.name for column in table.columns],
-        ["-" * len(column.name) for column in table.columns],
-    ]
+    quotes = [code if column.code else escape for column in table.columns]
+    names = [column.name for column in table.columns]
+    lines = [names, ["-" * len(name) for name in names]]
     for cells in table.cells:
-        quotes = (code if column.code else escape for column in table.columns)
         lines.append([quote(cell.text) for quote, cell in zip(quotes, cells)])
-    return "\n".join(map(markdown_row, lines))
-
-
-def markdown_row(cells: Iterable[str]) -> str:
-    """One line of a table; its texts are Markdown already."""
-    return f"| {' | '.join(cells)} |"
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def markdown_lines(lines: Iterable[str]) -> str:
@@ -252,7 +366,7 @@ def markdown_tables(
     for table in tables:
         parts += [f"## {escape(table.title)}", markdown_table(table), markdown_lines(table.beneath)]
     parts.append(markdown_lines(lines))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 # --- for programs
@@ -262,6 +376,12 @@ def rows(columns: Iterable[Column[Row]], items: Iterable[Row]) -> list[dict[str,
     """One dict per item, keys in the order of the columns."""
     columns = tuple(columns)
     return [{column.name: column.cell(item) for column in columns} for item in items]
+
+
+def ends_json(name: str, interval: Interval | None) -> dict[str, float | None]:
+    """The ends of an interval; null for None."""
+    ends = ("low", "high")
+    return {f"{name}_{end}": getattr(interval, end, None) for end in ends}
 
 
 # the nullable types: an empty cell among integers must not turn 5 into 5.0, nor false into 0
@@ -312,9 +432,9 @@ def csv_table(columns: Sequence[Column[Any]], made: Iterable[Mapping[str, Any]])
 
 
 @dataclass(frozen=True)
-class Entry:
+class JunitCase:
     """One test: ``failure`` is why it failed, ``skipped`` why it says nothing; '' for neither.
-    ``output`` is shown with it."""
+    ``output`` stands with it."""
 
     group: str
     name: str
@@ -323,31 +443,25 @@ class Entry:
     output: str = ""
 
 
-def junit(suite: str, tests: Sequence[Entry]) -> bytes:
+def junit(suite: str, tests: Sequence[JunitCase]) -> bytes:
     """A JUnit file of the form that Jenkins and GitLab read (``testsuite``, ``testcase``,
     ``failure``, ``skipped``, ``system-out``); no other element is written."""
-    from xml.etree import ElementTree
+    from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-    root = ElementTree.Element(
-        "testsuite",
-        name=printable(suite),
-        tests=str(len(tests)),
-        failures=str(sum(bool(test.failure) for test in tests)),
-        skipped=str(sum(bool(test.skipped) for test in tests)),
-        errors="0",
-    )
+    failures, skipped = sum(bool(t.failure) for t in tests), sum(bool(t.skipped) for t in tests)
+    counts = {"tests": len(tests), "failures": failures, "skipped": skipped, "errors": 0}
+    texts = {name: str(count) for name, count in counts.items()}
+    root = Element("testsuite", {"name": printable(suite), **texts})
     for test in tests:
         group = printable(test.group.replace("/", "."))
-        element = ElementTree.SubElement(
-            root, "testcase", classname=group, name=printable(test.name)
-        )
+        element = SubElement(root, "testcase", classname=group, name=printable(test.name))
         if test.failure:
-            ElementTree.SubElement(element, "failure", message=printable(test.failure))
+            SubElement(element, "failure", message=printable(test.failure))
         elif test.skipped:
-            ElementTree.SubElement(element, "skipped", message=printable(test.skipped))
+            SubElement(element, "skipped", message=printable(test.skipped))
         if test.output:
             lines = "\n".join(map(printable, test.output.splitlines()))
-            ElementTree.SubElement(element, "system-out").text = lines
-    ElementTree.indent(root)
-    made: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+            SubElement(element, "system-out").text = lines
+    indent(root)
+    made: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
     return made + b"\n"

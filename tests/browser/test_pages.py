@@ -20,9 +20,9 @@ from report_samples import bad, case, oks
 
 from dlperf_hpc.analysis.comparison import compare, subjects
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.reporting.columns import RUN_COLUMNS
-from dlperf_hpc.reporting.page import compared, render
-from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.contents import Report
+from dlperf_hpc.reporting.csv_columns import RUN_COLUMNS
+from dlperf_hpc.reporting.page import comparison_page, render
 from dlperf_hpc.reporting.table import csv_table
 from dlperf_hpc.reporting.writers.builtin import page
 
@@ -60,7 +60,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory, many: Report) -> dict[str, P
         "traced": page(traced),
         "empty": page(Report("empty", [bad(case(), 1, Status.FAILED, "no GPU")])),
         "one": page(Report("one", oks(case(), 42.0))),
-        "compare": render(compared.page(compare(*sides), {"A": ["may"], "B": ["<b>june</b>"]})),
+        "compare": render(
+            comparison_page.page(compare(*sides), {"A": ["may"], "B": ["<b>june</b>"]})
+        ),
     }
     files = {name: place / f"{name}.html" for name in made}
     for name, content in made.items():

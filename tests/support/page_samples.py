@@ -11,7 +11,7 @@ from report_samples import bad, case, external, oks, window
 
 from dlperf_hpc.model.case import Case, ObservedCase, ObservedRun
 from dlperf_hpc.model.result import GpuUse, RunResult, Status
-from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.contents import Report
 
 TOPOLOGIES = ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g")
 HOSTILE = (

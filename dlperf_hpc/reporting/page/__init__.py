@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.reporting.table import Table
@@ -25,6 +25,41 @@ from dlperf_hpc.reporting.table import Table
 _HERE = Path(__file__).parent
 _LIBRARIES = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js")
 _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
+
+
+COLOURS = (
+    "#3b7dd8", "#d9730d", "#2f9650", "#d6409f", "#8f63d9", "#0f968a",
+    "#b8860b", "#e5484d", "#6f8f14", "#2090c0", "#a0693f", "#7a8696",
+)  # fmt: skip
+"""Twelve, each with a contrast of 3 : 1 or more to white and to the dark page."""
+
+
+class Mark(NamedTuple):
+    """One shape: as a path within -1 to 1, and by matplotlib's name."""
+
+    path: str
+    marker: str
+
+
+MARKS = (
+    Mark("M-1,0A1,1,0,1,1,1,0A1,1,0,1,1,-1,0Z", "o"),
+    Mark("M-.9,-.9H.9V.9H-.9Z", "s"),
+    Mark("M0,-1.15L1.15,0L0,1.15L-1.15,0Z", "D"),
+    Mark("M0,-1.1L1.1,.85H-1.1Z", "^"),
+    Mark("M0,1.1L1.1,-.85H-1.1Z", "v"),
+    Mark("M-.4,-1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z", "P"),
+    Mark("M-.5,-1.1H.5L1.1,-.5V.5L.5,1.1H-.5L-1.1,.5V-.5Z", "8"),
+)
+
+
+def colour_of(place: int) -> str:
+    """The colour of a series by its place among all."""
+    return COLOURS[place % len(COLOURS)]
+
+
+def mark_of(place: int) -> Mark:
+    """Its shape: no two of 84 series have both in common."""
+    return MARKS[(place + place // len(COLOURS)) % len(MARKS)]
 
 
 @dataclass(frozen=True)
@@ -70,7 +105,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Figure:
+class PageFigure:
     """The one figure. ``still`` is its SVG for readers without scripts, with ``still_caption``;
     ``specs`` are Vega-Lite's, by what they draw. ``empty`` says why there is no figure."""
 
@@ -99,7 +134,7 @@ class Page:
     counts: tuple[tuple[str, int, str], ...]
     remarks: tuple[Remark, ...]
     missing: tuple[str, ...]
-    figure: Figure
+    figure: PageFigure
     sections: tuple[Section, ...]
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)

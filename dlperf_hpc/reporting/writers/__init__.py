@@ -18,11 +18,10 @@ from typing import NoReturn, Optional
 
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.files import write_atomically
-from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.contents import Report
 
 Make = Callable[[Report], Optional[bytes]]
 """The content of a file; None if there is nothing to show, so that there is no such file.
-
 LedgerError where it cannot be made on this machine, with what to do about that."""
 
 
@@ -39,8 +38,7 @@ class Writer:
     """``files`` are made beside each other in the report's directory, by name; two writers may name
     the same file, which is made once. ``meaning`` says in a few words what the files are for. The
     same report gives the same bytes. ``slow`` are files that take long: a process of its own makes
-    each of them, while this one makes the others.
-    """
+    each of them, beside this one."""
 
     name: str
     meaning: str
@@ -73,27 +71,26 @@ def write_report(
     """
     known = writers()
     files = {file: make for name in names for file, make in known[name].files.items()}
-    for writer in known.values():
-        for file, make in writer.files.items():
-            if file not in files and (directory / file).exists():
-                files[file] = make
-    slow = {file for each in known.values() for file in each.slow} & files.keys()
-    begun = {file: _begin(files[file], report) for file in files if file in slow}
-    quick = {file: make(report) for file, make in files.items() if file not in slow}
-    made = {file: begun[file]() if file in slow else quick[file] for file in files}
-    for file, content in made.items():
+    every = {file: make for writer in known.values() for file, make in writer.files.items()}
+    files |= {f: m for f, m in every.items() if f not in files and (directory / f).exists()}
+    slow = frozenset().union(*(writer.slow for writer in known.values()))
+    waiting = {file: _start(make, report) for file, make in files.items() if file in slow}
+    made = {file: make(report) for file, make in files.items() if file not in slow}
+    made |= {file: content() for file, content in waiting.items()}
+    paths = []
+    for file in files:
+        path, content = directory / file, made[file]
         if content is None:
-            _remove(directory / file)
+            _remove(path)
         else:
-            write_atomic(directory / file, content)
-    return tuple(directory / file for file, content in made.items() if content is not None)
+            write_atomic(path, content)
+            paths.append(path)
+    return tuple(paths)
 
 
-def _begin(make: Make, report: Report) -> Callable[[], bytes | None]:
-    """Let a forked process make a file; what is returned waits for the file's content.
-
-    Where there can be no process, or where it ends badly, the content is made here instead.
-    """
+def _start(make: Make, report: Report) -> Callable[[], bytes | None]:
+    """Let a forked process make a file; what is returned waits for the file's content. Where there
+    can be no process, or where it ends badly, the content is made here instead."""
     reading, writing = os.pipe()
     try:
         child = os.fork()
@@ -125,9 +122,7 @@ def _make_into(writing: int, make: Make, report: Report) -> NoReturn:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data`` in one step: a reader sees the old file or the new, whole.
-
-    Creates the directory. Unwritable naming the path if it cannot be written.
-    """
+    Creates the directory. Unwritable naming the path if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)

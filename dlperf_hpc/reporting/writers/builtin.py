@@ -1,5 +1,5 @@
-"""Every file but JSON and Markdown: tables for programs (CSV, Parquet, SQLite, JUnit), the page and
-the picture. What page and picture take is imported only when they are made."""
+"""Every file but Markdown: for programs (CSV, JSON, Parquet, SQLite, JUnit), the page, the picture.
+What page and picture take is imported only when they are made."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 from dlperf_hpc.analysis.speedup import series_name
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.model.result import RunResult, Status
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
-from dlperf_hpc.reporting.nodes import NODE_COLUMNS, node_rows
-from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.table import Column, Entry, csv_table, frame, junit
-from dlperf_hpc.reporting.text import number
+from dlperf_hpc.reporting.contents import Report, json_text
+from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, nodes_of, several_nodes
+from dlperf_hpc.reporting.table import Column, JunitCase, csv_table, frame, junit, number, rows
 from dlperf_hpc.reporting.writers import Writer
 from dlperf_hpc.reporting.writers.markdown import PICTURE, picture
 
@@ -25,7 +24,7 @@ VECTORS = "speedup.svg"
 def page(report: Report) -> bytes:
     """The report as one page."""
     from dlperf_hpc.reporting.page import render
-    from dlperf_hpc.reporting.page.sweep import page as page_of
+    from dlperf_hpc.reporting.page.report_page import page as page_of
 
     return render(page_of(report))
 
@@ -38,55 +37,48 @@ def vectors(report: Report) -> bytes | None:
 
 
 def _nodes(report: Report) -> bytes | None:
-    """Only where the runs were on several nodes, or tell the own times of their ranks."""
     found = report.nodes
-    several = len({node for effect in found.effects for node in effect.nodes}) > 1
-    return csv_table(NODE_COLUMNS, node_rows(found)) if several or found.devices else None
+    if not several_nodes(found):
+        return None
+    return csv_table(NODE_COLUMNS, rows(NODE_COLUMNS, nodes_of(found)))
 
 
-def _parquet(columns: Sequence[Column[Any]], rows: Sequence[Mapping[str, Any]]) -> bytes:
+def _parquet(columns: Sequence[Column[Any]], made: Sequence[Mapping[str, Any]]) -> bytes:
     if importlib.util.find_spec("pyarrow") is None:
         raise LedgerError(
             "Parquet files need pyarrow, which is not installed: pip install pyarrow, or leave"
             " --parquet out and remove the Parquet files of an earlier report"
         )
-    return bytes(frame(columns, rows).to_parquet(index=False))
+    return bytes(frame(columns, made).to_parquet(index=False))
 
 
 def database(report: Report) -> bytes:
     """The tables ``speedup`` and ``runs`` of one SQLite database."""
     import contextlib
     import sqlite3
-    import tempfile
-    from pathlib import Path
 
-    tables = {
-        "speedup": frame(CASE_COLUMNS, report.case_rows),
-        "runs": frame(RUN_COLUMNS, report.run_rows),
-    }
-    # A file, not memory: Connection.serialize is not there on Python 3.10.
-    with tempfile.TemporaryDirectory(prefix="dlperf-") as scratch:
-        file = Path(scratch, "report.sqlite")
-        with contextlib.closing(sqlite3.connect(file)) as made:
-            for name, table in tables.items():
-                table.to_sql(name, made, index=False)
-        return file.read_bytes()
+    with contextlib.closing(sqlite3.connect(":memory:")) as made:
+        frame(CASE_COLUMNS, report.case_rows).to_sql("speedup", made, index=False)
+        frame(RUN_COLUMNS, report.run_rows).to_sql("runs", made, index=False)
+        return made.serialize()
 
 
 def tests(report: Report) -> bytes:
     """A test for each run: one that is ok passes, one that has not ended is skipped."""
-    return junit(report.name, [_entry(result) for result in report.runs])
+    return junit(report.name, [_test(result) for result in report.runs])
 
 
-def _entry(result: RunResult) -> Entry:
-    text = f"{result.status.value}: {result.reason}" if result.reason else result.status.value
+def _test(result: RunResult) -> JunitCase:
+    text = result.status.value
+    if result.reason:
+        text += f": {result.reason}"
     failed = result.status.finished and result.status is not Status.OK
     speed = result.samples_per_s
-    return Entry(
+    return JunitCase(
         group=series_name(result.run.case, result.sweep),
         name=f"{result.run.case.topology} repeat {result.run.repeat} attempt {result.attempt}",
-        failure=text if failed else "",
-        skipped="" if result.status.finished else text,
+        failure=text * failed,
+        skipped=text * (not result.status.finished),
         output="" if speed is None else f"{number(speed)} samples/s",
     )
 
@@ -100,6 +92,11 @@ WRITERS = (
             "runs.csv": lambda report: csv_table(RUN_COLUMNS, report.run_rows),
             "nodes.csv": _nodes,
         },
+    ),
+    Writer(
+        "json",
+        "the whole report for programs",
+        {"report.json": lambda report: json_text(report).encode()},
     ),
     Writer(
         "parquet",

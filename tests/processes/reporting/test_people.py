@@ -19,12 +19,11 @@ from dlperf_hpc.cli.status import _Pace
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Submission, add_submission
+from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.picture import picture
-from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.status import clock, trouble_table
-from dlperf_hpc.reporting.table import Table, drawn
-from dlperf_hpc.reporting.terminal import print_report, speedup_table
-from dlperf_hpc.reporting.text import common_beginning, natural
+from dlperf_hpc.reporting.report_tables import print_report, speedup_table
+from dlperf_hpc.reporting.run_states import clock, trouble_table
+from dlperf_hpc.reporting.table import Table, common_beginning, drawn, natural
 from dlperf_hpc.reporting.writers import write_report
 from dlperf_hpc.reporting.writers.markdown import markdown
 

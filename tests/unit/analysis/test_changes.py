@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from dlperf_hpc.analysis.changes import Changes, Step, changes, error_of_best, thresholds
+from dlperf_hpc.analysis.outcomes import Changes, LevelStep, changes, error_of_best, thresholds
 
 
 def told(levels: list[float], tolerance: float = 0.02, risk: float = 0.05) -> Changes:
@@ -97,4 +97,4 @@ def test_many_cases_share_the_risk() -> None:
 def test_the_same_levels_give_the_same_answer() -> None:
     levels = noisy([1000.0] * 10 + [970.0] * 4, 6)
     assert told(levels) == told(list(levels))
-    assert all(isinstance(step, Step) for step in told(levels).steps)
+    assert all(isinstance(step, LevelStep) for step in told(levels).steps)

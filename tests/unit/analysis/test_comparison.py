@@ -9,7 +9,7 @@ import pytest
 from report_samples import bad, case, external, ok, oks, tokens
 from worked_examples import DEEPSPEED, TENSORFLOW, results
 
-from dlperf_hpc.analysis import setups
+from dlperf_hpc.analysis import machines
 from dlperf_hpc.analysis.comparison import (
     Compared,
     Identity,
@@ -21,7 +21,7 @@ from dlperf_hpc.analysis.comparison import (
     selected,
     subjects,
 )
-from dlperf_hpc.analysis.outcomes import Outcome
+from dlperf_hpc.analysis.outcomes import RatioOutcome
 from dlperf_hpc.model.case import ObservedCase, ObservedRun, Topology
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.published import published, select
@@ -65,7 +65,7 @@ def test_deepspeeds_listing_against_tensorflows() -> None:
     assert last.of_medians.low == pytest.approx(2237.6 / 4903.74)
     assert last.of_medians.high == pytest.approx(2252.55 / 4873.92)
     assert last.of_medians.coverage == 0.9375**2
-    assert compare(a, b).count(Outcome.MISSING_IN_B) == 5
+    assert compare(a, b).count(RatioOutcome.MISSING_IN_B) == 5
 
 
 def test_a_listing_against_its_own_published_table() -> None:
@@ -99,14 +99,14 @@ def test_published_first_is_the_mirror_image() -> None:
 def test_too_few_runs_and_single_figures() -> None:
     few = subjects(oks(case(), 100.0, 101.0))
     found = only(compare(few, subjects(oks(case(), 50.0, 51.0))).cases)
-    assert found.outcome is Outcome.TOO_FEW
+    assert found.outcome is RatioOutcome.TOO_FEW
     assert found.note == "an outcome could be wrong 16.7 % of the time, over 5 %"
     found = only(compare(few, subjects(oks(case(), 50.0))).cases)
-    assert (found.outcome, found.interval) == (Outcome.TOO_FEW, None)
+    assert (found.outcome, found.interval) == (RatioOutcome.TOO_FEW, None)
     assert found.note == "one run has no interval" and found.ratio == pytest.approx(50 / 100.5)
     rows = figures(batch_size="32")
     comparison = compare(rows, rows)
-    assert {c.outcome for c in comparison.cases} == {Outcome.TOO_FEW}
+    assert {c.outcome for c in comparison.cases} == {RatioOutcome.TOO_FEW}
     assert {c.interval for c in comparison.cases} == {None}
 
 
@@ -114,15 +114,15 @@ def test_a_case_that_failed_is_missing_with_the_reason() -> None:
     good = subjects(oks(case(), 100.0, 101.0, 102.0))
     failed = subjects([bad(case(), i, Status.OUT_OF_MEMORY) for i in (1, 2, 3)])
     found = only(compare(good, failed).cases)
-    assert found.outcome is Outcome.MISSING_IN_B
+    assert found.outcome is RatioOutcome.MISSING_IN_B
     assert found.note == "0 of 3 runs of B count (out_of_memory 3)"
-    assert only(compare(failed, good).cases).outcome is Outcome.MISSING_IN_A
+    assert only(compare(failed, good).cases).outcome is RatioOutcome.MISSING_IN_A
 
 
 def test_runs_that_do_not_count_are_told() -> None:
     some = oks(case(), 100.0, 101.0, 102.0) + [bad(case(), 4, Status.FAILED)]
     found = only(compare(subjects(some), subjects(oks(case(), 90.0, 91.0, 92.0))).cases)
-    assert found.outcome is Outcome.SLOWER
+    assert found.outcome is RatioOutcome.SLOWER
     assert found.note == "3 of 4 runs of A count (ok 3, failed 1)"
 
 
@@ -139,7 +139,10 @@ def test_runs_that_do_not_count_are_told() -> None:
 )
 def test_cases_that_differ_in_one_key(change: dict[str, Any]) -> None:
     a, b = subjects(oks(case(), *ONE)), subjects(oks(case(**change), *ONE))
-    assert [c.outcome for c in compare(a, b).cases] == [Outcome.MISSING_IN_B, Outcome.MISSING_IN_A]
+    assert [c.outcome for c in compare(a, b).cases] == [
+        RatioOutcome.MISSING_IN_B,
+        RatioOutcome.MISSING_IN_A,
+    ]
     (key,) = change
     assert only(compare(a, b, across=[key]).cases).ratio == 1.0
     # of another model the ratio would mean nothing
@@ -184,7 +187,7 @@ def test_what_was_not_alike_is_named() -> None:
     assert both[0].setup["torch"] == ("2.12.0", "2.13.0")
     (figure,) = [each for each in figures(topology="1n1g") if each.case.precision == "fp32"][:1]
     measured = [replace(run, facts=new) for run in oks(case(), *ONE)]
-    assert setups.differences(subjects(measured)[0].setup, figure.setup) == ()
+    assert machines.differences(subjects(measured)[0].setup, figure.setup) == ()
 
 
 def test_order_of_tags_and_other_names_do_not_matter() -> None:
@@ -198,7 +201,7 @@ def test_nvidias_containers_are_a_framework_however_that_is_told() -> None:
     b = subjects(oks(case(tags=("xla",), framework="ngc-tensorflow"), *ONE))
     assert only(compare(a, b).cases).ratio == 1.0
     plain = subjects(oks(case(tags=("xla",), framework="tensorflow"), *ONE))
-    assert compare(b, plain).count(Outcome.MISSING_IN_B) == 1
+    assert compare(b, plain).count(RatioOutcome.MISSING_IN_B) == 1
 
 
 def test_across_pairs_a_case_with_all_that_are_like_it_but_itself() -> None:
@@ -223,7 +226,7 @@ def test_tokens_are_compared_with_tokens() -> None:
     faster = subjects(tokens("1n1g", 2000, 2020, 2040))
     for a in (subjects(tokens("1n1g", 1000, 1010, 1020)), subjects(external("1n1g", *both))):
         found = only(compare(a, faster).cases)
-        assert (found.outcome, found.unit, found.ratio) == (Outcome.FASTER, "tokens/s", 2.0)
+        assert (found.outcome, found.unit, found.ratio) == (RatioOutcome.FASTER, "tokens/s", 2.0)
     of_both = subjects(external("1n1g", *both))
     assert only(compare(of_both, of_both).cases).unit == "samples/s"
 
@@ -231,7 +234,7 @@ def test_tokens_are_compared_with_tokens() -> None:
 def test_samples_are_not_compared_with_tokens() -> None:
     samples = subjects(external("1n1g", *({"samples/s": v} for v in (10.0, 11.0, 12.0))))
     found = only(compare(samples, subjects(tokens("1n1g", 2000, 2020, 2040))).cases)
-    assert (found.outcome, found.ratio, found.interval) == (Outcome.OTHER_UNIT, None, None)
+    assert (found.outcome, found.ratio, found.interval) == (RatioOutcome.OTHER_UNIT, None, None)
     assert found.note.startswith("A has samples/s, B tokens/s: one is not divided by the other")
 
 
@@ -257,17 +260,17 @@ def test_logs_that_do_not_say_everything() -> None:
     assert side.case.series == "deepspeed/?/bz?/?"
     full = Subject(side.case, {"samples/s": (100.0, 101.0, 102.0)}, 3)
     found = only(compare([full], [full]).cases)
-    assert found.outcome is Outcome.SAME
+    assert found.outcome is RatioOutcome.SAME
     assert found.note == "neither side tells the model nor the precision nor the batch_size"
     # what is not known is not taken for equal to what is
     known = Subject(replace(side.case, batch_size=32), full.speeds, 3)
-    assert compare([full], [known]).count(Outcome.MISSING_IN_B) == 1
+    assert compare([full], [known]).count(RatioOutcome.MISSING_IN_B) == 1
 
 
 def test_published_figures_without_a_partner_are_only_counted() -> None:
     rows = published_subjects(published())
     comparison = compare(subjects(oks(case(framework="nobody"), *ONE)), rows)
-    assert [c.outcome for c in comparison.cases] == [Outcome.MISSING_IN_B]
+    assert [c.outcome for c in comparison.cases] == [RatioOutcome.MISSING_IN_B]
     assert comparison.unmatched_published == len(rows)
     assert all(row.published is not None and row.published.kind != "run" for row in rows)
 

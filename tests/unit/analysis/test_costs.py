@@ -62,7 +62,7 @@ def test_node_hours_asked_used_and_measured() -> None:
     found = cost([good, failed, unknown, pending], limits)
     assert found is not None and good.window is not None
     assert (found.runs, found.unknown) == (2, 1)
-    assert found.used == pytest.approx(2 * 9 / 60) and found.asked == pytest.approx(2 * 0.5)
+    assert found.used == pytest.approx(2 * 9 / 60) and found.requested == pytest.approx(2 * 0.5)
     assert found.window == pytest.approx(2 * good.window.elapsed_s / 3600)
     assert found.samples_per_node_hour == pytest.approx(good.window.samples / found.used)
 
@@ -70,6 +70,6 @@ def test_node_hours_asked_used_and_measured() -> None:
 def test_what_is_not_known_is_not_made_up() -> None:
     good = lasting(ok(case("2n1g"), 1, 640.0), 6.0)
     found = cost([good], {})
-    assert found is not None and found.asked is None
+    assert found is not None and found.requested is None
     assert cost([ok(case("1n1g"), 1, 640.0)], {}) is None
     assert cost([replace(good, ended="yesterday")], {}) is None

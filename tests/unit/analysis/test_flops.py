@@ -11,7 +11,6 @@ import pytest
 from report_samples import case, oks
 
 import dlperf_hpc
-from dlperf_hpc.analysis.accelerators import ACCELERATORS, CEILING, accelerator, peak
 from dlperf_hpc.analysis.flops import (
     accelerator_of,
     architecture,
@@ -22,6 +21,7 @@ from dlperf_hpc.analysis.flops import (
     of_physics,
     tflops_per_device,
 )
+from dlperf_hpc.analysis.machines import ACCELERATORS, CEILING, accelerator, peak
 from dlperf_hpc.analysis.speedup import summarise
 from dlperf_hpc.model.case import Case, ObservedCase, Topology
 from dlperf_hpc.train.registry import registry

@@ -9,7 +9,7 @@ from typing import Any
 
 from report_samples import case, oks
 
-from dlperf_hpc.analysis.history import History, Measurement, history, measurements, since
+from dlperf_hpc.analysis.trends import History, Measurement, history, measurements, since
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
 LEVELS = (1000.0, 1003.0, 998.0, 1001.0, 961.0, 958.0, 963.0, 960.0)

@@ -10,7 +10,7 @@ import pytest
 from places import ROOT
 from report_samples import case, ok
 
-from dlperf_hpc.analysis.nodes import (
+from dlperf_hpc.analysis.slow_nodes import (
     NodeEffect,
     Observation,
     device_times,
@@ -112,7 +112,7 @@ def test_the_slowest_device_is_named_with_its_clock_and_the_reason() -> None:
     assert (first.name, first.runs, first.slowest) == ("n7 GPU 1", 2, 2)
     assert first.slow and not any(each.slow for each in others)
     assert first.excess == pytest.approx((0.06 / 1.005 + 0.07) / 2, abs=0.006)
-    assert first.others_mhz == 1755 and first.throttled == "heat"
+    assert first.peers_mhz == 1755 and first.throttled == "heat"
 
 
 def test_one_run_names_no_device_and_a_slow_half_is_against_the_fast_one() -> None:

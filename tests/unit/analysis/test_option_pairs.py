@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 from report_samples import bad, case, oks
 
-from dlperf_hpc.analysis.option_pairs import option_pairs
-from dlperf_hpc.analysis.speedup import summarise
+from dlperf_hpc.analysis.speedup import option_pairs, summarise
 from dlperf_hpc.model.result import GpuUse, RunResult, Status
-from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.writers.json import as_json
+from dlperf_hpc.reporting.contents import Report, as_json
 from dlperf_hpc.reporting.writers.markdown import markdown
 
 

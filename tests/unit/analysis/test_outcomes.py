@@ -12,7 +12,7 @@ from dlperf_hpc.analysis.outcomes import (
     MOST_PAIRS,
     RISK,
     TOLERANCE,
-    Outcome,
+    RatioOutcome,
     band,
     error_of,
     outcome_of,
@@ -22,7 +22,7 @@ from dlperf_hpc.analysis.outcomes import (
 from dlperf_hpc.model.statistics import Interval
 
 
-def judged(a: list[float], b: list[float], tolerance: float = TOLERANCE) -> Outcome:
+def judged(a: list[float], b: list[float], tolerance: float = TOLERANCE) -> RatioOutcome:
     ratio = sorted(b)[len(b) // 2] / sorted(a)[len(a) // 2]
     return outcome_of(ratio, rank_interval(a, b, RISK), tolerance, RISK)
 
@@ -66,39 +66,41 @@ def test_of_all_orders_as_many_are_wrong_as_the_error_says(n: int, m: int, end: 
 @pytest.mark.parametrize(
     ("low", "high", "outcome"),
     [
-        (0.90, 0.979, Outcome.SLOWER),
-        (0.90, 0.98, Outcome.UNDECIDED),
-        (0.98, 1.0, Outcome.SAME),
-        (0.979, 1.0, Outcome.UNDECIDED),
-        (1.0, 1.0204, Outcome.SAME),
-        (1.0, 1.0205, Outcome.UNDECIDED),
-        (1.0205, 1.2, Outcome.FASTER),
-        (0.9, 1.1, Outcome.UNDECIDED),
+        (0.90, 0.979, RatioOutcome.SLOWER),
+        (0.90, 0.98, RatioOutcome.UNDECIDED),
+        (0.98, 1.0, RatioOutcome.SAME),
+        (0.979, 1.0, RatioOutcome.UNDECIDED),
+        (1.0, 1.0204, RatioOutcome.SAME),
+        (1.0, 1.0205, RatioOutcome.UNDECIDED),
+        (1.0205, 1.2, RatioOutcome.FASTER),
+        (0.9, 1.1, RatioOutcome.UNDECIDED),
     ],
 )
-def test_the_interval_against_the_band(low: float, high: float, outcome: Outcome) -> None:
+def test_the_interval_against_the_band(low: float, high: float, outcome: RatioOutcome) -> None:
     assert outcome_of((low + high) / 2, Interval(low, high, 0.9), 0.02, 0.05) is outcome
 
 
 def test_medians_that_lie_elsewhere_decide_nothing() -> None:
-    assert outcome_of(1.0, Interval(0.8, 0.9, 0.9), 0.02, 0.05) is Outcome.UNDECIDED
-    assert outcome_of(1.1, Interval(0.99, 1.01, 0.9), 0.02, 0.05) is Outcome.UNDECIDED
+    assert outcome_of(1.0, Interval(0.8, 0.9, 0.9), 0.02, 0.05) is RatioOutcome.UNDECIDED
+    assert outcome_of(1.1, Interval(0.99, 1.01, 0.9), 0.02, 0.05) is RatioOutcome.UNDECIDED
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 5), (5, 1), (2, 2), (2, 3), (2, 4)])
 def test_too_few_runs_however_far_apart(n: int, m: int) -> None:
-    assert judged([100.0 + i for i in range(n)], [10.0 + i for i in range(m)]) is Outcome.TOO_FEW
+    assert (
+        judged([100.0 + i for i in range(n)], [10.0 + i for i in range(m)]) is RatioOutcome.TOO_FEW
+    )
 
 
 def test_3_and_3_are_enough_at_5_percent() -> None:
-    assert judged([100.0, 101.0, 102.0], [90.0, 91.0, 92.0]) is Outcome.SLOWER
-    assert judged([90.0, 91.0, 92.0], [100.0, 101.0, 102.0]) is Outcome.FASTER
+    assert judged([100.0, 101.0, 102.0], [90.0, 91.0, 92.0]) is RatioOutcome.SLOWER
+    assert judged([90.0, 91.0, 92.0], [100.0, 101.0, 102.0]) is RatioOutcome.FASTER
     # max(B) / min(A) is all that counts
-    assert judged([100.0, 101.0, 102.0], [90.0, 91.0, 99.0]) is Outcome.UNDECIDED
+    assert judged([100.0, 101.0, 102.0], [90.0, 91.0, 99.0]) is RatioOutcome.UNDECIDED
 
 
 def test_swapping_mirrors_every_verdict() -> None:
-    mirror = {Outcome.SLOWER: Outcome.FASTER, Outcome.FASTER: Outcome.SLOWER}
+    mirror = {RatioOutcome.SLOWER: RatioOutcome.FASTER, RatioOutcome.FASTER: RatioOutcome.SLOWER}
     random_ = random.Random(5)
     seen = set()
     for _ in range(500):
@@ -109,7 +111,12 @@ def test_swapping_mirrors_every_verdict() -> None:
         one, other = judged(a, b), judged(b, a)
         assert mirror.get(one, one) is other
         seen.add(one)
-    assert seen == {Outcome.SLOWER, Outcome.FASTER, Outcome.SAME, Outcome.UNDECIDED}
+    assert seen == {
+        RatioOutcome.SLOWER,
+        RatioOutcome.FASTER,
+        RatioOutcome.SAME,
+        RatioOutcome.UNDECIDED,
+    }
 
 
 def test_more_runs_find_more() -> None:
@@ -124,7 +131,7 @@ def test_more_runs_find_more() -> None:
             )
             for _ in range(300)
         ]
-        found.append(sum(judged(a, b) is Outcome.SLOWER for a, b in pairs) / 300)
+        found.append(sum(judged(a, b) is RatioOutcome.SLOWER for a, b in pairs) / 300)
     assert found[0] < 0.75 < 0.8 < found[1] < 0.94 < found[2]
 
 
@@ -136,14 +143,14 @@ def test_no_difference_is_never_a_regression_below_the_tolerance() -> None:
         )
         for _ in range(500)
     ]
-    assert verdicts.count(Outcome.SLOWER) + verdicts.count(Outcome.FASTER) <= 1
-    assert verdicts.count(Outcome.SAME) > 300
+    assert verdicts.count(RatioOutcome.SLOWER) + verdicts.count(RatioOutcome.FASTER) <= 1
+    assert verdicts.count(RatioOutcome.SAME) > 300
 
 
 def test_equal_values_decide_nothing_they_should_not() -> None:
-    assert judged([5.0] * 3, [5.0] * 3) is Outcome.SAME
-    assert judged([100.0] * 5, [98.0] * 5, 0.02) is Outcome.SAME  # on the end is not beyond it
-    assert judged([5.0] * 3, [5.0] * 3, 0.0) is Outcome.SAME
+    assert judged([5.0] * 3, [5.0] * 3) is RatioOutcome.SAME
+    assert judged([100.0] * 5, [98.0] * 5, 0.02) is RatioOutcome.SAME  # on the end is not beyond it
+    assert judged([5.0] * 3, [5.0] * 3, 0.0) is RatioOutcome.SAME
 
 
 @pytest.mark.parametrize(("n", "error"), [(4, 1 / 16), (5, 1 / 32), (6, 1 / 64), (8, 9 / 256)])
@@ -151,7 +158,7 @@ def test_against_a_single_figure_signs_are_counted(n: int, error: float) -> None
     found = point_interval([100.0 + i for i in range(n)], 90.0, RISK)
     assert found is not None
     assert error_of(found) == pytest.approx(error)
-    expected = Outcome.TOO_FEW if n == 4 else Outcome.SLOWER
+    expected = RatioOutcome.TOO_FEW if n == 4 else RatioOutcome.SLOWER
     assert outcome_of(0.9, found, TOLERANCE, RISK) is expected
 
 

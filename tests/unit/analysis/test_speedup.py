@@ -15,8 +15,15 @@ from report_samples import bad, case, external, ok, oks, tokens, window
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, summarise
 from dlperf_hpc.model.case import ObservedCase, ObservedRun, Topology
-from dlperf_hpc.model.result import Contradiction, ExternalWindow, GpuUse, RunResult, Status
-from dlperf_hpc.reporting.columns import CASE_COLUMNS
+from dlperf_hpc.model.result import (
+    SAMPLES_PER_S,
+    Contradiction,
+    ExternalWindow,
+    GpuUse,
+    RunResult,
+    Status,
+)
+from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS
 from dlperf_hpc.reporting.table import rows
 
 TEN = tuple(100 + 0.1 * i for i in range(10))
@@ -40,7 +47,7 @@ def test_speedup_is_the_ratio_of_medians() -> None:
     results = oks(case("1n1g"), 90, 100, 130) + oks(case("1n4g"), 360, 380, 390)
     summary = at(results, "1n4g")
     assert summary.samples_per_s == pytest.approx(380)
-    assert summary.samples_per_s_per_device == pytest.approx(95)
+    assert summary.per_device(SAMPLES_PER_S) == pytest.approx(95)
     assert summary.speedup == pytest.approx(3.8)
     assert summary.efficiency == pytest.approx(0.95)
     assert summary.base == Topology(1, 1)
@@ -142,7 +149,7 @@ def test_a_case_without_a_run_that_counts_is_there_and_says_why() -> None:
         (Status.REJECTED, 1),
     )
     assert summary.speedup_missing == "no run counts (pending 1, failed 2, rejected 1)"
-    for empty in (summary.sample, summary.samples_per_s, summary.samples_per_s_per_device):
+    for empty in (summary.sample, summary.samples_per_s, summary.per_device(SAMPLES_PER_S)):
         assert empty is None
     for empty in (summary.optimizer_steps, summary.skipped_steps, summary.rank_spread):
         assert empty is None

@@ -22,7 +22,7 @@ from dlperf_hpc.errors import printable
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.published import FILTERS
-from dlperf_hpc.reporting.comparison import comparison_json, comparison_markdown
+from dlperf_hpc.reporting.comparison_tables import comparison_json, comparison_markdown
 
 CASES = [case("1n1g"), case("1n2g")]
 Done = subprocess.CompletedProcess[str]

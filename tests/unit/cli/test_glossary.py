@@ -10,7 +10,7 @@ import pytest
 from places import ROOT
 
 from dlperf_hpc.model.case import Case
-from dlperf_hpc.reporting import columns
+from dlperf_hpc.reporting import csv_columns
 from dlperf_hpc.sweepfile.casetables import SweepFile
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -52,8 +52,8 @@ def test_modules_and_classes_named_are_there() -> None:
 
 def test_columns_and_keys_named_are_there() -> None:
     text = " ".join(row[2] for row in ROWS)
-    known = {each.name for each in columns.CASE_COLUMNS} | {
-        each.name for each in columns.RUN_COLUMNS
+    known = {each.name for each in csv_columns.CASE_COLUMNS} | {
+        each.name for each in csv_columns.RUN_COLUMNS
     }
     assert set(re.findall(r"column `(\w+)`", text)) <= known
     keys = {*SweepFile.model_fields, *Case.__dataclass_fields__}

@@ -25,7 +25,7 @@ from dlperf_hpc.records.manifest import (
     write_manifest,
 )
 from dlperf_hpc.records.store import Failure, begin_log, finish, leave_failure
-from dlperf_hpc.reporting.why import Looked, Why, text_of
+from dlperf_hpc.reporting.run_states import Looked, Why, text_of
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
 

@@ -23,7 +23,7 @@ from dlperf_hpc.records.failures import ENVIRONMENT
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import Failure, finish, leave_failure
-from dlperf_hpc.reporting.status import trouble_table
+from dlperf_hpc.reporting.run_states import trouble_table
 
 NO_PYTHON = """\
 2: slurmstepd-n4: error: execve(): /no/python: No such file or directory

@@ -19,7 +19,7 @@ from dlperf_hpc.model.case import Case, Run, Topology
 from dlperf_hpc.model.result import RunResult, Status, Window
 from dlperf_hpc.records.lines import TimerReport, timed_line, write_line
 from dlperf_hpc.records.logfile import glance, result_of_log
-from dlperf_hpc.reporting.columns import RUN_COLUMNS
+from dlperf_hpc.reporting.csv_columns import RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.sweepfile.programtables import read_table
 from dlperf_hpc.sweepfile.readtable import ReadTable

@@ -8,10 +8,10 @@ import pytest
 from places import ROOT
 from report_samples import case, oks
 
-from dlperf_hpc.analysis.nodes import examine, hosts_of
+from dlperf_hpc.analysis.slow_nodes import examine, hosts_of
 from dlperf_hpc.model.result import RankTime, RunResult
-from dlperf_hpc.reporting.nodes import NODE_COLUMNS, node_rows, print_nodes, sentences
-from dlperf_hpc.reporting.table import Column
+from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, nodes_of, print_nodes, sentences
+from dlperf_hpc.reporting.table import Column, rows
 
 EVIL = "n\x1b[2J\u202e;$(true)"
 
@@ -42,7 +42,7 @@ def test_odd_names_are_shown_and_quoted_in_what_is_to_be_pasted(
     text = capsys.readouterr().out
     assert "\x1b" not in text and "\u202e" not in text and max(map(len, text.split("\n"))) <= 80
     assert any(f"--exclude-nodes '{EVIL}'" in line for line in sentences(found))
-    (odd,) = [row for row in node_rows(found) if row["slow"]]
+    (odd,) = [row for row in rows(NODE_COLUMNS, nodes_of(found)) if row["slow"]]
     assert odd["node"] == "n\\x1b[2J\\u202e;$(true)"
 
 

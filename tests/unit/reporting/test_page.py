@@ -22,18 +22,27 @@ from dlperf_hpc.analysis.comparison import compare, subjects
 from dlperf_hpc.cli import compare as compare_verb
 from dlperf_hpc.model.result import GpuUse, Status
 from dlperf_hpc.records.layout import RunPaths
-from dlperf_hpc.reporting.columns import CASE_COLUMNS
-from dlperf_hpc.reporting.nodes import nodes_of
-from dlperf_hpc.reporting.page import compared, render
-from dlperf_hpc.reporting.page.chart_data import measures_of_run
-from dlperf_hpc.reporting.page.figure import COLOURS, MARKS, colour_of, mark_of
-from dlperf_hpc.reporting.page.limits import MOST_RUNS, VisibleReport, sentence
-from dlperf_hpc.reporting.page.summary import facts
-from dlperf_hpc.reporting.page.traces import MOST_POINTS, trace_of
-from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.table import rows
-from dlperf_hpc.reporting.tables import case_table, node_table
-from dlperf_hpc.reporting.text import natural
+from dlperf_hpc.reporting.contents import Report
+from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS
+from dlperf_hpc.reporting.node_tables import nodes_of
+from dlperf_hpc.reporting.page import (
+    COLOURS,
+    MARKS,
+    colour_of,
+    comparison_page,
+    mark_of,
+    render,
+)
+from dlperf_hpc.reporting.page.report_page import page as report_page
+from dlperf_hpc.reporting.page.script_data import MOST_POINTS, measures_of_run, trace_of
+from dlperf_hpc.reporting.page.visible import (
+    MOST_RUNS,
+    VisibleReport,
+    case_table,
+    node_table,
+    sentence,
+)
+from dlperf_hpc.reporting.table import natural, rows
 from dlperf_hpc.reporting.writers.builtin import page
 
 
@@ -170,9 +179,9 @@ def test_the_head_tells_node_hours_and_the_share_of_the_window() -> None:
     long = replace(run, started="2026-11-21T10:00:00Z", ended="2026-11-21T10:06:00Z")
     limits = {run.run.id: 1800}
     report = Report("a", [long], limits_s=limits)
-    told = dict(facts(VisibleReport(report)))["Node-hours"]
+    told = dict(report_page(report).facts)["Node-hours"]
     assert told.startswith("0.2 used of 1 asked for by 1 run, 3 % window")
-    assert "Node-hours" not in dict(facts(VisibleReport(Report("a", [run]))))
+    assert "Node-hours" not in dict(report_page(Report("a", [run])).facts)
 
 
 def test_step_time_is_a_quantity_and_a_column() -> None:
@@ -184,7 +193,7 @@ def test_step_time_is_a_quantity_and_a_column() -> None:
     assert data["quantities"]["step"]["label"] == "step time"
     assert data["cases"][0]["m"]["step"] == [20.0, None, None]
     assert [run["m"]["step"] for run in data["runs"]] == [30.0, 10.0, 99.0]
-    table, _ = case_table(report.cases)
+    table, _ = case_table(VisibleReport(report))
     place = next(n for n, column in enumerate(table.columns) if column.name == "step time")
     assert (table.columns[place].unit, table.cells[0][place].text) == ("ms", "20.00")
     (row,) = rows(CASE_COLUMNS, report.cases)
@@ -267,7 +276,7 @@ def test_too_many_runs_are_cut_and_the_page_says_so() -> None:
     runs.append(bad(case(batch_size=1), 99, Status.FAILED, "x"))
     report = Report("a", runs)
     shown = VisibleReport(report).runs
-    assert len(shown) <= MOST_RUNS and any(run.status is Status.FAILED for run in shown)
+    assert len(shown) <= MOST_RUNS and any(row.run.status is Status.FAILED for row in shown)
     parsed = Parsed(page(report))
     assert f"This page shows {len(shown)} of 1501 runs one by one" in parsed.text
     assert parsed.packed("file-runs.csv").count(b"\n") == 1502
@@ -310,7 +319,9 @@ def test_a_comparison_is_ordered_by_evidence(tmp_path: Path) -> None:
             case(topology, framework="ddp", model="bert-base"), speed, driver="575.51"
         )
     ]
-    parsed = Parsed(render(compared.page(compare(a, subjects(slower)), {"A": ["a"], "B": ["<b>"]})))
+    parsed = Parsed(
+        render(comparison_page.page(compare(a, subjects(slower)), {"A": ["a"], "B": ["<b>"]}))
+    )
     cases = [(each["outcome"], each["name"].split()[-1]) for each in parsed.data["cases"]]
     assert cases[:2] == [("slower", "1n2g"), ("same", "1n1g")]
     assert "A and B differ in driver." in parsed.text

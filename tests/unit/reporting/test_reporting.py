@@ -30,16 +30,14 @@ from dlperf_hpc.errors import LedgerError, printable
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.collect import Collection
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.contents import Report, as_json
+from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.picture import picture
-from dlperf_hpc.reporting.report import Report
-from dlperf_hpc.reporting.status import print_status, status_table, trouble_table
-from dlperf_hpc.reporting.table import Table, csv_table, drawn
+from dlperf_hpc.reporting.report_tables import print_report, speedup_table
+from dlperf_hpc.reporting.run_states import print_status, status_table, trouble_table
+from dlperf_hpc.reporting.table import Table, code, csv_table, drawn, escape, number
 from dlperf_hpc.reporting.table import rows as rows_of
-from dlperf_hpc.reporting.terminal import print_report, speedup_table
-from dlperf_hpc.reporting.text import code, escape, number
 from dlperf_hpc.reporting.writers import DEFAULT, write_atomic, write_report, writers
-from dlperf_hpc.reporting.writers.json import as_json
 from dlperf_hpc.reporting.writers.markdown import markdown as markdown_of
 
 EVIL = "\x1b[31mRuntimeError\x1b[0m: [red]a|b[/red] <script> `x` $y$ *z*\nsecond\tline \x07\u202e!"
@@ -234,7 +232,7 @@ def test_a_slow_file_is_made_where_no_other_process_can_be_had(
 @pytest.mark.processes
 def test_a_report_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every part is computed for the first writer that asks, and is the next one's as it is."""
-    from dlperf_hpc.reporting import report as module
+    from dlperf_hpc.reporting import contents as module
 
     calls: list[str] = []
     for name in ("summarise", "option_pairs", "dlperf_tables", "rows"):
@@ -736,7 +734,7 @@ def test_docs_name_every_flag() -> None:
 @pytest.mark.processes
 def test_nothing_heavy_is_imported_until_it_is_needed() -> None:
     program = (
-        "import sys, dlperf_hpc.reporting.terminal\n"
+        "import sys, dlperf_hpc.reporting.report_tables\n"
         "from dlperf_hpc.reporting.writers import writers; writers()\n"
         "heavy = {'pandas', 'numpy', 'matplotlib', 'rich', 'scipy', 'jinja2'} & set(sys.modules)\n"
         "sys.exit(f'imported: {sorted(heavy)}' if heavy else 0)"

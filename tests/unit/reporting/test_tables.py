@@ -16,8 +16,8 @@ import pytest
 from report_samples import bad, case, ok, oks, tokens
 
 from dlperf_hpc.model.result import Checkpoint, RunResult, Status
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
-from dlperf_hpc.reporting.report import Report
+from dlperf_hpc.reporting.contents import Report
+from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.table import Column
 from dlperf_hpc.reporting.writers import write_report
 

@@ -22,7 +22,7 @@ from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import log_event
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.train.checkpoints import Resumable, files_of_rank, measure_checkpoint, rank_file
 from dlperf_hpc.train.ranks import World

@@ -14,7 +14,7 @@ from record_samples import a_run, begun, manifest, timed
 from dlperf_hpc.analysis.speedup import summarise as summarise_cases
 from dlperf_hpc.model.result import GpuUse
 from dlperf_hpc.records.logfile import result_of_log
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.train.joblog import Measured, end_ok, log_gpus, log_window
 from dlperf_hpc.train.measurement import Communication

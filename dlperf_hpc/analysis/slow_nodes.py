@@ -3,8 +3,8 @@
 Across runs: the residual of a run is the logarithm of its throughput over the median of its case.
 The slowest node sets the pace of a run, so that runs with a slow node lie below the others. A
 node's effect is the mean residual of the runs with it minus that of the runs without it, in its
-standard errors; the largest of all nodes is held against orders in which the residuals are dealt
-anew within their cases, as often as it takes (a maxT permutation test: Westfall & Young,
+standard errors; the largest of all nodes is held against orders in which the residuals are permuted
+within their cases, as often as it takes (a maxT permutation test: Westfall & Young,
 "Resampling-Based Multiple Testing", 1993; the stopping rule is that of Besag & Clifford,
 "Sequential Monte Carlo p-values", Biometrika 78, 1991).
 
@@ -13,13 +13,15 @@ Within a run: each rank's own time for a step in which no rank waits for another
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import random
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import NamedTuple
 
 from dlperf_hpc.analysis.outcomes import RISK, TOLERANCE
 from dlperf_hpc.analysis.speedup import chosen, of_one_unit
@@ -60,7 +62,7 @@ class NodeEffect:
 
     nodes: tuple[str, ...]
     runs: int
-    others: int
+    runs_without: int
     difference: float | None = None
     errors: float | None = None
     p: float | None = None
@@ -86,7 +88,7 @@ class DeviceTime:
     excess: float
     least: float
     sm_mhz: float | None = None
-    others_mhz: float | None = None
+    peers_mhz: float | None = None
     throttle: int | None = None
     slow: bool = False
 
@@ -183,8 +185,7 @@ def node_effects(
         nodes, p = worst
         place = next(i for i, effect in enumerate(effects) if nodes[0] in effect.nodes)
         effect = effects[place]
-        gap = effect.difference if effect.difference is not None else 0.0
-        slow = p <= risk and gap < -tolerance
+        slow = p <= risk and (effect.difference or 0.0) < -tolerance
         effects[place] = replace(effect, p=p, slow=slow)
         if not slow:
             break
@@ -193,8 +194,7 @@ def node_effects(
 
 
 def _order(effect: NodeEffect) -> tuple[bool, bool, float, tuple[str, ...]]:
-    errors = 0.0 if effect.errors is None else effect.errors
-    return effect.errors is None, not effect.slow, errors, effect.nodes
+    return effect.errors is None, not effect.slow, effect.errors or 0.0, effect.nodes
 
 
 def _effects(runs: Sequence[Observation], compared: Sequence[Observation]) -> list[NodeEffect]:
@@ -202,28 +202,23 @@ def _effects(runs: Sequence[Observation], compared: Sequence[Observation]) -> li
     sums = _Sums([run.residual for run in compared])
     found = []
     for nodes, members in _groups(compared).items():
-        of, others = len(members), len(compared) - len(members)
+        count, without = len(members), len(compared) - len(members)
         if nodes in tested:
             total = math.fsum(compared[i].residual for i in members)
-            gap = math.expm1(total / of - (sums.total - total) / others)
-            errors = sums.errors(total, of)
-            found.append(NodeEffect(nodes, of, others, gap, errors))
+            gap = math.expm1(total / count - (sums.total - total) / without)
+            found.append(NodeEffect(nodes, count, without, gap, sums.errors(total, count)))
         else:
-            found.append(NodeEffect(nodes, of, others, missing=_why_not(of, others)))
+            found.append(NodeEffect(nodes, count, without, missing=_why_not(count, without)))
     seen = {node for effect in found for node in effect.nodes}
-    alone: dict[str, int] = defaultdict(int)
-    for run in runs:
-        for host in run.hosts - seen:
-            alone[host] += 1
+    alone = Counter(host for run in runs for host in run.hosts - seen)
     why = "all runs of its cases were on the same nodes, so that nothing can be said"
-    found += [NodeEffect((host,), count, 0, missing=why) for host, count in alone.items()]
-    return found
+    return found + [NodeEffect((host,), count, 0, missing=why) for host, count in alone.items()]
 
 
-def _why_not(runs: int, others: int) -> str:
+def _why_not(runs: int, without: int) -> str:
     if runs < FEWEST:
         return f"{runs} run, nothing can be said"
-    return f"{others} run{'s' * (others != 1)} without it, nothing can be said"
+    return f"{without} run{'s' * (without != 1)} without it, nothing can be said"
 
 
 def _groups(runs: Sequence[Observation]) -> dict[tuple[str, ...], list[int]]:
@@ -256,12 +251,12 @@ class _Sums:
 
     def errors(self, total: float, runs: int) -> float:
         """(mean with - mean without) / its standard error, the spread within both pooled."""
-        others = self._n - runs
-        mean, mean_others = total / runs, (self.total - total) / others
-        within = self._squares - runs * mean**2 - others * mean_others**2
+        without = self._n - runs
+        mean, mean_without = total / runs, (self.total - total) / without
+        within = self._squares - runs * mean**2 - without * mean_without**2
         # Runs that are equal to the last digit have no spread, and no order is rarer than another.
         spread = max(within / max(self._n - 2, 1), 1e-18)
-        return (mean - mean_others) / math.sqrt(spread * (1 / runs + 1 / others))
+        return (mean - mean_without) / math.sqrt(spread * (1 / runs + 1 / without))
 
 
 def _worst(
@@ -276,62 +271,76 @@ def _worst(
 
     def least(residuals: Sequence[float]) -> tuple[float, int]:
         totals = (sum(map(residuals.__getitem__, members)) for members in groups.values())
-        each = [sums.errors(total, count) for total, count in zip(totals, counts)]
-        best = min(range(len(each)), key=each.__getitem__)
-        return each[best], best
+        return min((sums.errors(total, counts[n]), n) for n, total in enumerate(totals))
 
     seen, which = least([run.residual for run in runs])
     work = sum(counts) + 10 * len(counts) + len(runs)
     if work > _MOST_WORK // 20:
         return None
     orders = max(_FEWEST_ORDERS, min(_MOST_ORDERS, _MOST_WORK // work))
-    chance = random.Random(len(runs))  # the same runs give the same answer
-    cases: dict[str, list[int]] = defaultdict(list)
-    for place, run in enumerate(runs):
-        cases[run.case].append(place)
-    dealt = [run.residual for run in runs]
     as_extreme = 0
-    for done in range(1, orders + 1):
-        for places in cases.values():
-            values = [dealt[place] for place in places]
-            chance.shuffle(values)
-            for place, value in zip(places, values):
-                dealt[place] = value
-        as_extreme += least(dealt)[0] <= seen + 1e-9
+    for done, residuals in enumerate(_permuted(runs, orders), 1):
+        as_extreme += least(residuals)[0] <= seen + 1e-9
         if as_extreme == _ENOUGH:
             return named[which], as_extreme / done
     return named[which], (as_extreme + 1) / (orders + 1)
 
 
-_Row = tuple[RankTime, float, bool, Optional[float]]
-"""A rank's time in one run, the logarithm of it over the usual one, whether it was the slowest, and
-the others' clock, MHz. Of logarithms: a device that takes four times as long, and eight times, is
-slow for certain, though these are far apart."""
+def _permuted(runs: Sequence[Observation], orders: int) -> Iterator[list[float]]:
+    """So often the residuals in another order within their cases."""
+    chance = random.Random(len(runs))  # the same runs give the same answer
+    cases: dict[str, list[int]] = defaultdict(list)
+    for place, run in enumerate(runs):
+        cases[run.case].append(place)
+    residuals = [run.residual for run in runs]
+    for _ in range(orders):
+        for places in cases.values():
+            values = [residuals[place] for place in places]
+            chance.shuffle(values)
+            for place, value in zip(places, values):
+                residuals[place] = value
+        yield residuals
+
+
+class _RankRow(NamedTuple):
+    """A rank's time in one run, ``over`` the logarithm of it over the usual one, whether it was the
+    slowest, and the other ranks' clock, MHz. Of logarithms: a device that takes four times as long,
+    and eight times, is slow for certain, though these are far apart."""
+
+    time: RankTime
+    over: float
+    slowest: bool
+    peers_mhz: float | None
 
 
 def device_times(results: Iterable[RunResult]) -> list[DeviceTime]:
     """Each device that ranks ran on, the slowest first."""
-    runs = [r.rank_times for r in results if r.rates and len(r.rank_times) > 1]
-    seen: dict[tuple[str, int], list[_Row]] = {}
-    for times in runs:
-        usual = math.log(statistics.median_low(time.ms for time in times))
-        worst = max(time.ms for time in times)
-        for time in times:
-            clocks = [each.sm_mhz for each in times if each is not time and each.sm_mhz is not None]
-            others = statistics.median(clocks) if clocks else None
-            over = math.log(time.ms) - usual
-            row = (time, over, time.ms == worst and over > 0, others)
-            seen.setdefault((time.host, time.local_rank), []).append(row)
+    devices: dict[tuple[str, int], list[_RankRow]] = defaultdict(list)
+    for result in results:
+        if result.rates and len(result.rank_times) > 1:
+            for row in _rank_rows(result.rank_times):
+                devices[row.time.host, row.time.local_rank].append(row)
     # How far the times of one device are apart, whatever device: not how far devices are.
-    apart = [abs(each - statistics.median(own)) for own in _overs(seen) for each in own]
+    own = [[row.over for row in rows] for rows in devices.values() if len(rows) > 1]
+    apart = [abs(over - statistics.median(overs)) for overs in own for over in overs]
     limit = max(math.log1p(DEVICE_SLOW), DEVICE_MADS * statistics.median(apart or [0.0]))
-    made = [_device_time(rows, limit) for rows in seen.values()]
+    made = [_device_time(rows, limit) for rows in devices.values()]
     return sorted(made, key=lambda each: (-each.excess, each.host, each.local_rank))
 
 
-def _overs(seen: Mapping[tuple[str, int], Sequence[_Row]]) -> Iterator[list[float]]:
-    """Of each device with several runs: its times over the usual ones, as logarithms."""
-    return ([over for _, over, _, _ in rows] for rows in seen.values() if len(rows) > 1)
+def _rank_rows(times: Sequence[RankTime]) -> Iterator[_RankRow]:
+    usual = math.log(statistics.median_low(time.ms for time in times))
+    worst = max(time.ms for time in times)
+    for time in times:
+        over = math.log(time.ms) - usual
+        peers_mhz = _median(each.sm_mhz for each in times if each is not time)
+        yield _RankRow(time, over, time.ms == worst and over > 0, peers_mhz)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """The median of what is known."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _excess(over: float) -> float:
@@ -339,27 +348,22 @@ def _excess(over: float) -> float:
     return math.expm1(min(over, _MOST_OVER))
 
 
-def _device_time(rows: Sequence[_Row], limit: float) -> DeviceTime:
-    first = rows[0][0]
-    clocks = [time.sm_mhz for time, _, _, _ in rows if time.sm_mhz is not None]
-    others = [mhz for _, _, _, mhz in rows if mhz is not None]
-    bits = [time.throttle for time, _, _, _ in rows if time.throttle is not None]
-    every = 0
-    for each in bits:
-        every |= each
-    least = min(over for _, over, _, _ in rows)
+def _device_time(rows: Sequence[_RankRow], limit: float) -> DeviceTime:
+    first = rows[0].time
+    bits = [row.time.throttle for row in rows if row.time.throttle is not None]
+    least = min(row.over for row in rows)
     return DeviceTime(
         host=first.host,
         local_rank=first.local_rank,
         gpu=first.gpu,
         uuid=first.uuid,
         runs=len(rows),
-        slowest=sum(worst for _, _, worst, _ in rows),
-        excess=_excess(statistics.median(over for _, over, _, _ in rows)),
+        slowest=sum(row.slowest for row in rows),
+        excess=_excess(statistics.median(row.over for row in rows)),
         least=_excess(least),
-        sm_mhz=statistics.median(clocks) if clocks else None,
-        others_mhz=statistics.median(others) if others else None,
-        throttle=every if bits else None,
+        sm_mhz=_median(row.time.sm_mhz for row in rows),
+        peers_mhz=_median(row.peers_mhz for row in rows),
+        throttle=functools.reduce(operator.or_, bits) if bits else None,
         slow=len(rows) >= FEWEST and least > limit,
     )
 
@@ -370,10 +374,8 @@ def examine(
     """All that the runs of these sweeps tell of their nodes."""
     runs = observations(sweeps)
     counted = [r for results in sweeps for r in chosen(results) if r.rates]
-    missing: dict[str, int] = defaultdict(int)
-    for result in counted:
-        if not result.rank_times and result.rank_times_missing:
-            missing[result.rank_times_missing] += 1
+    missing = Counter(r.rank_times_missing for r in counted if not r.rank_times)
+    missing.pop("", None)
     return NodeFindings(
         runs=len(runs),
         compared=len(telling(runs)),

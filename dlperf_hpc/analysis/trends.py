@@ -12,12 +12,18 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from dlperf_hpc.analysis.changes import Drift, Step, changes, error_of_best, thresholds
-from dlperf_hpc.analysis.comparison import Identity, Subject, subjects
-from dlperf_hpc.analysis.outcomes import RISK, TOLERANCE
-from dlperf_hpc.analysis.setups import Difference, differences
+from dlperf_hpc.analysis.comparison import Identity, Subject, identity_of, subjects
+from dlperf_hpc.analysis.machines import Difference, differences
+from dlperf_hpc.analysis.outcomes import (
+    RISK,
+    TOLERANCE,
+    Drift,
+    LevelStep,
+    changes,
+    error_of_best,
+    thresholds,
+)
 from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
 from dlperf_hpc.model.statistics import Interval, median_interval
@@ -71,7 +77,7 @@ class Cause:
 class Change:
     """A step of a trend with its cause, as far as the logs tell one."""
 
-    step: Step
+    step: LevelStep
     cause: Cause
 
 
@@ -88,21 +94,24 @@ class Trend:
     spikes: tuple[int, ...] = ()
 
     @property
+    def levels(self) -> list[float]:
+        """The level of each measurement."""
+        return [each.level(self.unit) for each in self.measurements]
+
+    @property
     def verdicts(self) -> tuple[str, ...]:
         """Of ``slower``, ``faster``, ``suspected``, ``drift``, ``spike`` those that it has, or
         ``steady``, or ``too few measurements`` to say anything."""
-        found = [
-            "suspected" if change.step.suspected else _direction(change.step.ratio)
-            for change in self.changes
-        ]
-        found += ["drift" for _ in self.drifts] + ["spike" for _ in self.spikes]
-        if not found:
-            found = ["steady" if len(self.measurements) >= 3 else "too few measurements"]
-        return tuple(dict.fromkeys(found))
+        found = [*map(_direction, self.changes)]
+        found += ["drift"] * bool(self.drifts) + ["spike"] * bool(self.spikes)
+        few = "steady" if len(self.measurements) >= 3 else "too few measurements"
+        return tuple(dict.fromkeys(found or [few]))
 
 
-def _direction(ratio: float) -> str:
-    return "slower" if ratio < 1 else "faster"
+def _direction(change: Change) -> str:
+    if change.step.suspected:
+        return "suspected"
+    return "slower" if change.step.ratio < 1 else "faster"
 
 
 @dataclass(frozen=True)
@@ -122,8 +131,7 @@ def measurements(place: str, results: Sequence[RunResult]) -> list[Measurement]:
     left out."""
     by_case: dict[Identity, list[RunResult]] = {}
     for result in chosen(results):
-        (subject,) = subjects([result])
-        by_case.setdefault(subject.case, []).append(result)
+        by_case.setdefault(identity_of(result), []).append(result)
     made = (_measurement(place, group) for group in by_case.values())
     return [each for each in made if each.subject.speeds]
 
@@ -139,16 +147,14 @@ def _measurement(place: str, results: Sequence[RunResult]) -> Measurement:
 
 def _settings(result: RunResult) -> dict[str, str]:
     """What of a run's case and window is not in the case's name."""
-    told: dict[str, Any] = {}
-    for name in getattr(result.run.case, "__dataclass_fields__", ()):
-        if name not in _IN_THE_NAME:
-            told[name] = getattr(result.run.case, name)
+    names = getattr(result.run.case, "__dataclass_fields__", ())
+    values = {name: getattr(result.run.case, name) for name in names if name not in _IN_THE_NAME}
     window, external = result.window, result.external
     if window is not None:
-        told |= {"measure.warmup": window.warmup, "measure.iterations": window.iterations}
+        values |= {"measure.warmup": window.warmup, "measure.iterations": window.iterations}
     if external is not None:
-        told["rule"] = external.rule
-    return {name: str(value) for name, value in told.items() if value not in (None, "", ())}
+        values["rule"] = external.rule
+    return {name: str(value) for name, value in values.items() if value not in (None, "", ())}
 
 
 def history(
@@ -165,38 +171,26 @@ def history(
     by_case: dict[object, list[Measurement]] = {}
     for each in found:
         by_case.setdefault(each.subject.case.matching(), []).append(each)
-    groups = [_in_order(_once(group, remarks), now, remarks) for group in by_case.values()]
-    groups = [_in_one_unit(group, remarks) for group in groups if group]
-    units = [units_of_all([each.subject.speeds for each in group])[0] for group in groups]
-    levels = [[each.level(unit) for each in group] for group, unit in zip(groups, units)]
-    risks = thresholds([error_of_best(each) for each in levels], risk) if groups else []
-    trends = [
-        _trend(group, unit, each, tolerance, share)
-        for group, unit, each, share in zip(groups, units, levels, risks)
-    ]
-    remarks += [line for trend in trends for line in _resettings(trend)]
-    dated = any(each.began for group in groups for each in group)
+    ordered = [_in_order(_once(group, remarks), now, remarks) for group in by_case.values()]
+    plain = [_trend(_in_one_unit(group, remarks)) for group in ordered if group]
+    risks = thresholds([error_of_best(trend.levels) for trend in plain], risk)
+    trends = [_with_changes(trend, tolerance, share) for trend, share in zip(plain, risks)]
+    for trend in trends:
+        remarks += _resettings(trend)
+    dated = any(each.began for trend in trends for each in trend.measurements)
     return History(tuple(trends), tuple(dict.fromkeys(remarks)), tolerance, risk, dated)
 
 
-def _trend(
-    group: Sequence[Measurement],
-    unit: str,
-    levels: Sequence[float],
-    tolerance: float,
-    risk: float,
-) -> Trend:
-    found = changes(levels, tolerance, risk)
-    return Trend(
-        case=group[-1].subject.case,
-        measurements=tuple(group),
-        unit=unit,
-        changes=tuple(
-            Change(step, cause(group[step.at - 1], group[step.at])) for step in found.steps
-        ),
-        drifts=found.drifts,
-        spikes=found.spikes,
-    )
+def _trend(group: Sequence[Measurement]) -> Trend:
+    unit = units_of_all([each.subject.speeds for each in group])[0]
+    return Trend(group[-1].subject.case, tuple(group), unit)
+
+
+def _with_changes(trend: Trend, tolerance: float, risk: float) -> Trend:
+    found = changes(trend.levels, tolerance, risk)
+    places = ((step, trend.measurements[step.at - 1 : step.at + 1]) for step in found.steps)
+    steps = tuple(Change(step, cause(*pair)) for step, pair in places)
+    return replace(trend, changes=steps, drifts=found.drifts, spikes=found.spikes)
 
 
 def cause(before: Measurement, after: Measurement) -> Cause:
@@ -225,7 +219,7 @@ def _once(group: Sequence[Measurement], remarks: list[str]) -> list[Measurement]
     """Each run once: an archive beside its sweep, or one sweep by two names, is one measurement."""
     kept: list[Measurement] = []
     for each in sorted(group, key=lambda m: -len(m.runs)):
-        same = next((other for other in kept if each.runs.keys() & other.runs.keys()), None)
+        same = next((known for known in kept if each.runs.keys() & known.runs.keys()), None)
         if same is None:
             kept.append(each)
             continue
@@ -258,13 +252,13 @@ def _in_order(group: Sequence[Measurement], now: datetime, remarks: list[str]) -
     without a date among others, and one whose date cannot be, are left out."""
     if not any(each.began for each in group):
         return list(group)
-    kept = []
-    for each in group:
-        why = _no_date(each.began, now)
-        if why:
-            remarks.append(f"{each.place}: {each.subject.case.series} is left out: {why}")
-        else:
-            kept.append(each)
+    why = [_no_date(each.began, now) for each in group]
+    remarks += [
+        f"{each.place}: {each.subject.case.series} is left out: {reason}"
+        for each, reason in zip(group, why)
+        if reason
+    ]
+    kept = [each for each, reason in zip(group, why) if not reason]
     return sorted(kept, key=lambda each: (_moment(each.began), each.place))
 
 
@@ -290,15 +284,13 @@ def _moment(text: str) -> datetime:
 
 def _resettings(trend: Trend) -> list[str]:
     """Settings that changed under one name, each time they did."""
-    lines = []
-    for before, after in zip(trend.measurements, trend.measurements[1:]):
-        for each in _differing(before.settings, after.settings):
-            lines.append(
-                f"{trend.case.series} {trend.case.topology}: {each.what} is {each.a[0]} in"
-                f" {before.place} and {each.b[0]} in {after.place}: under one name these are two"
-                " measurements of different things"
-            )
-    return lines
+    return [
+        f"{trend.case.series} {trend.case.topology}: {each.what} is {each.a[0]} in"
+        f" {before.place} and {each.b[0]} in {after.place}: under one name these are two"
+        " measurements of different things"
+        for before, after in zip(trend.measurements, trend.measurements[1:])
+        for each in _differing(before.settings, after.settings)
+    ]
 
 
 def since(found: History, day: str) -> History:

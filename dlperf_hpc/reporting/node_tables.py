@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.analysis.costs import Cost
-from dlperf_hpc.analysis.nodes import DeviceTime, NodeEffect, NodeFindings
+from dlperf_hpc.analysis.slow_nodes import DeviceTime, NodeEffect, NodeFindings
 from dlperf_hpc.errors import number_of
 from dlperf_hpc.reporting.table import (
     Column,
-    PartOf,
     Table,
     figures,
-    part,
+    number,
     print_tables,
     rows,
+    signed_percent,
     words,
 )
-from dlperf_hpc.reporting.text import number, signed_percent
 
 SCHEMA = "dlperf-nodes/1"
 _MOST_DEVICES = 8
+_IN_JSON = {"peers_mhz": "others_mhz"}
 
 
 @dataclass(frozen=True)
@@ -36,58 +36,50 @@ class NodeRow:
     @property
     def slow(self) -> bool:
         """Whether it is named, by either way."""
-        named = self.effect is not None and self.effect.slow
-        return named or (self.device is not None and self.device.slow)
+        return any(each.slow for each in (self.effect, self.device) if each is not None)
 
-
-_effect: PartOf[NodeEffect, NodeRow] = part(lambda row: row.effect)
-_device: PartOf[DeviceTime, NodeRow] = part(lambda row: row.device)
-
-
-def _together(row: NodeRow) -> str:
-    nodes = row.effect.nodes if row.effect else ()
-    return " ".join(node for node in nodes if node != row.node)
+    @property
+    def together_with(self) -> str:
+        """Nodes that were in the very same runs."""
+        nodes = self.effect.nodes if self.effect else ()
+        return " ".join(node for node in nodes if node != self.node)
 
 
 NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
-    Column("node", "text", "", "hostname, as the log of a run tells it", lambda r: r.node),
+    Column("node", "text", "", "hostname, as the log of a run tells it", "node"),
     Column("slow", "boolean", "", "whether the node is named: by its runs, or by a device's own "
-           "times", lambda r: r.slow),
+           "times", "slow"),
     Column("together_with", "text", "", "nodes that were in the very same runs: nothing tells them "
-           "apart", _together),
+           "apart", "together_with"),
     Column("runs", "integer", "", "runs with the node that count, of cases whose runs were on "
-           "different nodes; where there is no such case, of all", _effect(lambda e: e.runs)),
+           "different nodes; where there is no such case, of all", "effect.runs"),
     Column("runs_without", "integer", "", "runs of those cases without the node",
-           _effect(lambda e: e.others)),
+           "effect.runs_without"),
     Column("difference", "number", "fraction", "how much faster the runs with the node are than "
            "those without it, each against the median of its case; below 0: slower",
-           _effect(lambda e: e.difference)),
+           "effect.difference"),
     Column("errors", "number", "", "the same difference (of logarithms) in its standard errors",
-           _effect(lambda e: e.errors)),
+           "effect.errors"),
     Column("p", "number", "fraction", "how often chance alone gives some node a difference as "
-           "large; only of the slowest, and of the next ones behind one that is named",
-           _effect(lambda e: e.p)),
-    Column("missing", "text", "", "why the runs say nothing of the node",
-           _effect(lambda e: e.missing)),
+           "large; only of the slowest, and of the next ones behind one that is named", "effect.p"),
+    Column("missing", "text", "", "why the runs say nothing of the node", "effect.missing"),
     Column("device", "text", "", "the node's slowest device by its ranks' own times",
-           _device(lambda d: d.name)),
-    Column("device_uuid", "text", "", "UUID of that device", _device(lambda d: d.uuid)),
-    Column("device_runs", "integer", "", "runs that tell that device's own time",
-           _device(lambda d: d.runs)),
+           "device.name"),
+    Column("device_uuid", "text", "", "UUID of that device", "device.uuid"),
+    Column("device_runs", "integer", "", "runs that tell that device's own time", "device.runs"),
     Column("device_slowest", "integer", "", "in how many of them it was the slowest of all devices",
-           _device(lambda d: d.slowest)),
+           "device.slowest"),
     Column("device_excess", "number", "fraction", "how much longer its ranks take for a step in "
            "which no rank waits for another than the (lower) median rank of the run; median of the "
-           "runs", _device(lambda d: d.excess)),
+           "runs", "device.excess"),
     Column("device_sm_mhz", "number", "MHz", "its SM clock in the windows, median of the runs",
-           _device(lambda d: d.sm_mhz)),
+           "device.sm_mhz"),
     Column("others_sm_mhz", "number", "MHz", "that of the other devices of these runs",
-           _device(lambda d: d.others_mhz)),
+           "device.peers_mhz"),
     Column("device_throttle", "integer", "bits", "every throttle reason that NVML gave of it",
-           _device(lambda d: d.throttle)),
+           "device.throttle"),
     Column("device_slow", "boolean", "", "whether the device is named: more than 3 % longer, and "
-           "than 4.5 times the usual deviation, in every run of 2 or more",
-           _device(lambda d: d.slow)),
+           "than 4.5 times the usual deviation, in every run of 2 or more", "device.slow"),
 )  # fmt: skip
 """One row per node: ``nodes.csv``."""
 
@@ -95,19 +87,16 @@ NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
 def nodes_of(found: NodeFindings) -> list[NodeRow]:
     """A row for each node, those that are named first."""
     effects = {node: effect for effect in found.effects for node in effect.nodes}
-    slowest: dict[str, DeviceTime] = {}
-    for device in found.devices:
-        slowest.setdefault(device.host, device)
-    made = [
-        NodeRow(node, effects.get(node), slowest.get(node))
-        for node in dict.fromkeys([*effects, *slowest])
-    ]
+    slowest = {device.host: device for device in reversed(found.devices)}
+    hosts = dict.fromkeys([*effects, *(device.host for device in found.devices)])
+    made = [NodeRow(node, effects.get(node), slowest.get(node)) for node in hosts]
     return sorted(made, key=lambda row: not row.slow)
 
 
-def node_rows(found: NodeFindings) -> list[dict[str, Any]]:
-    """Cells by the names of :data:`NODE_COLUMNS`, those of nodes that are named first."""
-    return rows(NODE_COLUMNS, nodes_of(found))
+def several_nodes(found: NodeFindings) -> bool:
+    """Whether there is something to tell of nodes: several of them, or the ranks' own times."""
+    nodes = {node for effect in found.effects for node in effect.nodes}
+    return len(nodes) > 1 or bool(found.devices)
 
 
 def nodes_json(found: NodeFindings) -> dict[str, Any]:
@@ -119,43 +108,44 @@ def nodes_json(found: NodeFindings) -> dict[str, Any]:
         "tolerance": found.tolerance,
         "risk": found.risk,
         "slow": list(found.slow_nodes),
-        "nodes": node_rows(found),
-        "devices": [
-            {**vars(device), "name": device.name, "throttled": device.throttled or None}
-            for device in found.devices
-        ],
+        "nodes": rows(NODE_COLUMNS, nodes_of(found)),
+        "devices": [_device_json(device) for device in found.devices],
         "no_rank_times": [{"why": why, "runs": runs} for why, runs in found.missing.items()],
     }
+
+
+def _device_json(device: DeviceTime) -> dict[str, Any]:
+    values = {_IN_JSON.get(name, name): value for name, value in vars(device).items()}
+    return {**values, "name": device.name, "throttled": device.throttled or None}
 
 
 def sentences(found: NodeFindings, place: str = "DIR") -> list[str]:
     """What is named, and on what it rests; what nothing can be said of; what to do about it.
     ``place`` is the sweep's directory, as one would type it."""
-    lines = [*_named(found), *_devices(found)]
-    if not lines:
-        lines = [_nothing(found)]
-    lines += _unsaid(found)
-    lines += [f"no rank's own times of {number_of(runs, 'run')}: {why}"
-              for why, runs in found.missing.items()]  # fmt: skip
+    lines = [_named(effect) for effect in found.effects if effect.slow]
+    lines += [f"slow: {device_text(device)}" for device in found.devices if device.slow]
+    lines = lines or [_nothing(found)]
+    why: dict[str, list[str]] = {}
+    for effect in found.effects:
+        if effect.missing:
+            why.setdefault(effect.missing, []).append(_or(effect))
+    lines += [f"{', '.join(names)}: {reason}" for reason, names in why.items()]
+    for reason, runs in found.missing.items():
+        lines.append(f"no rank's own times of {number_of(runs, 'run')}: {reason}")
     if found.slow_nodes:
-        listed = shlex.quote(",".join(found.slow_nodes))  # other people's words, to be pasted
-        out = f"dlperf rerun {place} --exclude-nodes {listed}"
+        nodes = shlex.quote(",".join(found.slow_nodes))  # other people's words, to be pasted
+        out = f"dlperf rerun {place} --exclude-nodes {nodes}"
         lines.append("to be sure: dlperf doctor --pairs 3 measures pairs of nodes")
         lines.append(f"to leave out: {out} (runs that failed), or exclude in the site profile")
     return lines
 
 
-def _named(found: NodeFindings) -> list[str]:
-    return [
+def _named(effect: NodeEffect) -> str:
+    runs = f"{effect.runs} and {effect.runs_without} runs, p = {effect.p:.2g}"
+    return (
         f"slow: {_or(effect)}: runs with it are {signed_percent(effect.difference)} off those"
-        f" without ({effect.runs} and {effect.others} runs, p = {effect.p:.2g})"
-        for effect in found.effects
-        if effect.slow and effect.p is not None
-    ]
-
-
-def _devices(found: NodeFindings) -> list[str]:
-    return [f"slow: {device_text(device)}" for device in found.devices if device.slow]
+        f" without ({runs})"
+    )
 
 
 def device_text(device: DeviceTime) -> str:
@@ -163,32 +153,23 @@ def device_text(device: DeviceTime) -> str:
     runs = f"{device.slowest} of {number_of(device.runs, 'run')} on it"
     text = f"{device.name}, {signed_percent(device.excess)}, slowest in {runs}"
     if device.sm_mhz is not None:
-        others = "" if device.others_mhz is None else f", the others {device.others_mhz:.0f}"
-        text += f"; {device.sm_mhz:.0f} MHz{others}"
+        text += f"; {device.sm_mhz:.0f} MHz"
+        if device.peers_mhz is not None:
+            text += f", the others {device.peers_mhz:.0f}"
     return text + (f"; throttled: {device.throttled}" if device.throttled else "")
 
 
 def _nothing(found: NodeFindings) -> str:
-    worst = next((each for each in found.effects if each.p is not None), None)
-    if worst is not None and worst.p is not None:
-        chance = f"chance alone gives as much in {100 * worst.p:.0f} % of cases"
-        gap = signed_percent(worst.difference)
-        return f"no node is named; the lowest is {_or(worst)}, {gap} ({chance})"
+    for worst in found.effects:
+        if worst.p is not None:
+            chance = f"chance alone gives as much in {100 * worst.p:.0f} % of cases"
+            gap = signed_percent(worst.difference)
+            return f"no node is named; the lowest is {_or(worst)}, {gap} ({chance})"
     return "no node is named, and none can be: too few runs were on different nodes"
 
 
-def _unsaid(found: NodeFindings) -> list[str]:
-    """Nodes of which nothing can be said, by the reason; and what always is together."""
-    why: dict[str, list[str]] = {}
-    for effect in found.effects:
-        if effect.missing:
-            why.setdefault(effect.missing, []).append(_or(effect))
-    return [f"{', '.join(names)}: {reason}" for reason, names in why.items()]
-
-
 def _or(effect: NodeEffect) -> str:
-    together = " (always together)" if len(effect.nodes) > 1 else ""
-    return f"{' or '.join(effect.nodes)}{together}"
+    return " or ".join(effect.nodes) + " (always together)" * (len(effect.nodes) > 1)
 
 
 def print_nodes(found: NodeFindings, place: str = "DIR") -> None:
@@ -198,20 +179,20 @@ def print_nodes(found: NodeFindings, place: str = "DIR") -> None:
 
 _EFFECT_COLUMNS: tuple[Column[NodeEffect], ...] = (
     words("node", lambda e: _or(e), long=True),
-    figures("runs", lambda e: str(e.runs)),
-    figures("without", lambda e: str(e.others)),
-    figures("difference", lambda e: e.difference, form=signed_percent),
-    figures("errors", lambda e: e.errors, form=lambda errors: f"{errors:+.1f}"),
-    figures("p", lambda e: e.p, form=lambda p: f"{p:.2g}"),
-    words("outcome", lambda e: "slow" if e.slow else ""),
+    figures("runs", "runs", form=str),
+    figures("without", "runs_without", form=str),
+    figures("difference", "difference", form=signed_percent),
+    figures("errors", "errors", form="{:+.1f}".format),
+    figures("p", "p", form="{:.2g}".format),
+    words("outcome", lambda e: "slow" * e.slow),
 )
 _DEVICE_COLUMNS: tuple[Column[DeviceTime], ...] = (
-    words("device", lambda d: d.name, long=True),
-    figures("own time", lambda d: d.excess, form=signed_percent),
+    words("device", "name", long=True),
+    figures("own time", "excess", form=signed_percent),
     figures("slowest in", lambda d: f"{d.slowest} of {d.runs}"),
-    figures("clock", lambda d: d.sm_mhz, form=lambda mhz: f"{mhz:.0f} MHz"),
-    words("throttled", lambda d: d.throttled, long=True),
-    words("outcome", lambda d: "slow" if d.slow else ""),
+    figures("clock", "sm_mhz", form="{:.0f} MHz".format),
+    words("throttled", "throttled", long=True),
+    words("outcome", lambda d: "slow" * d.slow),
 )
 
 
@@ -236,10 +217,14 @@ def cost_text(found: Cost | None) -> str:
     """One line on the node-hours of a sweep; '' where no log tells how long a run took."""
     if found is None:
         return ""
-    asked = "" if found.asked is None else f" of {found.asked:.3g} asked for"
-    share = "" if found.window_share is None else f", {100 * found.window_share:.0f} % window"
-    rate = found.samples_per_node_hour
-    gave = "" if rate is None else f", {number(rate)} samples per node-hour"
-    lacking = f"; {number_of(found.unknown, 'run')} not counted" if found.unknown else ""
-    runs = number_of(found.runs, "run")
-    return f"node-hours: {found.used:.3g} used{asked} by {runs}{share}{gave}{lacking}\n"
+    text = f"node-hours: {found.used:.3g} used"
+    if found.requested is not None:
+        text += f" of {found.requested:.3g} asked for"
+    text += f" by {number_of(found.runs, 'run')}"
+    if found.window_share is not None:
+        text += f", {100 * found.window_share:.0f} % window"
+    if found.samples_per_node_hour is not None:
+        text += f", {number(found.samples_per_node_hour)} samples per node-hour"
+    if found.unknown:
+        text += f"; {number_of(found.unknown, 'run')} not counted"
+    return f"{text}\n"

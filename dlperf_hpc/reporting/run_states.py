@@ -1,48 +1,62 @@
-"""How the runs of a sweep stand, for the terminal. What a scheduler said is shown, never obeyed.
+"""How the runs of a sweep stand, and why one of them is what it is, for the terminal.
 
-Nothing of :mod:`dlperf_hpc.analysis` is loaded: ``status`` answers at once.
+What a scheduler said is shown, never obeyed. Nothing of :mod:`dlperf_hpc.analysis` is loaded:
+``status`` answers at once.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.model.result import Status
+from dlperf_hpc.records.collect import Collection as RunCollection
 from dlperf_hpc.records.collect import RunJob
-from dlperf_hpc.reporting.table import Column, Table, drawn, figures, words
-from dlperf_hpc.reporting.text import at_most, common_beginning
+from dlperf_hpc.reporting.table import (
+    Column,
+    Table,
+    at_most,
+    by_devices,
+    common_beginning,
+    drawn,
+    figures,
+    words,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from dlperf_hpc.model.case import Topology
     from dlperf_hpc.model.result import RunResult
-    from dlperf_hpc.records.collect import Collection as RunCollection
+
 
 _UNSUBMITTED = "not submitted"
 _MOST_REASONS = 8
 _MOST_CASES = 20
 _MOST_NAMES = 4  # of jobs, indices or nodes in one cell
-_MOST_SHOWN = 20  # runs with a reason; a sweep of thousands may fail for one cause
-
+_MOST_TROUBLES = 20  # runs with a reason; a sweep of thousands may fail for one cause
+_WIDEST = 120
+_SCREEN = 23  # lines, and one to type in
+_LONGEST = 3  # lines of what was seen at one place; fewer where the screen is full
+_WHOLE = "log"  # never broken: it is copied
 
 Line = Sequence[str]
 """A row whose cells are texts already."""
 
 
-def _texts(headings: Iterable[str]) -> list[Column[Line]]:
-    """Columns for lines of texts, which may take several lines on the terminal."""
-    return [_nth(place, heading) for place, heading in enumerate(headings)]
-
-
 def _nth(place: int, heading: str) -> Column[Line]:
+    """A column of lines of texts, which may take several lines on the terminal."""
     return words(heading, lambda line: line[place], long=True)
+
+
+# --- how many runs stand how
 
 
 def status_table(
@@ -56,14 +70,12 @@ def status_table(
     for result in results:
         states = groups.setdefault(result.run.case.topology, Counter())
         states[_state(result, unsubmitted)] += 1
-    ordered = sorted(groups, key=lambda topology: (topology.devices, topology))
-    lines = [(str(topology), groups[topology]) for topology in ordered]
+    lines = [(str(topology), groups[topology]) for topology in sorted(groups, key=by_devices)]
     if len(lines) > 1:
         lines.append(("all", sum(groups.values(), Counter())))
-    known = (_UNSUBMITTED, *(status.value for status in Status))
     columns = [
         words("topology", lambda line: line[0]),
-        *(_count_of(state) for state in known),
+        *map(_count_of, (_UNSUBMITTED, *(status.value for status in Status))),
         figures("all", lambda line: str(sum(line[1].values())), long=True),
     ]
     return Table("runs", columns, lines).without_empty()
@@ -77,6 +89,12 @@ def _state(result: RunResult, unsubmitted: Collection[str]) -> str:
     return _UNSUBMITTED if result.run.id in unsubmitted else result.status.value
 
 
+_WAITING = (
+    figures("runs", lambda line: line[0]),
+    *(_nth(place, heading) for place, heading in enumerate(("status", "why", "what to do"), 1)),
+)
+
+
 def waiting_table(results: Sequence[RunResult], directory: str) -> Table[Line] | None:
     """Why runs do not start or end, and what to do: a row for each reason, at most a few; None if
     there is nothing to say. ``directory`` is the sweep's, as one would type it."""
@@ -88,17 +106,17 @@ def waiting_table(results: Sequence[RunResult], directory: str) -> Table[Line] |
     if not groups:
         return None
     lines: list[Line] = []
+    left = sum(groups.values())
     for (status, reason, to_do), count in groups.most_common(_MOST_REASONS):
         what = re.sub(r"\bDIR\b", lambda _: directory, to_do)
         lines.append((str(count), status.value, reason, what))
-    left = sum(groups.values()) - sum(int(line[0]) for line in lines)
+        left -= count
     if left:
         lines.append((str(left), "", "other reasons: --json shows them all", ""))
-    columns = [
-        figures("runs", lambda line: line[0]),
-        *_texts(("runs", "status", "why", "what to do"))[1:],
-    ]
-    return Table("runs that wait, cannot start, or whose end is not known", columns, lines)
+    return Table("runs that wait, cannot start, or whose end is not known", _WAITING, lines)
+
+
+_TROUBLE = [_nth(place, heading) for place, heading in enumerate(("run", "status", "reason"))]
 
 
 def trouble_table(
@@ -109,60 +127,36 @@ def trouble_table(
 ) -> Table[Line] | None:
     """Runs that do not count, with their reasons; None if there are none. ``damaged`` are logs that
     do not even tell which run they are of. Runs that ended for the same reason have one row, and
-    those that were held back come first; there are ``most`` rows at most, and ``more`` says where
-    the others are."""
-    lines = _troubles(results, damaged)
-    if not lines:
-        return None
-    shown = lines[:most]
-    left = len(lines) - len(shown)
-    beneath = [f"and {left} more; {more}"] if left else []
-    return Table("runs that do not count", _texts(("run", "status", "reason")), shown, beneath)
-
-
-def _troubles(
-    results: Sequence[RunResult], damaged: Mapping[str, str]
-) -> list[tuple[str, str, str]]:
-    """Run, status and reason of each row; those that were held back come first, for what held them
-    back explains the rest."""
+    those that were held back come first, for what held them back explains the rest; there are
+    ``most`` rows at most, and ``more`` says where the rest is."""
     groups: dict[tuple[Status, str], list[RunResult]] = {}
     for result in results:
         if result.status.bad or result.status is Status.UNKNOWN:
             groups.setdefault((result.status, result.reason), []).append(result)
-    rows = [
-        (_named(runs), status.value, reason)
-        for (status, reason), runs in sorted(
-            groups.items(), key=lambda item: item[0][0] is not Status.HELD_BACK
-        )
-    ]
-    return rows + [(log, Status.UNKNOWN.value, why) for log, why in damaged.items()]
+    ordered = sorted(groups.items(), key=lambda item: item[0][0] is not Status.HELD_BACK)
+    lines = [(_named(runs), status.value, reason) for (status, reason), runs in ordered]
+    lines += [(log, Status.UNKNOWN.value, why) for log, why in damaged.items()]
+    if not lines:
+        return None
+    left = len(lines[most:]) if most else 0
+    beneath = [f"and {left} more; {more}"] if left else []
+    return Table("runs that do not count", _TROUBLE, lines[:most], beneath)
 
 
 def _named(runs: Sequence[RunResult]) -> str:
     """One run by its id; of several the first, but only their number where none was attempted."""
     if runs[0].status is Status.HELD_BACK:
         return number_of(len(runs), "run")
-    others = f" and {number_of(len(runs) - 1, 'other')}" if len(runs) > 1 else ""
-    return f"{runs[0].title}{others}"
+    rest = f" and {number_of(len(runs) - 1, 'other')}" if len(runs) > 1 else ""
+    return f"{runs[0].title}{rest}"
 
 
-def cases_table(collection: RunCollection) -> Table[_OpenCase] | None:
-    """A row for each case of which runs wait or run, those that run first: its jobs, their nodes,
-    how long the longest has run, how long the shortest may still run, and when the first is
-    expected to start. Columns of which nothing is known are left out. None if no run waits or runs.
-    """
-    cases = _open_cases(collection)
-    if not cases:
-        return None
-    more = len(cases) - _MOST_CASES
-    beneath = [f"and {more} more cases: --json shows every run"] if more > 0 else []
-    title = "cases of which runs wait or run"
-    return Table(title, _CASE_COLUMNS, cases[:_MOST_CASES], beneath).without_empty()
+# --- cases of which runs wait or run
 
 
 @dataclass(frozen=True)
 class _OpenCase:
-    """A case with runs that wait or run; ``jobs`` are those of these runs."""
+    """A case with runs that wait or run; ``running`` and ``waiting`` are the jobs of these runs."""
 
     name: str
     counts: Counter[str]
@@ -173,11 +167,6 @@ class _OpenCase:
     def states(self) -> str:
         """``running 2, pending 3``."""
         return ", ".join(f"{status} {count}" for status, count in self.counts.items())
-
-    @property
-    def jobs(self) -> str:
-        """``4711_[3,5]``, those that run first."""
-        return _jobs([job.job for job in (*self.running, *self.waiting)])
 
     @property
     def elapsed(self) -> str:
@@ -199,14 +188,28 @@ class _OpenCase:
 
 
 _CASE_COLUMNS: tuple[Column[_OpenCase], ...] = (
-    words("case", lambda case: case.name, long=True),
-    words("runs", lambda case: case.states, long=True, rank=1),
-    words("job", lambda case: case.jobs, long=True, rank=1),
+    words("case", "name", long=True),
+    words("runs", "states", long=True, rank=1),
+    words("job", lambda case: _jobs([*case.running, *case.waiting]), long=True, rank=1),
     words("nodes", lambda case: _few(job.nodes for job in case.running), long=True, rank=1),
-    figures("elapsed", lambda case: case.elapsed, rank=1),
-    figures("left", lambda case: case.left, rank=1),
-    figures("starts", lambda case: case.starts, rank=1),
+    figures("elapsed", "elapsed", rank=1),
+    figures("left", "left", rank=1),
+    figures("starts", "starts", rank=1),
 )
+
+
+def cases_table(collection: RunCollection) -> Table[_OpenCase] | None:
+    """A row for each case of which runs wait or run, those that run first: its jobs, their nodes,
+    how long the longest has run, how long the shortest may still run, and when the first is
+    expected to start. Columns of which nothing is known are left out. None if no run waits or runs.
+    """
+    cases = _open_cases(collection)
+    if not cases:
+        return None
+    more = len(cases) - _MOST_CASES
+    beneath = [f"and {more} more cases: --json shows every run"] if more > 0 else []
+    title = "cases of which runs wait or run"
+    return Table(title, _CASE_COLUMNS, cases[:_MOST_CASES], beneath).without_empty()
 
 
 def _open_cases(collection: RunCollection) -> list[_OpenCase]:
@@ -229,22 +232,21 @@ def _open_cases(collection: RunCollection) -> list[_OpenCase]:
     return sorted(found, key=lambda case: not case.running)
 
 
-def _jobs(names: Iterable[str]) -> str:
+def _jobs(jobs: Iterable[RunJob]) -> str:
     """``4711_3, 4711_5`` as ``4711_[3,5]``."""
-    indices: dict[str, list[str]] = {}
-    for job, _, index in (name.partition("_") for name in names if name):
-        indices.setdefault(job, []).append(index)
-    told = []
+    indices: dict[str, dict[str, None]] = {}
+    for job, _, index in (each.job.partition("_") for each in jobs if each.job):
+        indices.setdefault(job, {})[index] = None
+    names = []
     for job, of in indices.items():
-        of = list(dict.fromkeys(of))
-        shown = ",".join(of[:_MOST_NAMES]) + ",..." * (len(of) > _MOST_NAMES)
-        told.append(f"{job}_[{shown}]" if len(of) > 1 else f"{job}_{shown}")
-    return _few(told)
+        first = _few(of, ",")
+        names.append(f"{job}_[{first}]" if len(of) > 1 else f"{job}_{first}")
+    return _few(names)
 
 
-def _few(names: Iterable[str]) -> str:
+def _few(names: Iterable[str], between: str = ", ") -> str:
     found = list(dict.fromkeys(filter(None, names)))
-    return ", ".join(found[:_MOST_NAMES]) + ", ..." * (len(found) > _MOST_NAMES)
+    return between.join(found[:_MOST_NAMES]) + f"{between}..." * (len(found) > _MOST_NAMES)
 
 
 def clock(seconds: float) -> str:
@@ -255,6 +257,9 @@ def clock(seconds: float) -> str:
     if days:
         return f"{days}-{hour:02}:{minute:02}:{second:02}"
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+
+
+# --- the whole, and warnings
 
 
 def status_parts(collection: RunCollection, directory: str) -> list[RenderableType]:
@@ -310,9 +315,84 @@ def print_troubles(
     more: str,
     damaged: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Print :func:`trouble_table`, of so many rows as one reads; ``more`` says where the others
-    are."""
-    trouble = trouble_table(bad, damaged, _MOST_SHOWN, more)
+    """Print :func:`trouble_table`, as many rows as one reads; ``more`` says where the rest is."""
+    trouble = trouble_table(bad, damaged, _MOST_TROUBLES, more)
     if trouble is not None:
         console.print()
         console.print(drawn(trouble, style=""))
+
+
+# --- why one run is what it is: what was looked at, in order, and what decided; on one screen
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One thing that was looked at, and what was seen there, a text for each thing that was."""
+
+    what: str
+    seen: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Why:
+    """How a run ended. ``number`` of ``runs`` is its place in the sweep; ``decided`` names that of
+    ``looked`` which decided; ``lines`` are the last that a program printed of which nothing was
+    read."""
+
+    run: str
+    number: int
+    runs: int
+    status: Status
+    reason: str
+    decided: str
+    looked: tuple[Looked, ...]
+    lines: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        looked = [
+            {"what": each.what, "seen": list(each.seen), "decided": each.what == self.decided}
+            for each in self.looked
+        ]
+        names = ("run", "number", "runs", "status", "reason", "decided")
+        values = {name: getattr(self, name) for name in names}
+        values["status"] = self.status.value
+        return {**values, "looked_at": looked, "lines": list(self.lines)}
+
+
+def text_of(why: Why, width: int | None = None) -> str:
+    """For a terminal of ``width`` columns, by default this one's; as short as one screen."""
+    columns = min(width or shutil.get_terminal_size().columns, _WIDEST)
+    rows: Sequence[str] = ()
+    for longest in range(_LONGEST, 0, -1):
+        rows = _rows(why, columns, longest)
+        if len(rows) + sum(len(row) // (columns + 1) for row in rows) <= _SCREEN:
+            break
+    return "\n".join(rows)
+
+
+def _rows(why: Why, columns: int, longest: int) -> list[str]:
+    rows = [printable(f"{why.run}, run {why.number} of {why.runs}: {why.status.value}")]
+    rows += _wrapped(why.reason, columns, "  ", _LONGEST)
+    margin = 4 + max(len(each.what) for each in why.looked)
+    for each in why.looked:
+        sign, most = ("> ", _LONGEST) if each.what == why.decided else ("  ", longest)
+        head, seen = f"{sign}{each.what}".ljust(margin), "; ".join(each.seen)
+        if each.what == _WHOLE:
+            rows.append(head + printable(seen))
+        else:
+            rows += _wrapped(seen, columns, head, most)
+    return rows + [f"    {printable(line)}"[:columns] for line in why.lines]
+
+
+def _wrapped(text: str, columns: int, head: str, longest: int) -> list[str]:
+    if not text:
+        return [*filter(None, [head.rstrip()])]
+    return textwrap.wrap(
+        printable(text),
+        columns,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        max_lines=longest,
+        placeholder=" ...",
+    )

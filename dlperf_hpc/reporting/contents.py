@@ -6,6 +6,7 @@ computed here, once; how a figure is shown is the writer's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,17 +15,17 @@ from typing import Any
 from dlperf_hpc.analysis.costs import Cost, cost
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_tables
 from dlperf_hpc.analysis.flags import FLAGS
-from dlperf_hpc.analysis.nodes import NodeFindings, hosts_of
-from dlperf_hpc.analysis.nodes import examine as examine_nodes
-from dlperf_hpc.analysis.option_pairs import OptionPair, option_pairs
-from dlperf_hpc.analysis.setups import machine_of
-from dlperf_hpc.analysis.speedup import CaseSummary, summarise
+from dlperf_hpc.analysis.machines import machine_of
+from dlperf_hpc.analysis.slow_nodes import NodeFindings, hosts_of
+from dlperf_hpc.analysis.slow_nodes import examine as examine_nodes
+from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, option_pairs, summarise
 from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import RunResult, Status
-from dlperf_hpc.reporting.columns import CASE_COLUMNS, RUN_COLUMNS
-from dlperf_hpc.reporting.status import warnings_of
-from dlperf_hpc.reporting.table import rows
-from dlperf_hpc.reporting.text import natural, span
+from dlperf_hpc.model.statistics import TARGET_COVERAGE
+from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.node_tables import nodes_json
+from dlperf_hpc.reporting.run_states import warnings_of
+from dlperf_hpc.reporting.table import by_devices, ends_json, natural, rows, span
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,11 @@ class Report:
     """What is reported of one sweep, or of the logs below some paths.
 
     ``name`` is the sweep's, or the directory's. ``runs`` are all results, in the order in which
-    they were found. ``base`` is the topology that speedup refers to as it was asked for (None:
-    1n1g). ``source`` says in one line what the
-    figures come from; ``unread`` says what could not be read, and why; ``unrecognised`` are files
-    in no known format. ``accelerator`` is the user's word for the device of logs that name none.
-    ``limits_s`` are the time limits of runs, by run id, as far as they are known.
-    ``site`` says in one line where the sweep ran, '' if that is not known.
+    they were found. ``base`` is the topology that speedup refers to as the user wrote it (None:
+    1n1g). ``source`` says in one line what the figures come from, ``site`` where the sweep ran, ''
+    if that is not known; ``unread`` says what could not be read, and why; ``unrecognised`` are
+    files in no known format. ``accelerator`` is the user's word for the device of logs that name
+    none. ``limits_s`` are the time limits of runs, by run id, as far as they are known.
     """
 
     name: str
@@ -75,14 +75,12 @@ class Report:
         found: dict[str, list[CaseSummary]] = {}
         for summary in self.cases:
             found.setdefault(summary.series, []).append(summary)
-        names = sorted(found, key=natural)
-        return {name: tuple(sorted(found[name], key=_size)) for name in names}
+        return {name: tuple(sorted(found[name], key=_size)) for name in sorted(found, key=natural)}
 
     @cached_property
     def topologies(self) -> tuple[Topology, ...]:
         """All topologies, from few devices to many."""
-        found = {summary.case.topology for summary in self.cases}
-        return tuple(sorted(found, key=lambda each: (each.devices, each)))
+        return tuple(sorted({summary.case.topology for summary in self.cases}, key=by_devices))
 
     @cached_property
     def option_pairs(self) -> tuple[OptionPair, ...]:
@@ -149,10 +147,94 @@ class Report:
         seen: dict[str, dict[str, None]] = {}
         for result in self.counted:
             for what, text in machine_of(result).items():
-                seen.setdefault(what, {}).setdefault(text)
-        joined = {what: "; ".join(filter(None, texts)) for what, texts in seen.items()}
-        return {what: text for what, text in joined.items() if text}
+                seen.setdefault(what, {})[text] = None
+        joined = ((what, "; ".join(filter(None, texts))) for what, texts in seen.items())
+        return {what: text for what, text in joined if text}
 
 
-def _size(summary: CaseSummary) -> tuple[int, Any]:
-    return summary.case.topology.devices, summary.case.topology
+def _size(summary: CaseSummary) -> tuple[int, Topology]:
+    return by_devices(summary.case.topology)
+
+
+# --- JSON
+
+SCHEMA = "dlperf-report/1"
+_METHOD = {
+    "samples_per_s": "samples of the timed window / slowest rank's time, over all devices",
+    "tokens_per_s": "samples_per_s x seq_len, so that padding counts; where seq_len is not known, "
+    "as the program prints it",
+    "figure": "of programs that print neither, in figure_unit: their own figure of the whole run, "
+    "or of the window's lines, over all devices",
+    "summary": "median of the runs that ended ok",
+    "interval": "order statistics of the median, coverage stated",
+    "target_coverage": TARGET_COVERAGE,
+    "speedup": "ratio of medians to the base of the same series",
+}
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Plain JSON values: null for what is not known, never NaN.
+
+    Cases and runs have the names of the CSV columns; ``flags`` and ``notes`` of a case are lists.
+    ``switches`` are pairs of cases that differ in one option. ``dlperf`` holds, per series, the
+    table as DLPerf's scripts round it, and what it lacks. ``nodes`` is what ``dlperf nodes --json``
+    prints; null where no run tells its nodes.
+    """
+    lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
+    return {
+        "schema": SCHEMA,
+        "sweep": report.name,
+        "source": report.source,
+        "base": report.base,
+        "method": _METHOD,
+        "flags": dict(report.flags),
+        "cases": [{**row, **as_lists} for row, as_lists in zip(report.case_rows, lists)],
+        "runs": report.run_rows,
+        "switches": [_pair(pair) for pair in report.option_pairs],
+        "dlperf": {
+            series: {"result": table.to_dict(), "missing": list(table.reasons)}
+            for series, table in report.dlperf.items()
+        },
+        "cost": report.cost and _cost(report.cost),
+        "nodes": nodes_json(report.nodes) if report.nodes.something else None,
+        "unread": list(report.unread),
+        "foreign": list(report.unrecognised),
+    }
+
+
+def _cost(found: Cost) -> dict[str, Any]:
+    return {
+        "runs": found.runs,
+        "runs_unknown": found.unknown,
+        "node_hours_asked": found.requested,
+        "node_hours_used": found.used,
+        "node_hours_window": found.window,
+        "samples": found.samples,
+        "samples_per_node_hour": found.samples_per_node_hour,
+    }
+
+
+def _pair(pair: OptionPair) -> dict[str, Any]:
+    return {
+        "switch": pair.name,
+        "off": pair.off.case.id,
+        "on": pair.on.case.id,
+        "unit": pair.unit,
+        "ratio": pair.ratio,
+        **ends_json("ratio", pair.interval),
+        "memory_mb_change": pair.memory_mb,
+        "gpu_util_off": pair.off.gpu_util,
+        "gpu_util_on": pair.on.gpu_util,
+    }
+
+
+_ROW = json.JSONEncoder(separators=(",\n   ", ": "), allow_nan=False)
+"""Writes a flat row as ``indent=1`` would in a list; without ``indent`` json does so in C."""
+
+
+def json_text(report: Report) -> str:
+    """``report.json``: the whole report as plain JSON values."""
+    values = as_json(report)
+    runs = ",\n".join(f"  {{\n   {_ROW.encode(row)[1:-1]}\n  }}" for row in values["runs"])
+    whole = json.dumps({**values, "runs": []}, indent=1, allow_nan=False) + "\n"
+    return whole.replace('\n "runs": []', f'\n "runs": [\n{runs}\n ]', 1) if runs else whole

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from dlperf_hpc.analysis.changes import Drift
-from dlperf_hpc.analysis.history import Cause, Change, History, Measurement, Trend, cause
-from dlperf_hpc.analysis.setups import Difference
+from dlperf_hpc.analysis.outcomes import Drift
+from dlperf_hpc.analysis.trends import Cause, Change, History, Measurement, Trend, cause
 from dlperf_hpc.errors import number_of
-from dlperf_hpc.reporting.comparison import ends_json, identity_json, outcome_style, values_in_short
+from dlperf_hpc.model.statistics import Interval
+from dlperf_hpc.reporting.comparison_tables import identity_json, outcome_style, values_in_short
 from dlperf_hpc.reporting.table import (
     Column,
-    Entry,
+    JunitCase,
     Table,
+    by_devices,
+    ends_json,
     figures,
     junit,
     markdown_tables,
     print_tables,
+    signed_percent,
     words,
 )
-from dlperf_hpc.reporting.text import signed_percent
 
 SCHEMA = "dlperf-history/1"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -35,39 +37,25 @@ def print_history(found: History) -> None:
 
 def history_tables(found: History) -> list[Table[Trend]]:
     """One table per series, its changes in sentences beneath; fits 80 columns."""
-    return [
-        Table(f"{series}, {unit}", _COLUMNS, trends, _all_sentences(trends))
-        for (series, unit), trends in _by_series(found).items()
-    ]
-
-
-def _all_sentences(trends: Sequence[Trend]) -> list[str]:
-    return [line for trend in trends for line in sentences(trend)]
-
-
-def _by_series(found: History) -> Mapping[tuple[str, str], list[Trend]]:
-    """By series and unit, each from few devices to many."""
     groups: dict[tuple[str, str], list[Trend]] = {}
     for trend in found.trends:
         groups.setdefault((trend.case.series, trend.unit), []).append(trend)
-    for members in groups.values():
-        members.sort(key=lambda trend: (trend.case.topology.devices, trend.case.topology.nodes))
-    return groups
+    tables = []
+    for (series, unit), trends in groups.items():
+        trends.sort(key=lambda trend: by_devices(trend.case.topology))
+        lines = [line for trend in trends for line in sentences(trend)]
+        tables.append(Table(f"{series}, {unit}", _COLUMNS, trends, lines))
+    return tables
 
 
 def sparkline(levels: Sequence[float]) -> str:
     """The last levels as bars, the lowest of them the smallest; all alike where they differ by less
     than a thousandth."""
-    shown = levels[-_MOST_BARS:]
-    low, high = min(shown), max(shown)
+    last = levels[-_MOST_BARS:]
+    low, high = min(last), max(last)
     if high - low < 1e-3 * high:
-        return _BARS[3] * len(shown)
-    steps = [(level - low) / (high - low) * (len(_BARS) - 1) for level in shown]
-    return "".join(_BARS[round(step)] for step in steps)
-
-
-def _trend(trend: Trend) -> str:
-    return sparkline([each.level(trend.unit) for each in trend.measurements])
+        return _BARS[3] * len(last)
+    return "".join(_BARS[round((level - low) / (high - low) * (len(_BARS) - 1))] for level in last)
 
 
 _COLUMNS: tuple[Column[Trend], ...] = (
@@ -75,29 +63,24 @@ _COLUMNS: tuple[Column[Trend], ...] = (
     figures("n", lambda trend: str(len(trend.measurements))),
     words("first", lambda trend: trend.measurements[0].day or "?"),
     words("last", lambda trend: trend.measurements[-1].day or "?"),
-    figures("latest", lambda trend: trend.measurements[-1].level(trend.unit)),
-    words("trend", _trend, long=True),
+    figures("latest", lambda trend: trend.levels[-1]),
+    words("trend", lambda trend: sparkline(trend.levels), long=True),
     words("outcome", lambda trend: ", ".join(trend.verdicts), long=True, style=outcome_style),
 )
 
 
 def sentences(trend: Trend) -> list[str]:
     """What changed, each with its cause as far as the logs tell one, in the order of time."""
-    found: list[tuple[int, str]] = []
-    for change in trend.changes:
-        found.append((change.step.at, _change_text(trend, change)))
-    for drift in trend.drifts:
-        found.append((drift.last, _drift_text(trend, drift)))
-    for place in trend.spikes:
-        found.append((place, _spike_text(trend, place)))
-    topology = trend.case.topology
-    return [f"{topology}: {text}" for _, text in sorted(found)]
+    found = [(change.step.at, _change_text(trend, change)) for change in trend.changes]
+    found += [(drift.last, _drift_text(trend, drift)) for drift in trend.drifts]
+    found += [(place, _spike_text(trend, place)) for place in trend.spikes]
+    return [f"{trend.case.topology}: {text}" for _, text in sorted(found)]
 
 
 def _change_text(trend: Trend, change: Change) -> str:
     step = change.step
     before, after = trend.measurements[step.at - 1], trend.measurements[step.at]
-    size = f"{_percent(step.ratio)}{_range(step.interval)} {_from(after)}"
+    size = f"{_percent(step.ratio)}{_range(step.interval)} from {_where(after)} on"
     causes = _cause_text(change.cause, _where(before))
     if not step.suspected:
         return f"{size}; {causes}"
@@ -108,7 +91,7 @@ def _change_text(trend: Trend, change: Change) -> str:
     )
 
 
-def _range(interval: Any) -> str:
+def _range(interval: Interval | None) -> str:
     if interval is None:
         return ""
     ends = f"{_percent(interval.low)} to {_percent(interval.high)}"
@@ -125,25 +108,21 @@ def _drift_text(trend: Trend, drift: Drift) -> str:
 
 def _spike_text(trend: Trend, place: int) -> str:
     odd, before = trend.measurements[place], trend.measurements[place - 1]
-    ratio = odd.level(trend.unit) / before.level(trend.unit)
-    return (
-        f"spike of {_percent(ratio)} on {_where(odd)} alone;"
-        f" {_cause_text(cause(before, odd), _where(before))}"
-    )
+    ratio = trend.levels[place] / trend.levels[place - 1]
+    why = _cause_text(cause(before, odd), _where(before))
+    return f"spike of {_percent(ratio)} on {_where(odd)} alone; {why}"
 
 
 def _cause_text(found: Cause, before: str) -> str:
-    told = [_difference(each) for each in (*found.settings, *found.differences)]
-    what = ", ".join(told) or "nothing that the logs tell of"
-    nodes = ""
-    if found.nodes is not None:
-        same, of = found.nodes
-        nodes = f"; nodes: {'the same' if same == of else f'{same} of {of} are the same'}"
-    return f"changed since {before}: {what}{nodes}"
-
-
-def _difference(each: Difference) -> str:
-    return f"{each.what} {values_in_short(each.a)} -> {values_in_short(each.b)}"
+    changed = (
+        f"{each.what} {values_in_short(each.a)} -> {values_in_short(each.b)}"
+        for each in (*found.settings, *found.differences)
+    )
+    text = f"changed since {before}: {', '.join(changed) or 'nothing that the logs tell of'}"
+    if found.nodes is None:
+        return text
+    same, of = found.nodes
+    return f"{text}; nodes: {'the same' if same == of else f'{same} of {of} are the same'}"
 
 
 def _percent(ratio: float) -> str:
@@ -152,10 +131,6 @@ def _percent(ratio: float) -> str:
 
 def _where(each: Measurement) -> str:
     return f"{each.day} ({each.place})" if each.day else each.place
-
-
-def _from(each: Measurement) -> str:
-    return f"from {_where(each)} on"
 
 
 def _remarks(found: History) -> list[str]:
@@ -176,20 +151,19 @@ def history_markdown(found: History) -> str:
 
 def history_junit(found: History, bad: Collection[str]) -> bytes:
     """A test for each case: it failed if one of its outcomes is among ``bad``."""
-    entries = []
-    for trend in found.trends:
-        told = "\n".join(sentences(trend))
-        wrong = [verdict for verdict in trend.verdicts if verdict in bad]
-        entries.append(
-            Entry(
-                group=trend.case.series,
-                name=str(trend.case.topology),
-                failure=f"{', '.join(wrong)}: {told}" if wrong else "",
-                skipped="too few measurements" if len(trend.measurements) < 2 else "",
-                output=told,
-            )
-        )
-    return junit("dlperf history", entries)
+    return junit("dlperf history", [_test(trend, bad) for trend in found.trends])
+
+
+def _test(trend: Trend, bad: Collection[str]) -> JunitCase:
+    text = "\n".join(sentences(trend))
+    wrong = ", ".join(verdict for verdict in trend.verdicts if verdict in bad)
+    return JunitCase(
+        group=trend.case.series,
+        name=str(trend.case.topology),
+        failure=wrong and f"{wrong}: {text}",
+        skipped="too few measurements" * (len(trend.measurements) < 2),
+        output=text,
+    )
 
 
 def history_json(found: History) -> dict[str, Any]:
@@ -211,10 +185,7 @@ def _trend_json(trend: Trend) -> dict[str, Any]:
         "outcomes": list(trend.verdicts),
         "measurements": [_measurement_json(each, trend.unit) for each in trend.measurements],
         "changes": [_change_json(change) for change in trend.changes],
-        "drifts": [
-            {"first": each.first, "last": each.last, "ratio": each.ratio, "error": each.error}
-            for each in trend.drifts
-        ],
+        "drifts": [dict(vars(each)) for each in trend.drifts],
         "spikes": list(trend.spikes),
         "sentences": sentences(trend),
     }
@@ -235,6 +206,7 @@ def _measurement_json(each: Measurement, unit: str) -> dict[str, Any]:
 def _change_json(change: Change) -> dict[str, Any]:
     step = change.step
     known = [*change.cause.settings, *change.cause.differences]
+    same, nodes = change.cause.nodes or (None, None)
     return {
         "at": step.at,
         "ratio": step.ratio,
@@ -242,6 +214,6 @@ def _change_json(change: Change) -> dict[str, Any]:
         "error": step.error if math.isfinite(step.error) else None,
         "suspected": step.suspected,
         "changed": [{"what": e.what, "before": list(e.a), "after": list(e.b)} for e in known],
-        "nodes_same": change.cause.nodes[0] if change.cause.nodes else None,
-        "nodes_in_all": change.cause.nodes[1] if change.cause.nodes else None,
+        "nodes_same": same,
+        "nodes_in_all": nodes,
     }

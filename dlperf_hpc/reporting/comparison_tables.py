@@ -6,20 +6,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dlperf_hpc.analysis.comparison import Compared, Comparison, Identity, Subject
-from dlperf_hpc.analysis.outcomes import Outcome, band, error_of
+from dlperf_hpc.analysis.outcomes import RatioOutcome, band, error_of
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, own_unit
 from dlperf_hpc.model.statistics import Interval, median_interval
 from dlperf_hpc.reporting.table import (
     Column,
-    Entry,
+    JunitCase,
     Table,
+    ends_json,
     figures,
     junit,
+    listed,
     markdown_tables,
+    number,
     print_tables,
     words,
 )
-from dlperf_hpc.reporting.text import listed, number
 
 SCHEMA = "dlperf-compare/1"
 _MOST_LISTED = 3
@@ -39,21 +41,20 @@ def comparison_json(comparison: Comparison, sides: Mapping[str, Sequence[str]]) 
         "same": list(band(comparison.tolerance)),
         "risk": comparison.risk,
         "across": list(comparison.across),
-        "verdicts": {outcome.value: comparison.count(outcome) for outcome in Outcome},
+        "verdicts": {outcome.value: comparison.count(outcome) for outcome in RatioOutcome},
         "unmatched_published": comparison.unmatched_published,
         "cases": [_case_json(case) for case in comparison.cases],
     }
 
 
 def _case_json(case: Compared) -> dict[str, Any]:
-    interval = case.interval
     return {
         "verdict": case.outcome.value,
         "ratio": case.ratio,
-        **_ends("ratio", interval),
-        "error": error_of(interval) if interval else None,
+        **_ends("ratio", case.interval),
+        "error": case.error,
         **_ends("of_medians", case.of_medians),
-        "unit": case.unit if case.outcome is not Outcome.OTHER_UNIT else None,
+        "unit": case.unit if case.outcome is not RatioOutcome.OTHER_UNIT else None,
         "note": case.note,
         "differences": [
             {"what": each.what, "a": list(each.a), "b": list(each.b)} for each in case.differences
@@ -63,16 +64,8 @@ def _case_json(case: Compared) -> dict[str, Any]:
     }
 
 
-def ends_json(name: str, interval: Interval | None) -> dict[str, float | None]:
-    """The ends of an interval; null for None."""
-    if interval is None:
-        return {f"{name}_low": None, f"{name}_high": None}
-    return {f"{name}_low": interval.low, f"{name}_high": interval.high}
-
-
 def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
-    coverage = None if interval is None else interval.coverage
-    return {**ends_json(name, interval), f"{name}_coverage": coverage}
+    return {**ends_json(name, interval), f"{name}_coverage": getattr(interval, "coverage", None)}
 
 
 def identity_json(case: Identity) -> dict[str, Any]:
@@ -90,17 +83,17 @@ def identity_json(case: Identity) -> dict[str, Any]:
 def _subject_json(subject: Subject | None) -> dict[str, Any] | None:
     if subject is None:
         return None
-    row = subject.published
+    row, own = subject.published, own_unit(subject.speeds)
     return {
         **identity_json(subject.case),
         "runs": None if row else subject.runs,
         "runs_ok": None if row else subject.counted,
         **_speed_json(subject, "samples_per_s", SAMPLES_PER_S),
         **_speed_json(subject, "tokens_per_s", TOKENS_PER_S),
-        **_speed_json(subject, "figure", own_unit(subject.speeds)),
-        "figure_unit": own_unit(subject.speeds) or None,
-        "published": row.source if row else None,
-        "hardware": row.hardware if row else None,
+        **_speed_json(subject, "figure", own),
+        "figure_unit": own or None,
+        "published": row and row.source,
+        "hardware": row and row.hardware,
     }
 
 
@@ -125,7 +118,7 @@ def comparison_tables(comparison: Comparison) -> list[Table[Compared]]:
 
 def summary_lines(comparison: Comparison) -> list[str]:
     """The count of every outcome, the rule that gave it, and what is not in the tables."""
-    counts = [f"{v.value} {comparison.count(v)}" for v in Outcome if comparison.count(v)]
+    counts = [f"{v.value} {comparison.count(v)}" for v in RatioOutcome if comparison.count(v)]
     low, high = band(comparison.tolerance)
     lines = [
         ", ".join(counts) or "no cases",
@@ -151,31 +144,36 @@ def _by_series(cases: Iterable[Compared]) -> dict[tuple[str, ...], list[Compared
 
 
 def _title(case: Compared) -> str:
-    names = [side.case.series for side in (case.a, case.b) if side]
-    return " -> ".join(dict.fromkeys(names))
+    return " -> ".join(dict.fromkeys(side.case.series for side in case.sides.values()))
 
 
 def _sources(case: Compared) -> list[str]:
-    sides = {"A": case.a, "B": case.b}
-    rows = {name: side.published for name, side in sides.items() if side and side.published}
+    rows = {name: side.published for name, side in case.sides.items()}
     return [
         f"{name}: published, {row.repository} {row.path} ({row.ref}), {row.hardware}"
         for name, row in rows.items()
+        if row
     ]
 
 
 def _devices(case: Compared) -> tuple[int, int]:
-    known = case.a or case.b
-    return (known.case.topology.devices, known.case.topology.nodes) if known else (0, 0)
+    topology = next(iter(case.sides.values())).case.topology
+    return topology.devices, topology.nodes
 
 
 def _name(case: Compared) -> str:
-    names = [side.case.text("topology") for side in (case.a, case.b) if side]
-    return ">".join(dict.fromkeys(names))
+    return ">".join(dict.fromkeys(side.case.text("topology") for side in case.sides.values()))
 
 
-def _counts(case: Compared) -> str:
-    return "/".join(_runs(side) for side in (case.a, case.b))
+def counts(case: Compared, published: str = "pub") -> str:
+    """``5/6``: how many runs of A and of B count; ``-`` for a side that lacks the case."""
+    return "/".join(_runs(side, published) for side in (case.a, case.b))
+
+
+def _runs(side: Subject | None, published: str) -> str:
+    if side is None:
+        return "-"
+    return published if side.published else str(side.counted)
 
 
 def _range(case: Compared) -> str:
@@ -186,7 +184,7 @@ def _range(case: Compared) -> str:
 def _median(side: Subject | None, case: Compared) -> str:
     if side is None or not side.speeds:
         return ""
-    if case.outcome is Outcome.OTHER_UNIT:
+    if case.outcome is RatioOutcome.OTHER_UNIT:
         unit = next(iter(side.speeds))
         return f"{number(side.median(unit))} {unit}"
     return number(side.median(case.unit))
@@ -195,12 +193,6 @@ def _median(side: Subject | None, case: Compared) -> str:
 def _ratio(value: float) -> str:
     """Three digits after the point, so that 0.2 % shows; fewer where the number is long."""
     return f"{value:.3f}" if value < 100 else f"{value:.4g}"
-
-
-def _runs(side: Subject | None) -> str:
-    if side is None:
-        return "-"
-    return "pub" if side.published else str(side.counted)
 
 
 def outcome_style(outcome: str) -> str:
@@ -212,10 +204,10 @@ _COLUMNS: tuple[Column[Compared], ...] = (
     words("case", _name),
     figures("A", lambda case: _median(case.a, case)),
     figures("B", lambda case: _median(case.b, case)),
-    figures("B/A", lambda case: case.ratio, form=_ratio),
+    figures("B/A", "ratio", form=_ratio),
     figures("CI", _range),
-    figures("runs", _counts),
-    words("outcome", lambda case: case.outcome.value, style=outcome_style),
+    figures("runs", counts),
+    words("outcome", "outcome.value", style=outcome_style),
 )
 
 
@@ -227,14 +219,13 @@ def _percent(value: float) -> str:
 def _beneath(cases: Sequence[Compared]) -> list[str]:
     """What intervals and outcomes are worth, once for each pair of counts; then the notes."""
     worth: dict[str, str] = {}
+    notes: dict[str, list[str]] = {}
     for case in cases:
         if case.interval is not None:
-            worth[_counts(case)] = (
+            worth[counts(case)] = (
                 f"the CI covers {_percent(case.interval.coverage)}, "
                 f"an outcome is wrong {_percent(error_of(case.interval))} of the time at most"
             )
-    notes: dict[str, list[str]] = {}
-    for case in cases:
         if case.note:
             notes.setdefault(case.note, []).append(_name(case))
     lines = _other_than_samples(cases)
@@ -247,12 +238,13 @@ def _other_than_samples(cases: Sequence[Compared]) -> list[str]:
     """What A and B are medians of, where that is not samples/s; with the cases if not all are."""
     found: dict[str, list[str]] = {}
     for case in cases:
-        if case.outcome is not Outcome.OTHER_UNIT and case.unit != SAMPLES_PER_S:
+        if case.outcome is not RatioOutcome.OTHER_UNIT and case.unit != SAMPLES_PER_S:
             found.setdefault(case.unit, []).append(_name(case))
-    return [
-        ("" if len(names) == len(cases) else f"{', '.join(names)}: ") + f"A and B in {unit}"
-        for unit, names in found.items()
-    ]
+    return [f"{_of(names, cases)}A and B in {unit}" for unit, names in found.items()]
+
+
+def _of(names: Sequence[str], cases: Sequence[Compared]) -> str:
+    return f"{', '.join(names)}: " * (len(names) != len(cases))
 
 
 def values_in_short(values: Sequence[str]) -> str:
@@ -268,11 +260,7 @@ def _differing(cases: Sequence[Compared]) -> list[str]:
             text = f"A {values_in_short(each.a)}, B {values_in_short(each.b)}"
             found.setdefault((each.what, text), []).append(_name(case))
     compared = [case for case in cases if case.ratio is not None]
-    lines = []
-    for (what, text), names in found.items():
-        which = "" if len(names) == len(compared) else f"{', '.join(names)}: "
-        lines.append(f"{which}other {what}: {text}")
-    return lines
+    return [f"{_of(names, compared)}other {what}: {text}" for (what, text), names in found.items()]
 
 
 def comparison_markdown(
@@ -287,19 +275,18 @@ def comparison_markdown(
 def comparison_junit(comparison: Comparison, bad: Collection[str]) -> bytes:
     """A test for each case: it failed if its outcome is among ``bad``, and says nothing if it has
     no ratio."""
-    return junit(
-        "dlperf compare", [_entry(case, case.outcome.value in bad) for case in comparison.cases]
-    )
+    tests = [_test(case, case.outcome.value in bad) for case in comparison.cases]
+    return junit("dlperf compare", tests)
 
 
-def _entry(case: Compared, failed: bool) -> Entry:
+def _test(case: Compared, failed: bool) -> JunitCase:
     cells = [(column.name, column.view(case).text) for column in _COLUMNS[1:]]
     row = "; ".join(f"{name} {text}" for name, text in cells if text.strip())
     undecided = not failed and case.ratio is None
-    return Entry(
+    return JunitCase(
         group=_title(case),
         name=_name(case),
-        failure=row if failed else "",
-        skipped=case.outcome.value if undecided else "",
+        failure=row * failed,
+        skipped=case.outcome.value * undecided,
         output="\n".join([row, *_beneath([case])]),
     )

@@ -1,0 +1,424 @@
+"""What the scripts of a report's page get: the figure with its quantities and menus, cases and runs
+with what they measure and what people read of them, and the iterations of each run, thinned.
+
+Iterations come from a run's record, else from its log. Both may be somebody else's, and of any size
+and content: what does not fit is no trace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+from dlperf_hpc.analysis.costs import energy_doubts
+from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
+from dlperf_hpc.errors import LogError, printable
+from dlperf_hpc.model.checks import is_number
+from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Window, rates_of
+from dlperf_hpc.records.logfile import read_log
+from dlperf_hpc.records.record import read_record
+from dlperf_hpc.reporting.page import Choice, PageFigure, Series, colour_of, figure, mark_of
+from dlperf_hpc.reporting.page.visible import (
+    MOST_NAMED,
+    MOST_SERIES,
+    RunRow,
+    VisibleReport,
+    hosts_in_order,
+    key_values,
+    name_of,
+)
+from dlperf_hpc.reporting.picture import Dot
+from dlperf_hpc.reporting.table import (
+    Column,
+    figures,
+    listed,
+    number,
+    percent,
+    span,
+    value_at,
+    words,
+)
+
+MOST_POINTS = 60
+"""Of a run; a point covers several iterations where the window has more."""
+
+_MOST_TIMES = 5_000_000
+
+
+# --- what cases and runs measure
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """``of`` is what cases and runs have; ``how`` the script makes a value of it. ``ideal``: a line
+    through base and origin, a level, or none. ``form`` is d3's number format."""
+
+    label: str
+    axis: str
+    of: str
+    how: str
+    ideal: str = ""
+    form: str = ",.7~g"
+    zero: bool = False
+
+
+_SPEEDUPS = {
+    "speedup": Quantity("speedup", "speedup over the base", "", "speedup", "line", zero=True),
+    "efficiency": Quantity(
+        "efficiency", "efficiency, share of ideal", "", "efficiency", "flat", ".1~%"
+    ),
+}
+_MEASURES = {
+    "mfu": Quantity("MFU", "model FLOPS / peak of the device", "mfu", "total", form=".1~%"),
+    "step": Quantity("step time", "median step time of a run, ms", "step", "total"),
+    "joules": Quantity("J/sample", "J/sample, all devices", "joules", "total"),
+    "memory": Quantity("memory", "peak memory of a device, MB", "memory", "total"),
+}
+
+
+def quantities(visible: VisibleReport) -> dict[str, Quantity]:
+    """What the menu offers, by name: what some case has."""
+    found: dict[str, Quantity] = {}
+    for unit in visible.units:
+        found[unit] = Quantity(unit, f"{unit}, all devices", unit, "total", "line", zero=True)
+    for unit in visible.units:
+        label = f"{unit} per device"
+        found[label] = Quantity(label, label, unit, "device", "flat")
+    if visible.base or len(visible.cases) > 1:
+        found |= _SPEEDUPS
+    known = {name for case in visible.cases for name in measures_of_case(case)}
+    return found | {name: quantity for name, quantity in _MEASURES.items() if name in known}
+
+
+def measures_of_case(summary: CaseSummary) -> dict[str, tuple[float | None, ...]]:
+    """By unit or name: median, and the ends of its interval where there is one."""
+    found: dict[str, tuple[float | None, ...]] = {}
+    for unit, sample in summary.samples.items():
+        found[unit] = (sample.median, None, None)
+        if sample.interval is not None:
+            found[unit] = (sample.median, sample.interval.low, sample.interval.high)
+    rates = found.get(SAMPLES_PER_S)
+    if summary.mfu is not None and rates is not None:
+        found["mfu"] = _in_proportion(summary.mfu, rates)
+    found["step"] = (summary.step_ms_p50, None, None)
+    found["joules"] = (summary.joules_per_sample, None, None)
+    found["memory"] = (summary.memory_mb, None, None)
+    return {
+        name: tuple(value if value is None else _digits(value, 7) for value in values)
+        for name, values in found.items()
+        if values[0] is not None and math.isfinite(values[0])
+    }
+
+
+def _in_proportion(value: float, rates: Sequence[float | None]) -> tuple[float | None, ...]:
+    """A value that belongs to the first of these rates, with what the other rates make of it."""
+    middle = rates[0] or 1.0
+    return (value, *(rate if rate is None else value * rate / middle for rate in rates[1:]))
+
+
+def _digits(value: float, count: int) -> float:
+    return float(f"{value:.{count}g}")
+
+
+def measures_of_run(run: RunResult, summary: CaseSummary) -> dict[str, float]:
+    """Those of one run, also of one that does not count but has a whole window."""
+    found: dict[str, float | None] = {
+        unit: rate for unit, rate in _rates_of(run).items() if rate > 0
+    }
+    middle, rate = summary.samples.get(SAMPLES_PER_S), found.get(SAMPLES_PER_S)
+    if summary.mfu is not None and middle is not None and rate is not None:
+        found["mfu"] = summary.mfu * rate / middle.median
+    window = run.window
+    found["memory"] = getattr(window or run.external, "memory_mb", None)
+    if window is not None:
+        found["step"] = window.step_ms_p50 if window.step_ms_p50 > 0 else None
+        if run.gpu is not None and run.gpu.joules is not None and window.samples:
+            found["joules"] = run.gpu.joules / window.samples
+    known = {name: value for name, value in found.items() if value is not None}
+    return {name: _digits(value, 7) for name, value in known.items() if math.isfinite(value)}
+
+
+def _rates_of(run: RunResult) -> Mapping[str, float]:
+    """Its throughputs, by unit; of a run that does not count those of its whole window."""
+    if run.rates:
+        return run.rates
+    if run.window is not None and run.window.elapsed_s > 0:
+        return rates_of(run.window.samples_per_s, run.run.case.seq_len)
+    return {} if run.external is None else run.external.rates
+
+
+# --- the figure
+
+_CAPTION = (
+    "Large marks are medians, bars their confidence intervals, small dots single runs. Hollow dots "
+    "are runs that do not count; a cross at the lower edge is a run without a number. Dashed: the "
+    "base scaled ideally, through the origin."
+)
+
+
+def figure_of(visible: VisibleReport) -> PageFigure:
+    """The figure with its menus; a sentence where no run counts."""
+    if not visible.report.counted:
+        return PageFigure(
+            "Scaling", "", empty="No run counts yet, so that there is nothing to draw."
+        )
+    measured = dict.fromkeys(case.case.topology for case in visible.cases if case.samples)
+    bases = {str(each): str(each) for each in sorted(measured, key=lambda each: each.devices)}
+    if not visible.base:
+        bases = {"": f"none ({visible.report.base or DEFAULT_BASE} has no run)", **bases}
+    axes = {"log": "log2", "linear": "linear"}
+    labels = {name: each.label for name, each in quantities(visible).items()}
+    devices = sorted({case.case.topology.devices for case in visible.cases})
+    axis = "log" if len(devices) > 1 else "linear"
+    count = len(visible.series)
+    caption = f"{MOST_SERIES} of {count} series are drawn; the tables have all."
+    return PageFigure(
+        title="Scaling",
+        caption=_CAPTION,
+        still=_still(visible),
+        still_caption=caption * (count > MOST_SERIES),
+        specs={"scaling": figure.scaling(count, devices), "trace": figure.trace()},
+        menus=(
+            Choice("quantity", "Quantity", labels, next(iter(labels))),
+            Choice("base", "Base", bases, visible.base),
+            Choice("x", "Devices", axes, axis),
+            Choice("y", "Scale", axes, axis),
+        ),
+        series=tuple(
+            Series(printable(name), colour_of(place), mark_of(place).path)
+            for place, name in enumerate(visible.series)
+        ),
+        most_series=MOST_SERIES,
+    )
+
+
+def _still(visible: VisibleReport) -> str:
+    """The picture for readers without scripts: of the first series."""
+    dots: dict[tuple[str, str], list[Dot]] = {}
+    for row in visible.runs:
+        run, summary = row.run, visible.cases[row.item]
+        speed = measures_of_run(run, summary).get(summary.unit)
+        if speed is not None:
+            why = "counts"
+            if not row.counts:
+                why = f"does not count: {run.status.value} {run.reason}".strip()
+            title = printable(f"{run.run.id}: {number(speed)} {summary.unit} ({why})")
+            name = run.sweep, run.run.case.id
+            dots.setdefault(name, []).append(Dot(speed, title, row.counts))
+    return figure.picture_in_page(visible.report, visible.series[:MOST_SERIES], dots)
+
+
+# --- cases and runs
+
+
+def data_of(visible: VisibleReport) -> dict[str, Any]:
+    """Plain JSON values: quantities, series, cases and runs."""
+    series = {name: place for place, name in enumerate(visible.series)}
+    return {
+        "quantities": {name: vars(each) for name, each in quantities(visible).items()},
+        "series": [printable(name) for name in visible.series],
+        "most": MOST_SERIES,
+        "hover": HOVER,
+        "cases": [_case_data(case, series[case.series]) for case in visible.cases],
+        "runs": [_run_data(row, visible.cases[row.item]) for row in visible.runs],
+    }
+
+
+_coverage = value_at("sample.interval.coverage")
+
+
+def _case_data(summary: CaseSummary, series: int) -> dict[str, Any]:
+    facts = {
+        "runs that count": f"{summary.ok} of {summary.runs}",
+        "interval covers": percent(_coverage(summary)),
+        "flags": ", ".join(summary.flags),
+    }
+    return {
+        "name": name_of(summary),
+        "s": series,
+        "n": summary.case.topology.devices,
+        "topology": str(summary.case.topology),
+        "keys": key_values(summary),
+        "unit": summary.unit,
+        "m": measures_of_case(summary),
+        "told": [[name, text] for name, text in facts.items() if text],
+    }
+
+
+def _run_data(row: RunRow, summary: CaseSummary) -> dict[str, Any]:
+    trace = trace_of(row.run)
+    return {
+        "name": printable(row.run.run.id),
+        "c": row.item,
+        "repeat": row.run.run.repeat,
+        "ok": row.counts,
+        "m": measures_of_run(row.run, summary),
+        "told": [[name, text] for name, text in run_facts(row.run).items()],
+        **({"trace": trace} if trace else {}),
+    }
+
+
+HOVER = ("status", "nodes", "job", "clocks", "drift", "exposed communication", "energy in doubt")
+"""Of :func:`run_facts`, what a hover shows; the rest when the run is opened."""
+
+
+def run_facts(run: RunResult) -> dict[str, str]:
+    """What people read of one run, by what it is; nothing of what is not known."""
+    found = ((fact.name, fact.view(run).text) for fact in _FACTS)
+    return {name: text for name, text in found if text}
+
+
+def _status(run: RunResult) -> str:
+    return f"{run.status.value}: {run.reason}" if run.reason else run.status.value
+
+
+def _length(window: Window) -> str:
+    seconds = number(window.elapsed_s)
+    return f"{window.iterations} iterations after {window.warmup} of warm-up, {seconds} s"
+
+
+def _step_time(window: Window) -> str:
+    p5, p95, p99 = map(number, (window.step_ms_p5, window.step_ms_p95, window.step_ms_p99))
+    return f"{number(window.step_ms_p50)} ms (p5 {p5}, p95 {p95}, p99 {p99})"
+
+
+def _drift(run: RunResult) -> str:
+    if run.external is not None:
+        return percent(run.external.drift)
+    if run.window is None:
+        return ""
+    return percent(run.window.drift) + ", not steady" * (run.window.steady is False)
+
+
+def _graphs(window: Window) -> str | None:
+    if window.graphs is None:
+        return None
+    made = f"{window.recompiles} made in the window"
+    return f"{window.graphs} ({window.graph_breaks} breaks, {made})"
+
+
+def _rule(run: RunResult) -> str:
+    return f"{run.external.rule}, by {run.external.basis}" if run.external else ""
+
+
+def _amount(name: str, path: str, text: str) -> Column[RunResult]:
+    """A figure with its unit, unless it is 0: ``12.50 MB``."""
+    return figures(name, path, form=lambda value: f"{number(value)} {text}" if value else "")
+
+
+_FACTS: tuple[Column[RunResult], ...] = (
+    words("status", _status),
+    words("nodes", lambda run: listed(hosts_in_order(run), MOST_NAMED)),
+    words("job", "launch"),
+    words("measured", lambda run: span([*filter(None, (run.started, run.ended))])),
+    words("attempt", lambda run: str(run.attempt) * (run.attempt != 1)),
+    words("window", lambda run: run.window and _length(run.window)),
+    words("step time", lambda run: run.window and _step_time(run.window)),
+    words("drift", _drift),
+    figures("exposed communication", "window.exposed_comm", form=percent),
+    words("attention", "window.attention"),
+    words("graphs", lambda run: run.window and _graphs(run.window)),
+    figures("spread of ranks", "window.rank_spread", form=percent),
+    _amount("waited for data", "window.data_wait_s", "s"),
+    _amount("memory", "window.memory_mb", "MB"),
+    words("format", "external.format"),
+    words("rule", _rule),
+    _amount("clocks", "gpu.sm_mhz", "MHz SM"),
+    _amount("power", "gpu.watts", "W a device"),
+    _amount("temperature", "gpu.celsius", "\N{DEGREE SIGN}C"),
+    figures(
+        "throttle reasons", "gpu.throttle", form=lambda bits: f"NVML bits {bits:#x}" if bits else ""
+    ),
+    words("energy in doubt", lambda run: "; ".join(energy_doubts(run))),
+    words("warnings", lambda run: " | ".join(run.warnings[:MOST_NAMED])),
+    words("log", "log"),
+)
+
+
+# --- iterations
+
+
+def trace_of(result: RunResult) -> dict[str, Any] | None:
+    """What is drawn of a run's iterations, ms: of each point the last iteration that it covers,
+    the slowest rank's longest time, and p5 and p95 over ranks and iterations. ``slowest`` names the
+    rank that took longest over the window. None if neither record nor log beside it has times.
+    """
+    if not result.log or result.window is None:
+        return None
+    ranks = _of_record(result)
+    if ranks is not None:
+        first = result.window.warmup + 1
+        points = _thinned(first, list(zip(*ranks)))
+        return points | {"slowest": _slowest(result, ranks), "ranks": len(ranks)}
+    times = _of_log(result)
+    if not times:
+        return None
+    numbers = sorted(times)
+    return _thinned(numbers[0], [(times[n],) for n in numbers]) | {"last": numbers[-1]}
+
+
+def _of_record(result: RunResult) -> list[list[float]] | None:
+    """The times of each rank's iterations."""
+    if not result.log.endswith(".log"):
+        return None
+    try:
+        record = read_record(Path(result.log).with_suffix(".json"))
+    except (LogError, ValueError):
+        return None
+    if record is None or record.get("attempt") != result.attempt:
+        return None
+    detail = record.get("detail")
+    ranks = detail.get("rank_step_ms") if isinstance(detail, Mapping) else None
+    return ranks if _are_times(ranks) else None
+
+
+def _are_times(ranks: Any) -> bool:
+    """Whether these are as many times of each rank, of one at least, and not too many."""
+    if not isinstance(ranks, list) or not all(isinstance(row, list) for row in ranks):
+        return False
+    lengths = {len(row) for row in ranks}
+    few = len(lengths) == 1 and 0 < sum(map(len, ranks)) <= _MOST_TIMES
+    return few and all(map(_is_time, (value for row in ranks for value in row)))
+
+
+def _is_time(value: Any) -> bool:
+    return is_number(value) and value >= 0
+
+
+def _of_log(result: RunResult) -> dict[int, float]:
+    """The slowest rank's times, by the numbers of the iterations that the log has."""
+    try:
+        lines = read_log(Path(result.log)).iterations
+    except (LogError, ValueError):
+        return {}
+    times = ((line.get("n"), line.get("ms")) for line in lines[:_MOST_TIMES])
+    return {n: ms for n, ms in times if type(n) is int and ms is not None and _is_time(ms)}
+
+
+def _thinned(first: int, columns: Sequence[Sequence[float]]) -> dict[str, Any]:
+    width = math.ceil(len(columns) / MOST_POINTS)
+    points: dict[str, list[float]] = {"slow": [], "low": [], "high": []}
+    for at in range(0, len(columns), width):
+        times = sorted(value for column in columns[at : at + width] for value in column)
+        low = high = times[0]
+        if len(times) > 1:
+            low, *_, high = quantiles(times, n=20, method="inclusive")
+        for name, value in (("slow", times[-1]), ("low", low), ("high", high)):
+            points[name].append(_digits(value, 4))
+    return {"first": first, "last": first + len(columns) - 1, "width": width, **points}
+
+
+def _slowest(result: RunResult, ranks: Sequence[Sequence[float]]) -> str:
+    """``rank 3 on n7``: the host stands there if the log names it."""
+    if len(ranks) < 2:
+        return ""
+    slowest = max(range(len(ranks)), key=lambda rank: sum(ranks[rank]))
+    lines = result.facts.get("ranks")
+    for line in lines if isinstance(lines, list) else []:
+        if isinstance(line, Mapping) and line.get("rank") == slowest and line.get("host"):
+            return f"rank {slowest} on {line['host']}"
+    return f"rank {slowest}"
