@@ -68,12 +68,8 @@ def _statuses(text: str) -> set[str]:
     wanted = {_WORDS.get(word, word) for word in text.replace("-", "_").split(",") if word}
     strange = sorted(wanted - set(known))
     if strange or not wanted:
-        named = ", ".join(strange) or "nothing"
-        raise usage_error(
-            "--status",
-            f"runs with status {named} cannot be rerun",
-            f"there are {', '.join(known)}, lost",
-        )
+        message = f"runs with status {', '.join(strange) or 'nothing'} cannot be rerun"
+        raise usage_error("--status", message, f"there are {', '.join(known)}, lost")
     return wanted
 
 
@@ -119,18 +115,14 @@ def _node_list(text: str) -> str:
 
 def _selected(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[RunResult]:
     """The runs that ``--only`` and ``--run`` let through."""
-    topologies = {name.strip() for item in arguments.only for name in item.split(",")}
     there = {str(result.run.case.topology) for result in results}
-    if topologies - there:
-        unknown = ", ".join(sorted(topologies - there))
+    topologies = {name.strip() for item in arguments.only for name in item.split(",")} or there
+    if unknown := ", ".join(sorted(topologies - there)):
         hint = f"there are {', '.join(sorted(there))}"
         raise usage_error("--only", f"the sweep has no topology {unknown}", hint)
-    return [
-        result
-        for result in results
-        if (not topologies or str(result.run.case.topology) in topologies)
-        and (not arguments.run or any(part in result.run.id for part in arguments.run))
-    ]
+    parts = arguments.run or [""]
+    among = [result for result in results if str(result.run.case.topology) in topologies]
+    return [result for result in among if any(part in result.run.id for part in parts)]
 
 
 def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
@@ -225,36 +217,39 @@ def _arrays(
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.plan import rerun_arrays
     from dlperf_hpc.engines.states import state_of
-    from dlperf_hpc.engines.suspects import suspect_nodes
 
     waiting = {run.id for array in kept_back for run in array.tasks}
     statuses = _statuses(arguments.status)
     results = state_of(ledger, insist=not arguments.dry_run).results
     left = _not_taken(arguments, results, ledger.root)
     left.tell(taken_by_default())
-    names = [
-        result.run.id
-        for result in _selected(arguments, results)
-        if result.status.value in statuses and result.run.id not in waiting
-    ]
+    taken = [each for each in _selected(arguments, results) if each.status.value in statuses]
+    names = [each.run.id for each in taken if each.run.id not in waiting]
     names = _without_jobs(arguments, ledger, names)
     if not names:
         return (), left
     runs = {run.id: run for run in ledger.manifest.runs}
-    exclude = _node_list(arguments.exclude_nodes)
-    if exclude == "auto":
-        found = suspect_nodes(ledger)
-        exclude = ",".join(sorted(found))
-        for name, why in sorted(found.items()):
-            messages.say(f"leaving out {name}: {why}")
     arrays = rerun_arrays(
         ledger,
         [runs[name] for name in names],
         bound=get_engine(ledger.manifest.engine).array_bound(site),
-        exclude=exclude,
+        exclude=_excluded(arguments, ledger),
         stretch=_stretch(arguments.time),
     )
     return arrays, left
+
+
+def _excluded(arguments: argparse.Namespace, ledger: Ledger) -> str:
+    """The nodes that are left out; says why, where they are found by the runs."""
+    from dlperf_hpc.engines.suspects import suspect_nodes
+
+    exclude = _node_list(arguments.exclude_nodes)
+    if exclude != "auto":
+        return exclude
+    found = suspect_nodes(ledger)
+    for name, why in sorted(found.items()):
+        messages.say(f"leaving out {name}: {why}")
+    return ",".join(sorted(found))
 
 
 def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence[str]) -> list[str]:
@@ -270,39 +265,37 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
             raise
         jobs = ActiveJobs()
     for run, task in jobs.running.items():
-        line = f"not submitted again: {run}: job {task} measures it now"
-        messages.say(line)
+        messages.say(f"not submitted again: {run}: job {task} measures it now")
+    done = "would be cancelled first"
     if not arguments.dry_run:
+        done = "cancelled"
         cancel_waiting(ledger, engine, jobs)
-    done = "would be cancelled first" if arguments.dry_run else "cancelled"
     groups: dict[str, list[str]] = {}
     for task, state in jobs.waiting.items():
         groups.setdefault(str(state), []).append(task)
     for why, tasks in groups.items():
         more = f" and {len(tasks) - 3} more" if len(tasks) > 3 else ""
-        line = f"{done}: {', '.join(tasks[:3])}{more}, which waited: {why}"
-        messages.say(line)
+        messages.say(f"{done}: {', '.join(tasks[:3])}{more}, which waited: {why}")
     return [name for name in names if name not in jobs.running]
 
 
 def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as_json: bool) -> int:
-    scripts = [engine.script(root, array, site) for array in arrays]
-    commands = [engine.commands(root, array, site) for array in arrays]
+    rows = [
+        {"array": array.name, "runs": [run.id for run in array.tasks],
+         "script": engine.script(root, array, site),
+         "commands": list(engine.commands(root, array, site))}
+        for array in arrays
+    ]  # fmt: skip
     if as_json:
-        plan = [
-            {"array": array.name, "runs": [run.id for run in array.tasks], "script": script,
-             "commands": list(typed)}
-            for array, script, typed in zip(arrays, scripts, commands)
-        ]  # fmt: skip
-        messages.print_json({"root": str(root), "arrays": plan})
+        messages.print_json({"root": str(root), "arrays": rows})
         return 0
     would = f"{len(arrays)} arrays would be submitted"
     if not engine.detached:
-        runs = sum(len(array.tasks) for array in arrays)
-        would = f"{runs} run{'s' * (runs > 1)} would start on this machine, one after another"
+        runs = number_of(sum(len(array.tasks) for array in arrays), "run")
+        would = f"{runs} would start on this machine, one after another"
     print(would if arrays else "nothing to rerun")
-    for array, script, typed in zip(arrays, scripts, commands):
-        text = script or "".join(f"{line}\n" for line in typed)
+    for array, row in zip(arrays, rows):
+        text = row["script"] or "".join(f"{line}\n" for line in row["commands"] or ())
         print(visible(f"\n===== {array.name}: {number_of(len(array.tasks), 'run')}\n{text}"))
     return 0
 

@@ -280,9 +280,19 @@ def _way_past(array: Array, limit: Limit) -> str:
     )
 
 
-def _print_next(root: Path, engine: Engine, jobs: Sequence[str]) -> None:
-    """What to type next, where something was submitted."""
+def _print_next(
+    root: Path, engine: Engine, rows: Sequence[Submission], last: Reporting | None, nothing: str
+) -> None:
+    """What to type next; ``nothing`` is said first if nothing was submitted."""
     here = shortest(root)
+    if not rows:
+        print(f"{nothing}\nnext:\n  dlperf status {here}")
+        return
+    jobs = [row.job_id for row in rows if row.job_id]
+    if last is not None and last.job:
+        jobs.append(last.job)
+    if not jobs:
+        return
     queue = visible(" ".join(engine.queue_command(jobs)))
     print(f"\nnext:\n  {queue}\n  dlperf status {here}")
     print(f"  dlperf report {here}\n  dlperf cancel {here}")
@@ -318,24 +328,22 @@ def wait_and_report(
     engine = get_engine(ledger.manifest.engine)
     if arguments.wait:
         outcome = submit_in_waves(root, site, outcome, report)
-    last: Reporting | None = None
+    last, failed = None, False
     if arguments.report and engine.detached:
         last = _submit_report(root, site, outcome, as_json)
-    failed = last is not None and last.failed
+        failed = last.failed
     if outcome.waiting:
         _report_waiting(outcome, engine, site)
     elif arguments.wait:
         return max(follow_and_report(root, site.poll_s, as_json), failed)
-    unresolved_runs = {} if rows or outcome.waiting else dict(left())
+    left_alone: Mapping[str, int] = {}
+    if not rows and not outcome.waiting:
+        left_alone = left()
     if as_json:
-        print_json(_as_json(root, rows, outcome, last, unresolved_runs))
-    elif not rows and not outcome.waiting:
-        print(f"{nothing}\nnext:\n  dlperf status {shortest(root)}")
+        print_json(_as_json(root, rows, outcome, last, left_alone))
     elif not outcome.waiting:
-        jobs = [row.job_id for row in rows] + [last.job if last else ""]
-        if jobs := [job for job in jobs if job]:
-            _print_next(root, engine, jobs)
-    return int(any((outcome.refused, outcome.waiting, failed, unresolved_runs)))
+        _print_next(root, engine, rows, last, nothing)
+    return int(any((outcome.refused, outcome.waiting, failed, left_alone)))
 
 
 def _as_json(

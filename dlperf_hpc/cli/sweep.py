@@ -258,7 +258,7 @@ def _run_here(
 
 
 def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json: bool) -> int:
-    from dlperf_hpc.cli.submission import compared, compared_text
+    from dlperf_hpc.cli.submission import compared
 
     children = _children(root, manifest, site)
     scripts = {array.name: engine.script(root, array, site) for array in manifest.arrays}
@@ -270,20 +270,30 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
             made["directory"] = found
         messages.print_json(made)
         return 0
-    print(visible(plan_text(manifest, engine, root)))
-    for (topology, program), words in children.items():
-        print(visible(f"\n{program} on {topology}, each task: {words}"))
-    if found:
-        print(visible(f"\n{compared_text(found)}"))
-    most = engine.max_nodes or sys.maxsize
-    wide = dict.fromkeys(str(a.topology) for a in manifest.arrays if a.topology.nodes > most)
-    if wide:
-        refusal = f"more than one node, which the {engine.name} engine refuses"
-        print(f"\nnote: {', '.join(wide)}: {refusal}; try --cluster slurm")
+    print("\n".join(map(visible, _plan_texts(manifest, engine, root, children, found))))
     for name, script in scripts.items():
         if script is not None:
             print(visible(f"\n===== {name}: the batch script\n{script}"))
     return 0
+
+
+def _plan_texts(
+    manifest: Manifest, engine: Engine, root: Path, children: Mapping[tuple[str, str], str],
+    found: dict[str, Any] | None,
+) -> Iterator[str]:  # fmt: skip
+    """The plan for people, what starts, and what stands in the way."""
+    from dlperf_hpc.cli.submission import compared_text
+
+    yield plan_text(manifest, engine, root)
+    for (topology, program), words in children.items():
+        yield f"\n{program} on {topology}, each task: {words}"
+    if found:
+        yield f"\n{compared_text(found)}"
+    most = engine.max_nodes or sys.maxsize
+    wide = dict.fromkeys(str(a.topology) for a in manifest.arrays if a.topology.nodes > most)
+    if wide:
+        refusal = f"more than one node, which the {engine.name} engine refuses"
+        yield f"\nnote: {', '.join(wide)}: {refusal}; try --cluster slurm"
 
 
 def _planned(
@@ -416,16 +426,9 @@ def _source(path: Path) -> Source:
 
 def _fields(trial: TriedLog) -> dict[str, Any]:
     """What was read, by its name on the screen."""
-    result, reading, window = trial.result, trial.reading, trial.result.external
-    lines = None
-    if reading is not None and len(reading.steps):
-        first, last = reading.steps[0].iteration, reading.steps[-1].iteration
-        lines = f"{len(reading.steps)} with an iteration, {first} to {last}"
-    elif reading is not None and reading.totals:
-        lines = f"{len(reading.totals)} with a figure of the whole run"
+    result, window = trial.result, trial.result.external
     return {
-        "format": reading and reading.format,
-        "lines": lines,
+        **_lines_read(trial),
         "window": window and f"after iteration {window.first}, up to {window.last}: {window.rule}",
         "factor": window and f"{window.factor:.6g} (what is printed is in {window.unit})",
         "figure": [f"{value:.6g} {unit}" for unit, value in result.rates.items()],
@@ -434,6 +437,20 @@ def _fields(trial: TriedLog) -> dict[str, Any]:
         "signs": [printable(line) for line in trial.signs],
         "not read": [printable(note) for note in trial.notes[:_MOST_LINES]],
     }
+
+
+def _lines_read(trial: TriedLog) -> dict[str, str | None]:
+    """The format of a log, and how many of its lines have a figure."""
+    reading = trial.reading
+    if reading is None:
+        return {"format": None, "lines": None}
+    lines = None
+    if len(reading.steps):
+        first, last = reading.steps[0].iteration, reading.steps[-1].iteration
+        lines = f"{len(reading.steps)} with an iteration, {first} to {last}"
+    elif reading.totals:
+        lines = f"{len(reading.totals)} with a figure of the whole run"
+    return {"format": reading.format, "lines": lines}
 
 
 def _show_last_lines(source: Source, table: ReadTable) -> None:

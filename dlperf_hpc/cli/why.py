@@ -6,7 +6,7 @@ Collected here, by all rooms that know something of it; :mod:`.run_states` print
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,13 +29,12 @@ from dlperf_hpc.sweepfile.readtable import ReadTable
 
 _MOST = 4  # ranks, codes or flags that a line names
 _SHORT = 160  # characters of another attempt's reason
-_ASKED = ("global_batch", "seq_len", "precision")
 
 
 def why(ledger: Ledger, run: Run, ask_scheduler: bool) -> Why:
     """What was looked at, in order, and what decided. LogError if the run's log is damaged."""
     result, scheduler = one_run(ledger, run, ask_scheduler)
-    seen = _Seen(ledger, run, result, scheduler)
+    seen = _Evidence(ledger, run, result, scheduler)
     looked = tuple(Looked(what, tuple(texts)) for what, texts in seen.rows())
     return Why(
         run=run.id,
@@ -49,7 +48,7 @@ def why(ledger: Ledger, run: Run, ask_scheduler: bool) -> Why:
     )
 
 
-def _decided(seen: _Seen) -> str:
+def _decided(seen: _Evidence) -> str:
     """What of all that was looked at decided."""
     result = seen.figure
     if result.source == "scheduler":
@@ -59,12 +58,13 @@ def _decided(seen: _Seen) -> str:
     if result.decided_by:
         return result.decided_by
     of_this = seen.record.get("attempt") == result.attempt
-    told = Verdict(result.status, result.reason)
-    return with_codes(recorded(seen.record) if of_this else told).decided_by
+    if of_this:
+        return with_codes(recorded(seen.record)).decided_by
+    return with_codes(Verdict(result.status, result.reason)).decided_by
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Evidence:
     """All that is known of one run; what is slow to find is looked for when it is asked for."""
 
     ledger: Ledger
@@ -101,8 +101,8 @@ class _Seen:
     @cached_property
     def ended(self) -> dict[str, Any]:
         """The log's line about the end of a program, else what the record has of it."""
-        told = self.result.facts.get(PROGRAM_END) or self.record.get("program")
-        return dict(told) if isinstance(told, dict) else {}
+        values = self.result.facts.get(PROGRAM_END) or self.record.get("program")
+        return dict(values) if isinstance(values, dict) else {}
 
     @cached_property
     def table(self) -> ReadTable:
@@ -161,83 +161,79 @@ class _Seen:
         if own:
             return f"a rank that failed, {own[0].time}"
         if "ended" in self.ended:
-            stopped = self.ended.get("stopped")
-            return f"{self.ended['ended']}{f', {stopped}' if stopped else ''}"
+            words = (self.ended["ended"], self.ended.get("stopped"))
+            return ", ".join(str(word) for word in words if word)
         return "itself" if self.result.ended else "nothing is known of an end"
 
     def _codes(self) -> Iterator[str]:
         codes = self.ended.get("codes")
         if isinstance(codes, list):
-            groups: dict[str, list[int]] = {}
-            for rank, code in enumerate(codes):
-                groups.setdefault("not known" if code is None else str(code), []).append(rank)
-            for code, ranks in groups.items():
-                more = ", ..." if len(ranks) > _MOST else ""
-                yield f"{code} of rank {', '.join(map(str, ranks[:_MOST]))}{more}"
+            yield from _exit_codes(codes)
+        elif not self.failures:
+            yield "no rank has left word of a failure"
         for first in self.failures[:1]:
             known = first.reason == self.result.reason
             yield f"first rank {first.rank} on {first.host}" if known else f"first {first.reason}"
         if len(self.failures) > 1:
             after = sum(each.consequence for each in self.failures)
             yield f"{len(self.failures)} ranks left word, {after} of them in consequence"
-        if not isinstance(codes, list) and not self.failures:
-            yield "no rank has left word of a failure"
 
     def _signs(self) -> Iterator[str]:
         if self.table.fail:
             yield f"{number_of(len(self.table.fail), 'pattern')} of read.fail"
-        told = [str(self.ended[name]) for name in ("failed", "broken") if self.ended.get(name)]
-        signs = list(dict.fromkeys([*told, *(self.read.signs if self.read else ())]))
-        yield from signs[:_MOST]
+        signs = [str(self.ended[name]) for name in ("failed", "broken") if self.ended.get(name)]
+        if self.read:
+            signs += self.read.signs
+        yield from list(dict.fromkeys(signs))[:_MOST]
         yield from self.result.warnings[:_MOST]
         if not signs:
             yield "no line that is known to tell of a fault"
+
+    @property
+    def _steps(self) -> list[tuple[Any, Any]]:
+        """Number and loss of each iteration of the log, or of a program's lines."""
+        if self.read and self.read.reading:
+            return [(step.iteration, step.loss) for step in self.read.reading.steps]
+        if self.log is None:
+            return []
+        return [(each.get("n"), each.get("loss")) for each in self.log.iterations]
 
     def _loss(self) -> str:
         bad = self.ended.get("bad_loss")
         if bad is not None:
             return f"not finite from iteration {bad} on"
-        losses = (
-            [each["loss"] for each in self.log.iterations if "loss" in each] if self.log else []
-        )
-        if self.read and self.read.reading:
-            losses = [step.loss for step in self.read.reading.steps if step.loss is not None]
+        losses = [loss for _, loss in self._steps if loss is not None]
         if not losses:
             return "none was told"
-        odd = [loss for loss in losses if not (_is_number(loss) and math.isfinite(loss))]
-        ends = [f"{loss:.6g}" if _is_number(loss) else str(loss) for loss in losses]
-        told = f"{len(odd)} of {len(losses)} are not finite"
-        return f"{told}; the first {ends[0]}, the last {ends[-1]}"
+        odd = sum(not (_is_number(loss) and math.isfinite(loss)) for loss in losses)
+        first, last = map(_loss_text, (losses[0], losses[-1]))
+        return f"{odd} of {len(losses)} are not finite; the first {first}, the last {last}"
 
     def _window(self) -> str:
         measure = self.ledger.manifest.measure
         begin, end = measure.warmup, measure.warmup + measure.iterations
-        asked = f"iterations {begin + 1} to {end}"
-        numbers = sorted({each["n"] for each in self.log.iterations if _is_whole(each.get("n"))}
-                         if self.log else ())  # fmt: skip
-        if self.read and self.read.reading:
-            numbers = sorted({step.iteration for step in self.read.reading.steps})
+        wanted = f"iterations {begin + 1} to {end}"
+        numbers = sorted({number for number, _ in self._steps if _is_whole(number)})
         if not numbers:
-            return f"{asked}; no iteration was told"
-        inside = [number for number in numbers if begin < number <= end]
-        whole = numbers[0] <= begin + 1 and numbers[-1] >= end
-        told = f"{asked}; the lines tell of {numbers[0]} to {numbers[-1]}, {len(inside)} inside"
-        return f"{told}: {'complete' if whole else 'not complete'}"
+            return f"{wanted}; no iteration was told"
+        first, last = numbers[0], numbers[-1]
+        inside = sum(begin < number <= end for number in numbers)
+        whole = "complete" if first <= begin + 1 and last >= end else "not complete"
+        return f"{wanted}; the lines tell of {first} to {last}, {inside} inside: {whole}"
 
     def _settings(self) -> Iterator[str]:
-        case = self.run.case
-        if self.read is None:
-            window = self.result.window
-            there = vars(window) if window else {}
-            pairs = {name: there.get(name) for name in ("ranks", "accumulation", "global_batch")}
-        else:
-            pairs = {name: self.read.stated.get(name) for name in _ASKED}
-        for name, told in pairs.items():
-            asked = getattr(case, name)
-            if told is not None and asked:
-                same = "as asked" if told == asked else f"asked was {asked}"
-                yield f"{name} {told}, {same}"
-        if not any(value is not None for value in pairs.values()):
+        names: tuple[str, ...] = ("ranks", "accumulation", "global_batch")
+        stated: Mapping[str, Any] = vars(self.result.window) if self.result.window else {}
+        if self.read is not None:
+            names, stated = ("global_batch", "seq_len", "precision"), self.read.stated
+        values = {name: stated[name] for name in names if stated.get(name) is not None}
+        for name, value in values.items():
+            requested = getattr(self.run.case, name)
+            if value == requested:
+                yield f"{name} {value}, as asked"
+            elif requested:
+                yield f"{name} {value}, asked was {requested}"
+        if not values:
             yield "none is stated"
 
     def _flags(self) -> Iterator[str]:
@@ -251,34 +247,45 @@ class _Seen:
         yield ", ".join(found) or "none"
 
     def _reading(self) -> Iterator[str]:
-        from dlperf_hpc.logs.program_figures import nothing_fits
-
-        figure, window = self.figure, self.figure.external
+        figure = self.figure
         if self.read is not None:
-            timed = window is not None and window.basis == "timer"
-            if timed:
-                yield "the line of its Timer"
-            if self.read.reading is not None:
-                yield f"format {self.read.reading.format}, {_chosen_by(self.read.table)}"
-                yield f"{number_of(len(self.read.reading.steps), 'line')} with an iteration"
-            elif not timed:
-                yield nothing_fits(self.read.table)
-                return
-            if window is not None:
-                yield f"rule {window.rule}, factor {window.factor:.6g} per {window.unit}"
+            yield from self._of_program(self.read)
         elif self.result.window is not None:
             yield "the summary line of dlperf's own log"
         yield from (f"{value:.6g} {unit}" for unit, value in figure.rates.items())
-        if not figure.rates:
+        if not figure.rates and (self.read is None or self._is_read):
             same = figure.reason == self.result.reason
             yield f"no figure: {'the run does not count' if same else figure.reason}"
 
+    @property
+    def _is_read(self) -> bool:
+        """Whether anything was read of a program's lines."""
+        window = self.figure.external
+        timed = window is not None and window.basis == "timer"
+        return timed or (self.read is not None and self.read.reading is not None)
+
+    def _of_program(self, read: Any) -> Iterator[str]:
+        """By what a program's figure was read."""
+        from dlperf_hpc.logs.program_figures import nothing_fits
+
+        window = self.figure.external
+        if not self._is_read:
+            yield nothing_fits(read.table)
+            return
+        if window is not None and window.basis == "timer":
+            yield "the line of its Timer"
+        if read.reading is not None:
+            yield f"format {read.reading.format}, {_chosen_by(read.table)}"
+            yield f"{number_of(len(read.reading.steps), 'line')} with an iteration"
+        if window is not None:
+            yield f"rule {window.rule}, factor {window.factor:.6g} per {window.unit}"
+
     def _nodes(self) -> str:
-        hosts = self.result.facts.get("world", {}).get("hosts")
-        named = hosts if isinstance(hosts, list) else []
-        named = named or list(dict.fromkeys(each.host for each in self.failures))
+        named = self.result.facts.get("world", {}).get("hosts")
+        if not isinstance(named, list) or not named:
+            named = list(dict.fromkeys(each.host for each in self.failures))
         more = f", ... {len(named)} in all" if len(named) > 2 * _MOST else ""
-        return ", ".join(map(str, named[: 2 * _MOST])) + more if named else "none is named"
+        return ", ".join(map(str, named[: 2 * _MOST])) + more or "none is named"
 
 
 _ENDED = {
@@ -291,6 +298,15 @@ _ENDED = {
 _OF_MANY_RUNS = ("too-few-repeats",)
 
 
+def _exit_codes(codes: Sequence[int | None]) -> Iterator[str]:
+    """A text for each exit code, with the ranks that had it."""
+    groups: dict[str, list[str]] = {}
+    for rank, code in enumerate(codes):
+        groups.setdefault("not known" if code is None else str(code), []).append(str(rank))
+    for name, ranks in groups.items():
+        yield f"{name} of rank {', '.join(ranks[:_MOST])}{', ...' * (len(ranks) > _MOST)}"
+
+
 def _chosen_by(table: ReadTable) -> str:
     """By what a program's lines were taken to be in a format."""
     if table.tells_format:
@@ -300,6 +316,10 @@ def _chosen_by(table: ReadTable) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _loss_text(loss: Any) -> str:
+    return f"{loss:.6g}" if _is_number(loss) else str(loss)
 
 
 def _is_whole(value: Any) -> bool:
