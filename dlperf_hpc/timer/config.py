@@ -23,7 +23,7 @@ from dlperf_hpc.model.checks import Form, Misfit, is_name, is_number, unfit, who
 from dlperf_hpc.records import forms
 from dlperf_hpc.records.lines import read_values, unflatten
 from dlperf_hpc.train.probe import node
-from dlperf_hpc.train.ranks import Alone, World
+from dlperf_hpc.train.ranks import World, alone
 
 BEGIN, CASE, MEASURE = "DLPERF_BEGIN", "DLPERF_CASE", "DLPERF_MEASURE"
 LOG = "DLPERF_LOG"
@@ -260,7 +260,7 @@ def find(env: Mapping[str, str] = os.environ, meet: bool = True) -> ProcessGroup
         )
         uneven = "" if group.topology else "the launcher does not tell how they lie on nodes"
         return replace(group, remark=remark, uneven=uneven)
-    comm = communicators[0] if communicators else Alone()
+    comm = communicators[0] if communicators else alone()
     world = World(comm.Get_rank(), tuple(comm.allgather(socket.gethostname())), comm)
     per_node = {host: world.hosts.count(host) for host in world.nodes}
     if len(set(per_node.values())) == 1:

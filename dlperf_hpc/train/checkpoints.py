@@ -132,9 +132,8 @@ def _together(world: World, what: str, act: Callable[[], None]) -> None:
         problem = str(error)
     except Exception as error:  # noqa: BLE001 - each library's own, for a full disk or a torn file
         problem = f"{what}: rank {world.rank}: {type(error).__name__}: {error}"
-    problems = [text for text in world.gather(problem) if text]
-    if problems:
-        raise RunError(problems[0])
+    for text in filter(None, world.gather(problem)):
+        raise RunError(text)
 
 
 def _end_save(partial: Path, directory: Path) -> None:
@@ -166,13 +165,10 @@ def _read(directory: Path, case: Case) -> dict[str, Any]:
         raise RunError(f"there is no checkpoint in {directory}: it has no {_NAME}")
     header: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     there, here = header["settings"], json.loads(dump_json(_settings(case)))
-    other = [
-        f"{key} is {there.get(key)} there, {here.get(key)} here"
-        for key in sorted({*there, *here})
-        if there.get(key) != here.get(key)
-    ]
-    if other:
-        raise RunError(f"the checkpoint in {directory} is another training's: {'; '.join(other)}")
+    keys = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+    if keys:
+        apart = "; ".join(f"{key} is {there.get(key)} there, {here.get(key)} here" for key in keys)
+        raise RunError(f"the checkpoint in {directory} is another training's: {apart}")
     return header
 
 

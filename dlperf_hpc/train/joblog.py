@@ -74,12 +74,11 @@ _OF_ONE_RANK = (
 
 
 def _cpu() -> str | None:
-    try:
+    with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1].strip() if match else None
+        if match := re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE):
+            return match[1].strip()
+    return None
 
 
 def provenance(world: World | None = None) -> dict[str, Any]:

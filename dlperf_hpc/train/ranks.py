@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from dlperf_hpc.errors import DeviceError, WorldError
@@ -15,27 +17,15 @@ from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
 from dlperf_hpc.train.probe.node import counts, launched, share_out
 
 
-class Alone:
+def alone() -> Any:
     """A communicator of one process, with the calls of mpi4py's that a World has."""
-
-    def Get_rank(self) -> int:
-        """The only one."""
-        return 0
-
-    def Get_size(self) -> int:
-        """One."""
-        return 1
-
-    def Barrier(self) -> None:
-        """Nobody to wait for."""
-
-    def bcast(self, value: Any, root: int = 0) -> Any:
-        """The value itself."""
-        return value
-
-    def allgather(self, value: Any) -> list[Any]:
-        """The value alone."""
-        return [value]
+    return SimpleNamespace(
+        Get_rank=lambda: 0,
+        Get_size=lambda: 1,
+        Barrier=lambda: None,
+        bcast=lambda value, root=0: value,
+        allgather=lambda value: [value],
+    )
 
 
 @dataclass(frozen=True)
@@ -88,8 +78,7 @@ class World:
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, in order of rank, on every rank."""
-        gathered: list[Any] = self.comm.allgather(value)
-        return gathered
+        return list(self.comm.allgather(value))
 
 
 def launcher_rank(env: Mapping[str, str] = os.environ) -> int:
@@ -124,7 +113,7 @@ def discover(env: Mapping[str, str] = os.environ) -> World:
     :func:`is_without_mpi`). WorldError if there is no MPI to be had."""
     if is_without_mpi(env):
         reason = f"none: one process, as {MPI_VARIABLE}={NO_MPI} asks"
-        return World(0, (socket.gethostname(),), Alone(), reason)
+        return World(0, (socket.gethostname(),), alone(), reason)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -156,12 +145,11 @@ def check(world: World, case: Case, env: Mapping[str, str] = os.environ) -> None
             f"{world.size} ranks started, topology {case.topology} needs {case.ranks}:"
             " the scheduler gave another allocation than asked; see the batch script in jobs/"
         )
-    per_node = {host: world.hosts.count(host) for host in world.nodes}
-    uneven = set(per_node.values()) != {case.ranks_per_node}
-    if len(per_node) != case.topology.nodes or uneven:
+    per_node = Counter(world.hosts)
+    if list(per_node.values()) != [case.ranks_per_node] * case.topology.nodes:
         raise WorldError(
-            f"ranks lie as {per_node}, topology {case.topology} means {case.ranks_per_node} on each"
-            f" of {case.topology.nodes} nodes: check ntasks-per-node and --distribution"
+            f"ranks lie as {dict(per_node)}, topology {case.topology} means {case.ranks_per_node} on"
+            f" each of {case.topology.nodes} nodes: check ntasks-per-node and --distribution"
         )
 
 

@@ -79,14 +79,13 @@ def find_device(uuid: str | None) -> Device | None:
     bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
     try:
         nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
     except ImportError:
         return None
-    except nvml.NVMLError:
-        return None
-    for kind in ("GPU-", "MIG-"):
-        with contextlib.suppress(nvml.NVMLError):
-            return Device(nvml, nvml.nvmlDeviceGetHandleByUUID(f"{kind}{bare}"))
+    with contextlib.suppress(nvml.NVMLError):
+        nvml.nvmlInit()
+        for kind in ("GPU-", "MIG-"):
+            with contextlib.suppress(nvml.NVMLError):
+                return Device(nvml, nvml.nvmlDeviceGetHandleByUUID(f"{kind}{bare}"))
     return None
 
 
@@ -111,11 +110,13 @@ def gpu_state(device: Device | None) -> dict[str, Any]:
 
 
 def _driver(device: Device) -> str | None:
-    try:
-        version = device.nvml.nvmlSystemGetDriverVersion()
-    except (AttributeError, device.nvml.NVMLError):
-        return None
-    return version.decode(errors="replace") if isinstance(version, bytes) else str(version)
+    with contextlib.suppress(AttributeError, device.nvml.NVMLError):
+        return _text(device.nvml.nvmlSystemGetDriverVersion())
+    return None
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _thousandth(value: float | None) -> float | None:
@@ -247,11 +248,8 @@ def pci_address(text: str) -> str | None:
 def address_of(uuid: str | None) -> str | None:
     """The PCI address of the GPU of that UUID, by NVML; None where nobody tells it."""
     device = find_device(uuid)
-    info = device.ask("nvmlDeviceGetPciInfo") if device else None
-    name = getattr(info, "busId", None)
-    if isinstance(name, bytes):
-        name = name.decode(errors="replace")
-    return pci_address(name) if isinstance(name, str) else None
+    info = device and device.ask("nvmlDeviceGetPciInfo")
+    return pci_address(_text(getattr(info, "busId", "")))
 
 
 def numbers(text: str) -> list[int]:
@@ -300,13 +298,9 @@ def gpu_place(address: str | None, sys: Path = _SYS) -> dict[str, Any]:
 
 def nodes_of(cpus: Collection[int], sys: Path = _SYS) -> list[int]:
     """The NUMA nodes that these CPUs belong to; empty where the machine does not tell."""
-    folder = sys / "devices" / "system" / "node"
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return []
-    found = [int(name[4:]) for name in names if re.fullmatch(r"node\d{1,6}", name)]
-    return [n for n in found if set(numbers(_read(folder / f"node{n}" / "cpulist"))) & set(cpus)]
+    folders = sorted((sys / "devices" / "system" / "node").glob("node[0-9]*"))
+    near = [each for each in folders if set(numbers(_read(each / "cpulist"))) & set(cpus)]
+    return [int(each.name[4:]) for each in near if each.name[4:].isdigit()]
 
 
 def memory_nodes(proc: Path = _PROC) -> list[int]:

@@ -220,12 +220,10 @@ def _awaited(path: str, patience_s: float) -> str | None:
     """A file's text once it is there; None if it does not come."""
     deadline = time.monotonic() + patience_s
     while True:
-        try:
-            with open(path) as file:
-                return file.read()
-        except FileNotFoundError:
-            if time.monotonic() > deadline:
-                return None
+        with contextlib.suppress(FileNotFoundError), open(path) as file:
+            return file.read()
+        if time.monotonic() > deadline:
+            return None
         time.sleep(_POLL_S)
 
 

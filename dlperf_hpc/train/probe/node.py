@@ -148,9 +148,7 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
 
 def cpus() -> list[int]:
     """CPUs that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def imported(name: str, checkout: bool = False) -> dict[str, Any]:

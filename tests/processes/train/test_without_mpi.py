@@ -8,7 +8,7 @@ import pytest
 
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.train import joblog
-from dlperf_hpc.train.ranks import Alone, discover, is_without_mpi
+from dlperf_hpc.train.ranks import alone, discover, is_without_mpi
 
 ASKED = {"DLPERF_MPI": "none"}
 
@@ -18,7 +18,7 @@ def test_a_world_of_one_has_what_a_world_has() -> None:
     assert (world.rank, world.size, world.host) == (0, 1, socket.gethostname())
     world.barrier()
     assert world.broadcast({"a": 1}) == {"a": 1} and world.gather("x") == ["x"]
-    assert (Alone().Get_rank(), Alone().Get_size()) == (0, 1)
+    assert (alone().Get_rank(), alone().Get_size()) == (0, 1)
 
 
 def test_provenance_says_that_there_was_no_mpi() -> None:

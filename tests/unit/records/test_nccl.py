@@ -15,7 +15,7 @@ from dlperf_hpc.analysis.flags import of_transport
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.nccl import Connections, channels, in_words
 from dlperf_hpc.train.joblog import nccl_transports, own_debug_file
-from dlperf_hpc.train.ranks import Alone, World
+from dlperf_hpc.train.ranks import World, alone
 
 
 def words(*lines: str) -> str:
@@ -113,22 +113,22 @@ def test_a_damaged_log_tells_nothing(table: object) -> None:
 
 
 def test_a_rank_reads_the_jobs_output_or_its_own_debug_file(tmp_path: Path) -> None:
-    alone, output = World(0, ("n1",), Alone()), tmp_path / "1_0.out"
+    world, output = World(0, ("n1",), alone()), tmp_path / "1_0.out"
     earlier = says("via SHM/direct/direct")
     launch = "dlperf_hpc: launch no-job_0.0"
     output.write_text("\n".join([earlier, launch, f"0: {says('via P2P/CUMEM')}", "0: cut ] via "]))
     asked = {"NCCL_DEBUG": "info"}
-    assert nccl_transports(alone, output, asked)["within"] == ["P2P/CUMEM"]
-    assert nccl_transports(alone, output, {}) == {}
+    assert nccl_transports(world, output, asked)["within"] == ["P2P/CUMEM"]
+    assert nccl_transports(world, output, {}) == {}
     host = socket.gethostname().partition(".")[0]
     pattern = str(tmp_path / "100%%.%h.%p.%x")
     assert own_debug_file(pattern) == str(tmp_path / f"100%.{host}.{os.getpid()}.%x")
     Path(own_debug_file(pattern)).write_text(f"{says('via P2P/IPC')}\n")
-    assert nccl_transports(alone, output, {**asked, "NCCL_DEBUG_FILE": pattern})["within"] == [
+    assert nccl_transports(world, output, {**asked, "NCCL_DEBUG_FILE": pattern})["within"] == [
         "P2P/IPC"
     ]
     missing = {**asked, "NCCL_DEBUG_FILE": str(tmp_path / "missing")}
-    assert nccl_transports(alone, output, missing) == {}
+    assert nccl_transports(world, output, missing) == {}
 
 
 def test_flags_of_a_slow_way() -> None:
