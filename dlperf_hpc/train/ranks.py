@@ -148,8 +148,8 @@ def check(world: World, case: Case, env: Mapping[str, str] = os.environ) -> None
     per_node = Counter(world.hosts)
     if list(per_node.values()) != [case.ranks_per_node] * case.topology.nodes:
         raise WorldError(
-            f"ranks lie as {dict(per_node)}, topology {case.topology} means {case.ranks_per_node} on"
-            f" each of {case.topology.nodes} nodes: check ntasks-per-node and --distribution"
+            f"ranks lie as {dict(per_node)}, topology {case.topology} means {case.ranks_per_node}"
+            f" on each of {case.topology.nodes} nodes: check ntasks-per-node and --distribution"
         )
 
 

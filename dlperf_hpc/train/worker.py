@@ -8,12 +8,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import AttemptError, DeviceError, RunError
-from dlperf_hpc.model.case import NO_FP16, Limits, Run
+from dlperf_hpc.model.case import NO_FP16
 from dlperf_hpc.model.result import Checkpoint
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, task_index, task_name
@@ -23,12 +23,6 @@ from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
 from dlperf_hpc.train import joblog, measurement, ranks
 from dlperf_hpc.train.checkpoints import measure_checkpoint, remove
 from dlperf_hpc.train.joblog import Measured
-from dlperf_hpc.train.measurement import (
-    measure_communication,
-    measure_window,
-    warm_up,
-    window_length,
-)
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import Session
@@ -69,129 +63,118 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     watchdog.attempt = None if busy else attempt
     if busy:
         raise AttemptError(busy)
-    if world.rank == 0:
-        log_event(attempt, "measure", asdict(manifest.measure))
-    _measure(manifest, run, attempt, world, watchdog)
+    _Rank(manifest, attempt, world, watchdog).measure()
 
 
-def _measure(
-    manifest: Manifest, run: Run, attempt: Attempt, world: World, watchdog: Watchdog
-) -> None:
-    limits, measure = manifest.limits, manifest.measure
-    output = attempt.paths.root / layout.JOBS / f"{task_name()}.out"
-    _enter(attempt, world, watchdog, "build", limits.startup_s)
-    session, declared_facts, all_facts = _built(run, attempt, world, watchdog)
-    _enter(attempt, world, watchdog, "warmup", limits.startup_s)
-    drill(world.rank)
-    estimates = world.gather(warm_up(session, measure.warmup, watchdog.beat))
-    joblog.flush_nccl()
-    iterations = window_length(measure, run.case.accumulation, max(estimates))
-    _enter(attempt, world, watchdog, "measure", limits.iteration_s)
-    gpu = find_device(all_facts[world.rank].get("device_uuid"))
-    before, watch = gpu_state(gpu), GpuWatch(gpu)
-    window = measure_window(session, world, iterations, watchdog.beat)
-    # What the framework's allocator says of the window; a back end need not have one to ask.
-    during = {**watch.summary(), **getattr(session, "memory_account", dict)()}
-    states = world.gather({"before": before, "window": during, "after": gpu_state(gpu)})
-    windows = world.gather(window)
-    measurement.check(windows)
-    _enter(attempt, world, watchdog, "communication", limits.iteration_s)
-    found = measure_communication(
-        session,
-        world,
-        measure,
-        run.case.accumulation,
-        window,
-        beat=watchdog.beat,
-        left_s=watchdog.left_s(),
-    )
-    measured = Measured(measure, windows, found, declared_facts)
-    if world.rank == 0:
-        joblog.log_gpus(attempt, states)
-        joblog.log_window(attempt, measured)
-    ways = joblog.nccl_transports(world, output)
-    if not measure.checkpoint:
-        _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
-    if world.rank == 0 and ways:
-        log_event(attempt, "nccl", ways)
-    checkpoint = None
-    if measure.checkpoint:
-        checkpoint = _checkpoint(session, attempt, world, watchdog, measured, limits)
-    if world.rank == 0:
-        joblog.end_ok(attempt, measured, checkpoint)
-    world.barrier()  # all ranks end together: srun's --wait must not see one of them linger
-    session.close()
+@dataclass(frozen=True)
+class _Rank:
+    """One rank of an attempt, whose log it has taken together with the others."""
 
+    manifest: Manifest
+    attempt: Attempt
+    world: World
+    watchdog: Watchdog
 
-def _built(
-    run: Run, attempt: Attempt, world: World, watchdog: Watchdog
-) -> tuple[Session, dict[str, Any], list[dict[str, Any]]]:
-    """The session, what the record has of it, and the facts of all ranks, which are in the log."""
-    declared = registry()
-    workload, backend = declared.workloads[run.case.model], declared.backends[run.case.framework]
-    watchdog.modules = (backend.library, *backend.modules)
-    session = backend.open_session(run.case, world, workload)
-    declared_facts = {
-        **joblog.framework_facts(backend),
-        "flops_per_sample": float(workload.flops_per_sample(run.case)),
-    }
-    facts = {**joblog.rank_facts(world), **session.facts(), **declared_facts}
-    all_facts = world.gather(facts)
-    if run.case.precision == "fp16" and "cpu" in [facts["device_name"] for facts in all_facts]:
-        raise DeviceError(f"precision {NO_FP16}")
-    if world.rank == 0:
-        joblog.log_world(attempt, world, all_facts)
-    return session, declared_facts, all_facts
+    def measure(self) -> None:
+        """From the model to the record."""
+        attempt, world, watchdog = self.attempt, self.world, self.watchdog
+        limits, measure = self.manifest.limits, self.manifest.measure
+        accumulation = attempt.run.case.accumulation
+        self._log("measure", asdict(measure))
+        self._enter("build", limits.startup_s)
+        session, declared_facts, all_facts = self._build()
+        self._enter("warmup", limits.startup_s)
+        drill(world.rank)
+        estimates = world.gather(measurement.warm_up(session, measure.warmup, watchdog.beat))
+        joblog.flush_nccl()
+        iterations = measurement.window_length(measure, accumulation, max(estimates))
+        self._enter("measure", limits.iteration_s)
+        gpu = find_device(all_facts[world.rank].get("device_uuid"))
+        before, watch = gpu_state(gpu), GpuWatch(gpu)
+        window = measurement.measure_window(session, world, iterations, watchdog.beat)
+        # What the framework's allocator says of the window; a back end need not have one to ask.
+        during = {**watch.summary(), **getattr(session, "memory_account", dict)()}
+        states = world.gather({"before": before, "window": during, "after": gpu_state(gpu)})
+        windows = world.gather(window)
+        measurement.check(windows)
+        self._enter("communication", limits.iteration_s)
+        found = measurement.measure_communication(
+            session, world, measure, accumulation, window, watchdog.beat, watchdog.left_s()
+        )
+        measured = Measured(measure, windows, found, declared_facts)
+        if world.rank == 0:
+            joblog.log_gpus(attempt, states)
+            joblog.log_window(attempt, measured)
+        output = attempt.paths.root / layout.JOBS / f"{task_name()}.out"
+        ways, checkpoint = joblog.nccl_transports(world, output), None
+        if not measure.checkpoint:
+            self._enter("shutdown", limits.shutdown_s)
+        if ways:
+            self._log("nccl", ways)
+        if measure.checkpoint:
+            checkpoint = self._checkpoint(session, measured)
+        if world.rank == 0:
+            joblog.end_ok(attempt, measured, checkpoint)
+        world.barrier()  # all ranks end together: srun's --wait must not see one of them linger
+        session.close()
 
+    def _build(self) -> tuple[Session, dict[str, Any], list[dict[str, Any]]]:
+        """The session, what the record has of it, and all ranks' facts, which are in the log."""
+        declared, case, world = registry(), self.attempt.run.case, self.world
+        workload, backend = declared.workloads[case.model], declared.backends[case.framework]
+        self.watchdog.modules = (backend.library, *backend.modules)
+        session = backend.open_session(case, world, workload)
+        declared_facts = {
+            **joblog.framework_facts(backend),
+            "flops_per_sample": float(workload.flops_per_sample(case)),
+        }
+        facts = {**joblog.rank_facts(world), **session.facts(), **declared_facts}
+        all_facts = world.gather(facts)
+        if case.precision == "fp16" and "cpu" in [facts["device_name"] for facts in all_facts]:
+            raise DeviceError(f"precision {NO_FP16}")
+        if world.rank == 0:
+            joblog.log_world(self.attempt, world, all_facts)
+        return session, declared_facts, all_facts
 
-def _checkpoint(
-    session: Session,
-    attempt: Attempt,
-    world: World,
-    watchdog: Watchdog,
-    measured: Measured,
-    limits: Limits,
-) -> Checkpoint | None:
-    """Time a checkpoint. The window is in the log: a rank that fails or hangs here ends the run ok,
-    since in a framework's own collectives it could not tell the others."""
-    _enter(attempt, world, watchdog, "checkpoint", limits.startup_s)
-    directory = attempt.paths.checkpoint(attempt.number)
-    keep = measured.measure.keep_checkpoint
+    def _checkpoint(self, session: Session, measured: Measured) -> Checkpoint | None:
+        """Time a checkpoint. The window is in the log: a rank that fails or hangs here ends the run
+        ok, since in a framework's own collectives it could not tell the others."""
+        attempt, world, watchdog = self.attempt, self.world, self.watchdog
+        self._enter("checkpoint", self.manifest.limits.startup_s)
+        directory = attempt.paths.checkpoint(attempt.number)
+        keep = measured.measure.keep_checkpoint
 
-    def write(reason: str) -> None:
-        joblog.log_checkpoint(attempt, None, reason)
-        joblog.end_ok(attempt, measured)
+        def write(reason: str) -> None:
+            joblog.log_checkpoint(attempt, None, reason)
+            joblog.end_ok(attempt, measured)
 
-    def settle(reason: str) -> None:
-        try:
-            write(reason)
-        except OSError:  # the disk may be full of what was saved so far
+        def settle(reason: str) -> None:
+            try:
+                write(reason)
+            except OSError:  # the disk may be full of what was saved so far
+                remove(directory, keep)
+                write(reason)
             remove(directory, keep)
-            write(reason)
-        remove(directory, keep)
 
-    world.barrier()  # rank 0 has written the window down
-    watchdog.settle = settle
-    checkpoint, reason = measure_checkpoint(
-        session,
-        world,
-        directory,
-        attempt.run.case.accumulation,
-        watchdog.left_s(),
-        watchdog.beat,
-        keep,
-    )
-    watchdog.settle = None
-    _enter(attempt, world, watchdog, "shutdown", limits.shutdown_s)
-    if world.rank == 0:
-        joblog.log_checkpoint(attempt, checkpoint, reason)
-    return checkpoint
+        world.barrier()  # rank 0 has written the window down
+        watchdog.settle = settle
+        accumulation, left_s = attempt.run.case.accumulation, watchdog.left_s()
+        checkpoint, reason = measure_checkpoint(
+            session, world, directory, accumulation, left_s, watchdog.beat, keep
+        )
+        watchdog.settle = None
+        self._enter("shutdown", self.manifest.limits.shutdown_s)
+        if world.rank == 0:
+            joblog.log_checkpoint(attempt, checkpoint, reason)
+        return checkpoint
 
+    def _enter(self, phase: str, limit_s: float) -> None:
+        self.watchdog.phase(phase, limit_s)
+        self._log("phase", {"name": phase})
 
-def _enter(attempt: Attempt, world: World, watchdog: Watchdog, phase: str, limit_s: float) -> None:
-    watchdog.phase(phase, limit_s)
-    if world.rank == 0:
-        log_event(attempt, "phase", {"name": phase})
+    def _log(self, name: str, values: dict[str, Any]) -> None:
+        if self.world.rank == 0:
+            log_event(self.attempt, name, values)
 
 
 def drill(rank: int) -> None:

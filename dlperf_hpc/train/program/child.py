@@ -37,7 +37,7 @@ from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.supervision import FAILED, HANG, WINDOW, Port, Stop
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.program.launching import another_port
-from dlperf_hpc.train.program.stdout import ProgramOutput, Progress
+from dlperf_hpc.train.program.stdout import ProgramOutput
 from dlperf_hpc.train.watchdog import NOTICE_S
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -199,14 +199,12 @@ class ProgramWatch:
     attempt has no other supervisor; ``port`` is that of this try, ``last``: no other is tried."""
 
     child: Child
-    rank: int
     alone: bool
     signals: list[int]
     started: float
     manifest: Manifest
     program: UserProgram
     folder: Path
-    progress: Progress
     output: ProgramOutput
     limit_s: float
     launch: str
@@ -250,7 +248,7 @@ class ProgramWatch:
         return bool(data)
 
     def _note_progress(self) -> None:
-        done = self.progress.iteration
+        done = self.output.progress.iteration
         if done is not None and done != self._seen:
             if self._seen is None:
                 supervision.note_iteration(self.folder)
@@ -300,7 +298,7 @@ class ProgramWatch:
 
     def _ask(self, why: str) -> None:
         """Ask all supervisors, this one among them, to end the program."""
-        supervision.ask_to_stop(self.folder, Stop(why, self.rank, utc()))
+        supervision.ask_to_stop(self.folder, Stop(why, self.output.rank, utc()))
         self._obey()
 
     def _obey(self) -> None:
@@ -313,13 +311,13 @@ class ProgramWatch:
         if stop.why == WINDOW:
             self._end(WINDOW, "", _GRACE_S)
         elif stop.why == HANG:
-            self._hangs_itself = stop.rank == self.rank
+            self._hangs_itself = stop.rank == self.output.rank
             self._end(HANG, self._hang_words(stop.rank), _STACKS_S)
         else:
             self._end(FAILED, f"rank {stop.rank} failed", _GRACE_OUTSIDE_S)
 
     def _hang_words(self, rank: int) -> str:
-        if rank != self.rank:
+        if rank != self.output.rank:
             return f"rank {rank} made no progress"
         limits = self.manifest.limits
         if self._seen is None:
@@ -334,7 +332,7 @@ class ProgramWatch:
         """Whether the window's last iteration was reported, and a little more was printed or
         passed."""
         measure = self.manifest.measure
-        over = self.progress.timed  # where no line tells an iteration
+        over = self.output.progress.timed  # where no line tells an iteration
         if self._seen is not None:
             over = self._seen >= measure.warmup + measure.iterations
         if not over or self.program.stop == "never":
@@ -349,7 +347,7 @@ class ProgramWatch:
         none it is only known where its format is, and where no other rank has reported one."""
         measure, limits = self.manifest.measure, self.manifest.limits
         if self._seen is None:
-            waited = self.program.read.has_iterations and not self.progress.timed
+            waited = self.program.read.has_iterations and not self.output.progress.timed
             late = waited and now - self._beat > limits.startup_s
             return late and not supervision.has_iteration(self.folder)
         over = self._seen >= measure.warmup + measure.iterations
@@ -407,7 +405,7 @@ class ProgramWatch:
             return False  # it was another port than that at which the ranks have met
         other = another_port(self.launch)
         if other is not None:
-            named = Port(other, self.rank, socket.gethostname(), self.port)
+            named = Port(other, self.output.rank, socket.gethostname(), self.port)
             supervision.name_port(self.folder, named)
         return self._another_port_is_named()
 

@@ -111,8 +111,8 @@ class ProgramOutput:
     ) -> None:
         self._file = open_append(path)
         self._most = MOST_BYTES // ranks
-        self._rank = rank
-        self._progress = progress
+        self.rank = rank
+        self.progress = progress
         self.signs = signs or Signs()
         self._rest = b""
         self._came = ""  # when the rest's last byte did
@@ -176,7 +176,7 @@ class ProgramOutput:
         self.last.append(text[:LONGEST_LINE])
         known, mark = False, "+"
         if len(line) <= LONGEST_LINE:
-            known, mark = self._progress.take(text), "|"
+            known, mark = self.progress.take(text), "|"
             self.signs.take(_PREFIX.sub("", text), now)
         if self._written > self._most and not known:
             self.left_out += 1
@@ -184,7 +184,7 @@ class ProgramOutput:
         return [self._row(line, now, mark)]
 
     def _row(self, line: bytes, now: str, mark: str) -> bytes:
-        return f"{now} {self._rank}{mark} ".encode() + line[:LONGEST_LINE] + b"\n"
+        return f"{now} {self.rank}{mark} ".encode() + line[:LONGEST_LINE] + b"\n"
 
     def _write(self, rows: Sequence[bytes]) -> None:
         data = b"".join(rows)

@@ -117,9 +117,9 @@ class Supervisor:
         """The program from its start to its end, and again if a port was taken; the exit code."""
         folder = attempt.paths.supervised(attempt.number)
         path = attempt.paths.log if self.rank == 0 else supervision.lines_of(folder, self.rank)
-        progress = Progress(program.read, program.name)
+        progress, ranks = Progress(program.read, program.name), attempt.run.case.ranks
         signs = Signs(program.read.fail, program.read.must)
-        output = ProgramOutput(path, self.rank, progress, attempt.run.case.ranks, signs)
+        output = ProgramOutput(path, self.rank, progress, ranks, signs)
         while True:
             port, last = self._port(attempt)
             values = launching.task_values(attempt, manifest.measure, where, self.words[-1], port)
@@ -128,14 +128,12 @@ class Supervisor:
                 log_event(attempt, "program", program_facts(program, command, self.words))
             watch = ProgramWatch(
                 child=self._started(command),
-                rank=self.rank,
-                alone=attempt.run.case.ranks == 1,
+                alone=ranks == 1,
                 signals=self.signals,
                 started=self.started,
                 manifest=manifest,
                 program=program,
                 folder=folder,
-                progress=progress,
                 output=output,
                 limit_s=limit_s,
                 launch=attempt.launch,
@@ -169,7 +167,7 @@ class Supervisor:
 
     def _finish(self, attempt: Attempt, command: Command, watch: ProgramWatch, end: End) -> int:
         """Leave nothing of the program, and say how it ended; the exit code."""
-        folder, progress = watch.folder, watch.progress
+        folder, progress = watch.folder, watch.output.progress
         left = watch.child.clear()
         if left:
             print(f"dlperf_hpc: rank {self.rank}: ended {left} processes that the program left")

@@ -303,7 +303,7 @@ def followed(
     program, progress = UserProgram("mine", "rank", ("steps.py",), read=table), Progress(table)
     manifest: Any = SimpleNamespace(measure=measure, limits=SimpleNamespace(**limits))
     follower = watch.ProgramWatch(
-        child, 0, True, [], time.monotonic(), manifest, program, place, progress,
+        child, True, [], time.monotonic(), manifest, program, place,
         ProgramOutput(place / "out", 0, progress), 60.0, "1_0.0", 1, True,
     )  # fmt: skip
     try:
@@ -323,7 +323,7 @@ def test_a_program_is_ended_behind_its_window(
     table = ReadTable("megatron") if what == "deaf" else ReadTable()
     measure = Measure(warmup=2, iterations=4)
     follower, end = followed(tmp_path, what, table, measure, startup_s=30.0, iteration_s=10.0)
-    progress = follower.progress
+    progress = follower.output.progress
     assert (end.why, end.status, end.code) == ("window", None, -9 if what == "deaf" else -15)
     assert progress.timed == (what == "timer") and (progress.iteration is None) == progress.timed
 
@@ -336,7 +336,9 @@ def test_a_bar_without_a_newline_is_life_and_progress(tmp_path: Path) -> None:
     follower, end = followed(tmp_path, "bar", ReadTable("epoch_bars"), measure, **limits)
     assert (end.why, end.status) == ("window", None), end.reason
     assert time.monotonic() - follower.started > limit_s
-    assert follower.progress.iteration is not None and follower.progress.iteration >= 100
+    assert (
+        follower.output.progress.iteration is not None and follower.output.progress.iteration >= 100
+    )
     rows = (tmp_path / "out").read_text().splitlines()
     moments = [row.split(" ", 1)[0] for row in rows]
     assert moments == sorted(moments) and len(set(moments)) > 90  # each state has its own
