@@ -190,16 +190,16 @@ def open_feed(
             f"data_path {case.data_path!r}: {sum(found)} samples for {world.size} ranks leave some"
             " rank none: prepare more text, or use fewer ranks"
         )
-    masked = not all(whole)
+    with_masks = not all(whole)
 
     def source(first: int) -> Iterator[Arrays]:
         batches = _checked(share, case, layout, world, devices, first)
-        return batches if masked else _without_masks(batches, case)
+        return batches if with_masks else _without_masks(batches, case)
 
     facts = {
         "data_sharing": "samples of each file" if share.striped else "whole files",
         "data_samples_per_rank": min(found),
-        "data_masked": masked,
+        "data_masked": with_masks,
     }
     return Feed(source, facts, convert)
 

@@ -244,7 +244,7 @@ def log_world(attempt: AnyAttempt, world: World, all_facts: list[dict[str, Any]]
 
 
 def log_iterations(
-    begun: AnyAttempt,
+    attempt: AnyAttempt,
     windows: Sequence[RankTimes],
     losses: Sequence[float | None],
     warmup: int,
@@ -259,13 +259,13 @@ def log_iterations(
         if i % every == 0 or i == len(times):
             values = {"n": warmup + i, "loss": loss, "ms": round(1e3 * seconds, 3)}
             lines.append(write_line("iteration", values, utc(opened + elapsed)))
-    append_line(begun.paths.log, "\n".join(lines))
+    append_line(attempt.paths.log, "\n".join(lines))
 
 
-def log_summary(begun: AnyAttempt, window: Window, nulls: bool = False) -> None:
+def log_summary(attempt: AnyAttempt, window: Window, nulls: bool = False) -> None:
     """The window over all ranks; with ``nulls`` also what is not known of it."""
     rate = {"samples_per_s": round(window.samples_per_s, 3), "rank_spread": window.rank_spread}
-    log_event(begun, "summary", {**asdict(window), **rate}, nulls=nulls)
+    log_event(attempt, "summary", {**asdict(window), **rate}, nulls=nulls)
 
 
 def log_window(attempt: Attempt, measured: Measured) -> None:
