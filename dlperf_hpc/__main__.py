@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:2] == ["data", "prepare"]:  # the verb's earlier name
         arguments = arguments[1:]
-    first = arguments[0] if arguments else ""
+    first = next(iter(arguments), "")
     if first in ("-h", "--help"):
         print(_usage())
         return 0

@@ -31,7 +31,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 def number_of(number: int, noun: str) -> str:
     """``1 run``, ``2 runs``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def visible(text: str) -> str:
@@ -98,7 +98,7 @@ def raising(kind: type[DlperfError], what: object) -> Iterator[None]:
 @dataclass(frozen=True)
 class Issue:
     """One thing that is wrong in a sweep file, a site profile or a command line. ``where`` is a key
-    path (``matrix.batch_size[1]``), a position in the file or an option; ``hint`` says what to
+    path (``matrix.seq_len[1]``), a position in the file or an option; ``hint`` says what to
     write instead."""
 
     where: str
@@ -120,8 +120,7 @@ class SpecError(DlperfError):
     def __init__(self, source: str, issues: Sequence[Issue]) -> None:
         self.source = source
         self.issues = tuple(issues)
-        noun = "error" if len(self.issues) == 1 else "errors"
-        lines = [f"{printable(source)}: {len(self.issues)} {noun}"]
+        lines = [f"{printable(source)}: {number_of(len(self.issues), 'error')}"]
         lines += [f"  {issue}" for issue in self.issues[:MOST_LISTED]]
         if len(self.issues) > MOST_LISTED:
             lines.append(f"  and {len(self.issues) - MOST_LISTED} more")

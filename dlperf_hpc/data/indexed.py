@@ -98,7 +98,7 @@ class IndexedShard:
             low, high = int(part.min()), int(part.max())
             if low < 0 or high >= self.layout.vocab:
                 raise DataError(
-                    f"{self.path}: tokens: found {low if low < 0 else high}, expected 0 to"
+                    f"{self.path}: tokens: found {min(low, 0) or high}, expected 0 to"
                     f" {self.layout.vocab - 1}: prepare the text with a vocabulary that fits"
                 )
 

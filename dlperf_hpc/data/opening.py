@@ -160,7 +160,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         found = json.loads(read_regular(directory / MANIFEST))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and found.get("manifest_version") == _VERSION else {}
+    if isinstance(found, dict) and found.get("manifest_version") == _VERSION:
+        return found
+    return {}
 
 
 def manifest_files(content: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -266,7 +266,9 @@ def rates_of(samples_per_s: float, seq_len: int | None) -> Rates:
     """Samples/s, and tokens/s where samples are sequences of a known length, padding included. A
     model without sequences has the length 1."""
     rates = {SAMPLES_PER_S: samples_per_s}
-    return {**rates, TOKENS_PER_S: samples_per_s * seq_len} if seq_len and seq_len > 1 else rates
+    if seq_len and seq_len > 1:
+        rates[TOKENS_PER_S] = samples_per_s * seq_len
+    return rates
 
 
 FEW_CORES = 4

@@ -217,7 +217,9 @@ def _end_of(log: Path) -> tuple[Status, str]:
         return Status.UNKNOWN, str(error)
     if end is not None:
         return end_status(end)
-    return (Status.UNKNOWN, "its log has no end") if record is None else _recorded(record)
+    if record is None:
+        return Status.UNKNOWN, "its log has no end"
+    return _recorded(record)
 
 
 def _logs_below(root: Path, bad: list[str]) -> Iterator[Path]:
@@ -251,7 +253,9 @@ def _loose_logs(root: Path) -> tuple[dict[str, RunResult], list[str]]:
 def _ledger_if_any(root: Path, damaged: list[str]) -> Ledger | None:
     if not os.path.isdir(root):  # which never raises
         raise LedgerError(f"{root}: no such directory; give one that a sweep made (logs/<sweep>)")
-    return read_ledger(root, damaged) if os.path.lexists(root / layout.MANIFEST) else None
+    if not os.path.lexists(root / layout.MANIFEST):
+        return None
+    return read_ledger(root, damaged)
 
 
 def full_results(root: Path) -> Collection:

@@ -54,10 +54,11 @@ def utc(seconds: float | None = None) -> str:
 
 def encode(value: Any) -> str:
     """One value as text; ValueError for NaN and Infinity, which are not JSON."""
-    if isinstance(value, str) and _BARE.fullmatch(value) and value not in _WORDS_OF_JSON:
-        return value
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text if isinstance(value, str) else text.replace(" ", r"\u0020")
+    if not isinstance(value, str):
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+        return text.replace(" ", r"\u0020")
+    bare = _BARE.fullmatch(value) and value not in _WORDS_OF_JSON
+    return value if bare else json.dumps(value)
 
 
 def decode(text: str) -> Any:
@@ -120,14 +121,17 @@ def write_line(
 def read_line(text: str) -> LogLine | None:
     """The line if it is one of ours and whole, else None."""
     head = split_line(text)
-    values = None if head is None else read_values(head[2])
-    return None if head is None or values is None else LogLine(head[0], head[1], values)
+    if head is None:
+        return None
+    when, event, rest = head
+    values = read_values(rest)
+    return None if values is None else LogLine(when, event, values)
 
 
 def split_line(text: str) -> tuple[str, str, str] | None:
     """Time, event and what :func:`read_values` reads, of a line of ours; None for another."""
     match = _LINE.fullmatch(text)
-    return None if match is None else (match["time"], match["event"], match["rest"])
+    return match and (match["time"], match["event"], match["rest"])
 
 
 def read_values(text: str) -> dict[str, Any] | None:

@@ -285,14 +285,13 @@ def end_status(end: LogLine) -> tuple[Status, str]:
         return Status.UNKNOWN, f"unknown status {end.values.get('status')!r} in the end line"
 
 
-def _window(log: ParsedLog) -> Window | None:
-    return _complete(log, "summary", Window.from_dict) if "summary" in log.tables else None
-
-
 def _complete(
     log: ParsedLog, event: str, make: Callable[[Mapping[str, Any]], _Found]
 ) -> _Found | None:
-    """What is made of an event's figures; None, and a warning, where it lacks some."""
+    """What is made of an event's figures; None without the event, and if it lacks some, which is a
+    warning."""
+    if event not in log.tables:
+        return None
     try:
         return make(log.tables[event])
     except TypeError as error:
@@ -305,7 +304,9 @@ def _checkpoint(log: ParsedLog) -> Checkpoint | None:
     figures = log.tables.get("checkpoint", {})
     if "reason" in figures:
         log.warnings.append(f"checkpoint: {figures['reason']}")
-    return _complete(log, "checkpoint", Checkpoint.from_dict) if "save_s" in figures else None
+    if "save_s" not in figures:
+        return None
+    return _complete(log, "checkpoint", Checkpoint.from_dict)
 
 
 def _rank_times(log: ParsedLog) -> tuple[tuple[RankTime, ...], str]:
@@ -383,8 +384,10 @@ def _case(text: str | None) -> tuple[Case | ObservedCase, list[tuple[str, Any]]]
     if text is None:
         raise KeyError("case")
     table = _shared_table(text)
-    observed = table.get(OBSERVED) is True
-    case = ObservedCase.from_dict(table) if observed else Case.from_dict(table)
+    kind: type[Case | ObservedCase] = Case
+    if table.get(OBSERVED) is True:
+        kind = ObservedCase
+    case = kind.from_dict(table)
     return case, misfits(case)
 
 
@@ -396,7 +399,8 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     run, attempt = _run(log), log.begin.get("attempt")
     if not isinstance(attempt, int):
         raise LogError(f"{path}: its attempt is {attempt!r}, not a number")
-    window, checkpoint = _window(log), _checkpoint(log)
+    window = _complete(log, "summary", Window.from_dict)
+    checkpoint = _checkpoint(log)
     status, reason = _ending(log, window)
     rank_times, rank_times_missing = _rank_times(log)
     return RunResult(

@@ -46,8 +46,9 @@ def read_record(path: Path, detail: bool = True) -> Record | None:
         return None
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
-    ours = isinstance(data, dict) and data.get("schema") == SCHEMA
-    return data if ours and _is_whole(data) else None
+    if isinstance(data, dict) and data.get("schema") == SCHEMA and _is_whole(data):
+        return data
+    return None
 
 
 def _is_whole(record: Mapping[str, Any]) -> bool:
@@ -102,9 +103,10 @@ def reconcile(
     found = [*result.contradictions, *differing]
     if not found:
         return result
-    columns = read_record(path) if record is not None and path is not None else None
-    if columns is not None:
-        found += _iterations_in_record(log, columns)
+    columns = None
+    if record is not None and path is not None:
+        columns = read_record(path)
+        found += _iterations_in_record(log, columns or {})
     warnings = (*result.warnings, *(each.text for each in found))
     compared = replace(result, contradictions=tuple(found), warnings=warnings)
     if result.status is not Status.OK or not _is_doubtful(result, record, differing, columns):

@@ -68,17 +68,18 @@ def open_log(config: TimerConfig, group: ProcessGroup) -> AnyAttempt:
 
 
 def _check_topology(case: Case | ObservedCase, group: ProcessGroup) -> None:
-    ranks = case.ranks if isinstance(case, Case) else case.topology.devices
     nodes = group.topology.nodes if group.topology else 0
-    if (group.size, nodes) != (ranks, case.topology.nodes):
+    if (group.size, nodes) != (case.ranks, case.topology.nodes):
         raise WorldError(
-            f"{group.size} processes on {nodes} nodes, topology {case.topology} means {ranks} on"
-            f" {case.topology.nodes}"
+            f"{group.size} processes on {nodes} nodes, topology {case.topology} means {case.ranks}"
+            f" on {case.topology.nodes}"
         )
 
 
 def _run(case: Case | ObservedCase, repeat: int) -> Run | ObservedRun:
-    return Run(case, repeat) if isinstance(case, Case) else ObservedRun(case, repeat, "")
+    if isinstance(case, Case):
+        return Run(case, repeat)
+    return ObservedRun(case, repeat, "")
 
 
 def _open_in_sweep(
@@ -106,7 +107,9 @@ def _attempt(
 
 def _launch() -> str:
     """The launch of this Timer; of one process's Timers all have the first one's job."""
-    job = launch_id() if "SLURM_JOB_ID" in os.environ else f"{_process}_0.0"
+    job = f"{_process}_0.0"
+    if "SLURM_JOB_ID" in os.environ:
+        job = launch_id()
     turn = next(_turns)
     return f"{job}.{turn}" if turn else job
 
@@ -230,7 +233,7 @@ def _samples(
     """Samples of the window over all processes, and of an optimizer step where all have as many."""
     if load.global_batch is not None and accumulation is not None:
         return _samples_of_steps(load.global_batch, accumulation, len(windows[0].samples))
-    known = [each.known_samples(load.batch_size) for each in windows]
+    known = [each.known_samples(load) for each in windows]
     if any(len(row) < len(windows[0].samples) for row in known):
         raise MeasurementError(
             "how many samples an iteration has was not told, so that there are no samples/s: tell"
@@ -301,10 +304,9 @@ class RankWindow(RankTimes):
     optimizer_steps: tuple[int, ...]
     remarks: tuple[str, ...] = ()
 
-    def known_samples(self, usual: int | None) -> list[int]:
-        """Samples of the iterations of which they are known; ``usual`` where none were stated."""
-        stated = (usual if number is None else number for number in self.samples)
-        return [number for number in stated if number is not None]
+    def known_samples(self, load: Load) -> list[int]:
+        """Samples of the iterations of which they are known."""
+        return [number for number in map(load.samples, self.samples) if number is not None]
 
 
 class WindowClock:

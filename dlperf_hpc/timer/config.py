@@ -71,6 +71,10 @@ class Load:
     global_batch: int | None = None
     accumulation: int | None = None
 
+    def samples(self, stated: int | None) -> int | None:
+        """Samples of one process in an iteration that stated so many, or none."""
+        return self.batch_size if stated is None else stated
+
 
 @dataclass(frozen=True)
 class TimerConfig:
