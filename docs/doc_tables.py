@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dlperf_hpc.logs.format import Format
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, WindowRule, rule
-from dlperf_hpc.logs.scan.search import TRAINS, programs
+from dlperf_hpc.logs.scan.search import programs
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
 from dlperf_hpc.model.case import Option
 from dlperf_hpc.sweepfile.declarations import Registry
@@ -59,27 +58,11 @@ _OF_DEVICES = (Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S, Unit.UNPADDED_TOKENS_PER_S
 
 
 def formats_table() -> str:
-    """Markdown: every log format, what its reader rests on, and what its figures are; then the
-    names of programs that are recognised only."""
+    """Markdown: every log format, what its reader rests on, and what its figures are."""
     heads = ("format", "program", "evidence", "printed speed", "counts")
     table = _table(heads, map(_format_row, formats()))
-    listed = "".join(_item(f"{kind}: {', '.join(each)}") for kind, each in _recognised().items())
-    counts = f"{len(programs())} programs are recognised only"
-    return f"{len(formats())} formats:\n\n{table}\n{counts}; no speed is read of them:\n\n{listed}"
-
-
-def _item(text: str) -> str:
-    """An item of a list in Markdown, wrapped as the pages are."""
-    lines = textwrap.wrap(f"- {text}", 120, subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join(lines) + "\n"
-
-
-def _recognised() -> Mapping[str, Sequence[str]]:
-    """Names of programs that are recognised only, by what they do."""
-    found: dict[str, list[str]] = {}
-    for each in programs():
-        found.setdefault("training" if each.kind == TRAINS else each.kind, []).append(each.name)
-    return found
+    named = f"{len(programs())} programs are recognised only; `dlperf report --formats` lists them."
+    return f"{len(formats())} formats:\n\n{table}\n{named}\n"
 
 
 def _format_row(each: Format) -> Sequence[str]:
