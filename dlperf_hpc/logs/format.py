@@ -43,7 +43,8 @@ OUR_OWN = "dlperf"
 _LEAST = {"printed": math.ulp(0.0)}  # a speed or a time is above 0
 _DIGITS = 15  # of an iteration's number, at most
 _FIGURES = {"iteration", "index", "total"}
-_ALONE = {"epoch", "only_epoch", "memory_gib"}  # groups of lines that are read one by one
+_ALONE = {"epoch", "only_epoch"}  # groups of lines that are read one by one
+_MEMORY = {"memory_gib": 1024.0, "memory_bytes": 2.0**-20}  # groups, and what makes MB of them
 _FLOATS = ("printed", "loss", "lr", "memory_mb", "global_batch", "consumed")
 
 Columns = Mapping[str, Sequence[str]]
@@ -148,6 +149,8 @@ class LinePattern:
             return False
         try:
             floats = {name: _floats(name, columns[name]) for name in _FLOATS if name in columns}
+            for name in _MEMORY.keys() & columns.keys():
+                floats["memory_mb"] = array("d", [_MEMORY[name] * float(n) for n in columns[name]])
             if not _repeats_settings(columns, builder):
                 return False
         except ValueError:
@@ -222,8 +225,8 @@ class LinePattern:
         stamps, kind = self._stamps({**columns, "before": [before]})
         figures: dict[str, Any] = dict(builder.ahead)
         figures |= {name: _plain(groups[name]) for name in _FLOATS if name in groups}
-        if "memory_gib" in groups:
-            figures["memory_mb"] = 1024 * float(groups["memory_gib"])
+        for name in _MEMORY.keys() & groups.keys():
+            figures["memory_mb"] = _MEMORY[name] * float(groups[name])
         builder.ahead.clear()
         known = len(builder.steps)
         builder.step(line, done, stamp=stamps[0] if stamps else None, stamps=kind, **figures)

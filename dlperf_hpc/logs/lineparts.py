@@ -195,6 +195,20 @@ def perhaps(key: str) -> str:
     return f"(?=(?:.*?{key})?)"
 
 
+_CELLS = r"(?:[^|\n]*\|)*?"
+
+
+def in_order(keys: Sequence[str]) -> str:
+    """A pattern of a line of cells between bars that has all of ``keys``, in this order."""
+    return "".join([f"{_CELLS} {key}" for key in keys])
+
+
+def in_any_order(keys: Sequence[str]) -> str:
+    """A pattern that looks for each of ``keys`` in a line of cells; groups of those that are not there
+    hold nothing."""
+    return "".join([f"(?=(?:{_CELLS} {key})?)" for key in keys])
+
+
 def first_of(pattern: re.Pattern[str], text: str, start: int = 0) -> str | None:
     """The first group of where a pattern is found behind ``start``; None if it is not."""
     match = pattern.search(text, start)

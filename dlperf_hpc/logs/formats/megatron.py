@@ -1,4 +1,4 @@
-r"""Megatron-LM and its descendants, and the Megatron-LM of 2020.
+r"""Megatron-LM, its descendants and NeMo, which is built on it.
 
 All generations of Megatron-LM print arguments, sizes and memory alike:
 
@@ -40,88 +40,83 @@ Megatron-LM of 2019/2020, as DeepSpeedExamples' ``Megatron-LM/pretrain_gpt2.py``
 Rank 0 prints it every ``--log-interval`` iterations; the time is the mean since the line before
 (the first has the set-up in it). An iteration is an optimizer step. The batch is not in the line
 but in the arguments printed before (``batch_size``). The line is known from the source only.
+
+nemo
+----
+NeMo 2 (``nemo/lightning/pytorch/callbacks/progress_printer.py``), and BioNeMo, which prints by it.
+
+``Training epoch 0, iteration 12/99 | lr: 3e-05 | global_batch_size: 512 | global_step: 12 |
+reduced_train_loss: 10.25 | train_step_timing in s: 1.234 | consumed_samples: 6656 | val_loss: 9.5``
+- one line; the order of the keys, and which there are, depend on the program.
+
+``iteration`` is an index from 0 that begins anew with each epoch, ``global_step`` one over all
+epochs. An iteration is an optimizer step. The time is from the beginning of a batch to its end, so
+that validation, checkpoints and all else between two batches are not in it; with ``log_interval``
+above 1 each figure but ``global_step`` is a mean over the iterations since the line before,
+``consumed_samples`` too, which is why that is not read. Numbers have 4 digits, and the last of a
+line may be cut: there it counts with all 4 only. There is no time stamp. Rank 0 prints.
+
+nemo_bar
+--------
+NeMo 1, and NeMo 2 with its bar: Lightning's progress bar without its own it/s (since 2023-09).
+
+``Epoch 0: :  47%|####7     | 47/99 [06:19<07:13, v_num=0, reduced_train_loss=11.50,
+global_step=46.00, consumed_samples=94208.0, train_step_timing in s=49.50]`` - one line, redrawn
+behind carriage returns.
+
+``global_step`` is an index from 0; the time is the last iteration's alone, with 3 digits.
+``consumed_samples`` are those at the iteration's end: the global batch is their difference between
+two lines, as long as they are printed in full (Lightning prints ``1.31e+5`` where that is shorter).
+With a ramp-up the bar has the batch itself, ``global_batch_size=``.
+
+Quoted lines were read: NVIDIA-BioNeMo/bionemo-recipes pull request 740, NVIDIA/cloudai's tests of
+its NeMo report and the READMEs of recipes by cloud providers (nemo; some with
+``max_memory_allocated``, bytes, and ``TFLOPS_per_GPU``), the READMEs of NVIDIA's DGX benchmarking
+recipes and NVIDIA-NeMo/Speech issue 7957, as NeMo's repository is called now (nemo_bar).
 """  # noqa: E501 - a row of the table is a line of the log
 
 from __future__ import annotations
 
 import re
-from itertools import zip_longest
 
-from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, first_of, full_stamp
+from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.lineparts import (
+    COUNT,
+    FIGURE,
+    FULL_STAMP,
+    WHOLE,
+    full_stamp,
+    further,
+    in_any_order,
+    in_order,
+    one_more,
+    perhaps,
+)
 from dlperf_hpc.logs.scanned import Printed, Unit
 
 _FIGURE = r"[-+.0-9a-zA-Z]{1,40}"
 """A number as it is printed, nan and inf too: the builder notes what is no measurement."""
 
 _LITERAL = "elapsed time per iteration"
-_FACTS_LITERALS = (
-    "micro_batch_size ..",
-    " batch_size ..",
-    "seq_length ..",
-    "params_dtype ..",
-    "  seq_length: ",
-    "  params_dtype: ",
-    "using world size: ",
-    "batches to constant ",
-    " memory (MB) | allocated: ",
-)
-
-_ARGUMENT = re.compile(
-    r"^ {0,8}(micro_batch_size|batch_size|seq_length|params_dtype) \.{2,60} (\S{1,40})\s*$"
-)
-_SUMMARY = re.compile(
-    r"^  (seq_length|params_dtype): (\S{1,40})(?:  \(Mcore default: .{0,200}\))?\s*$"
-)
-_WORLD = re.compile(r"using world size: ([0-9]{1,9})\b")
 _MODEL_PARALLEL = re.compile(r"(?:model|context)-parallel size: ([0-9]{1,9})\b")
-_ACCUMULATION = re.compile(r"setting number of micro-?batches to constant ([0-9]{1,9})\s*$")
-_MEMORY = re.compile(
-    r"after (?P<iteration>[0-9]{1,18}) iterations\)? memory \(MB\) \| allocated: [.0-9]{1,40}"
-    r" \| max allocated: (?P<peak>[0-9]{1,12}(?:\.[0-9]{1,20})?) \|"
-)
-_PRECISIONS = {
-    "torch.float16": "fp16",
-    "torch.half": "fp16",
-    "torch.bfloat16": "bf16",
-    "torch.float32": "fp32",
-    "torch.float": "fp32",
-}
 
 
-def _read_setting(line: Line, builder: ReadingBuilder) -> None:
-    """A line with a setting, which is held back until an iteration is read, or with memory."""
-    if match := _ARGUMENT.search(line.text) or _SUMMARY.search(line.text):
-        _read_argument(line, builder, match[1], match[2])
-    elif match := _WORLD.search(line.text):
-        sizes = [int(size) for size in _MODEL_PARALLEL.findall(line.text)]
-        builder.state["split"] = any(size > 1 for size in sizes)
-        builder.hold(line, "devices", match[1])
-    elif match := _ACCUMULATION.search(line.text):
-        builder.hold(line, "accumulation", match[1])
-    elif match := _MEMORY.search(line.text):
-        _read_memory(builder, int(match["iteration"]), float(match["peak"]))
+def _is_whole(builder: ReadingBuilder, _: Columns) -> bool:
+    """Whether a micro-batch is one device's: the model is not split over devices."""
+    return builder.state.get("split") is False
 
 
-def _memory_of(builder: ReadingBuilder, iteration: str) -> float | None:
-    """The peak in MB (2**20 bytes) that a rank printed before the line of this iteration."""
-    at, peak = builder.state.get("memory", (None, None))
-    return peak if at == int(iteration) else None
+def _read_world(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    sizes = [int(size) for size in _MODEL_PARALLEL.findall(line.text)]
+    builder.state["split"] = any(size > 1 for size in sizes)
+    builder.hold(line, "devices", found["world"])
 
 
-def _read_argument(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
-    if name == "seq_length":
-        builder.hold(line, "seq_len", value)
-    elif name == "params_dtype":
-        builder.hold(line, "precision", _PRECISIONS.get(value))
-    elif builder.state.get("split") is False:
-        # A micro-batch is one device's only where the model is not split over devices.
-        builder.hold(line, "batch_size", value)
-
-
-def _read_memory(builder: ReadingBuilder, iteration: int, peak: float) -> None:
-    """Memory stands after its iteration's line, or before it where another rank prints that."""
-    last = builder.steps[-1] if builder.steps else None
+def _read_memory(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """The peak in MB (2**20 bytes) that a rank prints after its iteration's line, or before it
+    where another rank prints that."""
+    iteration, peak = int(found["after"]), float(found["peak"])
+    last = builder.last_step()
     if last and last.iteration == iteration:
         peak = max(peak, last.memory_mb or 0.0)
         builder.steps[-1] = last._replace(memory_mb=peak)
@@ -129,122 +124,225 @@ def _read_memory(builder: ReadingBuilder, iteration: int, peak: float) -> None:
         builder.state["memory"] = (iteration, peak)
 
 
-# --- megatron
+def _memory_of(builder: ReadingBuilder, iteration: str) -> float | None:
+    """The peak that a rank printed before the line of this iteration."""
+    at, peak = builder.state.get("memory", (None, None))
+    return {int(iteration): peak}.get(at)
 
-_NUMBERS = r"iteration +(?P<n>[0-9]{1,18})/ *(?:[0-9]{1,18}|infinity) \|"
-_MEGATRON_ITERATION = re.compile(rf"(?:samples/sec: {{0,8}}(?P<rate>{_FIGURE}) \| )?{_NUMBERS}")
-_WITHOUT_RATE = re.compile(rf"{_NUMBERS}(?P<rate>x{{0}})")  # as above, found in a tenth of the time
-_ELAPSED = re.compile(
-    rf"elapsed time per iteration ?\((?P<unit>ms|s)\): *(?P<time>{_FIGURE})(?:/{_FIGURE})? *\|"
-)
-_BATCH = re.compile(r"\| (?:global|gloabl) batch size: *([0-9]{1,18}) *\|")
-_CONSUMED = re.compile(r"\| consumed samples: *([0-9]{1,15}) *\|")
-_LR = re.compile(rf"\| learning rate: *({_FIGURE}) *\|")
-_LOSS = re.compile(rf"\| lm[ _]loss: *({_FIGURE}) *\|")
-_ROWS = LinePattern(
-    rf"^(?: \[(?P<full>{FULL_STAMP})\])? iteration +(?P<iteration>{WHOLE})/ *{WHOLE} \|"
-    rf" consumed samples: +(?P<consumed>{WHOLE}) \|(?: consumed tokens: +[0-9]+ \|)?"
-    rf" elapsed time per iteration \(ms\): (?P<printed>{DECIMAL}) \|"
-    rf"(?: throughput per GPU \(TFLOP/s/GPU\): {DECIMAL} \|)?"
-    rf" learning rate: (?P<lr>{DECIMAL}) \| global batch size: +(?P<global_batch>{WHOLE}) \|"
-    rf" lm loss: (?P<loss>{DECIMAL}) \|(?: [a-z ]+: +{DECIMAL} \|)*$",
-    usual=lambda builder, _: (
-        bool(builder.steps)
-        and builder.printed.unit is Unit.MS_PER_ITERATION
-        and not {"held", "memory"} & builder.state.keys()
+
+_SETTINGS = (
+    LinePattern(
+        r"^(?: {0,8}seq_length \.{2,60}|  seq_length:) (?P<seq_len>\S{1,40})"
+        r"(?:  \(Mcore default: .{0,200}\))?\s*$",
+        held=True,
+    ),
+    LinePattern(
+        r"^(?: {0,8}params_dtype \.{2,60}|  params_dtype:)"
+        r" (?P<precision>torch\.(?:float16|half|bfloat16|float32|float))"
+        r"(?:  \(Mcore default: .{0,200}\))?\s*$",
+        held=True,
+    ),
+    LinePattern(
+        r"^ {0,8}(?:micro_)?batch_size \.{2,60} (?P<batch_size>\S{1,40})\s*$",
+        held=True,
+        usual=_is_whole,
+    ),
+    LinePattern(r"using world size: (?P<world>[0-9]{1,9})\b", take=_read_world),
+    LinePattern(
+        r"setting number of micro-?batches to constant (?P<accumulation>[0-9]{1,9})\s*$", held=True
+    ),
+    LinePattern(
+        rf"after (?P<after>{COUNT}) iterations\)? memory \(MB\) \| allocated: [.0-9]{{1,40}}"
+        r" \| max allocated: (?P<peak>[0-9]{1,12}(?:\.[0-9]{1,20})?) \|",
+        take=_read_memory,
     ),
 )
+"""Lines of all generations. Memory is no setting, but is found as they are."""
+
+
+# --- megatron
+
+_HEAD = rf"iteration +(?P<iteration>{COUNT})/ *(?:{COUNT}|infinity) \|"
+_ONE_HEAD = rf"{_HEAD}(?!.*iteration +[0-9]+/)"
+_TIME = rf"{_LITERAL} ?\((?P<unit>ms|s)\): *(?P<printed>{_FIGURE})(?:/{_FIGURE})? *\|"
+_CONSUMED = rf"consumed samples: *(?P<consumed>{WHOLE}) *\|"
+_KEYS = (
+    rf"learning rate: *(?P<lr>{_FIGURE}) *\|",
+    rf"(?:global|gloabl) batch size: *(?P<global_batch>{COUNT}) *\|",
+    rf"lm[ _]loss: *(?P<loss>{_FIGURE}) *\|",
+)
+_RATE = rf"(?:samples/sec: {{0,8}}(?P<rate>{_FIGURE}) \| )?"
+_BEGINNING = re.compile(rf"(?:\[?{FULL_STAMP}\]? {{0,4}})?{_RATE}{_HEAD}")
 _MARKS = ("| consumed samples:", "| learning rate:")
 _UNITS = {"ms": Unit.MS_PER_ITERATION, "s": Unit.S_PER_ITERATION}
 
 
-def _read_megatron(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """An iteration's line, or one of the lines that state settings or memory."""
-    if _LITERAL not in line.text:
-        _read_setting(line, builder)
-        return
-    head_pattern = _MEGATRON_ITERATION if "samples/sec: " in line.text else _WITHOUT_RATE
-    heads = list(head_pattern.finditer(line.text))
-    start = 0
-    for head, following in zip_longest(heads, heads[1:]):
-        stamp = full_stamp(line.text[start : head.start()])
-        start = head.end()
-        keys = line.text[start - 1 : following.start() if following else None]
-        _read_iteration(line, builder, head, keys, stamp)
-    if not heads:
-        builder.note(line, "time per iteration, but not as any Megatron prints it")
+def _are_usual(builder: ReadingBuilder, columns: Columns) -> bool:
+    return (
+        bool(builder.steps)
+        and {_UNITS[unit] for unit in set(columns["unit"])} == {builder.printed.unit}
+        and not {"held", "memory"} & builder.state.keys()
+    )
 
 
-def _read_iteration(
-    line: Line, builder: ReadingBuilder, head: re.Match[str], keys: str, stamp: float | None
-) -> None:
-    """One iteration: its number is in ``head``, the rest in ``keys``, each between bars."""
-    if not head["rate"] and not any(mark in keys for mark in _MARKS):
+def _read_iteration(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    rate, batch = found.get("rate"), found["global_batch"]
+    if not rate and not any(mark in line.text for mark in _MARKS):
         return  # megatron_gpt2's line, or too little of any
-    elapsed = _ELAPSED.search(keys)
-    if elapsed is None:
-        builder.note(line, f"iteration {head['n']} without a time")
-        return
-    batch = _BATCH.search(keys)
-    by_rate = bool(head["rate"]) and batch is None
-    unit = Unit.SAMPLES_PER_S if by_rate else _UNITS[elapsed["unit"]]
+    printed, unit = found["printed"], _UNITS[found["unit"]]
+    if rate and batch is None:
+        printed, unit = rate, Unit.SAMPLES_PER_S
     if not builder.steps:
         builder.printed = Printed(unit)
     if builder.printed.unit is not unit:
         builder.note(line, f"prints {unit.value}, unlike the lines before: not read")
         return
     builder.release_held()
-    if batch:
-        builder.fact(line, "global_batch", batch[1])
+    builder.fact(line, "global_batch", batch)
     builder.step(
         line,
-        head["n"],
-        stamp=stamp,
-        printed=head["rate"] if by_rate else elapsed["time"],
-        loss=first_of(_LOSS, keys),
-        lr=first_of(_LR, keys),
-        memory_mb=_memory_of(builder, head["n"]),
-        global_batch=batch[1] if batch else None,
-        consumed=first_of(_CONSUMED, keys),
+        found["iteration"],
+        stamp=full_stamp(line.text.partition("iteration ")[0]),
+        printed=printed,
+        loss=found["loss"],
+        lr=found["lr"],
+        memory_mb=_memory_of(builder, found["iteration"]),
+        global_batch=batch,
+        consumed=found["consumed"],
     )
+
+
+def _read_several(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    """A line into which several processes, or one without a line's end, have printed."""
+    heads = list(_BEGINNING.finditer(line.text))
+    ends = [*(head.start() for head in heads[1:]), None]
+    for head, begin, end in zip(heads, [0, *ends], ends):
+        if not _ANY.read(line._replace(text=line.text[begin:end]), builder):
+            builder.note(line, f"iteration {head['iteration']} without a time")
+    if not heads:
+        builder.note(line, "time per iteration, but not as any Megatron prints it")
+
+
+_ROWS = LinePattern(
+    rf"^(?: \[(?P<full>{FULL_STAMP})\])? {_ONE_HEAD}" + in_order([_CONSUMED, _TIME, *_KEYS]),
+    take=_read_iteration,
+    usual=_are_usual,
+)
+_ANY = LinePattern(
+    _RATE + _ONE_HEAD + in_any_order([_CONSUMED, *_KEYS]) + in_order([_TIME]), take=_read_iteration
+)
+_MEGATRON = (_ROWS, _ANY, LinePattern(_LITERAL, take=_read_several), *_SETTINGS)
 
 
 # --- megatron_gpt2
 
-_GPT2_ITERATION = re.compile(
-    r"iteration +(?P<n>[0-9]{1,18})/ *[0-9]{1,18} \| elapsed time per iteration \(ms\): "
-    rf"(?P<ms>{_FIGURE}) \| learning rate (?P<lr>{_FIGURE}) \|"
-    rf"(?: lm loss (?P<loss>{_FIGURE}) \|)?"
+
+def _read_gpt2(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.release_held()
+    builder.step(
+        line,
+        found["iteration"],
+        stamp=full_stamp(line.text.partition("iteration ")[0]),
+        printed=found["printed"],
+        loss=found["loss"],
+        lr=found["lr"],
+        memory_mb=_memory_of(builder, found["iteration"]),
+    )
+
+
+_GPT2 = (
+    _ROWS.of_another(lambda _, columns: bool({"consumed", "lr"} & columns.keys())),
+    LinePattern(
+        rf"iteration +(?P<iteration>{COUNT})/ *{COUNT} \| {_LITERAL} \(ms\): (?P<printed>{_FIGURE})"
+        rf" \| learning rate (?P<lr>{_FIGURE}) \|(?: lm loss (?P<loss>{_FIGURE}) \|)?",
+        take=_read_gpt2,
+    ),
+    # A later generation's.
+    LinePattern("consumed samples:|learning rate:|samples/sec:", passed_over=True),
+    LinePattern(_LITERAL, note="time per iteration, but not as Megatron-LM prints it"),
+    *_SETTINGS,
 )
-_LATER = ("consumed samples:", "learning rate:", "samples/sec:")
 
 
-def _read_gpt2(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """An iteration's line, or one of the lines that state settings or memory."""
-    if _LITERAL not in line.text:
-        _read_setting(line, builder)
-    elif match := _GPT2_ITERATION.search(line.text):
-        builder.release_held()
-        builder.step(
-            line,
-            match["n"],
-            stamp=full_stamp(line.text[: match.start()]),
-            printed=match["ms"],
-            loss=match["loss"],
-            lr=match["lr"],
-            memory_mb=_memory_of(builder, match["n"]),
-        )
-    elif not any(mark in line.text for mark in _LATER):
-        builder.note(line, "time per iteration, but not as Megatron-LM prints it")
+# --- nemo
 
+_TIMING = "train_step_timing in s: "
+_NEMO_SETTINGS = (
+    LinePattern(
+        r"All distributed processes registered\. Starting with (?P<devices>[0-9]{1,9}) processes",
+        held=True,
+    ),
+    LinePattern(r"^ {2,8}encoder_seq_length: (?P<seq_len>[0-9]{1,9})\s*$", held=True),
+)
+# A number that is no whole one has 4 digits: with fewer of them the line's end may have cut it.
+_MEMORY = "max_memory_allocated: "
+_GLOBAL_STEP = rf"global_step: (?P<index>{WHOLE}) \|"
+_NEMO_KEYS = (
+    rf"lr: (?P<lr>{FIGURE}) \|",
+    r"global_batch_size: (?P<global_batch>[0-9]{1,15}) \|",
+    rf"reduced_train_loss: (?P<loss>{FIGURE}) \|",
+    rf"{_TIMING}(?P<printed>{FIGURE}(?= \|)|[0.]*[1-9](?:\.?[0-9]){{3,}}(?=\s*$))",
+    rf"{_MEMORY}(?P<memory_bytes>[0-9]{{1,18}}(?:\.[0-9]*)?(?:e\+[0-9]{{2}})?) \|",
+)
+_LR, _NEMO_BATCH, *_REST, _ = _NEMO_KEYS
+_PLACE = rf"Training epoch {WHOLE}, iteration {WHOLE}/[-.0-9a-z]{{1,20}} \|"
+_NEMO = (
+    LinePattern(rf"^{_PLACE}(?!.*{_MEMORY})" + in_order([_LR, _NEMO_BATCH, _GLOBAL_STEP, *_REST])),
+    LinePattern(_PLACE + in_any_order(_NEMO_KEYS) + in_order([_GLOBAL_STEP])),
+    LinePattern(
+        rf"Training epoch 0, iteration (?P<index>{WHOLE})/[-.0-9a-z]{{1,20}} \|"
+        + in_any_order(_NEMO_KEYS)
+    ),
+    LinePattern(_PLACE, note="an iteration of a later epoch without its global_step"),
+    LinePattern(_TIMING, note="a time of NeMo's, but not as it prints it"),
+    *_NEMO_SETTINGS,
+)
+
+
+# --- nemo_bar
+
+
+def _read_bar(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.release_held()
+    if found["batch"] is None and found["consumed"]:
+        _read_consumed(line, builder, int(found["index"]), int(found["consumed"]))
+    builder.step(
+        line,
+        one_more(found["index"]),
+        printed=found["printed"],
+        loss=found["loss"],
+        global_batch=found["batch"],
+    )
+
+
+def _read_consumed(line: Line, builder: ReadingBuilder, step: int, consumed: int) -> None:
+    """The global batch from the samples consumed between two lines."""
+    before = builder.state.get("consumed")
+    builder.state["consumed"] = step, consumed
+    if before and step > before[0]:
+        batch, rest = divmod(consumed - before[1], step - before[0])
+        if batch > 0 and not rest:
+            builder.fact(line, "global_batch", batch)
+
+
+_BAR_TIME = rf", train_step_timing in s=(?P<printed>{FIGURE})[],]"
+_NEMO_BAR = (
+    LinePattern(
+        "^"
+        + further(_BAR_TIME)
+        + further(rf"[ ,\[]global_step=(?P<index>{WHOLE})\.[0-9]*[],]")
+        + perhaps(rf", consumed_samples=(?P<consumed>{WHOLE})\.[0-9]*[],]")
+        + perhaps(rf", global_batch_size=(?P<batch>{WHOLE})\.[0-9]*[],]")
+        + perhaps(rf"[ ,\[]reduced_train_loss=(?P<loss>{FIGURE})[],]"),
+        take=_read_bar,
+    ),
+    LinePattern(_BAR_TIME, passed_over=True),  # of a step that the bar prints rounded
+    *_NEMO_SETTINGS,
+)
 
 LINES = {
-    "megatron": (
-        _ROWS,
-        LinePattern(take=_read_megatron),
-    ),
-    "megatron_gpt2": (
-        _ROWS.of_another(),
-        LinePattern(take=_read_gpt2),
-    ),
+    "megatron": _MEGATRON,
+    "megatron_gpt2": _GPT2,
+    "nemo": _NEMO,
+    "nemo_bar": _NEMO_BAR,
 }

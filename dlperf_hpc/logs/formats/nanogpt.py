@@ -90,7 +90,16 @@ import math
 from dataclasses import replace
 
 from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.lineparts import COUNT, NUMBER, full_stamp, further, one_more, perhaps, word
+from dlperf_hpc.logs.lineparts import (
+    COUNT,
+    NUMBER,
+    full_stamp,
+    further,
+    in_order,
+    one_more,
+    perhaps,
+    word,
+)
 from dlperf_hpc.logs.scanned import Unit
 
 
@@ -338,17 +347,15 @@ def _fitting_origins(done: int, ms: float, mean: str) -> list[int]:
 _TOTAL = "total average iteration time"
 
 
-def _steps(figure: str) -> str:
-    """The pattern of a step; ``figure`` names the group of its milliseconds."""
-    return (
-        rf"{word('step ')} *(?P<iteration>{COUNT})/{COUNT}(?::| \|) (?:train )?loss +"
-        rf"(?P<loss>{NUMBER})(?= )"
-        + perhaps(rf"\blr (?P<lr>{NUMBER})[ |]")
-        + further(
-            rf"(?:(?P<python>\| \()|\(|\| )(?P<{figure}>{NUMBER}) ms"
-            rf"(?:, |(?: \| {NUMBER}% [0-9A-Za-z ]{{3,16}} MFU)? \| ){NUMBER} tok/s"
-        )
-    )
+_STEP = (
+    rf"{word('step ')} *(?P<iteration>{COUNT})/{COUNT}(?::| \|) (?:train )?loss +"
+    rf"(?P<loss>{NUMBER})(?= )"
+)
+_LR = rf"lr (?P<lr>{NUMBER})[ |]"
+_TIME = (
+    rf"(?P<printed>{NUMBER}) ms(?:, |(?: \| {NUMBER}% [0-9A-Za-z ]{{3,16}} MFU)? \| )"
+    rf"{NUMBER} tok/s"
+)
 
 
 def _read_weights(line: Line, builder: ReadingBuilder, found: Groups) -> None:
@@ -356,12 +363,18 @@ def _read_weights(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 _LLM_C = (
+    LinePattern("^" + _STEP + in_order([rf"lr (?P<lr>{NUMBER}) \|", _TIME])),
     LinePattern(
-        _steps("printed"),
+        _STEP + perhaps(rf"\b{_LR}") + further(r"\| \(" + _TIME),
         clock="full",
-        usual=lambda builder, columns: not ("python" in columns and builder.state.get("evaluated")),
+        usual=lambda builder, _: not builder.state.get("evaluated"),
     ),
-    LinePattern(_steps("other"), clock="full", then=_evaluation_over),
+    LinePattern(
+        _STEP + perhaps(rf"\b{_LR}") + further(r"\| \(" + _TIME.replace("printed", "other")),
+        clock="full",
+        then=_evaluation_over,
+    ),
+    LinePattern(_STEP + perhaps(rf"\b{_LR}") + further(r"(?:\(|\| )" + _TIME), clock="full"),
     LinePattern(
         rf"{word('step ')} *{COUNT}/{COUNT}(?::| \|) (?:train )?loss +{NUMBER} ",
         note="a step with tok/s, but not as llm.c prints it",
