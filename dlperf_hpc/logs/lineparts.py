@@ -204,7 +204,7 @@ def in_order(keys: Sequence[str]) -> str:
 
 
 def in_any_order(keys: Sequence[str]) -> str:
-    """A pattern that looks for each of ``keys`` in a line of cells; groups of those that are not there
+    """A pattern that looks for each of ``keys`` in a line of cells; groups of one that is not there
     hold nothing."""
     return "".join([f"(?=(?:{_CELLS} {key})?)" for key in keys])
 

@@ -251,21 +251,22 @@ def _begin(line: Line, builder: ReadingBuilder) -> None:
         builder.fact(line, "batch_size", builder.state.pop("batch"))
 
 
-def _read_batch(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """The batch of one device, unless devices share it."""
+def _read_setting(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """A setting. A batch is that of one device, unless devices share it."""
+    for name in ("accumulation", "precision"):
+        builder.hold(line, name, found[name])
     if found["batch"]:
         builder.state["batch"] = found["batch"]
-    elif int(found["split"]) > 1:
+    elif int(found["split"] or 0) > 1:
         builder.state.pop("batch", None)
 
 
 _TUNE = (
-    LinePattern(r"^gradient_accumulation_steps: (?P<accumulation>[0-9]{1,9})\s*$", held=True),
-    LinePattern(r"^dtype: (?P<precision>bf16|fp16|fp32)\s*$", held=True),
     LinePattern(
-        r"^(?:batch_size: (?P<batch>[0-9]{1,9})"
+        r"^(?:gradient_accumulation_steps: (?P<accumulation>[0-9]{1,9})"
+        r"|dtype: (?P<precision>bf16|fp16|fp32)|batch_size: (?P<batch>[0-9]{1,9})"
         r"|(?:tensor|context)_parallel_dim: (?P<split>[0-9]{1,9}))\s*$",
-        take=_read_batch,
+        take=_read_setting,
     ),
     LinePattern(take=_read_torchtune),
 )
