@@ -231,7 +231,13 @@ _ROWS = LinePattern(
 _ANY = LinePattern(
     _RATE + _ONE_HEAD + in_any_order([_CONSUMED, *_KEYS]) + in_order([_TIME]), take=_read_iteration
 )
-_MEGATRON = (_ROWS, _ANY, LinePattern(_LITERAL, take=_read_several), *_SETTINGS)
+_MEGATRON = (
+    _ROWS,
+    LinePattern(r"iteration +[0-9]+/.*iteration +[0-9]+/", take=_read_several),
+    _ANY,
+    LinePattern(_LITERAL, take=_read_several),
+    *_SETTINGS,
+)
 
 
 # --- megatron_gpt2
