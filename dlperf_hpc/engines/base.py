@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dlperf_hpc import in_checkout
@@ -358,15 +359,6 @@ _POISON = (*_SLURM, "PMI_", "PMIX_", "OMPI_", "HYDRA_", "MPI_LOCAL")
 _KEEP = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 
 
-@dataclass(frozen=True)
-class CommandOutput:
-    """What a command that ran said."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
 def clean_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment without what an enclosing job or launcher left in it."""
     return {
@@ -374,7 +366,7 @@ def clean_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     }
 
 
-def run(argv: Sequence[str], timeout_s: float = 60.0) -> CommandOutput:
+def run(argv: Sequence[str], timeout_s: float = 60.0) -> CompletedProcess[str]:
     """Run a command to its end, in English. SiteError if it is absent or takes too long.
 
     What it prints may hold other people's words, in any encoding: a byte that is not UTF-8 stands
@@ -382,7 +374,7 @@ def run(argv: Sequence[str], timeout_s: float = 60.0) -> CommandOutput:
     """
     env = {**clean_environment(), "LC_ALL": "C"}
     try:
-        done = subprocess.run(
+        return subprocess.run(
             list(argv), capture_output=True, timeout=timeout_s, env=env, check=False,
             encoding="utf-8", errors="backslashreplace",
         )  # fmt: skip
@@ -392,12 +384,11 @@ def run(argv: Sequence[str], timeout_s: float = 60.0) -> CommandOutput:
         raise SiteError(f"{argv[0]}: cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
         raise SiteError(f"{' '.join(argv)}: no answer within {timeout_s:g} s") from error
-    return CommandOutput(done.returncode, done.stdout, done.stderr)
 
 
-def ask(argv: Sequence[str], timeout_s: float = 20.0) -> CommandOutput:
+def ask(argv: Sequence[str], timeout_s: float = 20.0) -> CompletedProcess[str]:
     """As :func:`run`, but a command that is absent or silent has failed with that word."""
     try:
         return run(argv, timeout_s)
     except SiteError as error:
-        return CommandOutput(1, "", str(error))
+        return CompletedProcess(list(argv), 1, "", str(error))

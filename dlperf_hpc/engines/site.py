@@ -226,33 +226,21 @@ _DECIDED = (
     "wrap",
 )
 # What the profile has a key of its own for.
+_NAMED_ALIKE = (
+    *("account", "constraint", "cpus_per_task", "exclude", "exclusive", "export", "mem"),
+    *("mem_per_cpu", "partition", "qos", "requeue", "reservation"),
+)
 _OWN_KEYS = {
-    "account": "account",
-    "constraint": "constraint",
-    "cpus-per-task": "cpus_per_task",
-    "exclude": "exclude",
-    "exclusive": "exclusive",
-    "export": "export",
-    "export-file": "export",
-    "gpus-per-node": "gpus",
-    "mem": "mem",
-    "mem-per-cpu": "mem_per_cpu",
-    "no-requeue": "requeue",
-    "partition": "partition",
-    "qos": "qos",
-    "requeue": "requeue",
-    "reservation": "reservation",
+    **{name.replace("_", "-"): name for name in _NAMED_ALIKE},
+    **{"export-file": "export", "gpus-per-node": "gpus", "no-requeue": "requeue"},
 }
 _SRUN_DECIDED = (
     *("error", "input", "kill-on-bad-exit", "label", "multi-prog", "nodes", "ntasks"),
     *("ntasks-per-node", "output"),
 )
 _SRUN_OWN_KEYS = {
-    "cpus-per-task": "cpus_per_task",
-    "exclude": "exclude",
-    "export": "export",
-    "mpi": "mpi of an environment",
-    "wait": "srun_wait_s",
+    **{"cpus-per-task": "cpus_per_task", "exclude": "exclude", "export": "export"},
+    **{"mpi": "mpi of an environment", "wait": "srun_wait_s"},
 }
 _SRUN_SHORT = {
     **{"-K": "kill-on-bad-exit", "-N": "nodes", "-W": "wait", "-c": "cpus-per-task"},
@@ -288,7 +276,7 @@ def _sbatch_options(options: dict[str, Any], info: ValidationInfo) -> dict[str, 
         del own["exclusive"]
     if info.data.get("gpus") == "gres":
         own["gres"] = "gpus"
-    if info.data.get("mem") or info.data.get("mem_per_cpu"):
+    if any(map(info.data.get, ("mem", "mem_per_cpu"))):
         own["mem-per-gpu"] = "mem or mem_per_cpu"
     for name, value in options.items():
         _refuse_taken(name, name.replace("_", "-"), _DECIDED, own, info)

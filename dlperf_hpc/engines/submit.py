@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import sys
 import time
@@ -138,11 +139,7 @@ def missing_arrays(
         return _missing_here(ledger, requested)
     wanted, tasks = {run.id for run in requested}, ledger.tasks()
     kept_back = {array.token for array in ledger.kept_back()}
-    missing = []
-    for array in ledger.arrays:
-        left = any(_is_left(run, array, tasks) for run in ledger.rest(array))
-        if left or array.token in kept_back:
-            missing.append(array)
+    missing = [a for a in ledger.arrays if a.token in kept_back or _left_runs(ledger, a, tasks)]
     found = _without_ok(ledger, tuple(missing))
     return tuple(each for each in found if not wanted.isdisjoint(_ids(ledger.rest(each))))
 
@@ -154,7 +151,8 @@ def _missing_here(ledger: Ledger, requested: Sequence[Run]) -> tuple[Array, ...]
     finished = {result.run.id for result in results if result.status.finished}
     left = [run for run in requested if run.id not in finished]
     fresh = tuple(array for array in ledger.arrays if ledger.outcome(array) is None)
-    if [run.id for array in fresh for run in array.tasks] == [run.id for run in left]:
+    queued = itertools.chain.from_iterable(array.tasks for array in fresh)
+    if [run.id for run in queued] == [run.id for run in left]:
         return fresh
     return save_arrays(ledger, rerun_arrays(ledger, left))
 
@@ -213,12 +211,9 @@ def _without_ok(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         return arrays
     kept = tuple(array for array in arrays if array not in done)
     covered = taken.union(*(_ids(rest.get(array.token, ())) for array in kept))
-    left = {
-        run.id: run
-        for array in done
-        for run in rest[array.token]
-        if run.id not in covered and _is_left(run, array, tasks)
-    }
+    left = {run.id: run for array in done for run in _left_runs(ledger, array, tasks)}
+    for run in covered & left.keys():
+        del left[run]
     return (*kept, *save_arrays(ledger, rerun_arrays(ledger, left.values())))
 
 
@@ -226,10 +221,10 @@ def _ids(runs: Iterable[Run]) -> set[str]:
     return {run.id for run in runs}
 
 
-def _is_left(run: Run, array: Array, tasks: Mapping[str, Task]) -> bool:
-    """Whether no other array's task has measured a run since this array was made."""
-    latest = tasks.get(run.id)
-    return latest is None or latest.array is array
+def _left_runs(ledger: Ledger, array: Array, tasks: Mapping[str, Task]) -> list[Run]:
+    """Runs of an array that no other array's task has measured since it was made."""
+    later = {run for run, task in tasks.items() if task.array is not array}
+    return [run for run in ledger.rest(array) if run.id not in later]
 
 
 def save_arrays(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:

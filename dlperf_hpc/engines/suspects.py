@@ -145,37 +145,14 @@ def suspect_nodes(ledger: Ledger) -> dict[str, str]:
     below 1 (a one-way fit of node effects on ratios; Tukey's median polish without iteration). What
     an environment lacks is no node's fault, unless it was seen on this node alone and is not a
     module that is missing. Where a device broke, one run is enough."""
-    results = full_results(ledger.root).results
-    verdicts = {result.run.id: _verdict(ledger, result) for result in results}
+    ended = [(each, _verdict(ledger, each)) for each in full_results(ledger.root).results]
     broken = {
         host: f"a device broke: {verdict.reason}"
-        for verdict in verdicts.values()
+        for _, verdict in ended
         if verdict.cause == HARDWARE
         for host in verdict.hosts
     }
-    return {**_slow(results), **_deadly(ledger, results, verdicts), **broken}
-
-
-def _deadly(
-    ledger: Ledger, results: Iterable[RunResult], verdicts: Mapping[str, Verdict]
-) -> dict[str, str]:
-    """Nodes on which more runs died than ended ok."""
-    ended: dict[str, Counter[bool]] = defaultdict(Counter)
-    environments = _of_environments(ledger, verdicts)
-    for result in results:
-        hosts: Iterable[str] = ()
-        died = result.status in _DEATHS
-        if died and result.run.id not in environments:
-            hosts = verdicts[result.run.id].hosts or _hosts(result)
-        elif result.status is Status.OK:
-            hosts = _hosts(result)
-        for host in hosts:
-            ended[host][died] += 1
-    return {
-        host: f"{counts[True]} of {sum(counts.values())} runs on it died"
-        for host, counts in ended.items()
-        if counts[True] > counts[False]
-    }
+    return {**_slow([result for result, _ in ended]), **_deadly(ledger, ended), **broken}
 
 
 def _verdict(ledger: Ledger, result: RunResult) -> Verdict:
@@ -189,19 +166,38 @@ def _verdict(ledger: Ledger, result: RunResult) -> Verdict:
     return replace(verdict, hosts=verdict.hosts or tuple(failure_hosts(paths, result.attempt)))
 
 
-def _of_environments(ledger: Ledger, verdicts: Mapping[str, Verdict]) -> set[str]:
+def _deadly(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]]) -> dict[str, str]:
+    """Nodes on which more runs died than ended ok."""
+    runs, excused = defaultdict[str, Counter[bool]](Counter), _of_environments(ledger, ended)
+    for result, verdict in ended:
+        hosts: Iterable[str] = ()
+        died = result.status in _DEATHS
+        if died and result.run.id not in excused:
+            hosts = verdict.hosts or _hosts(result)
+        elif result.status is Status.OK:
+            hosts = _hosts(result)
+        for host in hosts:
+            runs[host][died] += 1
+    return {
+        host: f"{counts[True]} of {sum(counts.values())} runs on it died"
+        for host, counts in runs.items()
+        if counts[True] > counts[False]
+    }
+
+
+def _of_environments(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]]) -> set[str]:
     """The ids of runs that died of their environment, whatever node they were on: of what only the
     environment can lack, and of what more than one node lacks."""
-    found: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(dict)
+    found = defaultdict[tuple[str, str], list[tuple[str, set[str]]]](list)
     environment = {run.id: run.case.environment for run in ledger.manifest.runs}
-    for run, verdict in verdicts.items():
+    for run, verdict in ((result.run.id, verdict) for result, verdict in ended):
         if verdict.status is Status.FAILED and verdict.fault in KINDS:
-            found[environment[run], verdict.fault][run] = set(verdict.hosts)
+            found[environment[run], verdict.fault].append((run, {*verdict.hosts}))
     return {
         run
         for (_, kind), runs in found.items()
-        if KINDS[kind].certain or several(set().union(*runs.values()))
-        for run in runs
+        if KINDS[kind].certain or several(set().union(*(hosts for _, hosts in runs)))
+        for run, _ in runs
     }
 
 

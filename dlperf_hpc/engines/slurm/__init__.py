@@ -143,7 +143,7 @@ class SlurmEngine(base.Engine):
     def lives(self, job: str) -> bool | None:
         """What squeue says of it, else accounting."""
         states = query.states_of_job(job)
-        return any(map(_lives, states)) if states else None
+        return any(map(query.lives, states)) if states else None
 
     def limit_behind(self, words: str, site: Site) -> Limit:
         """What sacctmgr and scontrol tell of it."""
@@ -161,7 +161,8 @@ class SlurmEngine(base.Engine):
         self, root: Path, tasks: Sequence[Task], also: Sequence[Task] = (), insist: bool = False
     ) -> Answer:
         """One squeue, and at most one sacct for tasks that squeue has forgotten."""
-        rows = query.ask(set(map(_key, tasks)), set(map(_key, also)), insist)
+        wanted, more = ({(task.job_id, task.index) for task in each} for each in (tasks, also))
+        rows = query.ask(wanted, more, insist)
         found = {task.name: _row_of(task, rows, root) for task in (*tasks, *also)}
         states = {name: _task_state(row) for name, row in found.items() if row is not None}
         return Answer(states, rows.silence)
@@ -182,8 +183,8 @@ class SlurmEngine(base.Engine):
     def cancel(self, jobs: Collection[str]) -> None:
         """One scancel; SiteError with its words if it fails."""
         done = base.run(self.cancel_command(list(jobs)))
-        if done.code != 0:
-            raise SiteError(f"scancel: {done.stderr.strip() or f'exit code {done.code}'}")
+        if done.returncode != 0:
+            raise SiteError(f"scancel: {done.stderr.strip() or f'exit code {done.returncode}'}")
 
     def to_do(self, state: TaskState) -> str:
         """By the reason that squeue gives."""
@@ -247,14 +248,10 @@ def one_line(complaint: str) -> str:
     return ": ".join(dict.fromkeys(lines[-2:])) or "sbatch failed without a word"
 
 
-def _key(task: Task) -> tuple[str, int]:
-    return task.job_id, task.index
-
-
 def _row_of(task: Task, rows: query.Rows, root: Path) -> query.JobState | None:
     """What Slurm says of this very task. A single task that is cancelled while it waits leaves no
     trace, not even in accounting: it is missing among those of its array, never begun."""
-    own = rows.tasks.get(_key(task))
+    own = rows.tasks.get((task.job_id, task.index))
     row = own or rows.rest.get(task.job_id)
     if row is None or not row.is_of(task.array.name, task.array.token):
         return None
@@ -274,10 +271,6 @@ def _task_state(row: query.JobState) -> TaskState:
         limit_s=query.seconds(row.limit),
         starts=row.starts if _STARTS.fullmatch(row.starts) else "",
     )
-
-
-def _lives(state: str) -> bool:
-    return status_of(state) in (Status.PENDING, Status.RUNNING)
 
 
 def _alive(jobs: Iterable[tuple[str, str, str]]) -> set[str]:

@@ -12,13 +12,13 @@ import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from dlperf_hpc.engines.base import (
     DEFAULT_BOUND,
     GPU_REFUSAL,
     Capacity,
     CheckResult,
-    CommandOutput,
     Nodes,
     ask,
 )
@@ -115,8 +115,10 @@ def examine(
     )
 
 
-def _words(output: CommandOutput) -> str:
-    return (output.stderr.strip() or output.stdout.strip() or f"exit code {output.code}")[:500]
+def _words(output: CompletedProcess[str]) -> str:
+    return (output.stderr.strip() or output.stdout.strip() or f"exit code {output.returncode}")[
+        :500
+    ]
 
 
 def commands() -> CheckResult:
@@ -126,7 +128,7 @@ def commands() -> CheckResult:
         to_do = "log in to a login node, load the site's Slurm module, or use --cluster local"
         return CheckResult("FAIL", "commands", f"not on the PATH: {', '.join(missing)}", to_do)
     version = ask(["sbatch", "--version"])
-    if version.code:
+    if version.returncode:
         words = _words(version)
         return CheckResult("FAIL", "commands", f"sbatch --version: {words}", out_of_reach(words))
     more = (name if shutil.which(name) else f"no {name}" for name in _MAY_LACK)
@@ -140,7 +142,7 @@ def controller() -> CheckResult:
     seen = "; ".join(re.findall(r"^Slurmctld.*(?:UP|DOWN).*$", ping.stdout, re.MULTILINE))
     if re.search(r"\bUP\b", seen):
         return CheckResult("ok", "slurmctld", seen)
-    if not seen and ask(["sinfo", "--noheader"]).code == 0:
+    if not seen and ask(["sinfo", "--noheader"]).returncode == 0:
         seen = f"answers sinfo; scontrol cannot be asked: {_words(ping)}"
         return CheckResult("warn", "slurmctld", seen, "what only scontrol tells stays unknown")
     to_do = "wait, or ask the site's administrators; $SLURM_CONF names the configuration in use;"
@@ -155,7 +157,7 @@ def accounting(config: Mapping[str, str]) -> CheckResult:
     if kind.endswith("/none"):
         return CheckResult("ok", "accounting", none)
     done = ask(["sacct", "--noheader", "--allocations", "--starttime=now"])
-    if done.code == 0:
+    if done.returncode == 0:
         return CheckResult("ok", "accounting", f"{kind.rpartition('/')[2]}: sacct answers")
     if "accounting storage is disabled" in _words(done):
         return CheckResult("ok", "accounting", none)
@@ -232,7 +234,7 @@ def nodes_of(site: Site, among: str = "") -> Nodes:
 def _hostnames(nodes: str) -> list[str]:
     """The nodes of a list as ``n[1-3],m4``; none where Slurm cannot read it."""
     done = ask(["scontrol", "show", "hostnames", nodes])
-    return [] if done.code else done.stdout.split()
+    return [] if done.returncode else done.stdout.split()
 
 
 def partition(site: Site, found: Sequence[Partition]) -> CheckResult:
@@ -307,12 +309,14 @@ def scripts(
 
 
 def _tested(
-    array: Array, done: CommandOutput, site: Site, bounds: Sequence[remedies.SubmitLimit]
+    array: Array, done: CompletedProcess[str], site: Site, bounds: Sequence[remedies.SubmitLimit]
 ) -> CheckResult:
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    seen = "; ".join(line.removeprefix("sbatch: ") for line in lines) or f"exit code {done.code}"
+    seen = (
+        "; ".join(line.removeprefix("sbatch: ") for line in lines) or f"exit code {done.returncode}"
+    )
     name = f"sbatch --test-only {array.name}"
-    if done.code == 0:
+    if done.returncode == 0:
         return CheckResult("ok", name, seen)
     to_do = "compare site profile and script (sweep --dry-run) with what the site allows"
     if GPU_REFUSAL.search(seen):

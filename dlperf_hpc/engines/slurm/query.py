@@ -126,6 +126,11 @@ def status_of(state: str, reason: str = "") -> Status:
     return status
 
 
+def lives(state: str) -> bool:
+    """Whether a job in this state waits or runs."""
+    return status_of(state) in (Status.PENDING, Status.RUNNING)
+
+
 def out_of_reach(words: str) -> str:
     """What to do where Slurm's commands are there and its controller is not, by their words; ''
     where these say something else."""
@@ -189,10 +194,10 @@ def task_indices(text: str) -> Iterator[int]:
 def _squeue(fields: str, *options: str) -> list[list[str]]:
     """The fields of each row; SiteError if squeue cannot be asked, or cannot be understood."""
     done = run(["squeue", *options, f"--format={BEGIN}{fields}{END}"])
-    if done.code != 0 and _INVALID.search(done.stderr):
+    if done.returncode != 0 and _INVALID.search(done.stderr):
         return []
-    if done.code != 0:
-        words = (done.stderr.strip() or f"exit code {done.code}").splitlines()[-1]
+    if done.returncode != 0:
+        words = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         if to_do := out_of_reach(done.stderr):
             words += f" ({to_do})"
         raise SiteError(f"squeue: {words}")
@@ -257,7 +262,7 @@ def _sacct(*options: str) -> str:
     if shutil.which("sacct") is None:
         return ""
     done = run(["sacct", "--noheader", "--allocations", "--parsable2", *options])
-    return "" if done.code else done.stdout
+    return "" if done.returncode else done.stdout
 
 
 def rows_of_sacct(text: str) -> Tasks:
@@ -349,7 +354,7 @@ def in_queue(tokens: Set[str]) -> list[tuple[str, str, bool]]:
     """Job id, token, and whether it waits or runs, of this user's jobs that bear one of these
     tokens; a site's plug-in may have added words of its own to the comment."""
     return [
-        (job.strip(), token, status_of(state) in (Status.PENDING, Status.RUNNING))
+        (job.strip(), token, lives(state))
         for job, state, comment in _squeue("%F|%T|%k", "--me", "--states=all")
         for token in tokens & set(_TOKEN.findall(comment))
     ]

@@ -60,7 +60,7 @@ def accounting_rows(what: Sequence[str], columns: Sequence[str]) -> list[list[st
 def _printed(*argv: str) -> str:
     """What a command prints; nothing if it is absent, forbidden or silent."""
     done = ask(argv)
-    return "" if done.code else done.stdout
+    return "" if done.returncode else done.stdout
 
 
 class _Source(NamedTuple):

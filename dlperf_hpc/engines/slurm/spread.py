@@ -73,8 +73,7 @@ def spread(root: Path, array: Array, index: int, env: Mapping[str, str] = os.env
     rows = [json.dumps({"case": case, "nodes": here}) for case in mine]
     append_line(root / layout.JOBS / FILE, "\n".join(rows))
     job, had, own = env.get("SLURM_ARRAY_JOB_ID", ""), noted(root), env.get(EXCLUDED, "")
-    never = set(_hostnames(own))
-    nodes = [n for n in _usable(env.get("SLURM_JOB_PARTITION", "")) if n not in never]
+    nodes = {*_usable(env.get("SLURM_JOB_PARTITION", ""))} - {*_hostnames(own)}
     waiting = _waiting(job)
     for case in mine:
         out = to_leave_out(had.get(case, ()), nodes, array.topology.nodes)
@@ -83,8 +82,8 @@ def spread(root: Path, array: Array, index: int, env: Mapping[str, str] = os.env
         for task in sorted(of_case & waiting):
             update = ["scontrol", "update", f"JobId={job}_{task}", f"ExcNodeList={listed}"]
             done = run(update, timeout_s=_PATIENCE_S)
-            if done.code:
-                words = printable(done.stderr.strip() or f"exit code {done.code}")
+            if done.returncode:
+                words = printable(done.stderr.strip() or f"exit code {done.returncode}")
                 print(f"dlperf_hpc: spread: task {task} runs where Slurm puts it: {words}")
                 return
 
@@ -99,7 +98,7 @@ def _usable(partition: str) -> list[str]:
     """Nodes of a partition that run jobs, now or later."""
     argv = ["sinfo", "--noheader", "--Node", f"--states={_USABLE}", "--format=%N"]
     argv += [f"--partition={partition}"] if partition else []
-    return list(dict.fromkeys(run(argv, timeout_s=_PATIENCE_S).stdout.split()))
+    return run(argv, timeout_s=_PATIENCE_S).stdout.split()
 
 
 def _waiting(job: str) -> set[int]:
