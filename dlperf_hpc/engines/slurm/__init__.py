@@ -52,8 +52,10 @@ class SlurmEngine(base.Engine):
         if not self.present():
             to_do = "log in to a cluster's login node, load its Slurm, or use --cluster local"
             raise SiteError(f"sbatch: not on the PATH of this machine; {to_do}")
+        from dlperf_hpc.engines.slurm.script import check
+
         for array in manifest.arrays[:1]:
-            self.script(root, array, site)
+            check(root, array, site)
 
     def examine(
         self, site: Site, arrays: Sequence[Array], root: Path

@@ -22,10 +22,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-from submitit.core.utils import FailedJobError
-from submitit.slurm.slurm import SlurmExecutor
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.engines.base import TaskProgram, clean_environment, module_option, run_program
 from dlperf_hpc.engines.site import Environment, Site, mountable
@@ -44,6 +41,9 @@ from dlperf_hpc.records.layout import (
     SETUP_MARK,
 )
 from dlperf_hpc.records.manifest import Array
+
+if TYPE_CHECKING:
+    from submitit.slurm.slurm import SlurmExecutor
 
 PRIVATE = {
     "_make_submission_file_text": ("self", "command", "uid"),
@@ -81,30 +81,39 @@ class SubmissionError(Exception):
     """sbatch did not say that it took the job; the message is its complaint, perhaps empty."""
 
 
-class _Executor(SlurmExecutor):
-    @classmethod
-    def affinity(cls) -> int:
-        """A dry run makes its scripts on any machine; submitting looks for sbatch itself."""
-        return 2
+def _executor(
+    root: Path, array: Array, site: Site, program: TaskProgram, place: Path | None = None,
+    job_in: Callable[[str], str] = str,
+) -> SlurmExecutor:  # fmt: skip
+    """submitit's executor for an array. sbatch's answer and complaint go into ``place``, and
+    ``job_in`` finds the job's id in the answer."""
+    parameters = _parameters(root, array, site, program)
+    from submitit.slurm.slurm import SlurmExecutor  # slow to load
 
-    # Where sbatch's answer and complaints go, and what finds the job's id in the answer.
-    answer: Path
-    complaint: Path
-    job_in: Callable[[str], str]
+    class _Executor(SlurmExecutor):
+        @classmethod
+        def affinity(cls) -> int:
+            """A dry run makes its scripts on any machine; submitting looks for sbatch itself."""
+            return 2
 
-    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        """``--parsable``: the job's id, and nothing else that sbatch itself would print."""
-        unset = (f"-u{name}" for name in os.environ.keys() - clean_environment().keys())
-        shell = ("/bin/sh", "-c", 'exec sbatch --parsable "$0" >"$1" 2>"$2"')
-        paths = (submission_file_path, self.answer, self.complaint)
-        return ["/usr/bin/env", *unset, *shell, *map(str, paths)]
+        def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+            """``--parsable``: the job's id, and nothing else that sbatch itself would print."""
+            unset = (f"-u{name}" for name in os.environ.keys() - clean_environment().keys())
+            shell = ("/bin/sh", "-c", 'exec sbatch --parsable "$0" >"$1" 2>"$2"')
+            paths = (submission_file_path, f"{place}/answer", f"{place}/complaint")
+            return ["/usr/bin/env", *unset, *shell, *map(str, paths)]
 
-    def _get_job_id_from_submission_command(self, string: str | bytes) -> str:  # type: ignore[override]
-        answer = _text(self.answer)
-        if job := self.job_in(answer):
-            return job
-        words = " ".join(answer.split())[:200]
-        raise SubmissionError(f"sbatch's answer does not tell the job's id: {words}")
+        def _get_job_id_from_submission_command(self, string: str | bytes) -> str:  # type: ignore[override]
+            answer = _text(Path(f"{place}/answer"))
+            if job := job_in(answer):
+                return job
+            words = " ".join(answer.split())[:200]
+            raise SubmissionError(f"sbatch's answer does not tell the job's id: {words}")
+
+    executor = _Executor(root / layout.JOBS)
+    executor.update_parameters(**parameters)
+    executor.parameters["map_count"] = array.size
+    return executor
 
 
 def batch_script(root: Path, array: Array, site: Site, program: TaskProgram | None = None) -> str:
@@ -123,16 +132,15 @@ def submit(
     finds in what ``sbatch --parsable`` prints ('': it is not certain). SubmissionError if sbatch
     fails or the job id is not certain, OSError if the script cannot be written; else as
     :func:`batch_script`."""
-    executor = _executor(root, array, site, program)
-    executor.job_in = job_in
     (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="dlperf-sbatch-") as folder:
-        executor.answer, executor.complaint = Path(folder, "answer"), Path(folder, "complaint")
-        with _said_if_slow(array):
-            try:
-                job = executor._submit_command(_command(root, array, site, program))
-            except FailedJobError as error:
-                raise SubmissionError(_text(executor.complaint)) from error
+    with tempfile.TemporaryDirectory(prefix="dlperf-sbatch-") as folder, _said_if_slow(array):
+        executor = _executor(root, array, site, program, Path(folder), job_in)
+        from submitit.core.utils import FailedJobError
+
+        try:
+            job = executor._submit_command(_command(root, array, site, program))
+        except FailedJobError as error:
+            raise SubmissionError(_text(Path(folder, "complaint"))) from error
     return str(job.job_id)
 
 
@@ -169,23 +177,29 @@ def _command(root: Path, array: Array, site: Site, program: TaskProgram) -> str:
     return f"{shlex.join(words)}\n)"
 
 
-def _executor(root: Path, array: Array, site: Site, program: TaskProgram) -> _Executor:
+def check(root: Path, array: Array, site: Site) -> None:
+    """Raise what :func:`batch_script` would: for that submitit, which is slow to load, is not
+    needed."""
+    program = run_program(root, array)
+    _parameters(root, array, site, program)
+    _command(root, array, site, program)
+
+
+def _parameters(root: Path, array: Array, site: Site, program: TaskProgram) -> dict[str, Any]:
+    """What submitit is given."""
     _check_directory(root)
     environment = site.environment_named(array.environment)
-    executor = _Executor(root / layout.JOBS)
-    executor.update_parameters(
+    return {
         **_readable(array, _options(array, site)),
-        wckey=None,  # submitit's own default, which sites that use wckeys refuse
-        signal_delay_s=_SIGNAL_BEFORE_END_S,
-        stderr_to_stdout=True,
-        additional_parameters=_readable(array, _further_options(root, array, site)),
-        setup=_setup_lines(root, array, site, environment, program),
-        srun_args=srun_arguments(root, array, site),
-        use_srun=not program.alone,
-        teardown=_teardown_lines(array, site, program),
-    )
-    executor.parameters["map_count"] = array.size
-    return executor
+        "wckey": None,  # submitit's own default, which sites that use wckeys refuse
+        "signal_delay_s": _SIGNAL_BEFORE_END_S,
+        "stderr_to_stdout": True,
+        "additional_parameters": _readable(array, _further_options(root, array, site)),
+        "setup": _setup_lines(root, array, site, environment, program),
+        "srun_args": srun_arguments(root, array, site),
+        "use_srun": not program.alone,
+        "teardown": _teardown_lines(array, site, program),
+    }
 
 
 def _check_directory(root: Path) -> None:
