@@ -92,8 +92,8 @@ class SweepFile(_SweepTable):
     site: str | None = None
     cluster: Literal["auto", "slurm", "local"] = "auto"
     time_limit: Any = DEFAULT_TIME_LIMIT
-    measure: _Measure = _Measure()
-    limits: _Limits = _Limits()
+    measure: _Measure = _Measure.model_construct()
+    limits: _Limits = _Limits.model_construct()
     case: dict[str, Any] = {}
     matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
     zip: Annotated[list[dict[str, Annotated[list[Any], Field(min_length=1)]]], _Doubled] = []

@@ -174,7 +174,7 @@ class _Program(_ProgramTable):
         Annotated[str, AfterValidator(_own_key)], Annotated[Any, AfterValidator(_default)]
     ] = {}
     words: dict[str, dict[str, _Words]] = {}
-    read: _Read = _Read()
+    read: _Read = _Read.model_construct()
     stop: Annotated[str, one_of(STOPS)] = UserProgram.stop
 
 
