@@ -216,11 +216,11 @@ def _fraction(arguments: argparse.Namespace, name: str) -> float:
     return value
 
 
-def words(where: str, text: str, known: Sequence[str]) -> list[str]:
+def words(where: str, text: str, known: Sequence[str], noun: str = "") -> list[str]:
     """Names with commas between them. SpecError naming the option for one that is not known."""
     found = [word for word in text.replace(" ", "").split(",") if word]
     if strange := ", ".join(word for word in found if word not in known):
-        raise usage_error(where, f"there is no {strange}", f"there are {', '.join(known)}")
+        raise usage_error(where, f"there is no {noun}{strange}", f"there are {', '.join(known)}")
     return found
 
 
@@ -387,11 +387,14 @@ def resolve_run(ledger: Ledger, text: str) -> Run:
     found = named[:1] or [run for run in runs if text in run.id]
     if len(found) == 1:
         return found[0]
-    what = f"no run's id has {text!r}"
     if found:
-        what = f"{len(found)} runs have {text!r} in their id"
-    offered = found or runs
+        raise _ambiguous(f"{len(found)} runs have {text!r} in their id", found)
+    raise _ambiguous(f"no run's id has {text!r}", runs)
+
+
+def _ambiguous(what: str, offered: Sequence[Run]) -> SpecError:
+    """The error of a text that names no run, or several."""
     listed = "".join(f"\n  {run.id}" for run in offered[:_MOST_LISTED])
     if len(offered) > _MOST_LISTED:
         listed += f"\n  ... {len(offered)} in all"
-    raise usage_error("RUN", f"{what}; the ids are{listed}")
+    return usage_error("RUN", f"{what}; the ids are{listed}")

@@ -148,13 +148,9 @@ def _kinds(arguments: argparse.Namespace) -> Sequence[str]:
 
     kinds = list(DEFAULT)
     if arguments.write is not None:
-        kinds = [word for word in arguments.write.replace(" ", "").split(",") if word]
-        strange = ", ".join(word for word in kinds if word not in writers())
-        message = f"there is no kind {strange}"
+        kinds = options.words("--write", arguments.write, list(writers()), "kind ")
         if not kinds:
-            message = "no kind is named"
-        if strange or not kinds:
-            raise usage_error("--write", message, f"there are {', '.join(writers())}")
+            raise usage_error("--write", "no kind is named", f"there are {', '.join(writers())}")
     return kinds + [name for name in ("parquet", "sqlite") if getattr(arguments, name)]
 
 

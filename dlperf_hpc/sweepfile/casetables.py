@@ -205,13 +205,15 @@ class _Reader:
             message = f"lists that advance together differ in length: {listed}"
             self.refuse(Issue(where, message))
         known = [key for key in columns if self.known(f"{where}.{key}", key)]
-        rows: list[Values] = [{} for _ in range(min(lengths.values(), default=0))]
-        for key in known:
-            for i, value in enumerate(columns[key]):
-                read = self.value(f"{where}.{key}[{i}]", key, value)
-                if i < len(rows):
-                    rows[i].update(read)
+        if not known:
+            return [{}]
+        read = [self.column(f"{where}.{key}", key, columns[key]) for key in known]
+        rows = [dict(itertools.chain(*map(dict.items, row))) for row in zip(*read)]
         return [row for row in rows if len(row) == len(known)]
+
+    def column(self, where: str, key: str, values: Iterable[Any]) -> list[Values]:
+        """Each value of a list as :meth:`value` has it."""
+        return [self.value(f"{where}[{i}]", key, value) for i, value in enumerate(values)]
 
     def axis(self, key: str, values: Sequence[Any]) -> list[Values]:
         """The rows of one list of [matrix], each value once."""

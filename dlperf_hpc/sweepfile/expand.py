@@ -82,13 +82,11 @@ def expand(
     found = _Cases(registry, _Commands(registry, measure), narrowed)
     used: set[str] = set()
     for point, full in _points(tables, topologies, registry, used):
-        missing = [key for key in _REQUIRED if key not in point]
+        missing = set(_REQUIRED) - point.keys()
         if not missing:
             found.add(point, full)
-        unnamed = [key for key in missing if key not in tables.named]
-        found.refuse(
-            Issue(f"case.{key}", "is missing: give it in [case] or [matrix]") for key in unnamed
-        )
+        for key in sorted(missing - tables.named, key=_REQUIRED.index):
+            found.refuse([Issue(f"case.{key}", "is missing: give it in [case] or [matrix]")])
         if len(found.issues) > _MOST_ISSUES:
             message = "have more issues of this kind; the check stopped here"
             found.refuse([Issue("cases", message)])

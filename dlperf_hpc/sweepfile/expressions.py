@@ -32,6 +32,10 @@ _COMPARISONS: dict[type[ast.cmpop], _Number] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_NODES = (
+    *(ast.Name, ast.Load, ast.UnaryOp, ast.USub, ast.BinOp, ast.Div, ast.Compare),
+    *(*_OPERATORS, *_COMPARISONS),
+)
 _RULE = "write names and whole numbers with + - * / // % and brackets"
 
 
@@ -48,26 +52,18 @@ def parsed(text: str) -> ast.expr:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError(f"{text!r} is no expression: {_RULE}") from None
-    _check(tree, text)
+    if not all(map(_is_allowed, ast.walk(tree))):
+        raise ExpressionError(f"{text!r} is no expression: {_RULE}")
     return tree
 
 
-def _check(node: ast.expr, text: str) -> None:
-    if _name(node) is not None:
-        return
-    inner: list[ast.expr] = []
-    if isinstance(node, ast.Constant) and type(node.value) is int and node.value < _MOST:
-        return
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = [node.operand]
-    elif isinstance(node, ast.BinOp) and type(node.op) in (*_OPERATORS, ast.Div):
-        inner = [node.left, node.right]
-    elif isinstance(node, ast.Compare) and all(type(op) in _COMPARISONS for op in node.ops):
-        inner = [node.left, *node.comparators]
-    if not inner:
-        raise ExpressionError(f"{text!r} is no expression: {_RULE}")
-    for each in inner:
-        _check(each, text)
+def _is_allowed(node: ast.AST) -> bool:
+    """Whether a node is one that is evaluated."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int and node.value < _MOST
+    if isinstance(node, ast.Attribute):
+        return _name(node) is not None
+    return isinstance(node, _NODES)
 
 
 def _name(node: ast.AST) -> str | None:
@@ -120,7 +116,7 @@ def _value(node: ast.expr, text: str, values: Mapping[str, Any]) -> int | bool:
     if name is not None:
         return _whole_of(name, values)
     if isinstance(node, ast.Constant):
-        return int(node.value)  # type: ignore[arg-type]  # _check lets only whole numbers through
+        return int(node.value)  # type: ignore[arg-type]  # only whole numbers are allowed
     if isinstance(node, ast.UnaryOp):
         return -_number(node.operand, text, values)
     if isinstance(node, ast.Compare):

@@ -259,25 +259,22 @@ def name_hint(kind: str, value: str, registry: Registry) -> str | None:
     """What a framework, a model or a precision of another name is called here: one name, or all
     that belong to a family; None if nothing is known of it."""
     plain = value.lower().replace("_", "-")
-    meant = _with_name(plain, _OTHER_VALUES.get(kind, {}))
+    meant = _with_name(plain, _OTHER_VALUES.get(kind, {})) or ""
     if kind == "precision":
-        return meant and f"write {meant!r}"
-    every: Mapping[str, Any] = registry.workloads
+        return f"write {meant!r}" if meant else None
+    if kind == "framework" and meant in registry.backends:
+        library = registry.backends[meant].library
+        rest = [n for n, each in registry.backends.items() if each.library == library]
+        rest.remove(meant)
+        return f"write {meant!r}; with {library} train also: {', '.join(rest)}"
+    names: Iterable[str] = registry.workloads
     if kind == "framework":
-        every = registry.backends
-        if meant and meant in every:
-            return _of_backends(meant, registry)
-    wanted = (meant or plain).replace("-", "")
-    family = [repr(each) for each in every if wanted and _family(each) == wanted]
+        names = registry.backends
+    family = _family(names, (meant or plain).replace("-", ""))
     return f"write one of {', '.join(family)}" if family else None
 
 
-def _of_backends(name: str, registry: Registry) -> str:
-    library = registry.backends[name].library
-    rest = [n for n, each in registry.backends.items() if each.library == library and n != name]
-    return f"write {name!r}; with {library} train also: {', '.join(rest)}"
-
-
-def _family(name: str) -> str:
-    """``gpt2`` of ``gpt2-tiny``."""
-    return name.rpartition("-")[0].replace("-", "")
+def _family(names: Iterable[str], wanted: str) -> list[str]:
+    """Those of the names that are of a family, as ``gpt2-tiny`` is of ``gpt2``."""
+    heads = {name: name.rpartition("-")[0].replace("-", "") for name in names}
+    return [repr(name) for name, head in heads.items() if wanted and head == wanted]

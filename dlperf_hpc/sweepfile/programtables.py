@@ -302,8 +302,7 @@ def _program_tables(
     for name in _named_frameworks(file):
         if name in registry.backends or not re.fullmatch(NAME, name):
             continue
-        files = [each / f"{name}.toml" for each in folders]
-        there = next((each for each in files if each.exists()), None)
+        there = next(filter(Path.exists, (each / f"{name}.toml" for each in folders)), None)
         own = beside / f"{name}.toml"
         if name not in file.program:
             if there is not None:

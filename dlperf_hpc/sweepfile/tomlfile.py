@@ -157,6 +157,10 @@ def hint(text: str, complaint: str) -> str:
     quoted = line.strip()
     if len(quoted) > _QUOTED:
         quoted = f"{quoted[:_QUOTED]}..."
+    return _by_line(line, complaint, quoted)
+
+
+def _by_line(line: str, complaint: str, quoted: str) -> str:
     for part, meant in _MEANT.items():
         if part in complaint:
             return meant.format(line=quoted)
