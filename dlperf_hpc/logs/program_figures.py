@@ -49,10 +49,16 @@ _LINE = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})Z ([0-9]{1,7})\| "
 )
 _RANK = re.compile(r"^\[rank[0-9]{1,7}\]: ")
-_LONGEST_SHOWN = 120  # characters of a line
-_LOOKED_AT = 1 << 20  # bytes at the end of what a program printed
-_ASKED = ("global_batch", "seq_len", "precision")
-"""Settings that a log may state and a sweep asks for: another value is another measurement."""
+_LONGEST = 120  # characters of a line that is printed
+_TAIL = 1 << 20  # bytes at the end of what a program printed
+_REQUESTED = ("global_batch", "seq_len", "precision")
+"""Settings that a log may state and a sweep requests: another value is another measurement."""
+
+NO_FIGURE = "no figure: "
+"""How the warning of a run begins that is ok, and of whose lines none was read."""
+
+TIMER = "timer"
+"""Basis and format of a figure by a program's Timer."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,11 @@ class _Lines:
 
     text: bytes
     arrivals: dict[int, float]
+
+    def rows(self) -> list[str]:
+        """The last lines that are not blank, without ranks."""
+        rows = self.text[-_TAIL:].decode(errors="replace").split("\n")
+        return [row for row in (_RANK.sub("", row) for row in rows) if row.strip()]
 
 
 def with_figures(
@@ -71,9 +82,9 @@ def with_figures(
 ) -> list[RunResult]:
     """The results, those of users' programs that ended ok with the figure in their lines.
 
-    ``rule`` is the window rule that was asked for; the default has the window of the sweep.
-    ``data`` is the log's content where its path only names it. ``own_format`` is one that the user
-    tells: of lines that fit it, it takes the place of what the sweep says.
+    ``rule`` is the requested window rule; the default has the window of the sweep. ``data`` is the
+    log's content where its path only names it. ``own_format`` is the user's: of lines that fit it,
+    it takes the place of what the sweep says.
     """
     return [
         _with_figure(result, rule, data, own_format)
@@ -90,14 +101,12 @@ def _with_figure(
     own_format: tuple[str, ReadTable] | None,
 ) -> RunResult:
     try:
-        content = read_bytes(Path(result.log)) if data is None else data
+        lines = _lines_of(result, data)
     except LogError as error:
         return replace(result, status=Status.PARTIAL, reason=str(error))
-    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
-    lines = _program_lines(content or b"", stopped)
     by_lines = _by_lines(result, rule, lines, own_format)
     if rule != parsed():
-        return by_lines  # it was asked for what the lines say
+        return by_lines  # the request is what the lines say
     timed = list(timed_in(lines.text.decode(errors="replace").split("\n")))
     return by_timer(result, by_lines, timed) if timed else by_lines
 
@@ -112,13 +121,15 @@ def _by_lines(
             return _read(result, scanned, rule)
     table, wrong = _table_of(result.facts[PROGRAM])
     if wrong:
-        told = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
-        return replace(result, warnings=(*result.warnings, told))
+        problem = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
+        return replace(result, warnings=(*result.warnings, problem))
     scanned = _scanned(table, result.run.case.framework, result.log, lines)
     if scanned.nccl:
         result = replace(result, facts={**result.facts, EVENT: scanned.nccl})
     if not scanned.readings:
-        note = f"{NO_FIGURE}{nothing_fits(table)}; {_shown(lines.text, table)}"
+        printed = "; ".join(printable(row)[:_LONGEST] for row in near_lines(table, lines.rows()))
+        printed = f"of its lines: {printed}" if printed else "it printed nothing"
+        note = f"{NO_FIGURE}{nothing_fits(table)}; {printed}"
         return replace(result, warnings=(*result.warnings, note))
     return _read(result, scanned, rule)
 
@@ -134,11 +145,10 @@ def _scanned(table: ReadTable, name: str, log: str, lines: _Lines) -> ScannedFil
 
 
 def _table_of(program: Mapping[str, Any]) -> tuple[ReadTable, str]:
-    """The table by which a log's lines are read, as the log tells it, and what is wrong with it:
-    the log may be anybody's."""
-    told = program.get("read", {"format": program.get("format", "")})
+    """The table by which a log's lines are read, as the log has it, and what is wrong with it: the
+    log may be anybody's."""
     try:
-        table = read_table_of(told)
+        table = read_table_of(program.get("read", {"format": program.get("format", "")}))
     except Misfit as error:
         return ReadTable(), str(error)
     wrong = next(misuses(table), None)
@@ -157,23 +167,13 @@ def nothing_fits(table: ReadTable) -> str:
     )
 
 
-def _shown(text: bytes, table: ReadTable) -> str:
-    """Three lines of a program, in words: those that are nearest to the pattern, else the last."""
-    rows = [_RANK.sub("", row) for row in text[-_LOOKED_AT:].decode(errors="replace").split("\n")]
-    rows = [row for row in rows if row.strip()]
-    shown = near_lines(table, rows)
-    if not shown:
-        return "it printed nothing"
-    return "of its lines: " + "; ".join(printable(row)[:_LONGEST_SHOWN] for row in shown)
-
-
 def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence[str]:
     """Of ``rows`` those with the text that each line has which fits the table's pattern, the last
     ones; without such the last of all."""
     literals: tuple[str, ...] = ()
-    for text in (table.line, table.total):
+    for text in filter(None, (table.line, table.total)):
         with contextlib.suppress(PatternError):
-            literals = literals or (fixed_texts(text) if text else ())
+            literals = literals or fixed_texts(text)
     near = [row for row in rows if any(literal in row for literal in literals)]
     return (near or list(rows))[-most:]
 
@@ -182,7 +182,7 @@ def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence
 class LookedAt:
     """What a program's lines say, however its run ended. ``stated`` are settings that they state,
     by their names, ``signs`` the lines by which something broke, ``last`` three lines of a program
-    of which nothing was read: the last of those that are nearest to what ``table`` tells."""
+    of which nothing was read: the last of those that are nearest to what ``table`` has."""
 
     reading: Reading | None
     table: ReadTable
@@ -193,28 +193,38 @@ class LookedAt:
 
 def looked_at(result: RunResult) -> LookedAt:
     """Read a program's lines once more; LogError if its log cannot be read."""
-    stopped = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))
-    lines = _program_lines(read_bytes(Path(result.log)) or b"", stopped)
+    lines = _lines_of(result, None)
     table, _ = _table_of(result.facts[PROGRAM])
     scanner = _scanner(table, result.run.case.framework)
     scanned = scanner.scan(result.log, len(lines.text), [lines.text])
-    rows = lines.text[-_LOOKED_AT:].decode(errors="replace").split("\n")
-    told = [text for row in rows if (text := _RANK.sub("", row)).strip()]
-    known = {name: own for name, own in _stated(result.run.case).items() if name not in _ASKED}
+    known = {n: own for n, own in _stated(result.run.case).items() if n not in _REQUESTED}
     best = interpret(scanned, (), (), known, _effective(parsed(), result))
     facts = best.results[0].facts if best.results else {}
     return LookedAt(
-        reading=scanned.readings[0] if scanned.readings else None,
+        reading=next(iter(scanned.readings), None),
         table=table,
-        stated={name: facts[name] for name in _ASKED if facts.get(name) is not None},
+        stated={name: facts[name] for name in _REQUESTED if facts.get(name) is not None},
         signs=tuple(trouble.text for trouble in scanned.troubles),
-        last=tuple(near_lines(table, told)),
+        last=tuple(near_lines(table, lines.rows())),
     )
 
 
 def _read(result: RunResult, scanned: ScannedFile, rule: WindowRule) -> RunResult:
-    told = interpret(scanned, (), (), _stated(result.run.case), _effective(rule, result))
-    return _grafted(result, told.results)
+    """Our result with the figure of what was read in its lines."""
+    found = interpret(scanned, (), (), _stated(result.run.case), _effective(rule, result)).results
+    if not found:
+        return replace(result, status=Status.PARTIAL, reason="its lines give no run")
+    best = next((each for each in found if each.samples_per_s is not None), found[0])
+    own = [text.replace("the command line", "the sweep") for text in best.warnings]
+    warnings = tuple(dict.fromkeys([*result.warnings, *own]))
+    result = replace(result, warnings=warnings, external=best.external)
+    if differing := _other_settings(result.run.case, best.facts):
+        return _not_as_requested(result, differing)
+    if best.status is Status.OK and best.external is not None:
+        return result
+    reason = best.reason or "its lines give no figure"
+    by = best.decided_by
+    return replace(result, status=Status.PARTIAL, reason=reason, decided_by=by, cause=best.cause)
 
 
 @dataclass(frozen=True)
@@ -263,54 +273,35 @@ def _signs(table: ReadTable, source: Source) -> Iterator[str]:
             yield f"no line is as read.must says: {text!r}"
 
 
-def _grafted(result: RunResult, found: Sequence[RunResult]) -> RunResult:
-    """Our result with the figure of what was read in its lines."""
-    if not found:
-        return replace(result, status=Status.PARTIAL, reason="its lines give no run")
-    best = next((each for each in found if each.samples_per_s is not None), found[0])
-    own = [text.replace("the command line", "the sweep") for text in best.warnings]
-    warnings = tuple(dict.fromkeys([*result.warnings, *own]))
-    result = replace(result, warnings=warnings, external=best.external)
-    if differing := _not_as_asked(result.run.case, best.facts):
-        return not_as_asked(result, differing)
-    if best.status is Status.OK and best.external is not None:
-        return result
-    reason = best.reason or "its lines give no figure"
-    by = best.decided_by
-    return replace(result, status=Status.PARTIAL, reason=reason, decided_by=by, cause=best.cause)
-
-
-def _not_as_asked(case: Any, facts: dict[str, Any]) -> str:
+def _other_settings(case: Any, facts: dict[str, Any]) -> str:
     """Which setting the program's own lines contradict."""
-    for name in _ASKED:
-        asked, there = getattr(case, name), facts.get(name)
-        if asked and there is not None and there != asked:
-            return f"the log says {name} {there}, the sweep {asked}"
+    for name in _REQUESTED:
+        requested, there = getattr(case, name), facts.get(name)
+        if requested and there is not None and there != requested:
+            return f"the log says {name} {there}, the sweep {requested}"
     return ""
+
+
+def _not_as_requested(result: RunResult, differing: str) -> RunResult:
+    """A run that was another measurement than the sweep's, which ``differing`` says."""
+    reason = f"not as asked: {differing}"
+    return replace(result, status=Status.PARTIAL, reason=reason, decided_by=SETTINGS)
 
 
 def _stated(case: Any) -> dict[str, Any]:
     """What the sweep knows of a run. Of ``batch_size`` nothing: it is one replica's, which may have
     several devices."""
-    topology = case.topology
-    stated = {
-        "nodes": topology.nodes,
-        "gpus_per_node": topology.gpus_per_node,
-        "devices": topology.devices,
-        "accumulation": case.accumulation,
-        "global_batch": case.global_batch,
-        "seq_len": case.seq_len or None,
-        "precision": case.precision,
-        "model": case.model,
-        "framework": case.framework,
-    }
-    if isinstance(case, Case) and case.replicas in (None, topology.devices):
+    stated = {name: getattr(case.topology, name) for name in ("nodes", "gpus_per_node", "devices")}
+    for name in ("accumulation", "global_batch", "precision", "model", "framework"):
+        stated[name] = getattr(case, name)
+    stated["seq_len"] = case.seq_len or None
+    if isinstance(case, Case) and case.replicas in (None, case.topology.devices):
         stated["batch_size"] = case.batch_size
     return {name: value for name, value in stated.items() if value is not None}
 
 
 def _effective(rule: WindowRule, result: RunResult) -> WindowRule:
-    """The rule that was asked for; of the default, that of programs with the sweep's window."""
+    """The requested rule; of the default, that of programs with the sweep's window."""
     if rule != parsed():
         return rule
     measure = result.facts.get("measure", {})
@@ -323,10 +314,13 @@ def _scanner(table: ReadTable, name: str) -> Scanner:
     return Scanner(wanted_formats(table, name))
 
 
-def _program_lines(data: bytes, stopped: str) -> _Lines:
-    """A program's own lines in one of our logs, without those that came after we ended it."""
+def _lines_of(result: RunResult, data: bytes | None) -> _Lines:
+    """A program's own lines in one of our logs, without those that came after we ended it. LogError
+    if the log, which ``data`` may be the content of, cannot be read."""
+    if data is None:
+        data = read_bytes(Path(result.log)) or b""
     rows, arrivals = [], {}
-    last = stopped[:-1].encode()
+    last = str(result.facts.get(PROGRAM_END, {}).get("stopped", ""))[:-1].encode()
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         found = _LINE.match(line)
         if found is None or (last and found[1] > last):
@@ -334,17 +328,10 @@ def _program_lines(data: bytes, stopped: str) -> _Lines:
             continue
         # torchrun's form of a rank's label cannot be mistaken for the program's own words.
         rows.append(b"[rank%s]: %s" % (found[2], line[found.end() :]))
-        if (seconds := _seconds(found[1])) is not None:
-            arrivals[number] = seconds
+        with contextlib.suppress(ValueError):  # a day that there is not
+            moment = datetime.fromisoformat(found[1].decode("ascii"))
+            arrivals[number] = moment.replace(tzinfo=timezone.utc).timestamp()
     return _Lines(b"\n".join([*rows, b""]), arrivals)
-
-
-def _seconds(stamp: bytes) -> float | None:
-    try:
-        moment = datetime.fromisoformat(stamp.decode("ascii"))
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 def _with_arrivals(reading: Reading, lines: _Lines) -> Reading:
@@ -352,39 +339,31 @@ def _with_arrivals(reading: Reading, lines: _Lines) -> Reading:
     return replace(reading, steps=LogSteps(steps))
 
 
-# --- the number of a Timer
-
-TIMER = "timer"
-"""Basis and format of a figure that a program's Timer has told."""
-NO_FIGURE = "no figure: "
-"""How the warning of a run begins that is ok, and of whose lines none was read."""
+# --- the number of a Timer, which has synchronised the device and met the other processes: it decides
 
 
 def by_timer(result: RunResult, by_lines: RunResult, timed: Sequence[TimerReport]) -> RunResult:
-    """The run with the number of its Timer; ``by_lines`` is the same run by its lines, ``timed``
-    what its Timers have told, one at least."""
+    """The run with the number of its Timer; ``by_lines`` is the same run by its lines, which is the
+    check, ``timed`` what its Timers have reported, one at least."""
     if by_lines.decided_by == SETTINGS:
         return by_lines
-    whole = [each for each in timed if each.window is not None]
-    if not whole:
+    windows = [(each.window, each.notes) for each in timed if each.window is not None]
+    if not windows:
         return _without_number(by_lines, timed[0])
-    if len(whole) > 1:
-        told = f"{number_of(len(whole), 'Timer')} have told a number: which one is the training's"
-        return _with_warning(by_lines, f"{told} is not known, and none of them counts")
-    window, notes = whole[0].window, whole[0].notes
-    assert window is not None
+    if len(windows) > 1:
+        several = f"{number_of(len(windows), 'Timer')} have told a number: which one is the"
+        return _with_warning(
+            by_lines, f"{several} training's is not known, and none of them counts"
+        )
+    ((window, notes),) = windows
     if unit := own_unit(by_lines.rates):
-        told = f"its Timer tells {window.samples_per_s:.6g} samples/s"
-        return _with_warning(by_lines, f"{told}; the program's own figure, in {unit}, is the run's")
+        speed = f"its Timer tells {window.samples_per_s:.6g} samples/s"
+        return _with_warning(
+            by_lines, f"{speed}; the program's own figure, in {unit}, is the run's"
+        )
     if differing := _other_samples(result, window):
-        return not_as_asked(by_lines, differing)
+        return _not_as_requested(by_lines, differing)
     return _timed(result, by_lines, window, notes)
-
-
-def not_as_asked(result: RunResult, differing: str) -> RunResult:
-    """A run that was another measurement than the sweep asked for, which ``differing`` says."""
-    reason = f"not as asked: {differing}"
-    return replace(result, status=Status.PARTIAL, reason=reason, decided_by=SETTINGS)
 
 
 def _with_warning(result: RunResult, text: str) -> RunResult:
@@ -394,14 +373,14 @@ def _with_warning(result: RunResult, text: str) -> RunResult:
 def _without_number(by_lines: RunResult, timed: TimerReport) -> RunResult:
     """A Timer that has measured and has no number (the loss was not finite) leaves none to the
     lines either; one that did not come to its end does."""
-    told = f"its Timer has no number: {timed.reason}"
+    reason = f"its Timer has no number: {timed.reason}"
     if timed.status is Status.FAILED:
-        return replace(by_lines, status=Status.FAILED, reason=told, decided_by=LOSS)
-    return _with_warning(by_lines, told)
+        return replace(by_lines, status=Status.FAILED, reason=reason, decided_by=LOSS)
+    return _with_warning(by_lines, reason)
 
 
 def _other_samples(result: RunResult, window: Window) -> str:
-    """Whether the Timer counts other samples than the sweep asked for. An iteration of its is a
+    """That the Timer counts other samples than the sweep requested. An iteration of its is a
     micro-batch or, of the hook's, an optimizer step; batches that differ are not looked at."""
     case = result.run.case
     if not isinstance(case, Case) or window.global_batch is None:
