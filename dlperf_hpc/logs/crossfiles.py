@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from dlperf_hpc.logs.interpret.throughput import OPTIONS
@@ -89,7 +89,7 @@ class FileRuns(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """What two files of one run have in common."""
+    """What two files of one run have in common: iterations, minutes and settings."""
 
     format: str
     first: int
@@ -97,7 +97,7 @@ class Content:
     lines: int
     began: float | None
     ended: float | None
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any]
 
 
 def content_of(file: ScannedFile) -> Content:
@@ -128,17 +128,14 @@ class RankFile:
 def one_run(one: RankFile, other: RankFile) -> bool:
     """Whether two files whose names differ in the rank alone are of one run, by their content."""
     a, b = one.file, other.file
-    if one.name.attempt != other.name.attempt or a.format != b.format:
+    if one.name.attempt != other.name.attempt or a.format != b.format or a.first != b.first:
         return False
     if any(b.facts.get(name, value) != value for name, value in a.facts.items()):
         return False
     # A rank may be cut off a few lines before another.
-    line = max(1, (a.last - a.first) // max(1, a.lines - 1))
-    if a.first != b.first or abs(a.last - b.last) > 2 * line:
+    if abs(a.last - b.last) > 2 * max(1, (a.last - a.first) // max(1, a.lines - 1)):
         return False
-    pairs = [(a.began, b.began)]
-    if a.last == b.last:
-        pairs.append((a.ended, b.ended))
+    pairs = [(a.began, b.began), *([(a.ended, b.ended)] if a.last == b.last else [])]
     apart = [abs(x - y) for x, y in pairs if x is not None and y is not None]
     if not apart:
         return one.name.sure and a.lines > 0
@@ -161,16 +158,11 @@ def runs_of(files: Iterable[RankFile]) -> Iterator[tuple[list[list[RankFile]], b
                 home.append(each)
         for cluster in clusters:
             cluster.sort(key=_merit)
-        yield from _attempts(clusters)
-
-
-def _attempts(clusters: Sequence[list[RankFile]]) -> Iterator[tuple[list[list[RankFile]], bool]]:
-    """Restarts of one run together, if each attempt is one; other clusters by themselves."""
-    attempts = [cluster[0].name.attempt for cluster in clusters]
-    if len(clusters) > 1 and len(set(attempts)) == len(attempts):
-        yield list(clusters), True
-    else:
-        yield from (([cluster], len(cluster) > 1) for cluster in clusters)
+        attempts = {cluster[0].name.attempt for cluster in clusters}
+        if 1 < len(clusters) == len(attempts):  # restarts of one run
+            yield clusters, True
+        else:
+            yield from (([cluster], len(cluster) > 1) for cluster in clusters)
 
 
 def _merit(each: RankFile) -> tuple[bool, bool, int, int]:
@@ -208,12 +200,12 @@ def each_run_once(
             remarks += alone.named.problems
             continue
         found = [_merged(cluster) for cluster in attempts]
-        made = [
-            replace(result, attempt=attempt)
-            for attempt, result in enumerate((one for each in found for one in each.results), 1)
-        ]
+        made: list[RunResult] = []
+        for each in found:
+            made += [replace(one, attempt=len(made) + n) for n, one in enumerate(each.results, 1)]
+            if not each.results:
+                remarks += each.problems
         results += numbered(FileRuns(tuple(made), named=found[0].named))
-        remarks += [problem for each in found if not each.results for problem in each.problems]
     return results, remarks
 
 
@@ -223,19 +215,21 @@ _PARTS = {"model": "model", "batch_size": "batch size per device", "precision": 
 _NAMED = 5  # rows that are named at most
 
 
-Stated = dict[tuple[str, tuple[Any, ...]], list[ObservedCase]]
-"""Cases that state a setting, by that and by what they have besides."""
-
-
 def with_missing_settings(results: Sequence[RunResult]) -> list[RunResult]:
     """The results, those that fall out of a series with a warning that says why."""
-    cases = {case for case in map(_case, results) if case is not None}
-    stated: Stated = {}
-    for case in cases:
+    stated: dict[tuple[str, tuple[Any, ...]], set[ObservedCase]] = {}
+    for case in filter(None, map(_case, results)):
         for part in _PARTS:
             if getattr(case, part):
-                stated.setdefault((part, _but(case, part)), []).append(case)
-    return [_with_warnings(result, stated) for result in results]
+                stated.setdefault((part, _but(case, part)), set()).add(case)
+    completed = list(results)
+    for at, result in enumerate(results):
+        case = _case(result)
+        if case is not None:
+            lacking = [(part, _but(case, part)) for part in _PARTS if not getattr(case, part)]
+            gaps = [_gap(key[0], stated[key]) for key in lacking if key in stated]
+            completed[at] = replace(result, warnings=(*result.warnings, *gaps))
+    return completed
 
 
 def _case(result: RunResult) -> ObservedCase | None:
@@ -245,24 +239,13 @@ def _case(result: RunResult) -> ObservedCase | None:
     return None
 
 
-def _with_warnings(result: RunResult, stated: Stated) -> RunResult:
-    case = _case(result)
-    if case is None:
-        return result
-    lacking = [(part, _but(case, part)) for part in _PARTS if not getattr(case, part)]
-    gaps = [_gap(key[0], stated[key]) for key in lacking if key in stated]
-    if not gaps:
-        return result
-    return replace(result, warnings=(*result.warnings, *gaps))
-
-
 def _but(case: ObservedCase, part: str) -> tuple[Any, ...]:
     """What a series has in common, without one of its parts."""
     parts = [getattr(case, name) for name in _PARTS if name != part]
     return (case.framework, *parts, case.tags)
 
 
-def _gap(part: str, cases: Sequence[ObservedCase]) -> str:
+def _gap(part: str, cases: Iterable[ObservedCase]) -> str:
     rows = sorted({(case.topology, getattr(case, part)) for case in cases}, key=str)
     named = ", ".join(f"{topology} ({value})" for topology, value in rows[:_NAMED])
     more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""

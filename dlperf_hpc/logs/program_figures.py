@@ -57,6 +57,11 @@ _REQUESTED = ("global_batch", "seq_len", "precision")
 NO_FIGURE = "no figure: "
 """How the warning of a run begins that is ok, and of whose lines none was read."""
 
+_OF_BOTH = (
+    *("elapsed_s", "optimizer_steps", "loss_first", "loss_last", "memory_mb", "drift", "steady"),
+)
+"""Fields of a Timer's window that a log's window has too."""
+
 TIMER = "timer"
 """Basis and format of a figure by a program's Timer."""
 
@@ -339,7 +344,7 @@ def _with_arrivals(reading: Reading, lines: _Lines) -> Reading:
     return replace(reading, steps=LogSteps(steps))
 
 
-# --- the number of a Timer, which has synchronised the device and met the other processes: it decides
+# --- the number of a Timer decides: it has synchronised the device and met the other processes
 
 
 def by_timer(result: RunResult, by_lines: RunResult, timed: Sequence[TimerReport]) -> RunResult:
@@ -351,16 +356,13 @@ def by_timer(result: RunResult, by_lines: RunResult, timed: Sequence[TimerReport
     if not windows:
         return _without_number(by_lines, timed[0])
     if len(windows) > 1:
-        several = f"{number_of(len(windows), 'Timer')} have told a number: which one is the"
-        return _with_warning(
-            by_lines, f"{several} training's is not known, and none of them counts"
-        )
+        many = f"{number_of(len(windows), 'Timer')} have told a number: which one is the training's"
+        return _with_warning(by_lines, f"{many} is not known, and none of them counts")
     ((window, notes),) = windows
     if unit := own_unit(by_lines.rates):
         speed = f"its Timer tells {window.samples_per_s:.6g} samples/s"
-        return _with_warning(
-            by_lines, f"{speed}; the program's own figure, in {unit}, is the run's"
-        )
+        text = f"{speed}; the program's own figure, in {unit}, is the run's"
+        return _with_warning(by_lines, text)
     if differing := _other_samples(result, window):
         return _not_as_requested(by_lines, differing)
     return _timed(result, by_lines, window, notes)
@@ -420,16 +422,10 @@ def _timed(
         evidence=Evidence.REAL.value,
         first=ends[0],
         last=ends[1],
-        elapsed_s=window.elapsed_s,
         check=check,
         check_basis="" if check is None or lines is None else lines.basis,
         rest=None if lines is None or check is None else lines.rest,
-        optimizer_steps=window.optimizer_steps,
-        loss_first=window.loss_first,
-        loss_last=window.loss_last,
-        memory_mb=window.memory_mb,
-        drift=window.drift,
-        steady=window.steady,
+        **{name: getattr(window, name) for name in _OF_BOTH},
     )
     every = tuple(dict.fromkeys(warnings))
     facts = by_lines.facts  # with what the lines tell besides

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from dlperf_hpc.logs.format import ReadingBuilder
 from dlperf_hpc.logs.scan.launchers import LAUNCH, LinePrefixes
 from dlperf_hpc.logs.scan.literals import Group, Hit
-from dlperf_hpc.logs.scanned import Note, ScannedFile, Trouble
+from dlperf_hpc.logs.scanned import Fact, Note, Reading, ScannedFile, Trouble
 from dlperf_hpc.records.nccl import Connections
 
 LONGEST_LINE = 1 << 16
@@ -34,7 +34,7 @@ class State:
     that held them, ``before`` the one before it. Lines that hold a set of literals in ``settled``
     can be read many at once: no builder begins with them. ``groups`` are the literals that are
     sought. ``dense`` is the last of some lines in a row that a pattern has taken apart, b"" behind
-    other lines. The other fields are what was found.
+    other lines.
     """
 
     launcher: LinePrefixes
@@ -82,19 +82,19 @@ class State:
     def scanned(self, path: str, size: int) -> ScannedFile:
         """What was found in a file that was read to its end."""
         self._note_last_lines()
-        made = [(builder, builder.reading()) for builder in self.builders.values()]
-        readings = [reading for _, reading in made if reading is not None]
-        # Formats that share a literal are shown the same lines: only those with a figure count.
-        stated = {
-            fact for builder, reading in made if reading is not None for fact in builder.facts
-        }
+        readings: list[Reading] = []
+        stated: set[Fact] = set()
+        notes = self.notes
+        # Formats that share a literal are shown the same lines: only those with a figure count, and
+        # notes of the rest would be noise.
+        for builder in self.builders.values():
+            reading = builder.reading()
+            if reading is not None:
+                readings.append(reading)
+                stated.update(builder.facts)
+                notes = notes + builder.notes
         if readings and LAUNCH.name in self.builders:
             stated.update(self.builders[LAUNCH.name].facts)
-        facts = sorted(stated, key=lambda fact: (fact.line, fact.name, str(fact.value)))
-        # A format that read no figure only shares words with this file: its notes would be noise.
-        remarks = [
-            note for builder, reading in made if reading is not None for note in builder.notes
-        ]
         return ScannedFile(
             path=path,
             size=size,
@@ -103,9 +103,9 @@ class State:
             readings=tuple(
                 sorted(readings, key=lambda r: (-len(r.steps), -len(r.totals), r.format))
             ),
-            facts=tuple(facts),
+            facts=tuple(sorted(stated, key=lambda fact: (fact.line, fact.name, str(fact.value)))),
             troubles=tuple(self.troubles),
-            notes=tuple(sorted([*self.notes, *remarks])),
+            notes=tuple(sorted(notes)),
             launcher=self.launcher.name,
             nccl=self.connections.facts(),
             nearest="" if readings else _nearest(self.builders.values()),
@@ -129,10 +129,10 @@ def whole_lines(blocks: Iterable[bytes], state: State) -> Iterator[tuple[bytes, 
     for block in blocks:
         begin = 0
         if skipping:
-            ends = [at for at in (block.find(b"\n"), block.find(b"\r")) if at >= 0]
-            if not ends:
+            begin = end_of_line(block, 0, len(block))
+            skipping = begin == len(block)
+            if skipping:
                 continue
-            begin, skipping = min(ends), False
         cut = block.rfind(b"\n", begin) + 1
         cut = block.rfind(b"\r", cut or begin) + 1 or cut
         if not cut:
@@ -185,12 +185,12 @@ def line_counter(
 def _nearest(builders: Iterable[ReadingBuilder]) -> str:
     """The format of whose lines most were seen in a file without a reading, by the first of them;
     "" if there are none."""
-    builder = max(builders, key=lambda builder: len(builder.notes), default=None)
-    if builder is None or not builder.notes:
+    noted = [builder for builder in builders if builder.notes]
+    if not noted:
         return ""
-    return (
-        f"line {builder.notes[0].line} is nearest to {builder.format.name}: {builder.notes[0].text}"
-    )
+    builder = max(noted, key=lambda builder: len(builder.notes))
+    first = builder.notes[0]
+    return f"line {first.line} is nearest to {builder.format.name}: {first.text}"
 
 
 # --- the last line
