@@ -97,6 +97,10 @@ class _Stream:
         self.number = 0
         self.lost = False  # the line's beginning was given up, so the rest of it is too
 
+    def is_open(self) -> bool:
+        """Whether a line has no end yet."""
+        return bool(self.rest) or self.lost
+
     def take(self, text: bytes, number: int) -> int:
         """Add text to the line; the number of its bytes that were kept."""
         if self.lost:
@@ -107,16 +111,16 @@ class _Stream:
         self.rest += kept
         return len(kept)
 
-    def finish(self) -> bytes:
+    def finish(self, whole: bool = True) -> Chunk:
         """End the line. One that is too long ends after its last whole word that fits."""
         data = bytes(self.rest)
         self.rest.clear()
         self.lost = False
-        return _cut(data)
+        return Chunk(self.number, self.rank, _cut(data), self.host, whole)
 
     def give_up(self) -> None:
         """Forget the line so far."""
-        self.lost = self.lost or bool(self.rest)
+        self.lost = self.is_open()
         self.rest.clear()
 
 
@@ -129,9 +133,13 @@ class _Streams:
         self.number = 1
         self.held = 0  # bytes of unfinished lines
 
+    def open(self) -> list[_Stream]:
+        """The streams within a line."""
+        return [each for each in (self.untagged, *self.by_tag.values()) if each.is_open()]
+
     def enter(self, tag: bytes) -> None:
         """Go on with the stream of ``tag``; a new one beyond ``MOST_STREAMS`` is not read."""
-        if self.untagged.rest or self.untagged.lost:
+        if self.untagged.is_open():
             self.held -= len(self.untagged.rest)
             self.untagged.finish()
         self.current = self.by_tag.get(tag) or self._new(tag)
@@ -155,32 +163,26 @@ class _Streams:
                 self.held += stream.take(line, self.number)
             if ends:
                 self.held -= len(stream.rest)
-                data = stream.finish()
-                if data:
-                    ended.append(Chunk(stream.number, stream.rank, data, stream.host))
+                chunk = stream.finish()
+                if chunk.data:
+                    ended.append(chunk)
             newlines = ends.count(b"\n")
             if newlines:
                 self.number += newlines
                 self.current = self.untagged
         if self.held > MOST_HELD:
-            for stream in (self.untagged, *self.by_tag.values()):
+            for stream in self.open():
                 stream.give_up()
             self.held = 0
         return ended
 
     def idle(self) -> bool:
         """Whether a line begins here, and no rank is within one."""
-        return self.current is self.untagged and not any(
-            stream.rest or stream.lost for stream in (self.untagged, *self.by_tag.values())
-        )
+        return self.current is self.untagged and not self.open()
 
     def unfinished(self) -> list[Chunk]:
         """The lines that have no end, in the order of the file."""
-        begun = [each for each in (self.untagged, *self.by_tag.values()) if each.rest or each.lost]
-        return [
-            Chunk(stream.number, stream.rank, stream.finish(), stream.host, whole=False)
-            for stream in sorted(begun, key=lambda each: each.number)
-        ]
+        return [each.finish(False) for each in sorted(self.open(), key=lambda each: each.number)]
 
 
 def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
@@ -212,30 +214,28 @@ def pieces(blocks: Iterable[bytes]) -> Iterator[Chunk | Block]:
         if data.endswith(b"\n") and streams.idle() and _is_tidy(data):
             yield Block(streams.number, data, tag is _SPACED)
             streams.number += data.count(b"\n")
-            continue
-        returns = b"\r" in data
-        parts = tag.split(data)  # text, tag, text, tag, ..., text
-        last = len(parts) - 1
-        for at in range(0, last + 1, 2):
-            text = parts[at]
-            if at:
-                streams.enter(parts[at - 1])
-            if at < last and text[-1:] != b"\n":
-                text = _without_stamp(text)
-            stream, end = streams.current, text.find(b"\n")
-            if (
-                returns
-                or not 0 < end <= LONGEST_LINE
-                or end < len(text) - 1
-                or stream.rest
-                or stream.lost
-            ):
-                yield from streams.add(text)
-            else:  # as add() does it, for nearly every line of every file: whole, behind one tag
-                yield Chunk(streams.number, stream.rank, text[:end], stream.host)
-                streams.number += 1
-                streams.current = streams.untagged
+        else:
+            yield from _chunks(tag.split(data), streams, b"\r" in data)
     yield from streams.unfinished()
+
+
+def _chunks(parts: list[bytes], streams: _Streams, returns: bool) -> Iterator[Chunk]:
+    """The lines that end in a text, which is given as text, tag, text, tag, ..., text."""
+    last = len(parts) - 1
+    for at in range(0, last + 1, 2):
+        text = parts[at]
+        if at:
+            streams.enter(parts[at - 1])
+        if at < last and text[-1:] != b"\n":
+            text = _without_stamp(text)
+        stream, end = streams.current, text.find(b"\n")
+        alone = 0 < end <= LONGEST_LINE and end >= len(text) - 1
+        if returns or not alone or stream.is_open():
+            yield from streams.add(text)
+        else:  # as add() does it, for nearly every line of every file: whole, behind one tag
+            yield Chunk(streams.number, stream.rank, text[:end], stream.host)
+            streams.number += 1
+            streams.current = streams.untagged
 
 
 def _is_tidy(data: bytes) -> bool:
@@ -255,12 +255,11 @@ def _text(name: bytes | None) -> str | None:
 def first_block(source: Iterator[bytes]) -> bytes:
     """Blocks joined until they have ``HEAD_BYTES``, so that their sizes do not matter."""
     blocks, size = [], 0
-    while size < HEAD_BYTES:
-        block = next(source, None)
-        if block is None:
-            break
+    for block in source:
         blocks.append(block)
         size += len(block)
+        if size >= HEAD_BYTES:
+            break
     return b"".join(blocks)
 
 

@@ -13,7 +13,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,38 +74,38 @@ def find(paths: Iterable[Path], leave_out: Iterable[Path] = ()) -> Iterator[Sour
         for found in _below(path, left_out):
             if isinstance(found, Unread):
                 yield found
-                continue
-            try:
-                stat = os.stat(found)
-            except OSError as error:
-                yield Unread(found, f"cannot be read: {error.strerror}")
-                continue
-            named = os.fspath(path) == found
-            if named and S_ISREG(stat.st_mode) and is_tar(found):
-                yield Unread(found, unpack_tar(found))
-                continue
-            if (stat.st_dev, stat.st_ino) in seen or _passed_over(found):
-                continue
-            seen.add((stat.st_dev, stat.st_ino))
-            if S_ISREG(stat.st_mode):
-                yield from _sources(found, stat)
             else:
-                yield Unread(found, _why_not(found))
+                yield from _at(found, os.fspath(path) == found, seen)
+
+
+def _at(path: str, named: bool, seen: set[tuple[int, int]]) -> Iterator[Source | Unread]:
+    """What lies at a path, which the user has ``named`` or not, unless it was ``seen`` before."""
+    try:
+        stat = os.stat(path)
+    except OSError as error:
+        yield Unread(path, f"cannot be read: {error.strerror}")
+        return
+    regular, identity = S_ISREG(stat.st_mode), (stat.st_dev, stat.st_ino)
+    if named and regular and is_tar(path):
+        yield Unread(path, unpack_tar(path))
+    elif identity not in seen and not _passed_over(path):
+        seen.add(identity)
+        if regular:
+            yield from _sources(path, stat)
+        else:
+            yield Unread(path, _why_not(path))
 
 
 def _below(path: Path, left_out: set[str]) -> Iterator[str | Unread]:
     if not os.path.isdir(path):  # which never raises
         yield str(path)
         return
-    unread: list[Unread] = []
-
-    def failed(error: OSError) -> None:
-        unread.append(Unread(str(error.filename), f"cannot be read: {error.strerror}"))
-
-    for folder, folders, names in os.walk(path, onerror=failed):
+    errors: list[OSError] = []
+    for folder, folders, names in os.walk(path, onerror=errors.append):
         folders[:] = sorted(each for each in folders if os.path.join(folder, each) not in left_out)
         yield from (os.path.join(folder, name) for name in sorted(names))
-    yield from unread
+    for error in errors:
+        yield Unread(str(error.filename), f"cannot be read: {error.strerror}")
 
 
 def _passed_over(path: str) -> bool:
@@ -153,14 +153,9 @@ def _opened(source: Source) -> Iterator[IO[bytes]]:
 
 def _decompressed(raw: Any, start: bytes) -> Any:
     """The compression is recognised by the first bytes, not by the name: logs are renamed."""
-    if start.startswith(b"\x1f\x8b"):
-        return gzip.open(raw)
-    if start.startswith(b"\xfd7zXZ\0"):
-        return lzma.open(raw)
-    if start.startswith(b"BZh"):
-        return bz2.open(raw)
-    if start.startswith(b"\x28\xb5\x2f\xfd"):
-        return _Zstandard(raw)
+    for magic, reader in _COMPRESSIONS.items():
+        if start.startswith(magic):
+            return reader(raw)
     return raw
 
 
@@ -206,23 +201,27 @@ def blocks(source: Source) -> Iterator[bytes]:
     most, size = max(_ANY_LOG, _GROWTH * stored), 0
     try:
         with _opened(source) as file:
-            first = True
             for block in _as_far_as_it_goes(file):
+                if not size:
+                    _refuse(source, block)
+                    if block[:_HEAD_BYTES].count(0) * 10 > len(block[:_HEAD_BYTES]):
+                        return  # no text, however much of it is damaged
                 size += len(block)
                 if size > most:
                     grown = f"{stored} bytes become more than {most}, as no log's do"
                     raise LogError(f"{source.name}: is not read to its end: {grown}")
-                if first and block.startswith(_UTF_16):
-                    raise LogError(f"{source.name}: is UTF-16, which is not read (make it UTF-8)")
-                if first and not source.member and is_tar("", block):
-                    raise LogError(f"{source.name}: {unpack_tar(source.name)}")
-                if first and _is_binary(block[:_HEAD_BYTES]):
-                    return
-                first = False
                 yield block
     except _BROKEN as error:
         what = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise LogError(f"{source.name}: cannot be read to its end: {what}") from error
+
+
+def _refuse(source: Source, head: bytes) -> None:
+    """LogError for a file that begins as another kind of file does."""
+    if head.startswith(_UTF_16):
+        raise LogError(f"{source.name}: is UTF-16, which is not read (make it UTF-8)")
+    if not source.member and is_tar("", head):
+        raise LogError(f"{source.name}: {unpack_tar(source.name)}")
 
 
 def _as_far_as_it_goes(file: Any) -> Iterator[bytes]:
@@ -238,9 +237,8 @@ def _as_far_as_it_goes(file: Any) -> Iterator[bytes]:
             part = read(BLOCK_BYTES)
         except _BROKEN as error:
             part, broken = b"", error
-        if part:
-            parts.append(part)
-            size += len(part)
+        parts.append(part)
+        size += len(part)
         if size and (size >= BLOCK_BYTES or not part):
             yield b"".join(parts)
             parts, size = [], 0
@@ -256,8 +254,7 @@ _BROKEN = (
     # zipfile: odd compression or version, a password, names, offsets and fields that are none
     *(zipfile.BadZipFile, NotImplementedError, RuntimeError, LookupError, ValueError, struct.error),
 )
-
-
-def _is_binary(head: bytes) -> bool:
-    """More than a tenth NULs: not text, however much of it is damaged."""
-    return head.count(0) * 10 > len(head)
+_COMPRESSIONS: Mapping[bytes, Callable[[Any], Any]] = {
+    **{b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open, b"BZh": bz2.open},
+    b"\x28\xb5\x2f\xfd": _Zstandard,
+}
